@@ -1,0 +1,1 @@
+//! Wire types of the Concierge APIs: serde in, serde out.

@@ -1,0 +1,1 @@
+//! Who is asking: webhook, TokenReview, certificates, front proxy.

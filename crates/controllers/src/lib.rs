@@ -1,0 +1,1 @@
+//! Controllers: observe, decide in core, apply.

@@ -1,0 +1,1 @@
+//! The impersonation proxy: one visible stack from TLS to the API server.

@@ -1,0 +1,1 @@
+//! An HTTPS server that cannot be held wrong.

@@ -1,0 +1,1 @@
+//! The server programs: Concierge and local-user-authenticator.

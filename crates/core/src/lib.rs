@@ -1,1 +1,19 @@
-//! Decisions as pure functions: no clock, no IO.
+//! Decisions as pure functions: no clock, no IO, no client.
+//!
+//! What a request is ([`request_info`], [`attributes`]), who it is from ([`identity`]), whether it may pass
+//! ([`anonymous`], [`forbidden`]), as whom it goes on ([`nested`], [`impersonation`]) and which headers it keeps
+//! ([`hop`]). Beside these, what should run for a `CredentialIssuer` ([`strategy`], [`endpoint`], [`renewal`]).
+//!
+//! Nothing here awaits, reads a clock or knows a client: time and names come in as arguments.
+
+pub mod anonymous;
+pub mod attributes;
+pub mod endpoint;
+pub mod forbidden;
+pub mod hop;
+pub mod identity;
+pub mod impersonation;
+pub mod nested;
+pub mod renewal;
+pub mod request_info;
+pub mod strategy;

@@ -1,0 +1,1 @@
+//! PEM as Go reads it.

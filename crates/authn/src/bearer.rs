@@ -1,0 +1,139 @@
+//! Bearer tokens in requests: the `Authorization` header and the WebSocket subprotocol.
+//!
+//! Both follow the Kubernetes API server (`k8s.io/apiserver/pkg/authentication/request/{bearertoken,websocket}`),
+//! byte for byte in what counts as a token, because clients can see the difference.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+
+use crate::token::Token;
+
+/// The subprotocol that carries a token: this prefix and unpadded base64url.
+pub const WEBSOCKET_TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Text of the `Warning: 299` response header for [`Bearer::ExtraSpace`].
+pub const EXTRA_SPACE_WARNING: &str =
+    "the provided Authorization header contains extra space before the bearer token, and is ignored";
+
+/// What the `Authorization` header holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bearer {
+    /// No header, another scheme, or nothing after the scheme.
+    Absent,
+    /// `Bearer` followed by more than one space: counts as no token, and deserves [`EXTRA_SPACE_WARNING`].
+    ExtraSpace,
+    /// A token.
+    Token(Token),
+}
+
+impl Bearer {
+    /// The token, if there is one.
+    pub fn into_token(self) -> Option<Token> {
+        match self {
+            Self::Token(token) => Some(token),
+            Self::Absent | Self::ExtraSpace => None,
+        }
+    }
+}
+
+/// Reads the first `Authorization` header as a bearer token.
+pub fn bearer_token(headers: &HeaderMap) -> Bearer {
+    let Some(value) = headers.get(AUTHORIZATION) else { return Bearer::Absent };
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let mut parts = text.trim().splitn(3, ' ');
+    let (Some(scheme), Some(token)) = (parts.next(), parts.next()) else { return Bearer::Absent };
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Bearer::Absent;
+    }
+    if token.is_empty() {
+        // The trimmed text cannot end with the space, so an empty second part means that a third one follows.
+        return Bearer::ExtraSpace;
+    }
+    Bearer::Token(Token::new(token))
+}
+
+/// Whether a request asks for a WebSocket, judged as the API server does.
+pub fn is_websocket_request(headers: &HeaderMap) -> bool {
+    let Some(upgrade) = headers.get(UPGRADE) else { return false };
+    if !upgrade.as_bytes().eq_ignore_ascii_case(b"websocket") {
+        return false;
+    }
+    let Some(Ok(connection)) = headers.get(CONNECTION).map(HeaderValue::to_str) else { return false };
+    connection.split(',').any(|part| part.trim().eq_ignore_ascii_case("upgrade"))
+}
+
+/// Why the token in a WebSocket subprotocol list is not usable. The texts are the API server's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WebSocketTokenError {
+    /// Two entries carry a token.
+    #[error("multiple base64.bearer.authorization tokens specified")]
+    Multiple,
+    /// The entry is not unpadded base64url.
+    #[error("invalid base64.bearer.authorization token encoding")]
+    Encoding,
+    /// The decoded bytes are not UTF-8.
+    #[error("invalid base64.bearer.authorization token")]
+    NotText,
+    /// No other protocol is offered that could be answered to the client.
+    #[error("missing additional subprotocol")]
+    NoOtherProtocol,
+}
+
+/// A token taken from the subprotocols, and what remains of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebSocketToken {
+    /// The token.
+    pub token: Token,
+    /// The other protocols, joined with `,`: the header's value after a success.
+    pub remaining: String,
+}
+
+/// Reads a token from `Sec-WebSocket-Protocol` of a WebSocket request.
+///
+/// # Errors
+///
+/// [`WebSocketTokenError`] when an entry with the token prefix is there but not usable.
+pub fn websocket_token(headers: &HeaderMap) -> Result<Option<WebSocketToken>, WebSocketTokenError> {
+    if !is_websocket_request(headers) {
+        return Ok(None);
+    }
+    let mut token = None;
+    let mut remaining = Vec::new();
+    let values: Vec<_> = headers
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .map(|value| String::from_utf8_lossy(value.as_bytes()))
+        .collect();
+    for protocol in values.iter().flat_map(|value| value.split(',')).map(str::trim) {
+        let Some(encoded) = protocol.strip_prefix(WEBSOCKET_TOKEN_PREFIX) else {
+            remaining.push(protocol);
+            continue;
+        };
+        if token.is_some() {
+            return Err(WebSocketTokenError::Multiple);
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| WebSocketTokenError::Encoding)?;
+        token = Some(String::from_utf8(bytes).map_err(|_| WebSocketTokenError::NotText)?);
+    }
+    match token {
+        Some(_) if remaining.is_empty() => Err(WebSocketTokenError::NoOtherProtocol),
+        Some(token) if !token.is_empty() => {
+            Ok(Some(WebSocketToken { token: Token::new(token), remaining: remaining.join(",") }))
+        }
+        Some(_) | None => Ok(None),
+    }
+}
+
+/// Puts the remaining protocols in place of all that were offered.
+pub(crate) fn replace_protocols(headers: &mut HeaderMap, remaining: &str) {
+    const NAME: HeaderName = SEC_WEBSOCKET_PROTOCOL;
+    // The text comes from header values: it cannot fail except for lossy replacement of foreign bytes, which is
+    // valid in a header too.
+    if let Ok(value) = HeaderValue::from_bytes(remaining.as_bytes()) {
+        headers.insert(NAME, value);
+    } else {
+        headers.remove(NAME);
+    }
+}

@@ -1,0 +1,44 @@
+//! What the kernel says of a process: CPU time used and memory resident.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+/// CPU time (user and system) that the process has used since its start, all threads.
+pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("could not read {path}"))?;
+    // The command's name is in parentheses and may hold anything; the numbers follow the last one.
+    let numbers: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |index: usize| -> anyhow::Result<u64> {
+        Ok(numbers.get(index).context("short stat line")?.parse::<u64>()?)
+    };
+    // Fields 14 and 15 of proc_pid_stat(5); the third field is the first after the parenthesis.
+    let ticks = ticks(11)? + ticks(12)?;
+    // USER_HZ is 100 on every Linux that Rust runs on.
+    Ok(Duration::from_millis(ticks * 10))
+}
+
+/// Resident memory in bytes.
+pub fn resident(pid: u32) -> anyhow::Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("could not read {path}"))?;
+    let kib: u64 = text
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .context("no VmRSS line")?
+        .parse()?;
+    Ok(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_used_memory() {
+        assert!(resident(std::process::id()).unwrap() > 100_000);
+        assert!(cpu_time(std::process::id()).unwrap() < Duration::from_secs(3600));
+    }
+}

@@ -1,0 +1,145 @@
+//! The file as typed: every field optional, names in lower case so that the case in the file does not matter.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Lower-cases the keys and drops nulls, except inside `labels`, whose keys are the user's own.
+pub(super) fn normalize(value: Value) -> Value {
+    match value {
+        Value::Object(map) => Value::Object(
+            map.into_iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(key, value)| {
+                    let key = key.to_lowercase();
+                    let value = if key == "labels" { value } else { normalize(value) };
+                    (key, value)
+                })
+                .collect(),
+        ),
+        Value::Null => Value::Object(serde_json::Map::new()),
+        other => other,
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Config {
+    pub(super) discovery: Discovery,
+    pub(super) api: Api,
+    #[serde(rename = "apigroupsuffix")]
+    pub(super) api_group_suffix: Option<String>,
+    #[serde(rename = "aggregatedapiserverport")]
+    pub(super) aggregated_api_server_port: Option<i64>,
+    #[serde(rename = "aggregatedapiserverdisableadmissionplugins")]
+    pub(super) disabled_admission_plugins: Vec<String>,
+    #[serde(rename = "impersonationproxyserverport")]
+    pub(super) impersonation_proxy_server_port: Option<i64>,
+    pub(super) names: Names,
+    pub(super) labels: BTreeMap<String, String>,
+    #[serde(rename = "kubecertagent")]
+    pub(super) kube_cert_agent: KubeCertAgent,
+    pub(super) log: Log,
+    pub(super) tls: Tls,
+    pub(super) audit: Audit,
+    #[serde(rename = "credentiallifetimeseconds")]
+    pub(super) credential_lifetime_seconds: Option<i64>,
+    #[serde(rename = "impersonationproxyuidimpersonation")]
+    pub(super) uid_impersonation: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Discovery {
+    pub(super) url: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Api {
+    #[serde(rename = "servingcertificate")]
+    pub(super) serving_certificate: ServingCertificate,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct ServingCertificate {
+    #[serde(rename = "durationseconds")]
+    pub(super) duration_seconds: Option<i64>,
+    #[serde(rename = "renewbeforeseconds")]
+    pub(super) renew_before_seconds: Option<i64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Names {
+    #[serde(rename = "servingcertificatesecret")]
+    pub(super) serving_certificate_secret: Option<String>,
+    #[serde(rename = "credentialissuer")]
+    pub(super) credential_issuer: Option<String>,
+    #[serde(rename = "apiservice")]
+    pub(super) api_service: Option<String>,
+    #[serde(rename = "impersonationloadbalancerservice")]
+    pub(super) impersonation_load_balancer_service: Option<String>,
+    #[serde(rename = "impersonationclusteripservice")]
+    pub(super) impersonation_cluster_ip_service: Option<String>,
+    #[serde(rename = "impersonationtlscertificatesecret")]
+    pub(super) impersonation_tls_certificate_secret: Option<String>,
+    #[serde(rename = "impersonationcacertificatesecret")]
+    pub(super) impersonation_ca_certificate_secret: Option<String>,
+    #[serde(rename = "impersonationsignersecret")]
+    pub(super) impersonation_signer_secret: Option<String>,
+    #[serde(rename = "agentserviceaccount")]
+    pub(super) agent_service_account: Option<String>,
+    #[serde(rename = "impersonationproxyserviceaccount")]
+    pub(super) impersonation_proxy_service_account: Option<String>,
+    #[serde(rename = "impersonationproxylegacysecret")]
+    pub(super) impersonation_proxy_legacy_secret: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct KubeCertAgent {
+    #[serde(rename = "nameprefix")]
+    pub(super) name_prefix: Option<String>,
+    pub(super) image: Option<String>,
+    // Upstream's Go struct gives this field no JSON name, so files have both spellings; case does not matter here.
+    #[serde(rename = "imagepullsecrets")]
+    pub(super) image_pull_secrets: Vec<String>,
+    #[serde(rename = "priorityclassname")]
+    pub(super) priority_class_name: Option<String>,
+    #[serde(rename = "runasuser")]
+    pub(super) run_as_user: Option<i64>,
+    #[serde(rename = "runasgroup")]
+    pub(super) run_as_group: Option<i64>,
+    #[serde(rename = "deploymentstrategytype")]
+    pub(super) deployment_strategy_type: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Log {
+    pub(super) level: String,
+    pub(super) format: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Tls {
+    pub(super) onedottwo: OneDotTwo,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct OneDotTwo {
+    #[serde(rename = "allowedciphers")]
+    pub(super) allowed_ciphers: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Audit {
+    #[serde(rename = "logusernamesandgroups")]
+    pub(super) log_usernames_and_groups: String,
+}

@@ -1,55 +1,180 @@
-//! Certificates.
-use std::net::IpAddr;
+//! Certificates, read: the fields that anybody here asks for.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
-/// Why it is not a certificate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+use x509_parser::{
+    asn1_rs::{Any, Oid, Tag, oid},
+    extensions::{GeneralName, ParsedExtension},
+    prelude::{FromDer as _, X509Certificate},
+};
+
+use crate::pem;
+
+const COMMON_NAME: Oid<'static> = oid!(2.5.4.3);
+const ORGANIZATION: Oid<'static> = oid!(2.5.4.10);
+const ORGANIZATIONAL_UNIT: Oid<'static> = oid!(2.5.4.11);
+/// Where Kubernetes looks for a user's UID.
+const USER_UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
+
+/// Why something is not a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// No PEM.
+    /// No PEM block.
     #[error("data is not a certificate")]
     NotPem,
-    /// Not X.509.
+    /// A PEM block of another kind, or DER that is no X.509 certificate.
     #[error("x509: malformed certificate")]
     Malformed,
+    /// A certificate, and then more.
+    #[error("x509: trailing data")]
+    TrailingData,
 }
+
 /// The fields of a certificate that anybody here reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     /// Subject common name, the last one when there are several; empty if none.
     pub subject_cn: String,
-    /// Subject organizations.
+    /// Subject organizations, in the order of the certificate.
     pub organizations: Vec<String>,
-    /// Subject organizational units.
+    /// Subject organizational units, in the order of the certificate.
     pub organizational_units: Vec<String>,
-    /// Subject attribute 1.3.6.1.4.1.57683.2 (Kubernetes' user UID); empty if none.
+    /// Subject attribute 1.3.6.1.4.1.57683.2, Kubernetes' user UID: the first one; empty if none.
     pub uid: String,
+    /// All values of that attribute. Kubernetes refuses a certificate with more than one, or with an empty one.
+    pub uids: Vec<String>,
     /// Start of validity.
     pub not_before: Timestamp,
     /// End of validity.
     pub not_after: Timestamp,
-    /// Basic constraints say CA.
+    /// Whether the basic constraints say CA.
     pub is_ca: bool,
     /// DNS subject alternative names.
     pub dns_names: Vec<String>,
-    /// IP subject alternative names.
+    /// IP subject alternative names; those of impossible length are left out.
     pub ip_addresses: Vec<IpAddr>,
     /// The certificate itself.
     pub der: CertificateDer<'static>,
 }
+
 impl Certificate {
     /// Reads one certificate.
+    ///
+    /// # Errors
+    ///
+    /// When `der` is not exactly one X.509 certificate.
     pub fn parse_der(der: &[u8]) -> Result<Self, CertificateError> {
-        let _ = der;
-        todo!()
+        Self::read(&parse(der)?, der)
     }
-    /// Reads the first PEM block.
+
+    /// Reads the first PEM block of `pem`, which must be a certificate.
+    ///
+    /// # Errors
+    ///
+    /// [`CertificateError::NotPem`] when there is no block at all, otherwise as [`Self::parse_der`].
     pub fn parse_pem(pem: &[u8]) -> Result<Self, CertificateError> {
-        let _ = pem;
-        todo!()
+        let block = pem::first(pem).ok_or(CertificateError::NotPem)?;
+        if block.label != pem::CERTIFICATE {
+            return Err(CertificateError::Malformed);
+        }
+        Self::parse_der(&block.contents)
     }
+
     /// SHA-256 over the DER, lower-case hex.
     pub fn sha256_hex(&self) -> String {
-        todo!()
+        hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &self.der).as_ref())
     }
+
+    fn read(parsed: &X509Certificate<'_>, der: &[u8]) -> Result<Self, CertificateError> {
+        let mut certificate = Self {
+            subject_cn: String::new(),
+            organizations: Vec::new(),
+            organizational_units: Vec::new(),
+            uid: String::new(),
+            uids: Vec::new(),
+            not_before: timestamp(parsed.validity().not_before.timestamp())?,
+            not_after: timestamp(parsed.validity().not_after.timestamp())?,
+            is_ca: false,
+            dns_names: Vec::new(),
+            ip_addresses: Vec::new(),
+            der: CertificateDer::from(der.to_vec()),
+        };
+        for attribute in parsed.subject().iter_attributes() {
+            let Some(value) = text(attribute.attr_value()) else { continue };
+            match attribute.attr_type() {
+                oid if *oid == COMMON_NAME => certificate.subject_cn = value,
+                oid if *oid == ORGANIZATION => certificate.organizations.push(value),
+                oid if *oid == ORGANIZATIONAL_UNIT => certificate.organizational_units.push(value),
+                oid if *oid == USER_UID => certificate.uids.push(value),
+                _ => {}
+            }
+        }
+        certificate.uid = certificate.uids.first().cloned().unwrap_or_default();
+        for extension in parsed.extensions() {
+            match extension.parsed_extension() {
+                ParsedExtension::BasicConstraints(constraints) => certificate.is_ca = constraints.ca,
+                ParsedExtension::SubjectAlternativeName(names) => {
+                    for name in &names.general_names {
+                        match name {
+                            GeneralName::DNSName(name) => certificate.dns_names.push((*name).to_owned()),
+                            GeneralName::IPAddress(bytes) => certificate.ip_addresses.extend(address(bytes)),
+                            _ => {}
+                        }
+                    }
+                }
+                ParsedExtension::ParseError { .. } => return Err(CertificateError::Malformed),
+                _ => {}
+            }
+        }
+        Ok(certificate)
+    }
+}
+
+/// Parses exactly one certificate.
+pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError> {
+    match X509Certificate::from_der(der) {
+        Ok(([], parsed)) => Ok(parsed),
+        Ok(_) => Err(CertificateError::TrailingData),
+        Err(_) => Err(CertificateError::Malformed),
+    }
+}
+
+/// Lower-case hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .map(|nibble| char::from(DIGITS[usize::from(nibble)]))
+        .collect()
+}
+
+/// The text of a name's attribute, in the string types that Go reads.
+fn text(value: &Any<'_>) -> Option<String> {
+    match value.tag() {
+        Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::NumericString => {
+            std::str::from_utf8(value.data).ok().map(str::to_owned)
+        }
+        // In practice Latin-1.
+        Tag::T61String => Some(value.data.iter().copied().map(char::from).collect()),
+        Tag::BmpString => {
+            let (units, rest) = value.data.as_chunks::<2>();
+            let units: Vec<u16> = units.iter().copied().map(u16::from_be_bytes).collect();
+            if rest.is_empty() { String::from_utf16(&units).ok() } else { None }
+        }
+        _ => None,
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Some(IpAddr::V4(Ipv4Addr::from(v4)));
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(|v6| IpAddr::V6(Ipv6Addr::from(v6)))
+}
+
+fn timestamp(seconds: i64) -> Result<Timestamp, CertificateError> {
+    Timestamp::from_second(seconds).map_err(|_| CertificateError::Malformed)
 }

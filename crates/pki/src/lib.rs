@@ -15,6 +15,7 @@ mod certificate;
 pub mod chain;
 mod holder;
 mod key;
+mod name;
 mod pair;
 pub mod pem;
 pub mod random;

@@ -1,73 +1,26 @@
-//! TLS configurations.
-use std::sync::Arc;
+//! TLS configurations: two profiles, one list of suites, nothing else to choose.
+//!
+//! `tls/profile.rs` has the versions, suites and groups; `tls/server.rs` and `tls/client.rs` build rustls'
+//! configurations from them. A server's certificate is asked of its [`CertificateHolder`](crate::CertificateHolder)
+//! in every handshake, so that a rotation needs no restart. Client certificates are requested at most, never
+//! required, and a handshake only proves possession of the key (`tls/possession.rs`).
 
-use rustls::DistinguishedName;
+mod client;
+mod hints;
+mod possession;
+mod profile;
+mod server;
 
-use crate::{CaBundle, CertificateHolder};
-/// Which versions are spoken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Profile {
-    /// TLS 1.3 only.
-    Secure,
-    /// TLS 1.2 and 1.3.
-    Default,
-}
-/// Narrows the TLS 1.2 suites.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CipherRestriction {}
-/// Unknown names.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unrecognized ciphers")]
-pub struct CipherError {}
-impl CipherRestriction {
-    /// Parses configured names; empty means all.
-    pub fn parse(names: &[String]) -> Result<Self, CipherError> {
-        let _ = names;
-        todo!()
-    }
-}
-/// Makes the names of acceptable CAs, asked on every handshake.
-pub type ClientCaHints = Arc<dyn Fn() -> Vec<DistinguishedName> + Send + Sync>;
-/// What to do about client certificates.
-#[derive(Clone)]
-pub enum ClientCertificates {
-    /// Never ask.
-    Ignore,
-    /// Ask, do not insist, check possession only.
-    Request(ClientCaHints),
-}
-/// What a client trusts.
-#[derive(Clone, Debug)]
-pub enum Roots {
-    /// The system's.
-    System,
-    /// These only.
-    Bundle(CaBundle),
-}
-/// Why there is no client configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// rustls said no.
-    #[error("could not make TLS configuration")]
-    Config(#[from] rustls::Error),
-}
-/// Server side.
-pub fn server_config(
-    profile: Profile,
-    ciphers: &CipherRestriction,
-    serving: &CertificateHolder,
-    client_certificates: ClientCertificates,
-    alpn: &[&[u8]],
-) -> Arc<rustls::ServerConfig> {
-    let _ = (profile, ciphers, serving, client_certificates, alpn);
-    todo!()
-}
-/// Client side.
-pub fn client_config(
-    profile: Profile,
-    roots: Roots,
-    alpn: &[&[u8]],
-) -> Result<Arc<rustls::ClientConfig>, TlsError> {
-    let _ = (profile, roots, alpn);
-    todo!()
-}
+pub use client::{Roots, TlsError, client_config, client_config_with};
+pub use profile::{CipherError, CipherRestriction, Profile};
+pub use server::{ClientCaHints, ClientCertificates, server_config};
+
+/// What an HTTP server offers, in order of preference.
+pub const ALPN_HTTP: &[&[u8]] = &[ALPN_H2, ALPN_HTTP_1_1];
+/// HTTP/2.
+pub const ALPN_H2: &[u8] = b"h2";
+/// HTTP/1.1.
+pub const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
+
+#[cfg(test)]
+mod tests;

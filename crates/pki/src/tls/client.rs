@@ -1,0 +1,167 @@
+//! The client's side.
+
+use std::sync::Arc;
+
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        Resumption, VerifierBuilderError, WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::CryptoProvider,
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_platform_verifier::Verifier;
+use webpki::EndEntityCert;
+
+use super::{CipherRestriction, Profile, profile::provider};
+use crate::{CaBundle, certificate};
+
+/// A client speaks with few servers.
+const RESUMABLE_SESSIONS: usize = 16;
+
+/// What a client trusts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Roots {
+    /// What the operating system, or the container image, trusts.
+    System,
+    /// These only.
+    Bundle(CaBundle),
+}
+
+/// Why there is no client configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The system has no roots, or they cannot be read.
+    #[error("could not load the system's certificate authorities: {0}")]
+    SystemRoots(#[source] Error),
+    /// None of the bundle's certificates can be a root.
+    #[error("could not use CA bundle: {0}")]
+    Bundle(#[source] VerifierBuilderError),
+}
+
+/// A client without a certificate that verifies servers against `roots`.
+///
+/// # Errors
+///
+/// When there are no roots.
+pub fn client_config(profile: Profile, roots: Roots, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsError> {
+    client_config_with(profile, &CipherRestriction::default(), roots, alpn)
+}
+
+/// As [`client_config`], with restricted TLS 1.2 suites.
+///
+/// # Errors
+///
+/// When there are no roots.
+pub fn client_config_with(
+    profile: Profile,
+    ciphers: &CipherRestriction,
+    roots: Roots,
+    alpn: &[&[u8]],
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = provider(ciphers);
+    let verifier: Arc<dyn ServerCertVerifier> = match roots {
+        Roots::System => Arc::new(Verifier::new(Arc::clone(&provider)).map_err(TlsError::SystemRoots)?),
+        Roots::Bundle(bundle) => Arc::new(BundleVerifier::new(bundle, &provider).map_err(TlsError::Bundle)?),
+    };
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(profile.versions())
+        .expect("every profile has suites and groups for its versions")
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    config.resumption = Resumption::in_memory_sessions(RESUMABLE_SESSIONS);
+    Ok(Arc::new(config))
+}
+
+/// rustls' verifier, and one thing more: a server certificate which itself is in the bundle is trusted although it
+/// calls itself a CA. `openssl req -x509` makes such certificates, and Go accepts them.
+#[derive(Debug)]
+struct BundleVerifier {
+    inner: Arc<WebPkiServerVerifier>,
+    bundle: CaBundle,
+}
+
+impl BundleVerifier {
+    fn new(bundle: CaBundle, provider: &Arc<CryptoProvider>) -> Result<Self, VerifierBuilderError> {
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(bundle.ders().iter().cloned());
+        let inner =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider)).build()?;
+        Ok(Self { inner, bundle })
+    }
+}
+
+impl ServerCertVerifier for BundleVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            Err(error) if is_ca_as_server(&error) && self.bundle.ders().contains(end_entity) => {
+                verify_trusted(end_entity, server_name, now)
+            }
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+fn is_ca_as_server(error: &Error) -> bool {
+    let Error::InvalidCertificate(CertificateError::Other(other)) = error else { return false };
+    matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
+}
+
+/// What remains to be checked of a certificate that is trusted itself: purpose, time and name.
+fn verify_trusted(
+    end_entity: &CertificateDer<'_>,
+    server_name: &ServerName<'_>,
+    now: UnixTime,
+) -> Result<ServerCertVerified, Error> {
+    let parsed = certificate::parse(end_entity).map_err(|_| CertificateError::BadEncoding)?;
+    let purposes = parsed.extended_key_usage().map_err(|_| CertificateError::BadEncoding)?;
+    if purposes.is_some_and(|purposes| !purposes.value.server_auth && !purposes.value.any) {
+        return Err(CertificateError::InvalidPurpose.into());
+    }
+    let unix =
+        |time: i64| UnixTime::since_unix_epoch(std::time::Duration::from_secs(time.max(0).unsigned_abs()));
+    let not_before = unix(parsed.validity().not_before.timestamp());
+    let not_after = unix(parsed.validity().not_after.timestamp());
+    if now < not_before {
+        return Err(CertificateError::NotValidYetContext { time: now, not_before }.into());
+    }
+    if now > not_after {
+        return Err(CertificateError::ExpiredContext { time: now, not_after }.into());
+    }
+    EndEntityCert::try_from(end_entity)
+        .and_then(|end_entity| end_entity.verify_is_valid_for_subject_name(server_name))
+        .map_err(|_| CertificateError::NotValidForName)?;
+    Ok(ServerCertVerified::assertion())
+}

@@ -1,1 +1,33 @@
 //! Wire types of the Concierge APIs: serde in, serde out.
+//!
+//! This crate knows what Pinniped's objects look like and what they are called, and nothing else: no sockets, no clock,
+//! no decisions. The kinds can be used with [`kube::Api`] through a [`suffix::GroupSuffix`], because the API groups of
+//! an installation may end in something other than `pinniped.dev`:
+//!
+//! | module | kinds |
+//! |---|---|
+//! | [`config`] | `CredentialIssuer` |
+//! | [`authentication`] | `WebhookAuthenticator`, `JWTAuthenticator` |
+//! | [`login`] | `TokenCredentialRequest` |
+//! | [`identity`] | `WhoAmIRequest` |
+//! | [`client_auth`] | `ExecCredential`, what kubectl and its plugins exchange |
+//! | [`status`] | `metav1.Status`, as JSON and as Kubernetes protobuf |
+//!
+//! Start reading at [`config`]; [`names`] lists every label, annotation and well-known name once; [`gojson`] holds the
+//! two text forms in which Go differs from Rust and which clients can see.
+#![forbid(unsafe_code)]
+
+pub mod authentication;
+pub mod client_auth;
+pub mod condition;
+pub mod config;
+pub mod gojson;
+pub mod identity;
+pub mod login;
+pub mod names;
+mod resource;
+pub mod secret;
+pub mod status;
+pub mod suffix;
+
+pub use secret::SecretString;

@@ -1,0 +1,256 @@
+//! What a connection is doing, for the timeouts that hyper does not have.
+//!
+//! hyper knows one timer, on the headers of HTTP/1.1, and it also runs between two requests; HTTP/2 has none.
+//! Kubernetes clients are used to Go's three: time for headers, time without any request, and none at all while
+//! a request runs. The service counts requests in and (finished) bodies out, the socket tells when the first
+//! byte of a next request has come, and [`Activity::verdict`] says what follows.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use crate::body::{Body, BoxError};
+
+/// Which timeouts a connection has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// For the first request and for each begun one; `None` where the protocol has no "begun" (HTTP/2).
+    pub(crate) header: Option<Duration>,
+    /// Without any request.
+    pub(crate) idle: Duration,
+}
+
+/// What to do with a connection now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing to do before this moment.
+    LookAgain(Instant),
+    /// Nobody has used it for long: end it in an orderly way.
+    Idle,
+    /// The client does not finish its headers: drop it.
+    HeadersTooSlow,
+}
+
+/// Shared between a connection's socket, service and bodies. Times are milliseconds since `began`.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    began: Instant,
+    running: AtomicU32,
+    served: AtomicBool,
+    idle_since: AtomicU64,
+    /// When the first byte of the next request was read, plus one; 0 = not yet.
+    head_since: AtomicU64,
+}
+
+impl Activity {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            began: Instant::now(),
+            running: AtomicU32::new(0),
+            served: AtomicBool::new(false),
+            idle_since: AtomicU64::new(0),
+            head_since: AtomicU64::new(0),
+        })
+    }
+
+    /// A request's headers are complete. The guard goes with its response.
+    pub(crate) fn request(self: &Arc<Self>) -> Running {
+        self.running.fetch_add(1, Ordering::AcqRel);
+        self.served.store(true, Ordering::Release);
+        self.head_since.store(0, Ordering::Release);
+        Running(Arc::clone(self))
+    }
+
+    fn bytes_arrived(&self) {
+        if self.running.load(Ordering::Acquire) == 0 && self.head_since.load(Ordering::Acquire) == 0 {
+            self.head_since.store(self.elapsed() + 1, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn verdict(&self, now: Instant, timeouts: Timeouts) -> Verdict {
+        let recheck = timeouts.header.unwrap_or(timeouts.idle).min(timeouts.idle);
+        if self.running.load(Ordering::Acquire) > 0 {
+            return Verdict::LookAgain(now + recheck);
+        }
+        let idle_end = self.at(self.idle_since.load(Ordering::Acquire)) + timeouts.idle;
+        let head_end = timeouts.header.and_then(|header| {
+            if !self.served.load(Ordering::Acquire) {
+                return Some(self.began + header);
+            }
+            let since = self.head_since.load(Ordering::Acquire).checked_sub(1)?;
+            Some(self.at(since) + header)
+        });
+        match head_end {
+            Some(end) if end <= now => Verdict::HeadersTooSlow,
+            Some(end) => Verdict::LookAgain(end),
+            None if idle_end <= now => Verdict::Idle,
+            // Headers may begin before the idle time is over, and are then due earlier than it.
+            None => Verdict::LookAgain(idle_end.min(now + recheck)),
+        }
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.began + Duration::from_millis(millis)
+    }
+
+    fn elapsed(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
+    }
+}
+
+/// A request that runs until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Running(Arc<Activity>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.idle_since.store(self.0.elapsed(), Ordering::Release);
+        self.0.running.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A response body that keeps its request counted as running.
+#[derive(Debug)]
+pub(crate) struct CountedBody {
+    inner: Body,
+    _running: Running,
+}
+
+impl CountedBody {
+    pub(crate) fn new(inner: Body, running: Running) -> Self {
+        Self { inner, _running: running }
+    }
+}
+
+impl HttpBody for CountedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// A socket that notes when bytes come.
+#[derive(Debug)]
+pub(crate) struct Watched<T> {
+    inner: T,
+    activity: Arc<Activity>,
+}
+
+impl<T> Watched<T> {
+    pub(crate) fn new(inner: T, activity: Arc<Activity>) -> Self {
+        Self { inner, activity }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let result = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.activity.bytes_arrived();
+        }
+        result
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const H1: Timeouts = Timeouts { header: Some(Duration::from_secs(32)), idle: Duration::from_secs(90) };
+    const H2: Timeouts = Timeouts { header: None, idle: Duration::from_secs(90) };
+
+    fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_request_must_come_within_the_header_time() {
+        let activity = Activity::new();
+        let start = Instant::now();
+        assert_eq!(activity.verdict(start, H1), Verdict::LookAgain(start + secs(32)));
+        assert_eq!(activity.verdict(start + secs(32), H1), Verdict::HeadersTooSlow);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_running_request_has_no_timeout_here() {
+        let activity = Activity::new();
+        let start = Instant::now();
+        let _running = activity.request();
+        assert_eq!(activity.verdict(start + secs(1000), H1), Verdict::LookAgain(start + secs(1032)));
+        assert_eq!(activity.verdict(start + secs(1000), H2), Verdict::LookAgain(start + secs(1090)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn between_requests_the_idle_time_counts_until_a_byte_comes() {
+        let activity = Activity::new();
+        drop(activity.request());
+        let start = Instant::now();
+        assert_eq!(activity.verdict(start, H1), Verdict::LookAgain(start + secs(32)));
+        assert_eq!(activity.verdict(start + secs(64), H1), Verdict::LookAgain(start + secs(90)));
+        assert_eq!(activity.verdict(start + secs(90), H1), Verdict::Idle);
+        tokio::time::advance(secs(80)).await;
+        activity.bytes_arrived();
+        assert_eq!(activity.verdict(start + secs(90), H1), Verdict::LookAgain(start + secs(112)));
+        assert_eq!(activity.verdict(start + secs(112), H1), Verdict::HeadersTooSlow);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn http2_without_any_request_is_idle_from_its_start() {
+        let activity = Activity::new();
+        let start = Instant::now();
+        assert_eq!(activity.verdict(start, H2), Verdict::LookAgain(start + secs(90)));
+        assert_eq!(activity.verdict(start + secs(90), H2), Verdict::Idle);
+    }
+}

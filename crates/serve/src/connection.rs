@@ -1,0 +1,279 @@
+//! One connection from handshake to end: TLS, then HTTP/2 or HTTP/1.1 as ALPN decided.
+//!
+//! hyper-util's `auto` builder guesses the protocol from the first bytes and waits for them without a timeout;
+//! behind TLS the client has already said what it speaks, so each protocol's own builder is used instead. No
+//! ALPN means HTTP/1.1, as with Go.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ProtocolVersion;
+use rustls::pki_types::CertificateDer;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tower::{Service, ServiceExt as _};
+
+use crate::activity::{Activity, CountedBody, Timeouts, Verdict, Watched};
+use crate::body::Body;
+use crate::limits::Limits;
+
+/// What is known about the connection of a request. An `Arc` of it is in the extensions of every request.
+#[derive(Debug)]
+pub struct Connection {
+    /// The client's address.
+    pub peer_addr: SocketAddr,
+    /// Our address, as the client dialled it.
+    pub local_addr: SocketAddr,
+    /// The certificates the client sent, its own first; empty when it sent none. Possession of the key is
+    /// proven, nothing else is: whoever uses them must verify the chain.
+    pub peer_certificates: Arc<[CertificateDer<'static>]>,
+    /// The negotiated TLS version.
+    pub tls_version: Option<ProtocolVersion>,
+    /// The protocol chosen by ALPN, if the client offered any.
+    pub alpn: Option<Vec<u8>>,
+}
+
+impl Connection {
+    fn new(peer_addr: SocketAddr, local_addr: SocketAddr, tls: &rustls::ServerConnection) -> Self {
+        Self {
+            peer_addr,
+            local_addr,
+            peer_certificates: tls.peer_certificates().unwrap_or_default().iter().cloned().collect(),
+            tls_version: tls.protocol_version(),
+            alpn: tls.alpn_protocol().map(<[u8]>::to_vec),
+        }
+    }
+}
+
+/// Why a connection ended other than well. Never worth more than a debug line: clients come and go.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectionError {
+    #[error("the TLS handshake took too long")]
+    HandshakeTimeout,
+    #[error("the TLS handshake failed")]
+    Handshake(#[source] std::io::Error),
+    #[error("the connection has no address any more")]
+    Address(#[source] std::io::Error),
+    #[error("the client did not finish its request headers in time")]
+    HeadersTooSlow,
+    #[error("the client did not answer an orderly end")]
+    UnansweredGoodbye,
+    #[error("HTTP failed")]
+    Http(#[source] hyper::Error),
+}
+
+impl ConnectionError {
+    pub(crate) fn is_handshake(&self) -> bool {
+        matches!(self, Self::HandshakeTimeout | Self::Handshake(_))
+    }
+}
+
+/// What all connections of one server share.
+pub(crate) struct Shared {
+    pub(crate) tls: TlsAcceptor,
+    pub(crate) limits: Limits,
+    pub(crate) draining: CancellationToken,
+}
+
+/// Serves one accepted connection to its end.
+pub(crate) async fn run<S>(
+    shared: Arc<Shared>,
+    service: S,
+    stream: TcpStream,
+    peer_addr: SocketAddr,
+) -> Result<(), ConnectionError>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    let limits = &shared.limits;
+    crate::listener::tune(&stream, limits.tcp_keepalive);
+    let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
+    let handshake = timeout(limits.handshake_timeout, shared.tls.accept(stream));
+    let tls = tokio::select! {
+        biased;
+        // No request can have been sent yet, so nothing is lost.
+        () = shared.draining.cancelled() => return Ok(()),
+        done = handshake => done,
+    };
+    let tls: TlsStream<TcpStream> =
+        tls.map_err(|_elapsed| ConnectionError::HandshakeTimeout)?.map_err(ConnectionError::Handshake)?;
+
+    let connection = Arc::new(Connection::new(peer_addr, local_addr, tls.get_ref().1));
+    let is_h2 = connection.alpn.as_deref() == Some(b"h2");
+    let activity = Activity::new();
+    let service = ConnectionService {
+        inner: service,
+        connection,
+        activity: Arc::clone(&activity),
+    };
+    let timeouts = Timeouts {
+        header: (!is_h2).then_some(limits.header_read_timeout),
+        idle: limits.idle_timeout,
+    };
+    let io = TokioIo::new(Watched::new(tls, Arc::clone(&activity)));
+    if is_h2 {
+        // Streams run as tasks of their own; they end with this future, whatever ends it.
+        let streams = StreamTasks::default();
+        let _end_streams = streams.0.clone().drop_guard();
+        let http = pin!(h2(limits, streams).serve_connection(io, service));
+        drive(http, &activity, timeouts, &shared.draining).await
+    } else {
+        let http = pin!(h1(limits).serve_connection(io, service).with_upgrades());
+        drive(http, &activity, timeouts, &shared.draining).await
+    }
+}
+
+fn h1(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        // Our own watch does it, see `activity`.
+        .header_read_timeout(None)
+        // Go's clients half-close only when they are gone, and a request of a client that is gone must be
+        // cancelled, so end of stream ends the request. Tunnels copy half-closes themselves.
+        .half_close(false)
+        .max_headers(limits.header_fields)
+        .max_header_size(limits.header_bytes)
+        // The buffer starts at 8 KiB and grows only under load; the headers and what follows must fit.
+        .max_buf_size(limits.header_bytes.saturating_add(64 << 10));
+    builder
+}
+
+fn h2(limits: &Limits, streams: StreamTasks) -> http2::Builder<StreamTasks> {
+    let mut builder = http2::Builder::new(streams);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.h2_streams)
+        .initial_stream_window_size(limits.h2_stream_window)
+        .initial_connection_window_size(limits.h2_connection_window)
+        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        .max_send_buf_size(limits.h2_send_buffer)
+        .max_pending_accept_reset_streams(limits.h2_pending_resets)
+        .max_local_error_reset_streams(limits.h2_local_resets)
+        .keep_alive_interval(limits.h2_ping_interval)
+        .keep_alive_timeout(limits.h2_ping_timeout);
+    builder
+}
+
+/// Runs hyper's connection, ends it in an orderly way on drain or idleness, at once on slow headers.
+async fn drive<C: Graceful>(
+    mut http: Pin<&mut C>,
+    activity: &Activity,
+    timeouts: Timeouts,
+    draining: &CancellationToken,
+) -> Result<(), ConnectionError> {
+    let mut saying_goodbye = false;
+    let mut timer = pin!(sleep_until(Instant::now() + timeouts.idle.min(timeouts.header.unwrap_or(timeouts.idle))));
+    let mut drained = pin!(draining.cancelled());
+    loop {
+        tokio::select! {
+            biased;
+            done = http.as_mut() => return done.map_err(ConnectionError::Http),
+            () = drained.as_mut(), if !saying_goodbye => {
+                saying_goodbye = true;
+                http.as_mut().graceful_shutdown();
+            }
+            () = timer.as_mut() => {
+                let now = Instant::now();
+                match activity.verdict(now, timeouts) {
+                    Verdict::LookAgain(next) => timer.as_mut().reset(next),
+                    Verdict::HeadersTooSlow => return Err(ConnectionError::HeadersTooSlow),
+                    Verdict::Idle if saying_goodbye => return Err(ConnectionError::UnansweredGoodbye),
+                    Verdict::Idle => {
+                        saying_goodbye = true;
+                        http.as_mut().graceful_shutdown();
+                        timer.as_mut().reset(now + timeouts.idle);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// hyper's two connection futures, which share no trait.
+trait Graceful: Future<Output = hyper::Result<()>> {
+    /// Accept nothing more, finish what runs.
+    fn graceful_shutdown(self: Pin<&mut Self>);
+}
+
+type Io = TokioIo<Watched<TlsStream<TcpStream>>>;
+
+impl<S> Graceful for http1::UpgradeableConnection<Io, ConnectionService<S>>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    fn graceful_shutdown(self: Pin<&mut Self>) {
+        http1::UpgradeableConnection::graceful_shutdown(self);
+    }
+}
+
+impl<S> Graceful for http2::Connection<Io, ConnectionService<S>, StreamTasks>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    fn graceful_shutdown(self: Pin<&mut Self>) {
+        http2::Connection::graceful_shutdown(self);
+    }
+}
+
+/// Hands the connection's facts to each request and counts it.
+struct ConnectionService<S> {
+    inner: S,
+    connection: Arc<Connection>,
+    activity: Arc<Activity>,
+}
+
+impl<S> hyper::service::Service<Request<Incoming>> for ConnectionService<S>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    type Response = Response<CountedBody>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let running = self.activity.request();
+        request.extensions_mut().insert(Arc::clone(&self.connection));
+        let answer = self.inner.clone().oneshot(request);
+        Box::pin(async move {
+            let response = answer.await?;
+            Ok(response.map(|body| CountedBody::new(body, running)))
+        })
+    }
+}
+
+/// Runs the streams of one HTTP/2 connection as tasks that end when the connection does.
+#[derive(Clone, Debug, Default)]
+struct StreamTasks(CancellationToken);
+
+impl<F> hyper::rt::Executor<F> for StreamTasks
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, stream: F) {
+        let ended = self.0.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = ended.cancelled() => {}
+                _ = stream => {}
+            }
+        });
+    }
+}

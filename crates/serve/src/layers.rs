@@ -1,0 +1,144 @@
+//! What every answer of every server gets, as plain functions: call them where your pipeline has its place.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt as _;
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, EXPIRES, HeaderName, PRAGMA, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS, X_XSS_PROTECTION,
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use crate::body::{self, Body};
+
+/// Name of the header that ties the log lines of all servers on a request's way together.
+pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// The headers that the impersonation proxy puts on every answer, errors included (Pinniped's
+/// `securityheader.Wrap`, which was made for pages in browsers and is visible to clients by now).
+pub const SECURITY_HEADERS: [(HeaderName, HeaderValue); 9] = [
+    (CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'")),
+    (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (X_XSS_PROTECTION, HeaderValue::from_static("1; mode=block")),
+    (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (X_DNS_PREFETCH_CONTROL, HeaderValue::from_static("off")),
+    (CACHE_CONTROL, HeaderValue::from_static("no-cache,no-store,max-age=0,must-revalidate")),
+    (PRAGMA, HeaderValue::from_static("no-cache")),
+    (EXPIRES, HeaderValue::from_static("0")),
+];
+
+/// Adds [`SECURITY_HEADERS`]. Headers of the same name that are already there (those of an answer that is passed
+/// on) stay, after ours: the client sees both, ours first.
+pub fn add_security_headers(headers: &mut HeaderMap) {
+    for (name, value) in SECURITY_HEADERS {
+        put_first(headers, name, value);
+    }
+}
+
+/// The audit identifier of a request: what the client sent in `Audit-ID`, else a fresh random UUID.
+///
+/// Anything but a plain printable value is replaced, since it goes into logs and back into a header.
+pub fn audit_id(request_headers: &HeaderMap) -> HeaderValue {
+    match request_headers.get(AUDIT_ID) {
+        Some(given) if !given.is_empty() && given.to_str().is_ok() => given.clone(),
+        _ => HeaderValue::try_from(uuid::Uuid::new_v4().to_string())
+            .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
+    }
+}
+
+/// Puts the audit identifier on an answer, before an identifier which is there already.
+pub fn add_audit_id(response_headers: &mut HeaderMap, id: HeaderValue) {
+    put_first(response_headers, AUDIT_ID, id);
+}
+
+/// Inserts a value before those that the name has already.
+pub fn put_first(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+    if !headers.contains_key(&name) {
+        headers.insert(name, value);
+        return;
+    }
+    let present: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
+    headers.insert(name.clone(), value);
+    for old in present {
+        headers.append(name.clone(), old);
+    }
+}
+
+/// A handler panicked; the message of the panic, for the log only.
+#[derive(Debug, thiserror::Error)]
+#[error("a request handler panicked: {0}")]
+pub struct Panicked(String);
+
+/// Runs a handler and catches its panic, so that it costs one request and not the connection.
+///
+/// # Errors
+/// [`Panicked`] when it did.
+pub async fn guard_panic<F: Future>(handler: F) -> Result<F::Output, Panicked> {
+    AssertUnwindSafe(handler).catch_unwind().await.map_err(|panic| Panicked(panic_message(&*panic)))
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (None, Some(text)) => text.clone(),
+        (None, None) => "no message".to_owned(),
+    }
+}
+
+/// The answer after [`Panicked`], as k8s.io/apiserver's recovery filter words it.
+pub fn panic_response() -> Response<Body> {
+    plain_error(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "This request caused apiserver to panic. Look in the logs for details.",
+    )
+}
+
+/// An error as Go's `http.Error` writes it: plain text with a newline at the end, not to be sniffed.
+pub fn plain_error(status: StatusCode, text: &str) -> Response<Body> {
+    let mut response = Response::new(body::full(format!("{text}\n")));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn security_headers_come_before_those_of_a_passed_on_answer() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        add_security_headers(&mut headers);
+        let values: Vec<_> = headers.get_all(CACHE_CONTROL).iter().collect();
+        assert_eq!(values, ["no-cache,no-store,max-age=0,must-revalidate", "no-cache, private"]);
+        assert_eq!(headers.len(), 10);
+        assert_eq!(headers[EXPIRES], "0");
+    }
+
+    #[test]
+    fn an_audit_id_of_the_client_is_kept_and_a_bad_one_replaced() {
+        let mut headers = HeaderMap::new();
+        let fresh = audit_id(&headers);
+        assert_eq!(fresh.len(), 36);
+        assert_ne!(fresh, audit_id(&headers));
+        headers.insert("Audit-ID", HeaderValue::from_static("from-the-client"));
+        assert_eq!(audit_id(&headers), "from-the-client");
+        headers.insert("Audit-ID", HeaderValue::from_static(""));
+        assert_eq!(audit_id(&headers).len(), 36);
+        headers.insert("Audit-ID", HeaderValue::from_bytes(b"\xffx").expect("a legal value"));
+        assert_eq!(audit_id(&headers).len(), 36);
+    }
+
+    #[tokio::test]
+    async fn a_panic_becomes_an_error_with_its_message() {
+        assert_eq!(guard_panic(async { 1 }).await.expect("no panic"), 1);
+        let error = guard_panic(async { panic!("number {}", 7) }).await.expect_err("a panic");
+        assert_eq!(error.to_string(), "a request handler panicked: number 7");
+    }
+}

@@ -1,0 +1,117 @@
+//! A bound TCP port, before anybody accepts on it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+
+/// A port that is bound and listens from the moment this value exists, so that "address in use" is known before
+/// anything else is built. Dropping it frees the port at once.
+#[derive(Debug)]
+pub struct Listener {
+    inner: std::net::TcpListener,
+    local_addr: SocketAddr,
+}
+
+impl Listener {
+    /// Binds the address (port 0 lets the system choose) with `SO_REUSEADDR`, so that a port whose last owner's
+    /// connections are still in `TIME_WAIT` can be taken again.
+    ///
+    /// # Errors
+    /// Those of the operating system: address in use, no permission, no such address.
+    pub fn bind(addr: SocketAddr) -> io::Result<Self> {
+        // The standard library sets SO_REUSEADDR on Unix before it binds.
+        let inner = std::net::TcpListener::bind(addr)?;
+        inner.set_nonblocking(true)?;
+        let local_addr = inner.local_addr()?;
+        Ok(Self { inner, local_addr })
+    }
+
+    /// The address in use, with the real port.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    pub(crate) fn into_tokio(self) -> io::Result<tokio::net::TcpListener> {
+        tokio::net::TcpListener::from_std(self.inner)
+    }
+}
+
+/// Options of an accepted socket. Failure is not worth losing the connection for.
+pub(crate) fn tune(stream: &tokio::net::TcpStream, keepalive: Duration) {
+    let socket = SockRef::from(stream);
+    let results = [
+        socket.set_tcp_nodelay(true),
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(keepalive)),
+    ];
+    for error in results.into_iter().filter_map(Result::err) {
+        tracing::debug!(%error, "could not set an option of an accepted connection");
+    }
+}
+
+/// What an error of `accept` means for the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AcceptFailure {
+    /// One connection died before we got it: go on.
+    Connection,
+    /// The process or the system is out of something (files, memory): wait a little.
+    Exhausted,
+    /// The listening socket is unusable.
+    Listener,
+}
+
+/// Sorts accept errors as accept(2) describes them.
+pub(crate) fn classify(error: &io::Error) -> AcceptFailure {
+    match error.kind() {
+        io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::Interrupted
+        | io::ErrorKind::WouldBlock
+        | io::ErrorKind::TimedOut
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::NetworkDown
+        | io::ErrorKind::PermissionDenied => AcceptFailure::Connection,
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => AcceptFailure::Listener,
+        _ => match error.raw_os_error() {
+            // EBADF, ENOTSOCK: the descriptor is not, or no longer, our socket.
+            Some(9 | 88) => AcceptFailure::Listener,
+            _ => AcceptFailure::Exhausted,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_files_is_waited_for_and_a_dead_client_is_not() {
+        let cases = [
+            (24, AcceptFailure::Exhausted),   // EMFILE
+            (23, AcceptFailure::Exhausted),   // ENFILE
+            (105, AcceptFailure::Exhausted),  // ENOBUFS
+            (12, AcceptFailure::Exhausted),   // ENOMEM
+            (103, AcceptFailure::Connection), // ECONNABORTED
+            (113, AcceptFailure::Connection), // EHOSTUNREACH
+            (1, AcceptFailure::Connection),   // EPERM: a firewall rule
+            (9, AcceptFailure::Listener),     // EBADF
+            (22, AcceptFailure::Listener),    // EINVAL: not listening
+        ];
+        for (errno, wanted) in cases {
+            assert_eq!(classify(&io::Error::from_raw_os_error(errno)), wanted, "errno {errno}");
+        }
+    }
+
+    #[test]
+    fn a_port_in_use_is_an_error_at_once_and_free_after_a_drop() {
+        let first = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("bind");
+        let addr = first.local_addr();
+        let error = Listener::bind(addr).expect_err("in use");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+        Listener::bind(addr).expect("free again");
+    }
+}

@@ -1,0 +1,297 @@
+//! The accept loop, the ownership of connections, and the orderly stop.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use crate::body::Body;
+use crate::connection::{self, ConnectionError, Shared};
+use crate::limits::Limits;
+use crate::listener::{AcceptFailure, Listener, classify};
+
+/// First and last pause after an accept that failed for lack of files or memory.
+const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+
+/// Serves HTTPS on `listener` until the handle is drained or dropped. Must be called within a tokio runtime.
+///
+/// Each request carries an `Arc<`[`Connection`](crate::Connection)`>` in its extensions. The service is cloned
+/// once a connection and once a request, so it should be cheap to clone.
+pub fn serve<S>(
+    listener: Listener,
+    tls: Arc<rustls::ServerConfig>,
+    service: S,
+    limits: Limits,
+) -> ServerHandle
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    let local_addr = listener.local_addr();
+    let draining = CancellationToken::new();
+    let killed = CancellationToken::new();
+    let counters = Arc::new(Counters::default());
+    let (failure, failed) = watch::channel(None);
+    let shared =
+        Arc::new(Shared { tls: TlsAcceptor::from(tls), limits, draining: draining.clone() });
+    let server = Server { shared, killed: killed.clone(), counters: Arc::clone(&counters) };
+    let task = tokio::spawn(async move {
+        let report = FailureReport(Some(failure));
+        let outcome = server.run(listener, service).await;
+        report.done(outcome);
+    });
+    ServerHandle { local_addr, draining, killed, counters, failed, task: Some(task) }
+}
+
+/// A running server. Dropping it ends the server and all its connections without ceremony;
+/// [`ServerHandle::drain`] does it with manners.
+#[derive(Debug)]
+pub struct ServerHandle {
+    local_addr: SocketAddr,
+    draining: CancellationToken,
+    killed: CancellationToken,
+    counters: Arc<Counters>,
+    failed: watch::Receiver<Option<Arc<str>>>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl ServerHandle {
+    /// The address in use, with the real port.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Starts the orderly stop without waiting: the listener closes, HTTP/2 clients get GOAWAY, HTTP/1.1
+    /// connections end after the request that runs. Nothing is forced until [`ServerHandle::drain`].
+    pub fn begin_drain(&self) {
+        self.draining.cancel();
+    }
+
+    /// Stops: closes the listener at once, tells every client to go, lets requests finish for at most `grace`,
+    /// then resets what is left. When it returns, nothing of this server runs and its port is free.
+    ///
+    /// Connections that were upgraded are not the server's any more: see [`crate::tunnels`].
+    pub async fn drain(mut self, grace: Duration) {
+        self.draining.cancel();
+        let Some(mut task) = self.task.take() else { return };
+        if tokio::time::timeout(grace, &mut task).await.is_err() {
+            self.killed.cancel();
+            if let Err(error) = task.await {
+                tracing::error!(%error, "the accept loop did not end well");
+            }
+        }
+    }
+
+    /// Resolves, with a description, when the accept loop ended though nobody asked it to; never otherwise.
+    pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
+        let mut failed = self.failed.clone();
+        async move {
+            let reason = match failed.wait_for(Option::is_some).await {
+                Ok(reason) => reason.as_deref().map(str::to_owned),
+                Err(_stopped_on_request) => None,
+            };
+            match reason {
+                Some(reason) => reason,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Counts of connections so far and now.
+    pub fn stats(&self) -> Stats {
+        self.counters.read()
+    }
+
+    /// The same counts for somebody who outlives the borrow, for example a metrics endpoint.
+    pub fn stats_source(&self) -> impl Fn() -> Stats + Clone + Send + 'static {
+        let counters = Arc::clone(&self.counters);
+        move || counters.read()
+    }
+}
+
+impl Drop for ServerHandle {
+    fn drop(&mut self) {
+        self.draining.cancel();
+        if let Some(task) = self.task.take() {
+            // Drops the listener and the set of connections, which aborts them.
+            task.abort();
+        }
+    }
+}
+
+/// Connections of a server, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Open now, those in their handshake included, upgraded ones not.
+    pub open: u64,
+    /// Ever accepted.
+    pub accepted: u64,
+    /// Closed right after accept because [`Limits::connections`] were open.
+    pub refused: u64,
+    /// Ended in the TLS handshake, by error or timeout.
+    pub handshakes_failed: u64,
+    /// Accept calls that failed for lack of files or memory.
+    pub accept_failures: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    open: AtomicU64,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    handshakes_failed: AtomicU64,
+    accept_failures: AtomicU64,
+}
+
+impl Counters {
+    fn read(&self) -> Stats {
+        Stats {
+            open: self.open.load(Ordering::Relaxed),
+            accepted: self.accepted.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            handshakes_failed: self.handshakes_failed.load(Ordering::Relaxed),
+            accept_failures: self.accept_failures.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Tells the handle when the loop ends by itself, also by a panic.
+struct FailureReport(Option<watch::Sender<Option<Arc<str>>>>);
+
+impl FailureReport {
+    fn done(mut self, outcome: Result<(), io::Error>) {
+        let sender = self.0.take();
+        if let (Some(sender), Err(error)) = (sender, outcome) {
+            sender.send_replace(Some(Arc::from(format!("the listener failed: {error}"))));
+        }
+    }
+}
+
+impl Drop for FailureReport {
+    fn drop(&mut self) {
+        if let Some(sender) = &self.0 {
+            sender.send_replace(Some(Arc::from("the accept loop ended unexpectedly")));
+        }
+    }
+}
+
+struct Server {
+    shared: Arc<Shared>,
+    killed: CancellationToken,
+    counters: Arc<Counters>,
+}
+
+type Connections = JoinSet<Result<(), ConnectionError>>;
+
+impl Server {
+    async fn run<S>(self, listener: Listener, service: S) -> io::Result<()>
+    where
+        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
+            + Clone
+            + Send
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        let mut connections = Connections::new();
+        // By value, so that the listener is closed when this returns, before anything is waited for.
+        let accepted = self.accept(listener, service, &mut connections).await;
+        self.shared.draining.cancel();
+        loop {
+            tokio::select! {
+                biased;
+                () = self.killed.cancelled() => {
+                    connections.shutdown().await;
+                    self.counters.open.store(0, Ordering::Relaxed);
+                    return accepted;
+                }
+                ended = connections.join_next() => match ended {
+                    Some(ended) => self.reap(ended),
+                    None => return accepted,
+                },
+            }
+        }
+    }
+
+    async fn accept<S>(&self, listener: Listener, service: S, connections: &mut Connections) -> io::Result<()>
+    where
+        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
+            + Clone
+            + Send
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        let listener = listener.into_tokio()?;
+        let mut pause = ACCEPT_PAUSE.0;
+        let mut in_trouble = false;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = self.shared.draining.cancelled() => return Ok(()),
+                Some(ended) = connections.join_next(), if !connections.is_empty() => {
+                    self.reap(ended);
+                    continue;
+                }
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer_addr)) => {
+                    pause = ACCEPT_PAUSE.0;
+                    if in_trouble {
+                        in_trouble = false;
+                        tracing::info!("connections are accepted again");
+                    }
+                    self.counters.accepted.fetch_add(1, Ordering::Relaxed);
+                    if connections.len() >= self.shared.limits.connections {
+                        self.counters.refused.fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
+                    self.counters.open.fetch_add(1, Ordering::Relaxed);
+                    let shared = Arc::clone(&self.shared);
+                    connections.spawn(connection::run(shared, service.clone(), stream, peer_addr));
+                }
+                Err(error) => match classify(&error) {
+                    AcceptFailure::Connection => {}
+                    AcceptFailure::Listener => return Err(error),
+                    AcceptFailure::Exhausted => {
+                        self.counters.accept_failures.fetch_add(1, Ordering::Relaxed);
+                        if !in_trouble {
+                            in_trouble = true;
+                            tracing::warn!(%error, "connections cannot be accepted, trying again");
+                        }
+                        tokio::select! {
+                            () = self.shared.draining.cancelled() => return Ok(()),
+                            () = tokio::time::sleep(pause) => {}
+                        }
+                        pause = (pause * 2).min(ACCEPT_PAUSE.1);
+                    }
+                },
+            }
+        }
+    }
+
+    fn reap(&self, ended: Result<Result<(), ConnectionError>, JoinError>) {
+        self.counters.open.fetch_sub(1, Ordering::Relaxed);
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                if error.is_handshake() {
+                    self.counters.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+                }
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::debug!(%error, cause, "connection ended");
+            }
+            Err(error) => tracing::error!(%error, "a connection's task failed"),
+        }
+    }
+}

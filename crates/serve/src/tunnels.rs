@@ -1,0 +1,164 @@
+//! Connections that left HTTP: exec, attach, port-forward and WebSockets after their 101.
+//!
+//! hyper hands an upgraded connection out and forgets it, so the server's drain does not see it any more. Whoever
+//! upgrades runs the copying inside [`Tunnels::spawn`]; one value of [`Tunnels`] counts them and ends them.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+/// Bytes of each of the two buffers of a tunnel.
+const COPY_BUFFER: usize = 8 << 10;
+
+/// All tunnels of a server. Cheap to clone; clones are the same set.
+#[derive(Clone, Debug, Default)]
+pub struct Tunnels {
+    tracker: TaskTracker,
+    ended: CancellationToken,
+    opened: Arc<AtomicU64>,
+}
+
+impl Tunnels {
+    /// An empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Counts a tunnel from now until the guard is dropped. After [`Tunnels::drain`] the guard's token is
+    /// cancelled from the start.
+    pub fn track(&self) -> Tunnel {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        Tunnel { ended: self.ended.clone(), _counted: self.tracker.token() }
+    }
+
+    /// Runs a tunnel as a task of this set, to its end or until the set is drained.
+    pub fn spawn<F>(&self, tunnel: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        let ended = self.ended.clone();
+        self.tracker.spawn(async move {
+            tokio::select! {
+                biased;
+                () = ended.cancelled() => {}
+                () = tunnel => {}
+            }
+        });
+    }
+
+    /// Tunnels open now.
+    pub fn open(&self) -> usize {
+        self.tracker.len()
+    }
+
+    /// Tunnels ever opened.
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the open tunnels for at most `grace`, then ends them, and waits until they are gone.
+    pub async fn drain(&self, grace: Duration) {
+        self.tracker.close();
+        if tokio::time::timeout(grace, self.tracker.wait()).await.is_err() {
+            self.ended.cancel();
+            self.tracker.wait().await;
+        }
+        self.ended.cancel();
+    }
+}
+
+/// One open tunnel.
+#[derive(Debug)]
+pub struct Tunnel {
+    ended: CancellationToken,
+    _counted: TaskTrackerToken,
+}
+
+impl Tunnel {
+    /// Resolves when the tunnel must end.
+    pub async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// The same as a token, to hand on.
+    pub fn token(&self) -> &CancellationToken {
+        &self.ended
+    }
+}
+
+/// Copies both ways until both sides have ended; the end of one side is passed on as a half-close. Returns the
+/// bytes copied from `a` to `b` and from `b` to `a`.
+///
+/// # Errors
+/// The first read or write error of either side; both should then be dropped.
+pub async fn relay<A, B>(a: &mut A, b: &mut B) -> io::Result<(u64, u64)>
+where
+    A: AsyncRead + AsyncWrite + Unpin + ?Sized,
+    B: AsyncRead + AsyncWrite + Unpin + ?Sized,
+{
+    tokio::io::copy_bidirectional_with_sizes(a, b, COPY_BUFFER, COPY_BUFFER).await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_waits_for_the_grace_and_then_ends_what_is_left() {
+        let tunnels = Tunnels::new();
+        let (done, finished) = tokio::sync::oneshot::channel::<()>();
+        tunnels.spawn(async move {
+            let _tells_when_dropped = done;
+            std::future::pending::<()>().await;
+        });
+        assert_eq!((tunnels.open(), tunnels.opened()), (1, 1));
+        let start = tokio::time::Instant::now();
+        tunnels.drain(Duration::from_secs(5)).await;
+        assert_eq!(start.elapsed().as_secs(), 5);
+        assert_eq!(tunnels.open(), 0);
+        finished.await.expect_err("the tunnel was dropped");
+        let late = tunnels.track();
+        late.ended().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_returns_when_the_last_tunnel_ends_by_itself() {
+        let tunnels = Tunnels::new();
+        let guard = tunnels.track();
+        let drain = tunnels.drain(Duration::from_secs(60));
+        tokio::pin!(drain);
+        assert!(futures::poll!(drain.as_mut()).is_pending());
+        drop(guard);
+        let start = tokio::time::Instant::now();
+        drain.await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn a_half_close_is_passed_on_and_the_other_direction_still_flows() {
+        let (mut client, mut near) = tokio::io::duplex(64);
+        let (mut far, mut server) = tokio::io::duplex(64);
+        let copying = tokio::spawn(async move { relay(&mut near, &mut far).await });
+        client.write_all(b"ask").await.expect("write");
+        client.shutdown().await.expect("half close");
+        let mut asked = String::new();
+        server.read_to_string(&mut asked).await.expect("end of stream arrives");
+        assert_eq!(asked, "ask");
+        server.write_all(b"answer").await.expect("still open");
+        drop(server);
+        let mut answered = String::new();
+        client.read_to_string(&mut answered).await.expect("read");
+        assert_eq!(answered, "answer");
+        assert_eq!(copying.await.expect("task").expect("relay"), (3, 6));
+    }
+}

@@ -1,0 +1,6 @@
+//! The server against real sockets, real TLS and hyper's own clients.
+
+mod drain;
+mod hostile;
+mod protocols;
+mod support;

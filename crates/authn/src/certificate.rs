@@ -1,1 +1,224 @@
-//! TODO
+//! What a client's certificate chain says, given the CAs trusted now.
+//!
+//! Checking a chain costs signatures, so verdicts are kept, by the hash of all certificates that the client sent.
+//! A verdict holds only for the set of CAs it was made with, and only until the next moment at which some
+//! certificate concerned becomes valid or expires: so a certificate that expires in the middle of a connection is
+//! refused with the next request, at the price of two comparisons.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use jiff::Timestamp;
+use pinniped_core::identity::{CREDENTIAL_ID_EXTRA, User};
+use pinniped_pki::{CaBundle, Certificate, DistinguishedName, chain};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use x509_parser::der_parser::oid;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::cluster_auth_config::RequestHeaderConfig;
+use crate::token::hex;
+
+/// The CAs trusted at one time.
+pub(crate) struct Trust {
+    /// Generations of the sources this was made from: cluster, extra.
+    pub(crate) made_from: (u64, u64),
+    /// CAs of ordinary client certificates, from all sources.
+    client: Option<CaSet>,
+    /// The front proxy, where one is configured.
+    front_proxy: Option<(CaSet, RequestHeaderConfig)>,
+    /// Subjects of all CAs.
+    pub(crate) hints: Vec<DistinguishedName>,
+}
+
+/// Bundles that count as one, and the moments at which one of their certificates changes its validity.
+struct CaSet {
+    bundles: Vec<CaBundle>,
+    moments: Vec<i64>,
+}
+
+impl CaSet {
+    fn new(bundles: Vec<CaBundle>) -> Option<Self> {
+        let ders = bundles.iter().flat_map(CaBundle::ders);
+        let moments: Vec<i64> = ders.filter_map(|der| moments(der)).flatten().collect();
+        let bundles: Vec<_> = bundles.into_iter().filter(|bundle| !bundle.is_empty()).collect();
+        (!bundles.is_empty()).then_some(Self { bundles, moments })
+    }
+
+    /// Verifies against any of the bundles; the last failure is returned.
+    fn verify(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<(), String> {
+        let Some((leaf, intermediates)) = chain.split_first() else { return Err("no certificate".to_owned()) };
+        let mut result = Err("no certificate authority".to_owned());
+        for bundle in &self.bundles {
+            result = chain::verify_client(leaf, intermediates, bundle, now).map_err(|error| error.to_string());
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    }
+}
+
+/// The seconds at which this certificate begins to be valid and is no longer.
+fn moments(der: &CertificateDer<'_>) -> Option<[i64; 2]> {
+    let certificate = Certificate::parse_der(der).ok()?;
+    Some([certificate.not_before.as_second(), certificate.not_after.as_second() + 1])
+}
+
+impl Trust {
+    pub(crate) fn new(
+        made_from: (u64, u64),
+        client: Vec<CaBundle>,
+        front_proxy: Option<RequestHeaderConfig>,
+    ) -> Self {
+        let mut store = RootCertStore::empty();
+        let front_ca = front_proxy.as_ref().map(|config| &config.ca);
+        for der in client.iter().chain(front_ca).flat_map(CaBundle::ders) {
+            // What rustls cannot read as a root is only missing from the hints.
+            let _ = store.add(der.clone());
+        }
+        Self {
+            made_from,
+            client: CaSet::new(client),
+            front_proxy: front_proxy.and_then(|config| Some((CaSet::new(vec![config.ca.clone()])?, config))),
+            hints: store.subjects(),
+        }
+    }
+
+    /// The front proxy's header names, where one is configured.
+    pub(crate) fn request_header(&self) -> Option<&RequestHeaderConfig> {
+        self.front_proxy.as_ref().map(|(_, config)| config)
+    }
+
+    /// Judges a chain, leaf first.
+    pub(crate) fn judge(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Verdict {
+        let second = now.as_second();
+        let (mut from, mut until) = (i64::MIN, i64::MAX);
+        let sets = self.client.iter().chain(self.front_proxy.as_ref().map(|(set, _)| set));
+        let of_sets = sets.flat_map(|set| set.moments.iter().copied());
+        for moment in chain.iter().filter_map(moments).flatten().chain(of_sets) {
+            if moment <= second {
+                from = from.max(moment);
+            } else {
+                until = until.min(moment);
+            }
+        }
+        Verdict {
+            made_from: self.made_from,
+            from,
+            until,
+            front_proxy: self.judge_front_proxy(chain, now),
+            client: self.judge_client(chain, now),
+        }
+    }
+
+    fn judge_front_proxy(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> FrontProxyVerdict {
+        let Some((set, config)) = &self.front_proxy else { return FrontProxyVerdict::NoOpinion };
+        if let Err(error) = set.verify(chain, now) {
+            return FrontProxyVerdict::Failed(error);
+        }
+        if config.allowed_names.is_empty() {
+            return FrontProxyVerdict::Trusted;
+        }
+        match chain.first().map(|leaf| Certificate::parse_der(leaf)) {
+            Some(Ok(leaf)) if config.allowed_names.contains(&leaf.subject_cn) => FrontProxyVerdict::Trusted,
+            Some(Ok(leaf)) => FrontProxyVerdict::Failed(format!(
+                "x509: subject with cn={} is not in the allowed list",
+                leaf.subject_cn
+            )),
+            Some(Err(error)) => FrontProxyVerdict::Failed(error.to_string()),
+            None => FrontProxyVerdict::NoOpinion,
+        }
+    }
+
+    fn judge_client(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> ClientVerdict {
+        let Some(set) = &self.client else { return ClientVerdict::NoOpinion };
+        if let Err(error) = set.verify(chain, now) {
+            return ClientVerdict::Failed(format!("verifying certificate failed: {error}"));
+        }
+        match chain.first().map(user) {
+            Some(Ok(Some(user))) => ClientVerdict::User(Arc::new(user.with_authenticated_group())),
+            Some(Ok(None)) | None => ClientVerdict::NoOpinion,
+            Some(Err(error)) => ClientVerdict::Failed(error),
+        }
+    }
+}
+
+/// What a chain says, and for how long.
+pub(crate) struct Verdict {
+    made_from: (u64, u64),
+    from: i64,
+    until: i64,
+    pub(crate) front_proxy: FrontProxyVerdict,
+    pub(crate) client: ClientVerdict,
+}
+
+impl Verdict {
+    /// Does this verdict still hold?
+    pub(crate) fn holds(&self, trust: &Trust, now: Timestamp) -> bool {
+        let second = now.as_second();
+        self.made_from == trust.made_from && self.from <= second && second < self.until
+    }
+}
+
+/// Is it the front proxy's certificate?
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FrontProxyVerdict {
+    NoOpinion,
+    Trusted,
+    Failed(String),
+}
+
+/// Is it a user's certificate?
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ClientVerdict {
+    NoOpinion,
+    User(Arc<User>),
+    Failed(String),
+}
+
+/// The user a verified certificate names; `None` when it has no common name.
+fn user(leaf: &CertificateDer<'_>) -> Result<Option<User>, String> {
+    let certificate = Certificate::parse_der(leaf).map_err(|error| error.to_string())?;
+    if certificate.subject_cn.is_empty() {
+        return Ok(None);
+    }
+    let mut digest = Context::new(&SHA256);
+    digest.update(leaf);
+    let credential_id = format!("X509SHA256={}", hex(digest.finish().as_ref()));
+    Ok(Some(User {
+        uid: uid(leaf)?,
+        name: certificate.subject_cn,
+        groups: certificate.organizations,
+        extra: BTreeMap::from([(CREDENTIAL_ID_EXTRA.to_owned(), vec![credential_id])]),
+    }))
+}
+
+/// The UID in the subject. Kubernetes takes exactly one that is not empty, or none.
+fn uid(leaf: &CertificateDer<'_>) -> Result<String, String> {
+    let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| error.to_string())?;
+    let wanted = oid!(1.3.6.1.4.1.57683.2);
+    let mut uids = certificate.subject().iter_attributes().filter(|attribute| *attribute.attr_type() == wanted);
+    let Some(uid) = uids.next() else { return Ok(String::new()) };
+    if uids.next().is_some() {
+        return Err("expected 1 UID, but found multiple".to_owned());
+    }
+    match uid.as_str() {
+        Ok("") => Err("UID cannot be an empty string".to_owned()),
+        Ok(uid) => Ok(uid.to_owned()),
+        Err(_) => Err("unable to parse UID into a string".to_owned()),
+    }
+}
+
+/// The key under which a verdict is kept.
+pub(crate) fn chain_digest(chain: &[CertificateDer<'_>]) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    for certificate in chain {
+        context.update(&certificate.len().to_le_bytes());
+        context.update(certificate);
+    }
+    let mut digest = [0; 32];
+    digest.copy_from_slice(context.finish().as_ref());
+    digest
+}

@@ -1,11 +1,31 @@
 //! Reviews asked of the API server: whose token is this, and may this user do that.
+//!
+//! Both kinds keep answers for ten seconds, in caches with a bound, and equal questions that are asked at the same
+//! time become one call. A question that cannot be answered is an error to the caller, is never kept, and is never
+//! a yes.
 
-use std::sync::Arc;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Duration;
 
-use pinniped_core::attributes::Attributes;
-use pinniped_core::identity::User;
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
 
-use crate::token::Token;
+mod authorizer;
+mod token_reviewer;
+
+pub use authorizer::{Authorizer, Decision};
+pub use token_reviewer::TokenReviewer;
+
+use crate::review::{Answer, Backoff, CallError, MAX_ANSWER};
+
+/// How long an answer is kept.
+const KEEP: Duration = Duration::from_secs(10);
+
+/// How long one call may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A review could not be had. Never an allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,51 +35,103 @@ pub enum ReviewError {
     Call(String),
 }
 
-/// An authorization verdict.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Allowed.
-    Allow,
-    /// Denied for good.
-    Deny {
-        /// The authorizer's reason, may be empty.
-        reason: String,
-    },
-    /// Nobody allows it.
-    NoOpinion {
-        /// The authorizer's reason, may be empty.
-        reason: String,
-    },
-}
-
-/// Asks TokenReviews, with a cache.
+/// The way to the API server.
 #[derive(Clone)]
-pub struct TokenReviewer {}
+struct Reviews {
+    client: kube::Client,
+    backoff: Backoff,
+}
 
-impl TokenReviewer {
-    /// Reviews go out with this client.
-    pub fn new(_client: kube::Client) -> Self {
-        todo!()
+impl Reviews {
+    fn new(client: kube::Client) -> Self {
+        Self { client, backoff: Backoff::REVIEWS }
     }
 
-    /// Whose token is this? `None`: nobody's.
-    pub async fn review(&self, _token: &Token) -> Result<Option<Arc<User>>, ReviewError> {
-        todo!()
+    /// Posts a review and reads the answer, trying again where that may help.
+    async fn post<T>(&self, path: &'static str, resource: &'static str, body: Bytes) -> Result<T, ReviewError>
+    where
+        T: serde::de::DeserializeOwned,
+    {
+        let answer = self.backoff.run(|| self.post_once(path, resource, body.clone())).await;
+        let body = answer.map_err(|error| ReviewError::Call(error.message))?;
+        serde_json::from_slice(&body).map_err(|error| ReviewError::Call(format!("could not read review: {error}")))
+    }
+
+    async fn post_once(&self, path: &'static str, resource: &'static str, body: Bytes) -> Result<Bytes, CallError> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(path)
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json")
+            .body(Body::from(body))
+            .map_err(|error| CallError::last(error.to_string()))?;
+        let call = async {
+            let response = self
+                .client
+                .send(request)
+                .await
+                .map_err(|error| CallError::transport(&error, with_sources(&error)))?;
+            let (parts, body) = response.into_parts();
+            let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| {
+                CallError::transport(error.as_ref(), with_sources(error.as_ref()))
+            })?;
+            Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+        };
+        let answer = tokio::time::timeout(CALL_TIMEOUT, call)
+            .await
+            .map_err(|_| CallError::last(format!("Post {path:?}: context deadline exceeded")))??;
+        answer.into_success(Some(resource))
     }
 }
 
-/// Asks SubjectAccessReviews, with a cache.
-#[derive(Clone)]
-pub struct Authorizer {}
+/// An error and its causes on one line.
+fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let cause = source.to_string();
+        // Some errors repeat their cause in their own text.
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        next = source.source();
+    }
+    text
+}
 
-impl Authorizer {
-    /// Reviews go out with this client.
-    pub fn new(_client: kube::Client) -> Self {
-        todo!()
+/// A cache key: a digest, never the thing itself.
+type Digest = [u8; 32];
+
+/// Keys are digests, so any eight bytes of one are a good hash.
+#[derive(Clone, Default)]
+struct DigestHasher(u64);
+
+impl Hasher for DigestHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_ne_bytes(*first);
+        }
     }
 
-    /// May this user do that?
-    pub async fn authorize(&self, _user: &User, _attributes: &Attributes) -> Result<Decision, ReviewError> {
-        todo!()
+    fn write_usize(&mut self, _length: usize) {
+        // The length prefix of the array, always the same.
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
+
+type Cache<V> = moka::future::Cache<Digest, V, BuildHasherDefault<DigestHasher>>;
+
+/// A cache of answers with a bound on their number.
+fn answers<V: Clone + Send + Sync + 'static>(entries: u64) -> Cache<V> {
+    moka::future::Cache::builder()
+        .max_capacity(entries)
+        .time_to_live(KEEP)
+        .eviction_policy(moka::policy::EvictionPolicy::lru())
+        .build_with_hasher(BuildHasherDefault::default())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,30 +1,43 @@
 //! How this cluster authenticates clients of aggregated API servers: the ConfigMap
-//! `kube-system/extension-apiserver-authentication`.
+//! `kube-system/extension-apiserver-authentication`, which kube-apiserver writes.
+//!
+//! It is read once before anything is served, then followed by a watch. Content that cannot be read leaves the last
+//! good content of that part in place; content that is gone is trusted no longer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+use futures::StreamExt as _;
+use http::HeaderName;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::runtime::{WatchStreamExt as _, watcher};
 use pinniped_pki::CaBundle;
 use tokio_util::sync::CancellationToken;
 
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "extension-apiserver-authentication";
+
 /// The front proxy's trust and header names.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestHeaderConfig {
     /// CA of the front proxy's client certificate.
     pub ca: CaBundle,
     /// Accepted common names; empty accepts any.
     pub allowed_names: Vec<String>,
     /// Headers that carry the user name.
-    pub username_headers: Vec<String>,
-    /// Headers that carry the UID.
-    pub uid_headers: Vec<String>,
+    pub username_headers: Vec<HeaderName>,
+    /// Headers that carry the UID; empty on clusters that do not know the header yet.
+    pub uid_headers: Vec<HeaderName>,
     /// Headers that carry groups.
-    pub group_headers: Vec<String>,
-    /// Prefixes of headers that carry extra values.
+    pub group_headers: Vec<HeaderName>,
+    /// Prefixes of headers that carry extra values, in lower case.
     pub extra_prefixes: Vec<String>,
 }
 
 /// The ConfigMap, parsed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterAuthConfig {
     /// CA of client certificates.
     pub client_ca: Option<CaBundle>,
@@ -32,41 +45,251 @@ pub struct ClusterAuthConfig {
     pub request_header: Option<RequestHeaderConfig>,
 }
 
-/// The ConfigMap could not be read at start.
+/// A key of the ConfigMap cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("key {key:?} of ConfigMap {NAMESPACE}/{NAME} is not usable: {problem}")]
+pub struct KeyError {
+    key: &'static str,
+    problem: String,
+}
+
+/// The ConfigMap could not be used at start.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The first read failed.
-    #[error("could not read ConfigMap kube-system/extension-apiserver-authentication")]
+    #[error("could not read ConfigMap {NAMESPACE}/{NAME}")]
     Read(#[source] Box<kube::Error>),
+    /// Something in it cannot be used.
+    #[error(transparent)]
+    Key(KeyError),
 }
 
-/// Follows the ConfigMap. Cheap to clone.
+impl ClusterAuthConfig {
+    /// Reads the ConfigMap's data. Parts that cannot be read are taken from `last` and reported.
+    fn parse(data: &BTreeMap<String, String>, last: &Self) -> (Self, Vec<KeyError>) {
+        let mut problems = Vec::new();
+        let client_ca = bundle(data, "client-ca-file").unwrap_or_else(|problem| {
+            problems.push(problem);
+            last.client_ca.clone()
+        });
+        let request_header = RequestHeaderConfig::parse(data).unwrap_or_else(|problem| {
+            problems.push(problem);
+            last.request_header.clone()
+        });
+        (Self { client_ca, request_header }, problems)
+    }
+}
+
+impl RequestHeaderConfig {
+    fn parse(data: &BTreeMap<String, String>) -> Result<Option<Self>, KeyError> {
+        let Some(ca) = bundle(data, "requestheader-client-ca-file")? else { return Ok(None) };
+        let extra_prefixes = strings(data, "requestheader-extra-headers-prefix")?;
+        Ok(Some(Self {
+            ca,
+            allowed_names: strings(data, "requestheader-allowed-names")?,
+            username_headers: names(data, "requestheader-username-headers")?,
+            uid_headers: names(data, "requestheader-uid-headers")?,
+            group_headers: names(data, "requestheader-group-headers")?,
+            extra_prefixes: extra_prefixes.iter().map(|prefix| prefix.to_ascii_lowercase()).collect(),
+        }))
+    }
+}
+
+fn bundle(data: &BTreeMap<String, String>, key: &'static str) -> Result<Option<CaBundle>, KeyError> {
+    let Some(pem) = data.get(key).filter(|pem| !pem.is_empty()) else { return Ok(None) };
+    let bundle = CaBundle::from_pem(pem.as_bytes()).map_err(|error| KeyError { key, problem: error.to_string() })?;
+    Ok(Some(bundle))
+}
+
+fn strings(data: &BTreeMap<String, String>, key: &'static str) -> Result<Vec<String>, KeyError> {
+    let Some(json) = data.get(key).filter(|json| !json.is_empty()) else { return Ok(Vec::new()) };
+    let strings: Option<Vec<String>> =
+        serde_json::from_str(json).map_err(|error| KeyError { key, problem: error.to_string() })?;
+    Ok(strings.unwrap_or_default())
+}
+
+fn names(data: &BTreeMap<String, String>, key: &'static str) -> Result<Vec<HeaderName>, KeyError> {
+    let names = strings(data, key)?;
+    names
+        .iter()
+        .map(|name| {
+            HeaderName::try_from(name.trim()).map_err(|error| KeyError { key, problem: format!("{name:?}: {error}") })
+        })
+        .collect()
+}
+
+struct Snapshot {
+    config: Arc<ClusterAuthConfig>,
+    generation: u64,
+}
+
+struct Inner {
+    client: Option<kube::Client>,
+    snapshot: ArcSwap<Snapshot>,
+}
+
+/// Follows the ConfigMap. Cheap to clone; clones see the same content.
 #[derive(Clone)]
-pub struct ClusterAuthConfigWatch {}
+pub struct ClusterAuthConfigWatch(Arc<Inner>);
 
 impl ClusterAuthConfigWatch {
-    /// First read.
-    pub async fn load(_client: kube::Client) -> Result<Self, LoadError> {
-        todo!()
+    /// First read, without which nothing may be served.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] when the ConfigMap is missing, may not be read, or has content that cannot be used.
+    pub async fn load(client: kube::Client) -> Result<Self, LoadError> {
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+        let map = api.get(NAME).await.map_err(|error| LoadError::Read(Box::new(error)))?;
+        let (config, problems) = ClusterAuthConfig::parse(&map.data.unwrap_or_default(), &ClusterAuthConfig::default());
+        if let Some(problem) = problems.into_iter().next() {
+            return Err(LoadError::Key(problem));
+        }
+        Ok(Self::with(Some(client), config))
     }
 
     /// A source that never changes, for tests and for servers without a cluster.
-    pub fn fixed(_config: ClusterAuthConfig) -> Self {
-        todo!()
+    pub fn fixed(config: ClusterAuthConfig) -> Self {
+        Self::with(None, config)
     }
 
-    /// Follows the ConfigMap until cancelled.
-    pub async fn run(&self, _cancel: CancellationToken) {
-        todo!()
+    fn with(client: Option<kube::Client>, config: ClusterAuthConfig) -> Self {
+        let snapshot = Snapshot { config: Arc::new(config), generation: 1 };
+        Self(Arc::new(Inner { client, snapshot: ArcSwap::from_pointee(snapshot) }))
+    }
+
+    /// Follows the ConfigMap until cancelled. The caller owns the task that runs this.
+    pub async fn run(&self, cancel: CancellationToken) {
+        let Some(client) = self.0.client.clone() else {
+            cancel.cancelled().await;
+            return;
+        };
+        let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
+        let selected = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+        let mut events = std::pin::pin!(watcher(api, selected).default_backoff());
+        loop {
+            let event = tokio::select! {
+                () = cancel.cancelled() => return,
+                event = events.next() => event,
+            };
+            match event {
+                Some(Ok(watcher::Event::Apply(map) | watcher::Event::InitApply(map))) => self.observe(&map),
+                Some(Ok(watcher::Event::Delete(_))) => {
+                    tracing::warn!("ConfigMap with the cluster's client CAs was deleted, its last content stays in use");
+                }
+                Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
+                Some(Err(error)) => tracing::debug!(%error, "watch of the cluster's client CAs failed, trying again"),
+                // A watcher never ends by itself.
+                None => return,
+            }
+        }
+    }
+
+    fn observe(&self, map: &ConfigMap) {
+        let empty = BTreeMap::new();
+        let last = self.0.snapshot.load_full();
+        let (config, problems) = ClusterAuthConfig::parse(map.data.as_ref().unwrap_or(&empty), &last.config);
+        for problem in problems {
+            tracing::warn!(error = %problem, "cluster's client CAs are not usable, the last usable ones stay in use");
+        }
+        if config != *last.config {
+            tracing::info!("cluster's client CAs changed");
+            let next = Snapshot { config: Arc::new(config), generation: last.generation + 1 };
+            self.0.snapshot.store(Arc::new(next));
+        }
     }
 
     /// The last good content.
     pub fn current(&self) -> Arc<ClusterAuthConfig> {
-        todo!()
+        Arc::clone(&self.0.snapshot.load().config)
     }
 
     /// Grows with every change of content.
     pub fn generation(&self) -> u64 {
-        todo!()
+        self.0.snapshot.load().generation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn authority(name: &str) -> String {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.self_signed(&key).unwrap().pem()
+    }
+
+    #[test]
+    fn the_usual_config_map_is_read_whole() {
+        let (client_ca, proxy_ca) = (authority("kubernetes"), authority("front-proxy"));
+        let (config, problems) = ClusterAuthConfig::parse(
+            &data(&[
+                ("client-ca-file", &client_ca),
+                ("requestheader-client-ca-file", &proxy_ca),
+                ("requestheader-allowed-names", r#"["front-proxy-client"]"#),
+                ("requestheader-username-headers", r#"["X-Remote-User"]"#),
+                ("requestheader-uid-headers", r#"["X-Remote-Uid"]"#),
+                ("requestheader-group-headers", r#"["X-Remote-Group"]"#),
+                ("requestheader-extra-headers-prefix", r#"["X-Remote-Extra-"]"#),
+            ]),
+            &ClusterAuthConfig::default(),
+        );
+        assert_eq!(problems, []);
+        let expected = ClusterAuthConfig {
+            client_ca: Some(CaBundle::from_pem(client_ca.as_bytes()).unwrap()),
+            request_header: Some(RequestHeaderConfig {
+                ca: CaBundle::from_pem(proxy_ca.as_bytes()).unwrap(),
+                allowed_names: vec!["front-proxy-client".to_owned()],
+                username_headers: vec![HeaderName::from_static("x-remote-user")],
+                uid_headers: vec![HeaderName::from_static("x-remote-uid")],
+                group_headers: vec![HeaderName::from_static("x-remote-group")],
+                extra_prefixes: vec!["x-remote-extra-".to_owned()],
+            }),
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn nothing_configured_trusts_nobody() {
+        let (config, problems) = ClusterAuthConfig::parse(&data(&[]), &ClusterAuthConfig::default());
+        assert_eq!((config, problems), (ClusterAuthConfig::default(), Vec::new()));
+    }
+
+    #[test]
+    fn garbage_keeps_the_last_good_content_of_that_part_only() {
+        let last = ClusterAuthConfig {
+            client_ca: Some(CaBundle::from_pem(authority("old").as_bytes()).unwrap()),
+            request_header: None,
+        };
+        let proxy_ca = authority("front-proxy");
+        let (config, problems) = ClusterAuthConfig::parse(
+            &data(&[("client-ca-file", "garbage"), ("requestheader-client-ca-file", &proxy_ca)]),
+            &last,
+        );
+        assert_eq!(config.client_ca, last.client_ca);
+        assert!(config.request_header.is_some());
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].to_string().starts_with(
+            "key \"client-ca-file\" of ConfigMap kube-system/extension-apiserver-authentication is not usable: "
+        ));
+    }
+
+    #[test]
+    fn content_that_is_gone_is_trusted_no_longer_and_raises_the_generation() {
+        let client_ca = Some(CaBundle::from_pem(authority("old").as_bytes()).unwrap());
+        let watch = ClusterAuthConfigWatch::fixed(ClusterAuthConfig { client_ca, request_header: None });
+        let before = watch.generation();
+        watch.observe(&ConfigMap::default());
+        assert_eq!(*watch.current(), ClusterAuthConfig::default());
+        assert_eq!(watch.generation(), before + 1);
+        watch.observe(&ConfigMap::default());
+        assert_eq!(watch.generation(), before + 1);
     }
 }

@@ -1,24 +1,71 @@
 //! Who sends this request: the chain of an aggregated API server.
+//!
+//! ```text
+//!  1 front proxy        certificate of the front proxy, and a user in the headers
+//!  2 client certificate certificate of the cluster's client CA or of one extra CA
+//!  3 bearer token       TokenReview by the API server
+//!  4 WebSocket token    the same, token in a subprotocol
+//! ```
+//!
+//! The first that succeeds wins. Failures matter only when nothing succeeds, and then forbid anonymity: a bad
+//! certificate beside a good token is the token's user, a bad certificate alone is nobody (401), no credential at
+//! all is anonymous. Everything is judged per request, never per connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::HeaderMap;
 use jiff::Timestamp;
 use pinniped_core::identity::User;
-use pinniped_pki::{CaBundle, CertificateHolder};
-use rustls::DistinguishedName;
+use pinniped_pki::{CaBundle, CertificateHolder, DistinguishedName};
 use rustls::pki_types::CertificateDer;
 
-pub use crate::bearer::{Bearer, bearer_token};
+pub use crate::bearer::{Bearer, EXTRA_SPACE_WARNING, bearer_token, is_websocket_request};
+
+use crate::bearer::{replace_protocols, websocket_token};
+use crate::certificate::{ClientVerdict, FrontProxyVerdict, Trust, Verdict, chain_digest};
 use crate::cluster::TokenReviewer;
 use crate::cluster_auth_config::ClusterAuthConfigWatch;
+use crate::request_header;
+use crate::token::Token;
+
+/// Chains whose verdicts are kept at most.
+const VERDICTS: u64 = 8192;
+
+/// A verdict that nobody asked for this long is dropped.
+const VERDICT_IDLE: Duration = Duration::from_secs(10 * 60);
 
 /// A client CA besides the cluster's own, such as the impersonation proxy's signer.
 pub trait ClientCaSource: Send + Sync {
-    /// Changes whenever [`current`](Self::current) would.
+    /// Changes whenever [`current`](Self::current) does. Asked for every request, so it should be quick.
     fn generation(&self) -> u64;
     /// The CA certificates, if any are known.
     fn current(&self) -> Option<CaBundle>;
+}
+
+/// The CA certificate of a holder of a signing pair. Make one per authenticator.
+pub struct SignerCa {
+    holder: CertificateHolder,
+    generation: tokio::sync::watch::Receiver<u64>,
+}
+
+impl SignerCa {
+    /// Follows this holder.
+    pub fn new(holder: CertificateHolder) -> Self {
+        let generation = holder.subscribe();
+        Self { holder, generation }
+    }
+}
+
+impl ClientCaSource for SignerCa {
+    fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
+    fn current(&self) -> Option<CaBundle> {
+        CaBundle::from_pem(self.holder.current()?.certificate_pem().as_bytes()).ok()
+    }
 }
 
 /// What a [`RequestAuthenticator`] works with.
@@ -58,43 +105,152 @@ pub enum Outcome {
     Anonymous,
     /// Some method failed and none succeeded: answer 401. The reason is for logs, never for the client.
     Rejected {
-        /// All errors, joined.
+        /// All failures, joined.
         reason: String,
     },
 }
 
-/// Authenticates requests. Cheap to clone.
+/// Authenticates requests. Cheap to clone; clones share the cache.
 #[derive(Clone)]
-pub struct RequestAuthenticator {}
+pub struct RequestAuthenticator(Arc<Inner>);
+
+struct Inner {
+    cluster: ClusterAuthConfigWatch,
+    extra: Option<Arc<dyn ClientCaSource>>,
+    reviewer: TokenReviewer,
+    trust: ArcSwap<Trust>,
+    verdicts: moka::future::Cache<[u8; 32], Arc<Verdict>>,
+}
 
 impl RequestAuthenticator {
     /// Builds the chain.
-    pub fn new(_params: RequestAuthenticatorParams) -> Self {
-        todo!()
+    pub fn new(params: RequestAuthenticatorParams) -> Self {
+        let RequestAuthenticatorParams { cluster, extra_client_ca: extra, reviewer } = params;
+        let trust = trust_of(&cluster, extra.as_deref());
+        let verdicts = moka::future::Cache::builder().max_capacity(VERDICTS).time_to_idle(VERDICT_IDLE).build();
+        Self(Arc::new(Inner { cluster, extra, reviewer, trust: ArcSwap::from_pointee(trust), verdicts }))
     }
 
-    /// Walks the chain; on success removes credentials and front-proxy headers from the request.
+    /// Walks the chain for a request with these headers that came over a connection with this client chain (leaf
+    /// first, possession proven by the handshake, nothing else checked).
+    ///
+    /// Unless the outcome is [`Outcome::Rejected`], credentials and front-proxy headers are removed.
     pub async fn authenticate(
         &self,
-        _headers: &mut HeaderMap,
-        _peer: &[CertificateDer<'static>],
-        _now: Timestamp,
+        headers: &mut HeaderMap,
+        peer: &[CertificateDer<'static>],
+        now: Timestamp,
     ) -> Outcome {
-        todo!()
+        let trust = self.trust();
+        let verdict = if peer.is_empty() { None } else { Some(self.verdict(&trust, peer, now).await) };
+        let outcome = self.walk(headers, &trust, verdict.as_deref()).await;
+        if !matches!(outcome, Outcome::Rejected { .. }) {
+            request_header::clear(headers, trust.request_header());
+        }
+        outcome
+    }
+
+    async fn walk(&self, headers: &mut HeaderMap, trust: &Trust, verdict: Option<&Verdict>) -> Outcome {
+        if let Some(verdict) = verdict {
+            if let (FrontProxyVerdict::Trusted, Some(config)) = (&verdict.front_proxy, trust.request_header())
+                && let Some(user) = request_header::identity(headers, config)
+            {
+                let user = Arc::new(user.with_authenticated_group());
+                return Outcome::User { user, method: Method::FrontProxy };
+            }
+            if let ClientVerdict::User(user) = &verdict.client {
+                return Outcome::User { user: Arc::clone(user), method: Method::ClientCertificate };
+            }
+        }
+        let mut failures = Vec::new();
+        if let Some(verdict) = verdict {
+            if let FrontProxyVerdict::Failed(failure) = &verdict.front_proxy {
+                failures.push(failure.clone());
+            }
+            if let ClientVerdict::Failed(failure) = &verdict.client {
+                failures.push(failure.clone());
+            }
+        }
+        if let Bearer::Token(token) = bearer_token(headers) {
+            match self.review(&token).await {
+                Ok(user) => return Outcome::User { user, method: Method::BearerToken },
+                Err(failure) => failures.push(failure),
+            }
+        }
+        match websocket_token(headers) {
+            Ok(None) => {}
+            Ok(Some(found)) => match self.review(&found.token).await {
+                Ok(user) => {
+                    replace_protocols(headers, &found.remaining);
+                    return Outcome::User { user, method: Method::WebSocketToken };
+                }
+                Err(failure) => failures.push(failure),
+            },
+            Err(error) => failures.push(error.to_string()),
+        }
+        if failures.is_empty() {
+            Outcome::Anonymous
+        } else {
+            Outcome::Rejected { reason: failures.join(", ") }
+        }
+    }
+
+    async fn review(&self, token: &Token) -> Result<Arc<User>, String> {
+        match self.0.reviewer.review(token).await {
+            Ok(Some(user)) => Ok(with_authenticated_group(user)),
+            Ok(None) => Err("invalid bearer token".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    async fn verdict(&self, trust: &Trust, peer: &[CertificateDer<'static>], now: Timestamp) -> Arc<Verdict> {
+        let key = chain_digest(peer);
+        if let Some(verdict) = self.0.verdicts.get(&key).await
+            && verdict.holds(trust, now)
+        {
+            return verdict;
+        }
+        let verdict = Arc::new(trust.judge(peer, now));
+        self.0.verdicts.insert(key, Arc::clone(&verdict)).await;
+        verdict
+    }
+
+    /// The CAs as they are now.
+    fn trust(&self) -> arc_swap::Guard<Arc<Trust>> {
+        let trust = self.0.trust.load();
+        if trust.made_from == generations(&self.0.cluster, self.0.extra.as_deref()) {
+            return trust;
+        }
+        self.0.trust.store(Arc::new(trust_of(&self.0.cluster, self.0.extra.as_deref())));
+        self.0.trust.load()
     }
 
     /// Subjects of all CAs whose client certificates are accepted now: hints for the TLS handshake.
     pub fn client_ca_hints(&self) -> Vec<DistinguishedName> {
-        todo!()
+        self.trust().hints.clone()
     }
 }
 
-impl ClientCaSource for CertificateHolder {
-    fn generation(&self) -> u64 {
-        *self.subscribe().borrow()
-    }
-
-    fn current(&self) -> Option<CaBundle> {
-        todo!()
-    }
+fn generations(cluster: &ClusterAuthConfigWatch, extra: Option<&dyn ClientCaSource>) -> (u64, u64) {
+    (cluster.generation(), extra.map_or(0, ClientCaSource::generation))
 }
+
+fn trust_of(cluster: &ClusterAuthConfigWatch, extra: Option<&dyn ClientCaSource>) -> Trust {
+    // The numbers are read before the content: content that is newer than its number is only read once more.
+    let made_from = generations(cluster, extra);
+    let config = cluster.current();
+    let client = extra.and_then(ClientCaSource::current).into_iter().chain(config.client_ca.clone()).collect();
+    Trust::new(made_from, client, config.request_header.clone())
+}
+
+/// Adds the group, without a copy where the user has it already, as users of TokenReviews do.
+fn with_authenticated_group(user: Arc<User>) -> Arc<User> {
+    use pinniped_core::identity::{AUTHENTICATED, UNAUTHENTICATED};
+    if user.is_in(AUTHENTICATED) || user.is_in(UNAUTHENTICATED) || user.is_anonymous() {
+        return user;
+    }
+    Arc::new(Arc::unwrap_or_clone(user).with_authenticated_group())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,163 @@
-//! TODO
+//! The identity that a trusted front proxy writes into headers, as kube-apiserver's aggregator does.
+
+use std::collections::BTreeMap;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName};
+use percent_encoding::percent_decode_str;
+use pinniped_core::identity::User;
+
+use crate::cluster_auth_config::RequestHeaderConfig;
+
+const STANDARD: [HeaderName; 3] = [
+    HeaderName::from_static("x-remote-user"),
+    HeaderName::from_static("x-remote-uid"),
+    HeaderName::from_static("x-remote-group"),
+];
+const STANDARD_PREFIX: &str = "x-remote-extra-";
+
+/// The user in the headers, or `None` when no user name is there. The caller has judged the proxy's certificate.
+pub(crate) fn identity(headers: &HeaderMap, config: &RequestHeaderConfig) -> Option<User> {
+    let name = first_value(headers, &config.username_headers)?;
+    let uid = first_value(headers, &config.uid_headers).unwrap_or_default();
+    let groups = config
+        .group_headers
+        .iter()
+        .flat_map(|header| headers.get_all(header))
+        .filter(|value| !value.is_empty())
+        .map(|value| text(value.as_bytes()))
+        .collect();
+    let mut extra = BTreeMap::<String, Vec<String>>::new();
+    for prefix in &config.extra_prefixes {
+        for header in headers.keys() {
+            let Some(encoded) = header.as_str().strip_prefix(prefix.as_str()) else { continue };
+            let values = headers.get_all(header).iter().map(|value| text(value.as_bytes()));
+            extra.entry(decode_key(encoded)).or_default().extend(values);
+        }
+    }
+    Some(User { name, uid, groups, extra })
+}
+
+/// The first value, over all these headers, that is not empty.
+fn first_value(headers: &HeaderMap, names: &[HeaderName]) -> Option<String> {
+    names.iter().filter_map(|name| headers.get(name)).find(|value| !value.is_empty()).map(|v| text(v.as_bytes()))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Go's `url.PathUnescape`, or the text itself where that fails.
+fn decode_key(encoded: &str) -> String {
+    let bytes = encoded.as_bytes();
+    let mut index = 0;
+    while index < bytes.len() {
+        if bytes[index] == b'%' {
+            if !bytes.get(index + 1..index + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) {
+                return encoded.to_owned();
+            }
+            index += 2;
+        }
+        index += 1;
+    }
+    percent_decode_str(encoded).decode_utf8_lossy().into_owned()
+}
+
+/// Removes every header that could be taken for a credential or an identity further on.
+pub(crate) fn clear(headers: &mut HeaderMap, config: Option<&RequestHeaderConfig>) {
+    headers.remove(AUTHORIZATION);
+    for name in &STANDARD {
+        headers.remove(name);
+    }
+    let mut prefixes: &[String] = &[];
+    if let Some(config) = config {
+        prefixes = &config.extra_prefixes;
+        for name in config.username_headers.iter().chain(&config.uid_headers).chain(&config.group_headers) {
+            headers.remove(name);
+        }
+    }
+    let is_extra = |name: &HeaderName| {
+        let name = name.as_str();
+        name.starts_with(STANDARD_PREFIX) || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+    };
+    // Usually there is none, and then this allocates nothing.
+    let extra: Vec<HeaderName> = headers.keys().filter(|name| is_extra(name)).cloned().collect();
+    for name in extra {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> RequestHeaderConfig {
+        RequestHeaderConfig {
+            username_headers: vec![HeaderName::from_static("x-other-user"), HeaderName::from_static("x-remote-user")],
+            uid_headers: vec![HeaderName::from_static("x-remote-uid")],
+            group_headers: vec![HeaderName::from_static("x-remote-group")],
+            extra_prefixes: vec!["x-remote-extra-".to_owned(), "x-more-".to_owned()],
+            ..RequestHeaderConfig::default()
+        }
+    }
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn every_configured_header_contributes() {
+        let headers = headers(&[
+            ("x-other-user", ""),
+            ("x-remote-user", "alice"),
+            ("x-remote-uid", "u-1"),
+            ("x-remote-group", "a"),
+            ("x-remote-group", ""),
+            ("x-remote-group", "b"),
+            ("x-remote-extra-example.com%2fthing", "one"),
+            ("x-remote-extra-example.com%2fthing", "two"),
+            ("x-remote-extra-bad%zz", "kept"),
+            ("x-more-x", "y"),
+        ]);
+        let strings = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>();
+        let expected = User {
+            name: "alice".to_owned(),
+            uid: "u-1".to_owned(),
+            groups: strings(&["a", "b"]),
+            extra: BTreeMap::from([
+                ("example.com/thing".to_owned(), strings(&["one", "two"])),
+                ("bad%zz".to_owned(), strings(&["kept"])),
+                ("x".to_owned(), strings(&["y"])),
+            ]),
+        };
+        assert_eq!(identity(&headers, &config()), Some(expected));
+    }
+
+    #[test]
+    fn without_a_user_name_there_is_no_opinion() {
+        assert_eq!(identity(&headers(&[("x-remote-group", "a"), ("x-remote-user", "")]), &config()), None);
+    }
+
+    #[test]
+    fn the_uid_header_counts_only_where_it_is_configured() {
+        let config = RequestHeaderConfig { uid_headers: Vec::new(), ..config() };
+        let user = identity(&headers(&[("x-remote-user", "alice"), ("x-remote-uid", "u-1")]), &config);
+        assert_eq!(user.map(|user| user.uid), Some(String::new()));
+    }
+
+    #[test]
+    fn clearing_leaves_no_credential_behind() {
+        let mut headers = headers(&[
+            ("authorization", "Bearer x"),
+            ("x-remote-user", "a"),
+            ("x-remote-uid", "a"),
+            ("x-remote-group", "a"),
+            ("x-remote-extra-a", "a"),
+            ("x-more-b", "a"),
+            ("x-other-user", "a"),
+            ("accept", "text/plain"),
+        ]);
+        clear(&mut headers, Some(&config()));
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
+    }
+}

@@ -1,1 +1,304 @@
-//! TODO
+//! What review calls to the API server and to webhooks have in common: reading an answer as client-go does, and
+//! which failures are tried again.
+//!
+//! The texts are those of `k8s.io/apimachinery/pkg/api/errors` and end up in audit events, so they are kept. A call
+//! is tried again for the reasons of `k8s.io/apiserver/pkg/util/webhook.DefaultShouldRetry`, which are safe because
+//! a review changes nothing.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, StatusCode};
+use pinniped_core::identity::User;
+use serde::{Deserialize, Serialize};
+
+use crate::token::Token;
+
+/// Bytes of an answer that are read at most.
+pub(crate) const MAX_ANSWER: usize = 1024 * 1024;
+
+/// A wait longer than this, asked for by `Retry-After`, is cut.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// A failed call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CallError {
+    /// What client-go would say.
+    pub(crate) message: String,
+    /// Worth another try.
+    pub(crate) transient: bool,
+    /// How long the other side asked us to wait.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl CallError {
+    pub(crate) fn last(message: impl Into<String>) -> Self {
+        Self { message: message.into(), transient: false, retry_after: None }
+    }
+
+    /// A failure below HTTP. Lost connections are worth another try.
+    pub(crate) fn transport(error: &(dyn std::error::Error + 'static), message: String) -> Self {
+        Self { message, transient: is_lost_connection(error), retry_after: None }
+    }
+}
+
+/// Did an established connection go away under the request?
+fn is_lost_connection(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+            if matches!(io.kind(), ConnectionReset | BrokenPipe | ConnectionAborted) {
+                return true;
+            }
+        }
+        if let Some(hyper) = error.downcast_ref::<hyper::Error>()
+            && (hyper.is_canceled() || hyper.is_closed() || hyper.is_incomplete_message())
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// Tries again with growing pauses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    pub(crate) tries: u32,
+    pub(crate) first: Duration,
+    pub(crate) factor: f64,
+    pub(crate) jitter: f64,
+}
+
+impl Backoff {
+    /// The API server's own for reviews: five tries from half a second.
+    pub(crate) const REVIEWS: Self = Self { tries: 5, first: Duration::from_millis(500), factor: 1.5, jitter: 0.2 };
+
+    /// Runs `call` until it succeeds, fails for good, or was tried often enough; the last failure is returned.
+    pub(crate) async fn run<T, F>(self, mut call: impl FnMut() -> F) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<T, CallError>>,
+    {
+        let mut pause = self.first;
+        for _ in 1..self.tries {
+            match call().await {
+                Err(error) if error.transient => {
+                    let jittered = pause.mul_f64(1.0 + self.jitter * random_fraction());
+                    let asked = error.retry_after.unwrap_or_default().min(LONGEST_WAIT);
+                    tokio::time::sleep(jittered.max(asked)).await;
+                    pause = pause.mul_f64(self.factor);
+                }
+                done => return done,
+            }
+        }
+        call().await
+    }
+}
+
+/// Something in `0.0..1.0`, only good for spreading load.
+fn random_fraction() -> f64 {
+    let bits = RandomState::new().build_hasher().finish() >> 40;
+    f64::from(u32::try_from(bits).unwrap_or_default()) / f64::from(1_u32 << 24)
+}
+
+/// An HTTP answer, read whole.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// The members of a `metav1.Status` that make an error.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusBody {
+    kind: Option<String>,
+    api_version: Option<String>,
+    status: Option<serde_json::Value>,
+    message: Option<String>,
+    reason: Option<String>,
+    details: Option<StatusDetails>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusDetails {
+    retry_after_seconds: Option<u64>,
+}
+
+impl Answer {
+    /// The body of a success, or the error that client-go makes of the answer. `resource` is what is appended to
+    /// texts, such as `(post tokenreviews.authentication.k8s.io)`.
+    pub(crate) fn into_success(self, resource: Option<&str>) -> Result<Bytes, CallError> {
+        let code = self.status.as_u16();
+        if let Some(error) = self.status_object() {
+            return Err(error);
+        }
+        if !(200..=206).contains(&code) {
+            return Err(self.generic_error(resource));
+        }
+        if self.body.is_empty() {
+            let content_type = self.text_header(CONTENT_TYPE);
+            return Err(CallError::last(format!(
+                "0-length response with status code: {code} and content type: {content_type}"
+            )));
+        }
+        Ok(self.body)
+    }
+
+    /// The error in a body that is a `Status` other than success, whatever the HTTP status.
+    fn status_object(&self) -> Option<CallError> {
+        let body: StatusBody = serde_json::from_slice(&self.body).ok()?;
+        if body.kind.as_deref() != Some("Status") || body.api_version.as_deref() != Some("v1") {
+            return None;
+        }
+        if body.status.as_ref().and_then(serde_json::Value::as_str) == Some("Success") {
+            return None;
+        }
+        let seconds = body.details.and_then(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
+        let retry_after = seconds.map(Duration::from_secs).or_else(|| self.retry_after());
+        let transient = match body.reason.as_deref() {
+            Some("InternalError" | "Timeout" | "ServerTimeout" | "TooManyRequests") => true,
+            _ => retry_after.is_some() || self.is_transient_code(),
+        };
+        Some(CallError { message: body.message.unwrap_or_default(), transient, retry_after })
+    }
+
+    fn is_transient_code(&self) -> bool {
+        matches!(self.status.as_u16(), 429 | 500 | 504)
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+    }
+
+    fn text_header(&self, name: http::HeaderName) -> String {
+        self.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).unwrap_or_default()
+    }
+
+    fn generic_error(&self, resource: Option<&str>) -> CallError {
+        let content_type = self.text_header(CONTENT_TYPE);
+        let text = if content_type.starts_with("text/") {
+            String::from_utf8_lossy(&self.body).trim().to_owned()
+        } else {
+            "unknown".to_owned()
+        };
+        let code = self.status.as_u16();
+        let mut message = match code {
+            400 => "the server rejected our request for an unknown reason".to_owned(),
+            401 => "the server has asked for the client to provide credentials".to_owned(),
+            403 | 415 => text,
+            404 => "the server could not find the requested resource".to_owned(),
+            405 => "the server does not allow this method on the requested resource".to_owned(),
+            406 if text.is_empty() || text == "unknown" => {
+                "the server was unable to respond with a content type that the client supports".to_owned()
+            }
+            406 => text,
+            409 => "the server reported a conflict".to_owned(),
+            422 => "the server rejected our request due to an error in our request".to_owned(),
+            429 => "the server has received too many requests and has asked us to try again later".to_owned(),
+            503 => "the server is currently unable to handle the request".to_owned(),
+            504 => "the server was unable to return a response in the time allotted, but may still be processing the \
+                    request"
+                .to_owned(),
+            500.. => format!(
+                "an error on the server ({}) has prevented the request from succeeding",
+                pinniped_api::gojson::quote(&text)
+            ),
+            _ => format!("the server responded with the status code {code} but did not return more information"),
+        };
+        if let Some(resource) = resource {
+            message = format!("{message} ({resource})");
+        }
+        let retry_after = self.retry_after();
+        CallError { message, transient: self.is_transient_code() || retry_after.is_some(), retry_after }
+    }
+}
+
+/// The request body of a TokenReview without audiences, as Go writes it.
+pub(crate) fn token_review_body(api_version: &'static str, token: &Token) -> Bytes {
+    #[derive(Serialize)]
+    struct Empty {}
+    #[derive(Serialize)]
+    struct Spec<'a> {
+        token: &'a str,
+    }
+    #[derive(Serialize)]
+    struct Status {
+        user: Empty,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Review<'a> {
+        kind: &'static str,
+        api_version: &'static str,
+        metadata: Empty,
+        spec: Spec<'a>,
+        status: Status,
+    }
+    let review = Review {
+        kind: "TokenReview",
+        api_version,
+        metadata: Empty {},
+        spec: Spec { token: token.expose() },
+        status: Status { user: Empty {} },
+    };
+    Bytes::from(pinniped_api::gojson::to_string(&review))
+}
+
+/// An answered TokenReview. Everything may be missing or null, as Go allows.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TokenReviewAnswer {
+    pub(crate) kind: Option<String>,
+    pub(crate) api_version: Option<String>,
+    pub(crate) status: Option<TokenReviewStatus>,
+}
+
+/// The verdict in a TokenReview.
+#[derive(Default, Deserialize)]
+pub(crate) struct TokenReviewStatus {
+    authenticated: Option<bool>,
+    error: Option<String>,
+    user: Option<UserInfo>,
+}
+
+#[derive(Default, Deserialize)]
+struct UserInfo {
+    username: Option<String>,
+    uid: Option<String>,
+    groups: Option<Vec<String>>,
+    extra: Option<BTreeMap<String, Option<Vec<String>>>>,
+}
+
+/// What a TokenReview says about a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TokenVerdict {
+    Yes(User),
+    /// Not valid; the text may be empty.
+    No(String),
+}
+
+impl TokenReviewStatus {
+    pub(crate) fn into_verdict(self) -> TokenVerdict {
+        if self.authenticated != Some(true) {
+            return TokenVerdict::No(self.error.unwrap_or_default());
+        }
+        let user = self.user.unwrap_or_default();
+        let extra = user.extra.unwrap_or_default();
+        TokenVerdict::Yes(User {
+            name: user.username.unwrap_or_default(),
+            uid: user.uid.unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            extra: extra.into_iter().map(|(key, values)| (key, values.unwrap_or_default())).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! From an endpoint to an encrypted connection, directly or through a proxy.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use url::{Host, Url};
+
+use super::go_text;
+use crate::review::CallError;
+
+/// How long all addresses of a name together may take to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The least time that one address gets.
+const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Bytes of a proxy's answer to CONNECT that are read at most.
+const LONGEST_PROXY_ANSWER: usize = 16 * 1024;
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// Without brackets.
+    host: String,
+    port: u16,
+}
+
+impl Target {
+    /// What a URL names; `None` without a host.
+    pub(super) fn of(url: &Url) -> Option<Self> {
+        let host = match url.host()? {
+            Host::Domain(name) => name.to_owned(),
+            Host::Ipv4(ip) => ip.to_string(),
+            Host::Ipv6(ip) => ip.to_string(),
+        };
+        Some(Self { host, port: url.port_or_known_default().unwrap_or(443) })
+    }
+
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, CallError> {
+        if let Ok(ip) = self.host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, self.port)]);
+        }
+        let failed = |reason: &str| CallError::last(format!("dial tcp: lookup {}: {reason}", self.host));
+        let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
+        let addresses: Vec<_> = found.map_err(|error| failed(go_text::lookup(&error)))?.collect();
+        if addresses.is_empty() { Err(failed("no such host")) } else { Ok(addresses) }
+    }
+
+    /// Connects to the first address that answers; the first failure is the one reported.
+    async fn connect(&self) -> Result<TcpStream, CallError> {
+        let addresses = self.addresses().await?;
+        let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+        let each = (CONNECT_TIMEOUT / share).max(LEAST_CONNECT_TIMEOUT);
+        let mut first_failure = None;
+        for address in addresses {
+            let failure = match tokio::time::timeout(each, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    // A request is one small write, and must not wait for more.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => {
+                    let text = format!("dial tcp {address}: connect: {}", go_text::io(&error));
+                    CallError::transport(&error, text)
+                }
+                Err(_) => CallError::last(format!("dial tcp {address}: i/o timeout")),
+            };
+            first_failure.get_or_insert(failure);
+        }
+        Err(first_failure.unwrap_or_else(|| CallError::last(format!("dial tcp {self}: no addresses"))))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.parse::<Ipv6Addr>().is_ok() {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Knows all it takes to reach one endpoint.
+pub(super) struct Dialer {
+    pub(super) target: Target,
+    pub(super) proxy: Option<Url>,
+    pub(super) tls: Arc<ClientConfig>,
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The proxy's URL may hold a password.
+        f.debug_struct("Dialer").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+impl Dialer {
+    /// Connects and completes the TLS handshake. The caller sets the deadline.
+    pub(super) async fn dial(&self) -> Result<TlsStream<TcpStream>, CallError> {
+        let stream = match &self.proxy {
+            None => self.target.connect().await?,
+            Some(proxy) => self.tunnel(proxy).await?,
+        };
+        let name = ServerName::try_from(self.target.host.clone())
+            .map_err(|_| CallError::last(format!("lookup {}: invalid server name", self.target.host)))?;
+        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        connector
+            .connect(name, stream)
+            .await
+            .map_err(|error| CallError::transport(&error, go_text::handshake(&error, &self.target.host)))
+    }
+
+    /// Asks a proxy for a tunnel to the target.
+    async fn tunnel(&self, proxy: &Url) -> Result<TcpStream, CallError> {
+        let failed = |reason: String| CallError::last(format!("proxyconnect tcp: {reason}"));
+        if proxy.scheme() != "http" {
+            return Err(failed(format!("proxies with scheme {} are not supported", proxy.scheme())));
+        }
+        let address = Target::of(proxy).ok_or_else(|| failed("proxy URL has no host".to_owned()))?;
+        let mut stream = address.connect().await.map_err(|error| failed(error.message))?;
+        let io_failed = |error: std::io::Error| failed(go_text::io(&error));
+        stream.write_all(self.connect_request(proxy).as_bytes()).await.map_err(io_failed)?;
+        let mut answer = Vec::new();
+        // Byte by byte: what follows the answer belongs to TLS. It happens once per connection.
+        while !answer.ends_with(b"\r\n\r\n") {
+            if answer.len() >= LONGEST_PROXY_ANSWER {
+                return Err(failed("answer of the proxy is too long".to_owned()));
+            }
+            answer.push(stream.read_u8().await.map_err(io_failed)?);
+        }
+        let line = String::from_utf8_lossy(answer.split(|byte| *byte == b'\r').next().unwrap_or_default()).into_owned();
+        let status = line.split_once(' ').map(|(_, status)| status).unwrap_or_default();
+        if status.starts_with("200") {
+            return Ok(stream);
+        }
+        Err(CallError::last(status.split_once(' ').map_or("unknown status code", |(_, text)| text)))
+    }
+
+    fn connect_request(&self, proxy: &Url) -> String {
+        let target = &self.target;
+        let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
+        if !proxy.username().is_empty() || proxy.password().is_some() {
+            let decode = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+            let pair = format!("{}:{}", decode(proxy.username()), decode(proxy.password().unwrap_or_default()));
+            request.push_str(&format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(pair)));
+        }
+        request.push_str("\r\n");
+        request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_a_port_and_brackets_where_needed() {
+        for (url, expected) in [
+            ("https://example.com/authenticate", "example.com:443"),
+            ("https://example.com:8443", "example.com:8443"),
+            ("https://127.0.0.1:1", "127.0.0.1:1"),
+            ("https://[::1]/x", "[::1]:443"),
+        ] {
+            let target = Target::of(&Url::parse(url).unwrap()).unwrap();
+            assert_eq!(target.to_string(), expected, "{url}");
+        }
+    }
+}

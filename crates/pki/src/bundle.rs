@@ -94,3 +94,62 @@ fn distinguished_name(name: &x509_parser::x509::X509Name<'_>) -> DistinguishedNa
     let contents = Any::from_der(name.as_raw()).map(|(_, any)| any.data).unwrap_or_default();
     DistinguishedName::in_sequence(contents)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{CertificateAuthority, Validity};
+
+    fn ca(name: &str) -> String {
+        let validity = Validity::starting(Timestamp::now(), Duration::from_secs(60));
+        CertificateAuthority::generate(name, &validity).unwrap().certificate_pem().to_owned()
+    }
+
+    fn counts(text: &str) -> Option<(usize, usize)> {
+        CaBundle::from_pem(text.as_bytes()).ok().map(|bundle| (bundle.ders().len(), bundle.distinct_count()))
+    }
+
+    #[test]
+    fn bundles_hold_every_certificate_and_skip_the_rest() {
+        let (one, two) = (ca("one"), ca("two"));
+        let key = pem::encode("PRIVATE KEY", b"x");
+        let bad = pem::encode("CERTIFICATE", b"x");
+        let headed = one.replacen("-----\n", "-----\nA: b\n\n", 1);
+        let table = [
+            ("nothing", String::new(), None),
+            ("text", "hello".to_owned(), None),
+            ("no certificate", key.clone() + &bad, None),
+            ("headers", headed.clone(), None),
+            ("one", one.clone(), Some((1, 1))),
+            ("two", one.clone() + &two, Some((2, 2))),
+            ("one twice", one.clone() + &two + &one, Some((3, 2))),
+            ("with dirt", format!("# one\n{one}{key}{bad}{headed}# two\n{two}"), Some((2, 2))),
+        ];
+        for (name, text, expected) in table {
+            assert_eq!(counts(&text), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn fingerprints_tell_content_not_text() {
+        let (one, two) = (ca("one"), ca("two"));
+        let sum = |text: &str| CaBundle::from_pem(text.as_bytes()).unwrap().sha256_hex();
+        assert_eq!(sum(&one), sum(&format!("hello\n{}", one.replace('\n', "\r\n"))));
+        assert_ne!(sum(&one), sum(&two));
+        assert_ne!(sum(&(one.clone() + &two)), sum(&(two + &one)));
+        assert_eq!(sum(&one).len(), 64);
+    }
+
+    #[test]
+    fn subjects_are_whole_names() {
+        let bundle = CaBundle::from_pem(ca("one").as_bytes()).unwrap();
+        let subjects = bundle.subjects();
+        let parsed = certificate::parse(&bundle.ders()[0]).unwrap();
+        assert_eq!(subjects.len(), 1);
+        assert_eq!(subjects[0].as_ref(), parsed.subject().as_raw());
+    }
+}

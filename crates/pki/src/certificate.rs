@@ -178,3 +178,64 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 fn timestamp(seconds: i64) -> Result<Timestamp, CertificateError> {
     Timestamp::from_second(seconds).map_err(|_| CertificateError::Malformed)
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, DnValue, KeyPair, SanType};
+
+    use super::*;
+
+    #[test]
+    fn all_fields_are_read() {
+        let mut params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        params.subject_alt_names.push(SanType::IpAddress("10.0.0.1".parse().unwrap()));
+        params.subject_alt_names.push(SanType::IpAddress("::1".parse().unwrap()));
+        params.subject_alt_names.push(SanType::Rfc822Name("a@example.com".try_into().unwrap()));
+        let name = &mut params.distinguished_name;
+        name.push(DnType::CommonName, "alice");
+        name.push(DnType::OrganizationName, DnValue::BmpString("grüppe".try_into().unwrap()));
+        name.push(DnType::OrganizationalUnitName, DnValue::TeletexString("key=value".try_into().unwrap()));
+        name.push(DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]), "some-uid");
+        params.not_before = rcgen::date_time_ymd(2020, 2, 3);
+        params.not_after = rcgen::date_time_ymd(2050, 2, 3);
+        let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let expected = Certificate {
+            subject_cn: "alice".to_owned(),
+            organizations: vec!["grüppe".to_owned()],
+            organizational_units: vec!["key=value".to_owned()],
+            uid: "some-uid".to_owned(),
+            uids: vec!["some-uid".to_owned()],
+            not_before: "2020-02-03T00:00:00Z".parse().unwrap(),
+            not_after: "2050-02-03T00:00:00Z".parse().unwrap(),
+            is_ca: false,
+            dns_names: vec!["a.example".to_owned()],
+            ip_addresses: vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()],
+            der: made.der().clone(),
+        };
+        assert_eq!(Certificate::parse_der(made.der()), Ok(expected.clone()));
+        assert_eq!(Certificate::parse_pem(made.pem().as_bytes()), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_told_apart() {
+        let table: &[(&str, CertificateError)] = &[
+            ("", CertificateError::NotPem),
+            ("just words", CertificateError::NotPem),
+            ("-----BEGIN CERTIFICATE-----\nYWJj\n-----END CERTIFICATE-----\n", CertificateError::Malformed),
+            ("-----BEGIN PUBLIC KEY-----\nYWJj\n-----END PUBLIC KEY-----\n", CertificateError::Malformed),
+        ];
+        for (text, expected) in table {
+            assert_eq!(Certificate::parse_pem(text.as_bytes()), Err(*expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_fingerprint_is_lower_case_hex() {
+        assert_eq!(hex(&[0, 0xab, 0x7f]), "00ab7f");
+        let made = rcgen::generate_simple_self_signed(vec!["x".to_owned()]).unwrap();
+        let sum = Certificate::parse_der(made.cert.der()).unwrap().sha256_hex();
+        assert!(
+            sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
+        );
+    }
+}

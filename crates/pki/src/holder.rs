@@ -227,8 +227,9 @@ mod tests {
     fn subscribers_hear_of_changes_and_only_of_changes() {
         let (_, leaf) = material();
         let holder = CertificateHolder::serving("x");
-        let mut changes = holder.clone().subscribe();
-        set_leaf(&holder, &leaf).unwrap();
+        let mut changes = holder.subscribe();
+        let clone = holder.clone();
+        set_leaf(&clone, &leaf).unwrap();
         assert_eq!(*changes.borrow_and_update(), 1);
         set_leaf(&holder, &leaf).unwrap();
         assert!(!changes.has_changed().unwrap());

@@ -114,14 +114,17 @@ fn trimmed_end(line: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    fn labels(text: &str) -> Vec<(String, Vec<u8>)> {
+    /// Label and content.
+    type Read = Vec<(String, Vec<u8>)>;
+
+    fn labels(text: &str) -> Read {
         blocks(text.as_bytes()).into_iter().map(|b| (b.label.clone(), b.contents.to_vec())).collect()
     }
 
     #[test]
     fn blocks_are_found_as_go_finds_them() {
         let abc = || vec![("X".to_owned(), b"abc".to_vec())];
-        let table: &[(&str, &str, Vec<(String, Vec<u8>)>)] = &[
+        let table: &[(&str, &str, Read)] = &[
             ("nothing", "", vec![]),
             ("plain", "-----BEGIN X-----\nYWJj\n-----END X-----\n", abc()),
             ("no newline at the end", "-----BEGIN X-----\nYWJj\n-----END X-----", abc()),

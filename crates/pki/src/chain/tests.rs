@@ -1,1 +1,135 @@
+use std::time::Duration;
 
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+
+use super::*;
+use crate::{CertificateAuthority, ClientSubject, Validity};
+
+fn now() -> Timestamp {
+    "2026-11-21T12:00:00Z".parse().unwrap()
+}
+
+fn later(hours: u64) -> Timestamp {
+    now().saturating_add(Duration::from_secs(hours * 3600)).unwrap()
+}
+
+fn ca(name: &str) -> CertificateAuthority {
+    CertificateAuthority::generate(name, &Validity::starting(now(), Duration::from_secs(10 * 3600))).unwrap()
+}
+
+fn bundle(cas: &[&CertificateAuthority]) -> CaBundle {
+    CaBundle::from_ders(cas.iter().map(|ca| ca.certificate_der().clone()).collect())
+}
+
+fn der(pem: &str) -> CertificateDer<'static> {
+    crate::Certificate::parse_pem(pem.as_bytes()).unwrap().der
+}
+
+#[test]
+fn clients_are_verified_with_gos_messages() {
+    let (signer, other) = (ca("signer"), ca("other"));
+    let validity = Validity::starting(now(), Duration::from_secs(3600));
+    let client = der(&signer.issue_client(&ClientSubject::default(), &validity).unwrap().certificate_pem);
+    let server = der(&signer.issue_server(&["x".to_owned()], &[], &validity).unwrap().certificate_pem);
+    let unknown = Err("x509: certificate signed by unknown authority");
+    let table = [
+        ("good", &client, bundle(&[&signer]), now(), Ok(())),
+        ("good among others", &client, bundle(&[&other, &signer]), now(), Ok(())),
+        ("no roots", &client, CaBundle::default(), now(), unknown),
+        ("another CA", &client, bundle(&[&other]), now(), unknown),
+        ("another CA of the same name", &client, bundle(&[&ca("signer")]), now(), unknown),
+        (
+            "expired",
+            &client,
+            bundle(&[&signer]),
+            later(2),
+            Err("x509: certificate has expired or is not yet valid: \
+                 current time 2026-11-21T14:00:00Z is after 2026-11-21T13:00:00Z"),
+        ),
+        (
+            "not yet valid",
+            &client,
+            bundle(&[&signer]),
+            "2026-11-21T11:00:00.5Z".parse().unwrap(),
+            Err("x509: certificate has expired or is not yet valid: \
+                 current time 2026-11-21T11:00:00Z is before 2026-11-21T11:55:00Z"),
+        ),
+        (
+            "a server's certificate",
+            &server,
+            bundle(&[&signer]),
+            now(),
+            Err("x509: certificate specifies an incompatible key usage"),
+        ),
+        (
+            "garbage",
+            &CertificateDer::from(vec![0x30, 1, 0]),
+            bundle(&[&signer]),
+            now(),
+            Err("x509: malformed certificate"),
+        ),
+    ];
+    for (name, leaf, roots, at, expected) in table {
+        let verdict = verify_client(leaf, &[], &roots, at).map_err(|error| error.to_string());
+        assert_eq!(
+            verdict.as_ref().map_err(String::as_str),
+            expected.as_ref().map_err(|text| *text),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn intermediates_lead_to_the_root() {
+    let root_key = KeyPair::generate().unwrap();
+    let mut root = CertificateParams::default();
+    root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    root.distinguished_name.push(DnType::CommonName, "root");
+    let root_cert = root.self_signed(&root_key).unwrap();
+    let root = Issuer::new(root, root_key);
+
+    let middle_key = KeyPair::generate().unwrap();
+    let mut middle = CertificateParams::default();
+    middle.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    middle.distinguished_name.push(DnType::CommonName, "middle");
+    let middle_cert = middle.signed_by(&middle_key, &root).unwrap();
+    let middle = Issuer::new(middle, middle_key);
+
+    let mut leaf = CertificateParams::default();
+    leaf.distinguished_name.push(DnType::CommonName, "leaf");
+    leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let leaf = leaf.signed_by(&KeyPair::generate().unwrap(), &middle).unwrap();
+
+    let roots = CaBundle::from_ders(vec![root_cert.der().clone()]);
+    assert_eq!(verify_client(leaf.der(), &[middle_cert.der().clone()], &roots, now()), Ok(()));
+    assert_eq!(verify_client(leaf.der(), &[], &roots, now()), Err(ChainError::UnknownAuthority));
+}
+
+/// Made with `openssl x509 -req` (version 1 certificate of CN=carol below CN=old CA), valid for 100 years.
+const VERSION_1: &str = include_str!("../../testdata/version-1-client.pem");
+const VERSION_1_CA: &str = include_str!("../../testdata/version-1-ca.pem");
+
+#[test]
+fn version_1_certificates_are_good_directly_below_a_root() {
+    let roots = CaBundle::from_pem(VERSION_1_CA.as_bytes()).unwrap();
+    let leaf = der(VERSION_1);
+    let new_year = "2027-01-01T00:00:00Z".parse().unwrap();
+    assert_eq!(verify_client(&leaf, &[], &roots, new_year), Ok(()));
+    assert_eq!(verify_client(&leaf, &[], &CaBundle::default(), new_year), Err(ChainError::UnknownAuthority));
+    let other = bundle(&[&ca("old CA")]);
+    assert_eq!(verify_client(&leaf, &[], &other, new_year), Err(ChainError::UnknownAuthority));
+    let long_ago = "2001-01-01T00:00:00Z".parse().unwrap();
+    assert!(matches!(verify_client(&leaf, &[], &roots, long_ago), Err(ChainError::NotYetValid { .. })));
+    let far_away = "2190-01-01T00:00:00Z".parse().unwrap();
+    assert!(matches!(verify_client(&leaf, &[], &roots, far_away), Err(ChainError::Expired { .. })));
+}
+
+#[test]
+fn a_version_1_certificate_changed_afterwards_is_not_good() {
+    let roots = CaBundle::from_pem(VERSION_1_CA.as_bytes()).unwrap();
+    let mut bytes = der(VERSION_1).to_vec();
+    let at = bytes.windows(5).position(|window| window == b"carol").unwrap();
+    bytes[at] = b'C';
+    let new_year = "2027-01-01T00:00:00Z".parse().unwrap();
+    assert_eq!(verify_client(&bytes.into(), &[], &roots, new_year), Err(ChainError::UnknownAuthority));
+}

@@ -1,1 +1,11 @@
-//! The impersonation proxy: one visible stack from TLS to the API server.
+//! The impersonation proxy: a data plane from a client's TLS connection to the API server.
+//!
+//! [`impersonator`] is the stack, in order, and the page to read first; [`upstream`] is the pool of connections to the
+//! API server, which reviews and watches of the rest of the process share.
+//!
+//! Invariants: a client's `Impersonate-*` headers are never forwarded as they came; a review that cannot be asked
+//! ends the request; bodies are passed on frame by frame and never collected; a token is never logged.
+
+#![forbid(unsafe_code)]
+
+pub mod upstream;

@@ -1,0 +1,153 @@
+//! Which headers cross a proxy (RFC 9110 §7.6.1), in place.
+//!
+//! Hop-by-hop headers are removed before the identity is added: a client which names `Impersonate-User` in its
+//! `Connection` header must not be able to remove ours.
+
+use http::HeaderMap;
+use http::header::{CONNECTION, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_AUTHENTICATE: HeaderName = HeaderName::from_static("proxy-authenticate");
+const PROXY_AUTHORIZATION: HeaderName = HeaderName::from_static("proxy-authorization");
+
+const HOP_BY_HOP: [HeaderName; 8] = [
+    PROXY_CONNECTION,
+    KEEP_ALIVE,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Removes the hop-by-hop headers of a request. `TE: trailers` stays, because it asks for something we pass on.
+pub fn strip_request(headers: &mut HeaderMap) {
+    let trailers = has_token(headers, &TE, "trailers");
+    strip(headers);
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Removes the hop-by-hop headers of a response.
+pub fn strip_response(headers: &mut HeaderMap) {
+    strip(headers);
+}
+
+fn strip(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let named: Vec<HeaderName> = headers
+            .get_all(CONNECTION)
+            .iter()
+            .flat_map(|value| value.as_bytes().split(|&b| b == b','))
+            .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+            .collect();
+        for name in named {
+            headers.remove(name);
+        }
+        headers.remove(CONNECTION);
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// The protocol a request wants to upgrade to: the `Upgrade` value, if `Connection` has the token `upgrade`.
+pub fn upgrade_type(headers: &HeaderMap) -> Option<HeaderValue> {
+    if !has_token(headers, &CONNECTION, "upgrade") {
+        return None;
+    }
+    headers.get(UPGRADE).filter(|value| !value.is_empty()).cloned()
+}
+
+/// Must this request travel over HTTP/1.1? The API server's clients are held to: any `Connection` value which contains
+/// `upgrade`.
+pub fn wants_http1(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .any(|value| value.as_bytes().windows(7).any(|window| window.eq_ignore_ascii_case(b"upgrade")))
+}
+
+/// Does a comma-separated header hold this token, in any case?
+pub fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    headers
+        .get_all(name)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&b| b == b','))
+        .any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn hop_by_hop_headers_and_what_connection_names_are_removed() {
+        let mut given = headers(&[
+            ("connection", "keep-alive, X-Foo"),
+            ("connection", "x-bar"),
+            ("keep-alive", "5"),
+            ("proxy-authorization", "x"),
+            ("proxy-connection", "x"),
+            ("te", "gzip"),
+            ("trailer", "a"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("x-foo", "1"),
+            ("x-bar", "1"),
+            ("forwarded", "for=1"),
+            ("x-forwarded-host", "h"),
+            ("audit-id", "a"),
+            ("accept", "a"),
+            ("accept", "b"),
+        ]);
+        strip_request(&mut given);
+        assert_eq!(
+            given,
+            headers(&[
+                ("forwarded", "for=1"),
+                ("x-forwarded-host", "h"),
+                ("audit-id", "a"),
+                ("accept", "a"),
+                ("accept", "b")
+            ])
+        );
+    }
+
+    #[test]
+    fn te_trailers_is_kept_alone() {
+        let mut given = headers(&[("te", "deflate, Trailers")]);
+        strip_request(&mut given);
+        assert_eq!(given, headers(&[("te", "trailers")]));
+        strip_response(&mut given);
+        assert!(given.is_empty());
+    }
+
+    #[test]
+    fn upgrades_need_both_headers() {
+        for (pairs, wanted, http1) in [
+            (&[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")][..], Some("SPDY/3.1"), true),
+            (&[("connection", "keep-alive, upgrade"), ("upgrade", "websocket")], Some("websocket"), true),
+            (&[("connection", "Upgrade")], None, true),
+            (&[("upgrade", "websocket")], None, false),
+            (&[("connection", "x-upgrade-y"), ("upgrade", "websocket")], None, true),
+            (&[("connection", "close")], None, false),
+        ] {
+            let given = headers(pairs);
+            assert_eq!(upgrade_type(&given), wanted.map(HeaderValue::from_static), "{pairs:?}");
+            assert_eq!(wants_http1(&given), http1, "{pairs:?}");
+        }
+    }
+}

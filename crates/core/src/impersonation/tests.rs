@@ -1,0 +1,147 @@
+use super::*;
+
+fn user(name: &str, uid: &str, groups: &[&str], extra: &[(&str, &[&str])]) -> User {
+    let owned = |texts: &[&str]| texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
+    User {
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        groups: owned(groups),
+        extra: extra.iter().map(|(key, values)| ((*key).to_owned(), owned(values))).collect(),
+    }
+}
+
+fn refusal(plan: Plan<'_>) -> Option<Refusal> {
+    match plan {
+        Plan::Refuse(refusal) => Some(refusal),
+        _ => None,
+    }
+}
+
+#[test]
+fn users_without_uid_are_impersonated() {
+    let plain = user("u", "", &["a", "b"], &[("iam.gke.io/user-assertion", &["x"])]);
+    let admin = user("admin", "", &[], &[]);
+    for token in [TokenVerdict::None, TokenVerdict::Rejected, TokenVerdict::Unknown("e".to_owned())] {
+        for uids in [UidImpersonation::Enabled, UidImpersonation::Disabled] {
+            for original in [None, Some(&admin)] {
+                assert_eq!(
+                    plan(&plain, original, &token, uids),
+                    Plan::Impersonate(Impersonation { user: &plain, original })
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn extra_keys_outside_the_plain_alphabet_or_under_our_suffix_are_refused() {
+    let reserved = "foo.impersonation-proxy.concierge.pinniped.dev";
+    for (key, wanted) in [
+        ("party~~time", Some(Refusal::ExtraKey("party~~time".to_owned()))),
+        ("Upper", Some(Refusal::ExtraKey("Upper".to_owned()))),
+        ("ü", Some(Refusal::ExtraKey("ü".to_owned()))),
+        ("", Some(Refusal::ExtraKey(String::new()))),
+        (reserved, Some(Refusal::ReservedExtraKey(reserved.to_owned()))),
+        (ORIGINAL_USER_INFO, Some(Refusal::ReservedExtraKey(ORIGINAL_USER_INFO.to_owned()))),
+        ("foo.iimpersonation-proxy.concierge.pinniped.dev", None),
+        (RESERVED, None),
+        ("scopes.authorization.openshift.io", None),
+        ("alpha.kubernetes.io/identity/roles", None),
+        ("iam.gke.io/user-assertion", None),
+        ("a-b_c.d/9", None),
+    ] {
+        let given = user("u", "", &[], &[(key, &["v"])]);
+        let got = plan(&given, None, &TokenVerdict::None, UidImpersonation::Enabled);
+        assert_eq!(refusal(got), wanted, "{key}");
+        // Nobody is the wiser for a UID.
+        let given = user("u", "1", &[], &[(key, &["v"])]);
+        let got = plan(&given, None, &TokenVerdict::None, UidImpersonation::Enabled);
+        assert_eq!(refusal(got), wanted, "{key}");
+    }
+}
+
+#[test]
+fn users_with_a_uid_follow_the_table() {
+    let given = user("u", "1", &["a", "b"], &[("k", &["v"])]);
+    let other_order = user("u", "1", &["b", "a"], &[("k", &["v"])]);
+    let admin = user("admin", "0x001", &[], &[(ORIGINAL_USER_INFO, &["v"])]);
+    let impersonate = |original| Plan::Impersonate(Impersonation { user: &given, original });
+    let unknown = TokenVerdict::Unknown("some review error".to_owned());
+    // nested, token, outcome when disabled, outcome when enabled
+    let rows = [
+        (false, TokenVerdict::Is(given.clone()), Plan::Passthrough, Plan::Passthrough),
+        (false, TokenVerdict::None, Plan::Refuse(Refusal::NoToken), impersonate(None)),
+        (false, TokenVerdict::Rejected, Plan::Refuse(Refusal::TokenRejected), impersonate(None)),
+        (false, TokenVerdict::Is(other_order), Plan::Refuse(Refusal::OtherUser), impersonate(None)),
+        (
+            false,
+            unknown.clone(),
+            Plan::Refuse(Refusal::TokenUnknown("some review error".to_owned())),
+            Plan::Refuse(Refusal::TokenUnknown("some review error".to_owned())),
+        ),
+        (true, TokenVerdict::Is(given.clone()), Plan::Refuse(Refusal::NestedUid), impersonate(Some(&admin))),
+        (true, unknown, Plan::Refuse(Refusal::NestedUid), impersonate(Some(&admin))),
+    ];
+    for (nested, token, disabled, enabled) in &rows {
+        let original = nested.then_some(&admin);
+        assert_eq!(&plan(&given, original, token, UidImpersonation::Disabled), disabled, "{token:?}");
+        assert_eq!(&plan(&given, original, token, UidImpersonation::Enabled), enabled, "{token:?}");
+    }
+    assert!(needs_token_verdict(&given, false));
+    assert!(!needs_token_verdict(&given, true));
+    assert!(!needs_token_verdict(&user("u", "", &[], &[]), false));
+}
+
+#[test]
+fn refusals_have_the_texts_logs_are_searched_for() {
+    for (refusal, text) in [
+        (Refusal::ExtraKey("k".to_owned()), "disallowed extra key seen: k"),
+        (Refusal::ReservedExtraKey("k".to_owned()), "disallowed extra key with reserved prefix seen: k"),
+        (Refusal::NestedUid, "unable to impersonate uid"),
+        (Refusal::NoToken, "no token on request"),
+        (Refusal::TokenRejected, "token failed to authenticate"),
+        (Refusal::OtherUser, "token authenticated as a different user"),
+    ] {
+        assert_eq!(refusal.to_string(), text);
+    }
+}
+
+#[test]
+fn headers_carry_the_whole_identity_in_order() {
+    let given = user(
+        "jürgen",
+        "7",
+        &["z", "a"],
+        &[("iam.gke.io/user-assertion", &["1", "2"]), ("k", &["v"])],
+    );
+    let admin = user("admin <x>", "0x001", &["g"], &[("b", &["1"]), ("a", &["2\u{2028}"])]);
+    let mut headers = HeaderMap::new();
+    Impersonation { user: &given, original: Some(&admin) }.write(&mut headers).unwrap();
+    let all = |name: &str| {
+        headers.get_all(name).iter().map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(all("impersonate-user"), ["jürgen"]);
+    assert_eq!(all("impersonate-uid"), ["7"]);
+    assert_eq!(all("impersonate-group"), ["z", "a"]);
+    assert_eq!(all("impersonate-extra-iam.gke.io%2fuser-assertion"), ["1", "2"]);
+    assert_eq!(all("impersonate-extra-k"), ["v"]);
+    assert_eq!(
+        all("impersonate-extra-original-user-info.impersonation-proxy.concierge.pinniped.dev"),
+        [r#"{"username":"admin \u003cx\u003e","uid":"0x001","groups":["g"],"extra":{"a":["2\u2028"],"b":["1"]}}"#]
+    );
+    assert_eq!(headers.len(), 8);
+}
+
+#[test]
+fn empty_members_of_the_original_user_are_left_out() {
+    assert_eq!(original_user_info(&user("u", "", &[], &[])), r#"{"username":"u"}"#);
+    assert_eq!(original_user_info(&user("ü", "", &["a"], &[])), r#"{"username":"ü","groups":["a"]}"#);
+}
+
+#[test]
+fn control_characters_are_refused() {
+    for bad in [user("a\nb", "", &[], &[]), user("a", "", &["\u{7f}"], &[]), user("a", "", &[], &[("k", &["\0"])])] {
+        let mut headers = HeaderMap::new();
+        assert_eq!(Impersonation { user: &bad, original: None }.write(&mut headers), Err(InvalidHeader));
+    }
+}

@@ -1,0 +1,266 @@
+//! The way to the API server: our own pool of HTTP/2 connections.
+//!
+//! An API server lets one HTTP/2 connection carry a limited number of streams (100 unless told otherwise), and every
+//! watch is one. hyper-util's pooled client keeps a single connection a host and waits for ever at that limit, so
+//! this pool counts streams and dials again when a connection is full, as Go's client does.
+//!
+//! ```text
+//! send() ──► Pool::lease ── room on a connection? ── yes ──► HTTP/2 stream, counted until its body ends
+//!                  └── no ──► one dial at a time, the others wait for it
+//! upgrade_connection() ──► one HTTP/1.1 connection for one request, never pooled
+//! kube_client() ──► the same pool behind a `kube::Client`, with a token that may be swapped
+//! ```
+//!
+//! Nothing of a user is kept on a connection: credentials are headers of single requests. A request is sent again only
+//! if it never reached a connection, or if its connection died and the request has neither body nor side effects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::{Authority, Scheme};
+use http::{Method, Request, Response, Uri};
+use hyper::client::conn::http1;
+use pinniped_authn::TokenSource;
+use pinniped_pki::CaBundle;
+
+mod body;
+mod connector;
+mod kube_service;
+mod pool;
+
+pub use body::{RequestBody, ResponseBody};
+pub use connector::DialError;
+
+use connector::Connector;
+use pool::Pool;
+
+/// Bounds and timeouts of the way to the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamLimits {
+    /// For TCP to connect.
+    pub dial_timeout: Duration,
+    /// For the TLS handshake.
+    pub handshake_timeout: Duration,
+    /// A connection on which nothing was read for this long is pinged.
+    pub ping_interval: Duration,
+    /// A ping that is not answered within this time ends the connection.
+    pub ping_timeout: Duration,
+    /// A connection without streams for this long is closed, unless it is the only one.
+    pub idle_timeout: Duration,
+    /// HTTP/2 connections at most.
+    pub connections: usize,
+    /// Streams of one connection at most, where the server allows more.
+    pub streams_per_connection: usize,
+    /// What the server may send ahead of a slow reader of one stream, in bytes. The window of a connection is as large
+    /// as those of all its streams, so that slow readers never stop the others.
+    pub stream_window: u32,
+    /// Request bytes of one stream that may wait for the server.
+    pub send_buffer: usize,
+    /// Bytes of all headers of one response.
+    pub header_bytes: u32,
+}
+
+impl Default for UpstreamLimits {
+    fn default() -> Self {
+        Self {
+            dial_timeout: Duration::from_secs(30),
+            handshake_timeout: Duration::from_secs(10),
+            ping_interval: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(15),
+            idle_timeout: Duration::from_secs(90),
+            connections: 256,
+            streams_per_connection: 250,
+            stream_window: 64 << 10,
+            send_buffer: 64 << 10,
+            header_bytes: 1 << 20,
+        }
+    }
+}
+
+/// What an [`Upstream`] needs.
+#[derive(Clone, Debug)]
+pub struct UpstreamParams {
+    /// `https://host[:port]` of the API server.
+    pub server: Uri,
+    /// Whom to trust for the API server's certificate.
+    pub tls_roots: CaBundle,
+    /// Bounds.
+    pub limits: UpstreamLimits,
+}
+
+impl UpstreamParams {
+    /// Parameters with default limits.
+    pub fn new(server: Uri, tls_roots: CaBundle) -> Self {
+        Self { server, tls_roots, limits: UpstreamLimits::default() }
+    }
+}
+
+/// The parameters of an [`Upstream`] cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamConfigError {
+    /// Not of the form `https://host[:port]`.
+    #[error("could not use {0} as the address of the API server")]
+    Server(Uri),
+    /// The roots or the TLS library do not agree.
+    #[error("could not make the TLS configuration for the API server")]
+    Tls(#[from] pinniped_pki::tls::TlsError),
+}
+
+/// A request got no response.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// No connection could be made.
+    #[error("could not connect to the API server")]
+    Dial(#[source] Arc<DialError>),
+    /// All connections that we may have are full.
+    #[error("all {0} connections to the API server are full")]
+    Full(usize),
+    /// The connection failed, or the server broke its rules.
+    #[error("request to the API server failed")]
+    Http(#[source] hyper::Error),
+}
+
+/// How much of the pool is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamStats {
+    /// Open HTTP/2 connections.
+    pub connections: usize,
+    /// Open streams on them.
+    pub streams: usize,
+}
+
+/// The way to one API server. Cheap to clone; clones share the connections, which close when the last clone is gone.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    authority: Authority,
+    pool: Pool,
+}
+
+impl Upstream {
+    /// Makes the pool. Nothing is dialled before the first request.
+    ///
+    /// # Errors
+    /// When the address is not `https://host[:port]` or there is no usable root.
+    pub fn new(params: UpstreamParams) -> Result<Self, UpstreamConfigError> {
+        let UpstreamParams { server, tls_roots, limits } = params;
+        let connector = Connector::new(&server, tls_roots, limits)?;
+        let authority = connector.authority().clone();
+        Ok(Self { inner: Arc::new(Inner { authority, pool: Pool::new(connector) }) })
+    }
+
+    /// Host and port of the API server.
+    pub fn authority(&self) -> &Authority {
+        &self.inner.authority
+    }
+
+    /// Sends a request over HTTP/2. Dropping the future resets the stream; so does dropping the response body before
+    /// its end. A URI without authority gets the server's.
+    ///
+    /// # Errors
+    /// When there is no response head. A failure after it shows in the body.
+    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, UpstreamError> {
+        self.complete(request.uri_mut());
+        *request.version_mut() = http::Version::HTTP_2;
+        let mut spare = replay_of(&request);
+        let mut unsent = 0;
+        loop {
+            let mut lease = self.inner.pool.lease().await?;
+            let mut error = match lease.sender.try_send_request(request).await {
+                Ok(response) => return Ok(response.map(|body| ResponseBody::counted(body, lease.stream))),
+                Err(error) => error,
+            };
+            request = match error.take_message() {
+                // It was never sent: the connection was about to close. The next one may be, too, but not for ever.
+                Some(request) if unsent < 3 => {
+                    unsent += 1;
+                    request
+                }
+                None if lease.sender.is_closed() => match spare.take() {
+                    Some(again) => again,
+                    None => return Err(UpstreamError::Http(error.into_error())),
+                },
+                _ => return Err(UpstreamError::Http(error.into_error())),
+            };
+        }
+    }
+
+    /// An HTTP/1.1 connection for one request, for upgrades. It closes when the sender, the response body and the
+    /// upgraded connection are gone.
+    ///
+    /// # Errors
+    /// When no connection can be made.
+    pub async fn upgrade_connection(&self) -> Result<http1::SendRequest<RequestBody>, UpstreamError> {
+        self.inner.pool.http1().await
+    }
+
+    /// Sends one request over an HTTP/1.1 connection of its own. The `Host` header is set from the URI unless there
+    /// is one.
+    ///
+    /// # Errors
+    /// When there is no response head.
+    pub async fn send_http1(
+        &self,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, UpstreamError> {
+        self.complete(request.uri_mut());
+        to_origin_form(&mut request);
+        let mut sender = self.upgrade_connection().await?;
+        let response = sender.send_request(request).await.map_err(UpstreamError::Http)?;
+        Ok(response.map(ResponseBody::uncounted))
+    }
+
+    /// A Kubernetes client whose requests go through this pool. Each request gets the token of that moment.
+    pub fn kube_client(&self, tokens: Arc<dyn TokenSource>, default_namespace: impl Into<String>) -> kube::Client {
+        kube::Client::new(kube_service::KubeService::new(self.clone(), tokens), default_namespace)
+    }
+
+    /// How much is in use now.
+    pub fn stats(&self) -> UpstreamStats {
+        self.inner.pool.stats()
+    }
+
+    /// Adds scheme and authority where they are missing. The path stays as it is, byte for byte.
+    fn complete(&self, uri: &mut Uri) {
+        if uri.authority().is_some() && uri.scheme().is_some() {
+            return;
+        }
+        let mut parts = std::mem::take(uri).into_parts();
+        parts.scheme = Some(Scheme::HTTPS);
+        parts.authority.get_or_insert_with(|| self.inner.authority.clone());
+        parts.path_and_query.get_or_insert_with(|| http::uri::PathAndQuery::from_static("/"));
+        *uri = Uri::from_parts(parts).expect("scheme, authority and path make a URI");
+    }
+}
+
+/// HTTP/1.1 has the host in a header and only the path in the request line.
+fn to_origin_form(request: &mut Request<RequestBody>) {
+    *request.version_mut() = http::Version::HTTP_11;
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    if let Some(authority) = parts.authority.take()
+        && !request.headers().contains_key(http::header::HOST)
+        && let Ok(host) = http::HeaderValue::from_str(authority.as_str())
+    {
+        request.headers_mut().insert(http::header::HOST, host);
+    }
+    parts.scheme = None;
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+}
+
+/// A second copy of a request that may be sent twice.
+fn replay_of(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+    let harmless = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if !harmless || !request.body().is_empty() {
+        return None;
+    }
+    let mut copy = Request::new(RequestBody::Empty);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    copy.headers_mut().clone_from(request.headers());
+    Some(copy)
+}

@@ -1,0 +1,216 @@
+//! One connection at a time: TCP, TLS 1.3, and then the HTTP that was agreed on beforehand.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::{Authority, Scheme};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use pinniped_pki::CaBundle;
+use pinniped_pki::tls::{Profile, Roots, client_config};
+use rustls::pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{RequestBody, UpstreamConfigError, UpstreamLimits};
+
+/// Tunnels carry no pings of ours, so TCP must find out that the server is gone.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Why there is no connection to the API server.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// TCP did not connect in time.
+    #[error("dial tcp {0}: i/o timeout")]
+    DialTimeout(String),
+    /// TCP did not connect.
+    #[error("dial tcp {address}: {source}")]
+    Dial {
+        /// Whom we dialled.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// TLS took too long.
+    #[error("net/http: TLS handshake timeout")]
+    HandshakeTimeout,
+    /// TLS failed.
+    #[error("TLS handshake failed: {0}")]
+    Handshake(#[source] io::Error),
+    /// HTTP could not begin.
+    #[error("HTTP handshake failed: {0}")]
+    Http(#[source] hyper::Error),
+}
+
+/// Makes connections, and owns the tasks that drive them: they end when this is dropped.
+pub(super) struct Connector {
+    authority: Authority,
+    address: (String, u16),
+    server_name: ServerName<'static>,
+    h2: TlsConnector,
+    http1: TlsConnector,
+    pub(super) limits: UpstreamLimits,
+    tasks: Tasks,
+    ended: CancellationToken,
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connector").field("authority", &self.authority).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+/// An HTTP/2 connection.
+pub(super) struct H2 {
+    pub(super) sender: http2::SendRequest<RequestBody>,
+    /// Streams the server allows, kept current.
+    pub(super) allowed: Arc<AtomicUsize>,
+}
+
+impl Connector {
+    pub(super) fn new(server: &Uri, roots: CaBundle, limits: UpstreamLimits) -> Result<Self, UpstreamConfigError> {
+        let refused = || UpstreamConfigError::Server(server.clone());
+        let authority = server.authority().filter(|_| server.scheme() == Some(&Scheme::HTTPS)).ok_or_else(refused)?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let server_name = ServerName::try_from(host.clone()).map_err(|_| refused())?;
+        let config = |roots, alpn| client_config(Profile::Secure, Roots::Bundle(roots), &[alpn]);
+        let ended = CancellationToken::new();
+        Ok(Self {
+            address: (host, authority.port_u16().unwrap_or(443)),
+            authority: authority.clone(),
+            server_name,
+            h2: config(roots.clone(), b"h2")?.into(),
+            http1: config(roots, b"http/1.1")?.into(),
+            limits,
+            tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
+            ended,
+        })
+    }
+
+    pub(super) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Dials an HTTP/2 connection.
+    pub(super) async fn h2(&self) -> Result<H2, DialError> {
+        let io = TokioIo::new(self.tls(&self.h2).await?);
+        let limits = &self.limits;
+        let streams = u32::try_from(limits.streams_per_connection).unwrap_or(u32::MAX);
+        // The protocol's largest window is 2^31 - 1.
+        let connection_window = limits.stream_window.saturating_mul(streams).min(i32::MAX.unsigned_abs());
+        let (sender, connection) = http2::Builder::new(self.tasks.clone())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(limits.stream_window)
+            .initial_connection_window_size(connection_window)
+            .max_header_list_size(limits.header_bytes)
+            .max_send_buf_size(limits.send_buffer)
+            .keep_alive_interval(limits.ping_interval)
+            .keep_alive_timeout(limits.ping_timeout)
+            .keep_alive_while_idle(true)
+            .handshake(io)
+            .await
+            .map_err(DialError::Http)?;
+        let allowed = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
+        let seen = Arc::clone(&allowed);
+        self.tasks.spawn(async move {
+            let mut connection = std::pin::pin!(connection);
+            let ended = std::future::poll_fn(|cx| {
+                let polled = connection.as_mut().poll(cx);
+                seen.store(connection.current_max_send_streams(), Ordering::Relaxed);
+                polled
+            })
+            .await;
+            if let Err(error) = ended {
+                tracing::debug!(%error, "connection to the API server ended");
+            }
+        });
+        Ok(H2 { sender, allowed })
+    }
+
+    /// Dials an HTTP/1.1 connection which can leave HTTP by an upgrade.
+    pub(super) async fn http1(&self) -> Result<http1::SendRequest<RequestBody>, DialError> {
+        let io = TokioIo::new(self.tls(&self.http1).await?);
+        let header_bytes = self.limits.header_bytes as usize;
+        let (sender, connection) = http1::Builder::new()
+            // Go's servers do not mind, but some of what is behind their proxy subresource does.
+            .title_case_headers(true)
+            .max_headers(2000)
+            .max_header_size(header_bytes)
+            .max_buf_size(header_bytes.saturating_add(64 << 10))
+            .handshake(io)
+            .await
+            .map_err(DialError::Http)?;
+        self.tasks.spawn(async move {
+            if let Err(error) = connection.with_upgrades().await {
+                tracing::debug!(%error, "connection to the API server ended");
+            }
+        });
+        Ok(sender)
+    }
+
+    async fn tls(&self, connector: &TlsConnector) -> Result<TlsStream<TcpStream>, DialError> {
+        let (host, port) = &self.address;
+        let tcp = timeout(self.limits.dial_timeout, TcpStream::connect((host.as_str(), *port)))
+            .await
+            .map_err(|_| DialError::DialTimeout(format!("{host}:{port}")))?
+            .map_err(|source| DialError::Dial { address: format!("{host}:{port}"), source })?;
+        tune(&tcp);
+        timeout(self.limits.handshake_timeout, connector.connect(self.server_name.clone(), tcp))
+            .await
+            .map_err(|_| DialError::HandshakeTimeout)?
+            .map_err(DialError::Handshake)
+    }
+}
+
+fn tune(tcp: &TcpStream) {
+    let keepalive = TcpKeepalive::new().with_time(TCP_KEEPALIVE).with_interval(TCP_KEEPALIVE);
+    let outcomes = [tcp.set_nodelay(true), SockRef::from(tcp).set_tcp_keepalive(&keepalive)];
+    for error in outcomes.into_iter().filter_map(Result::err) {
+        tracing::debug!(%error, "could not set an option of a connection to the API server");
+    }
+}
+
+/// Runs hyper's tasks, all of which end with the [`Connector`].
+#[derive(Clone)]
+struct Tasks {
+    tracker: TaskTracker,
+    ended: CancellationToken,
+}
+
+impl Tasks {
+    fn spawn(&self, task: impl Future + Send + 'static) {
+        let ended = self.ended.clone();
+        self.tracker.spawn(async move {
+            tokio::select! {
+                biased;
+                () = ended.cancelled() => {}
+                _ = task => {}
+            }
+        });
+    }
+}
+
+impl<F> hyper::rt::Executor<F> for Tasks
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, task: F) {
+        self.spawn(task);
+    }
+}

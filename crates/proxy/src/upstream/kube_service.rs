@@ -1,0 +1,64 @@
+//! The pool as the transport of a `kube::Client`.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
+use http::{Request, Response};
+use pinniped_authn::TokenSource;
+use pinniped_core::hop;
+use tower::Service;
+
+use super::{RequestBody, ResponseBody, Upstream, UpstreamError};
+
+/// Names us to the API server; anonymous-access probes of upstream are recognised by the word `kubernetes`.
+pub(crate) const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("pinniped-concierge/v", env!("CARGO_PKG_VERSION"), " kubernetes/v1.36"));
+
+/// Sends the requests of a Kubernetes client with the token of the moment.
+#[derive(Clone)]
+pub(super) struct KubeService {
+    upstream: Upstream,
+    tokens: Arc<dyn TokenSource>,
+}
+
+impl KubeService {
+    pub(super) fn new(upstream: Upstream, tokens: Arc<dyn TokenSource>) -> Self {
+        Self { upstream, tokens }
+    }
+}
+
+/// A bearer token as a header that is not printed and not kept in HTTP/2's compression tables.
+pub(crate) fn bearer(token: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_bytes(format!("Bearer {token}").as_bytes()).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+impl Service<Request<kube::client::Body>> for KubeService {
+    type Response = Response<ResponseBody>;
+    type Error = UpstreamError;
+    type Future = BoxFuture<'static, Result<Self::Response, UpstreamError>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), UpstreamError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        let mut request = request.map(RequestBody::Kube);
+        // Without a token the request is the anonymous user's, and the API server says so.
+        if let Some(value) = self.tokens.token().and_then(|token| bearer(token.expose())) {
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        request.headers_mut().entry(USER_AGENT).or_insert(AGENT);
+        let upstream = self.upstream.clone();
+        Box::pin(async move {
+            if hop::wants_http1(request.headers()) {
+                upstream.send_http1(request).await
+            } else {
+                upstream.send(request).await
+            }
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! HTTP/2 connections and how many streams each carries.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use hyper::client::conn::{http1, http2};
+use tokio::sync::Semaphore;
+
+use super::connector::{Connector, DialError, H2};
+use super::{RequestBody, UpstreamError, UpstreamStats};
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    connector: Connector,
+    connections: Mutex<Vec<Connection>>,
+    /// One dial at a time: who waits for it usually finds room on the new connection.
+    dialing: Semaphore,
+    /// Dials that have ended.
+    dials: AtomicU64,
+    /// Why the last dial failed; whoever waited for it fails with it.
+    failure: Mutex<Option<Arc<DialError>>>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    sender: http2::SendRequest<RequestBody>,
+    allowed: Arc<AtomicUsize>,
+    load: Arc<Load>,
+}
+
+#[derive(Debug)]
+struct Load {
+    open: AtomicUsize,
+    made: Instant,
+    /// Milliseconds from `made` to the end of the last stream.
+    last_used: AtomicU64,
+}
+
+impl Load {
+    fn idle_for(&self, now: Instant) -> std::time::Duration {
+        let age = now.saturating_duration_since(self.made);
+        age.saturating_sub(std::time::Duration::from_millis(self.last_used.load(Ordering::Relaxed)))
+    }
+}
+
+/// An open stream; it stops counting when this is dropped.
+#[derive(Debug)]
+pub(super) struct Stream(Arc<Load>);
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let age = u64::try_from(self.0.made.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.0.last_used.store(age, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Room for one stream on a connection.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) sender: http2::SendRequest<RequestBody>,
+    pub(super) stream: Stream,
+}
+
+impl Pool {
+    pub(super) fn new(connector: Connector) -> Self {
+        Self {
+            connector,
+            connections: Mutex::default(),
+            dialing: Semaphore::new(1),
+            dials: AtomicU64::new(0),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// Room for a stream, on a connection there is or on a new one.
+    pub(super) async fn lease(&self) -> Result<Lease, UpstreamError> {
+        if let Some(lease) = self.room() {
+            return Ok(lease);
+        }
+        let seen = self.dials.load(Ordering::Acquire);
+        // The semaphore is never closed; were it, dialling without it would only be wasteful.
+        let _turn = self.dialing.acquire().await.ok();
+        if let Some(lease) = self.room() {
+            return Ok(lease);
+        }
+        if self.dials.load(Ordering::Acquire) != seen
+            && let Some(failure) = lock(&self.failure).clone()
+        {
+            return Err(UpstreamError::Dial(failure));
+        }
+        let most = self.connector.limits.connections;
+        if lock(&self.connections).len() >= most {
+            return Err(UpstreamError::Full(most));
+        }
+        let dialled = self.connector.h2().await;
+        self.dials.fetch_add(1, Ordering::AcqRel);
+        match dialled {
+            Ok(h2) => {
+                *lock(&self.failure) = None;
+                Ok(self.add(h2))
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                *lock(&self.failure) = Some(Arc::clone(&error));
+                Err(UpstreamError::Dial(error))
+            }
+        }
+    }
+
+    pub(super) async fn http1(&self) -> Result<http1::SendRequest<RequestBody>, UpstreamError> {
+        self.connector.http1().await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
+    }
+
+    pub(super) fn stats(&self) -> UpstreamStats {
+        let connections = lock(&self.connections);
+        let open = connections.iter().filter(|connection| !connection.sender.is_closed());
+        open.fold(UpstreamStats::default(), |stats, connection| UpstreamStats {
+            connections: stats.connections + 1,
+            streams: stats.streams + connection.load.open.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Takes the first connection with room, so that the last ones run dry and can be closed.
+    fn room(&self) -> Option<Lease> {
+        let limits = &self.connector.limits;
+        let mut connections = lock(&self.connections);
+        connections.retain(|connection| !connection.sender.is_closed());
+        if connections.len() > 1 {
+            let now = Instant::now();
+            let mut first = true;
+            connections.retain(|connection| {
+                let idle = connection.load.open.load(Ordering::Acquire) == 0
+                    && connection.load.idle_for(now) > limits.idle_timeout;
+                std::mem::take(&mut first) || !idle
+            });
+        }
+        connections.iter().find_map(|connection| {
+            let allowed = connection.allowed.load(Ordering::Relaxed).min(limits.streams_per_connection);
+            connection.take(allowed)
+        })
+    }
+
+    fn add(&self, h2: H2) -> Lease {
+        let load = Load { open: AtomicUsize::new(1), made: Instant::now(), last_used: AtomicU64::new(0) };
+        let connection = Connection { sender: h2.sender, allowed: h2.allowed, load: Arc::new(load) };
+        let lease =
+            Lease { sender: connection.sender.clone(), stream: Stream(Arc::clone(&connection.load)) };
+        lock(&self.connections).push(connection);
+        lease
+    }
+}
+
+impl Connection {
+    fn take(&self, allowed: usize) -> Option<Lease> {
+        // Only ever raised under the pool's lock, so the check cannot be overtaken by another one.
+        if self.load.open.load(Ordering::Acquire) >= allowed {
+            return None;
+        }
+        self.load.open.fetch_add(1, Ordering::AcqRel);
+        Some(Lease { sender: self.sender.clone(), stream: Stream(Arc::clone(&self.load)) })
+    }
+}
+
+/// What the locks guard is whole between any two statements, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

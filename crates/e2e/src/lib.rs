@@ -1,0 +1,1 @@
+//! The whole product at work: the demo program and the end-to-end tests.

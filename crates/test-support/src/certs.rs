@@ -1,0 +1,102 @@
+//! Certificates for test peers and for the control plane's own PKI, made by rcgen.
+//!
+//! Deliberately not made by the product's `pinniped-pki`: the peers of a test should not share its mistakes.
+
+use std::net::IpAddr;
+
+use anyhow::Context as _;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+
+/// A certificate and its key, both PEM.
+#[derive(Clone)]
+pub struct Pair {
+    /// The certificate.
+    pub certificate_pem: String,
+    /// The key, PKCS#8.
+    pub private_key_pem: String,
+}
+
+impl std::fmt::Debug for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pair").field("certificate_pem", &self.certificate_pem).finish_non_exhaustive()
+    }
+}
+
+/// A certificate authority.
+pub struct Authority {
+    /// The CA certificate.
+    pub certificate_pem: String,
+    /// Its key, PKCS#8.
+    pub private_key_pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").field("certificate_pem", &self.certificate_pem).finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// A new self-signed CA with an ECDSA P-256 key.
+    ///
+    /// # Errors
+    /// When rcgen refuses the name.
+    pub fn new(common_name: &str) -> anyhow::Result<Self> {
+        let key = KeyPair::generate().context("could not make a key")?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name(common_name, None);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        let certificate = params.self_signed(&key).context("could not sign the CA")?;
+        Ok(Self {
+            certificate_pem: certificate.pem(),
+            private_key_pem: key.serialize_pem(),
+            issuer: Issuer::new(params, key),
+        })
+    }
+
+    /// A client certificate with at most one group.
+    ///
+    /// # Errors
+    /// When rcgen refuses the name.
+    pub fn client(&self, common_name: &str, group: Option<&str>) -> anyhow::Result<Pair> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name(common_name, group);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(params)
+    }
+
+    /// A server certificate.
+    ///
+    /// # Errors
+    /// When a DNS name cannot be encoded.
+    pub fn server(&self, common_name: &str, dns: &[&str], ips: &[IpAddr]) -> anyhow::Result<Pair> {
+        let mut params = CertificateParams::new(dns.iter().map(|d| (*d).to_owned()).collect::<Vec<_>>())?;
+        params.subject_alt_names.extend(ips.iter().copied().map(SanType::IpAddress));
+        params.distinguished_name = name(common_name, None);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.issue(params)
+    }
+
+    fn issue(&self, mut params: CertificateParams) -> anyhow::Result<Pair> {
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().context("could not make a key")?;
+        let certificate = params.signed_by(&key, &self.issuer).context("could not sign a certificate")?;
+        Ok(Pair { certificate_pem: certificate.pem(), private_key_pem: key.serialize_pem() })
+    }
+}
+
+fn name(common_name: &str, organization: Option<&str>) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    if let Some(organization) = organization {
+        name.push(DnType::OrganizationName, organization);
+    }
+    name.push(DnType::CommonName, common_name);
+    name
+}

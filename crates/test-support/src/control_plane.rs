@@ -1,0 +1,439 @@
+//! etcd, kube-apiserver and kube-controller-manager as processes, with a PKI and a folder of their own.
+//!
+//! Ready in a few seconds. The aggregation layer is set up as kubeadm does it; the controllers that would act
+//! on nodes that do not report (there is no kubelet) are off. Everything is ended and removed by the
+//! [`Guardian`], also when the owner is killed.
+
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::KeyPair;
+
+use crate::certs::{Authority, Pair};
+use crate::guardian::{Ending, Guardian, Process};
+use crate::kubectl::Kubectl;
+use crate::{tools, wait};
+
+/// The range of ClusterIPs.
+pub const SERVICE_RANGE: &str = "10.96.0.0/16";
+/// The ClusterIP of `kubernetes.default`.
+pub const KUBERNETES_SERVICE_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+/// How long it may take to be ready. Usually five seconds; a machine that compiles beside it needs more.
+const READY_WITHIN: Duration = Duration::from_secs(90);
+
+/// What may differ between control planes.
+#[derive(Clone, Debug)]
+pub struct ControlPlaneParams {
+    /// Cluster and context name in the kubeconfigs.
+    pub cluster_name: String,
+    /// Whether requests without credentials are `system:anonymous`, or 401.
+    pub anonymous_auth: bool,
+    /// The address that the API server advertises and that its certificate has beside 127.0.0.1. Loopback
+    /// means: do not advertise, listen on loopback only.
+    pub address: IpAddr,
+    /// Further flags of kube-apiserver, behind ours.
+    pub extra_apiserver_args: Vec<String>,
+    /// Further flags of kube-controller-manager, behind ours.
+    pub extra_controller_manager_args: Vec<String>,
+}
+
+impl Default for ControlPlaneParams {
+    fn default() -> Self {
+        Self {
+            cluster_name: "pinniped-test".to_owned(),
+            anonymous_auth: true,
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            extra_apiserver_args: Vec::new(),
+            extra_controller_manager_args: Vec::new(),
+        }
+    }
+}
+
+/// A running control plane. Dropping it ends it and removes its folder.
+#[derive(Debug)]
+pub struct ControlPlane {
+    dir: PathBuf,
+    tools: PathBuf,
+    port: u16,
+    params: ControlPlaneParams,
+    ca: Authority,
+    guardian: Guardian,
+    processes: Mutex<Vec<(&'static str, Process)>>,
+}
+
+impl ControlPlane {
+    /// Starts one and waits until it is ready: `/readyz` answers and the controllers have made the default
+    /// ServiceAccount.
+    ///
+    /// # Errors
+    /// When the programs are missing or one of them ends; the end of its log is part of the message.
+    pub async fn start(params: ControlPlaneParams) -> anyhow::Result<Self> {
+        rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
+        let tools = tools::control_plane()?;
+        let dir = tempfile::Builder::new()
+            .prefix("pinniped-world-")
+            .tempdir()
+            .context("could not make a temporary folder")?
+            // From here on the guardian removes it: a killed process could not.
+            .keep();
+        let guardian = Guardian::start(Some(&dir))?;
+        for sub in ["pki", "logs", "etcd", "pods"] {
+            std::fs::create_dir(dir.join(sub)).with_context(|| format!("could not make {sub}"))?;
+        }
+        let ca = write_pki(&dir.join("pki"), &params)?;
+        let this =
+            Self { port: free_port()?, dir, tools, params, ca, guardian, processes: Mutex::new(Vec::new()) };
+        this.write_kubeconfig("admin", &this.ca.client("kubernetes-admin", Some("system:masters"))?)?;
+        this.write_kubeconfig("kcm", &this.ca.client("system:kube-controller-manager", None)?)?;
+        this.start_processes()?;
+        this.await_ready().await?;
+        Ok(this)
+    }
+
+    fn start_processes(&self) -> anyhow::Result<()> {
+        let etcd = format!("http://127.0.0.1:{}", free_port()?);
+        let etcd_peer = format!("http://127.0.0.1:{}", free_port()?);
+        let mut command = Command::new(self.tools.join("etcd"));
+        command.args([
+            "--data-dir=etcd".to_owned(),
+            format!("--listen-client-urls={etcd}"),
+            format!("--advertise-client-urls={etcd}"),
+            format!("--listen-peer-urls={etcd_peer}"),
+            format!("--initial-advertise-peer-urls={etcd_peer}"),
+            format!("--initial-cluster=default={etcd_peer}"),
+            "--unsafe-no-fsync".to_owned(),
+            "--log-level=warn".to_owned(),
+        ]);
+        self.launch("etcd", command)?;
+
+        std::fs::write(self.dir.join("audit-policy.yaml"), AUDIT_POLICY)?;
+        let mut command = Command::new(self.tools.join("kube-apiserver"));
+        command.args(self.apiserver_args(&etcd));
+        self.launch("kube-apiserver", command)?;
+
+        let mut command = Command::new(self.tools.join("kube-controller-manager"));
+        command.args(CONTROLLER_MANAGER_ARGS).arg(format!("--secure-port={}", free_port()?));
+        command.args(&self.params.extra_controller_manager_args);
+        self.launch("kube-controller-manager", command)
+    }
+
+    fn apiserver_args(&self, etcd: &str) -> Vec<String> {
+        let mut args = APISERVER_ARGS.map(str::to_owned).to_vec();
+        args.push(format!("--etcd-servers={etcd}"));
+        args.push(format!("--secure-port={}", self.port));
+        args.push(format!("--anonymous-auth={}", self.params.anonymous_auth));
+        args.push(format!("--service-cluster-ip-range={SERVICE_RANGE}"));
+        if self.params.address.is_loopback() {
+            args.push("--bind-address=127.0.0.1".to_owned());
+            args.push("--advertise-address=127.0.0.1".to_owned());
+            args.push("--endpoint-reconciler-type=none".to_owned());
+        } else {
+            args.push("--bind-address=0.0.0.0".to_owned());
+            args.push(format!("--advertise-address={}", self.params.address));
+        }
+        args.extend(self.params.extra_apiserver_args.iter().cloned());
+        args
+    }
+
+    fn launch(&self, name: &'static str, mut command: Command) -> anyhow::Result<()> {
+        command.current_dir(&self.dir);
+        let process = self.guardian.spawn(&command, Ending::Kill, &self.log_file(name))?;
+        self.lock_processes().push((name, process));
+        Ok(())
+    }
+
+    fn lock_processes(&self) -> std::sync::MutexGuard<'_, Vec<(&'static str, Process)>> {
+        self.processes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    async fn await_ready(&self) -> anyhow::Result<()> {
+        let client = self.client().await?;
+        let accounts =
+            kube::Api::<k8s_openapi::api::core::v1::ServiceAccount>::default_namespaced(client.clone());
+        wait::until_ok(READY_WITHIN, "the control plane to be ready", async || {
+            if let Err(dead) = self.check_alive() {
+                return Ok(Err(dead));
+            }
+            let request = http::Request::get("/readyz").body(Vec::new())?;
+            anyhow::ensure!(client.request_text(request).await? == "ok", "/readyz is not ok");
+            accounts.get("default").await?;
+            Ok(Ok(()))
+        })
+        .await
+        .map_err(|err| {
+            err.context(format!("kube-apiserver's log ends:\n{}", self.log_tail("kube-apiserver", 15)))
+        })?
+    }
+
+    /// Whether all three programs run.
+    ///
+    /// # Errors
+    /// Names the one that ended, with the end of its log.
+    pub fn check_alive(&self) -> anyhow::Result<()> {
+        let ended =
+            self.lock_processes().iter_mut().find_map(|(name, p)| p.ended().map(|status| (*name, status)));
+        match ended {
+            Some((name, status)) => {
+                anyhow::bail!("{name} ended ({status}); its log ends:\n{}", self.log_tail(name, 15))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A new client with all rights, usable in the calling runtime. Clients must not be shared between
+    /// runtimes: each has a task in the one that made it.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub async fn client(&self) -> anyhow::Result<kube::Client> {
+        client_of(&self.admin_kubeconfig()).await
+    }
+
+    /// A client with all rights that acts as `user` with `groups`.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub async fn client_as(&self, user: &str, groups: &[&str]) -> anyhow::Result<kube::Client> {
+        let mut config = config_of(&self.admin_kubeconfig()).await?;
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.auth_info.impersonate_groups = Some(groups.iter().map(|g| (*g).to_owned()).collect());
+        kube::Client::try_from(config).context("could not make a client")
+    }
+
+    /// The kubeconfig of an administrator: certificate and key inside.
+    #[must_use]
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.dir.join("admin.kubeconfig")
+    }
+
+    /// kubectl with that kubeconfig.
+    #[must_use]
+    pub fn kubectl(&self) -> Kubectl {
+        Kubectl::new(&self.tools.join("kubectl"), &self.admin_kubeconfig())
+    }
+
+    /// The cluster's CA: signs client certificates that the API server accepts.
+    #[must_use]
+    pub fn ca(&self) -> &Authority {
+        &self.ca
+    }
+
+    /// `https://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn server(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// The temporary folder of this control plane; it is removed at the end.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The folder of etcd, kubectl and the others.
+    #[must_use]
+    pub fn tools(&self) -> &Path {
+        &self.tools
+    }
+
+    /// The guardian, for further processes that shall end with this control plane.
+    #[must_use]
+    pub fn guardian(&self) -> &Guardian {
+        &self.guardian
+    }
+
+    /// The process ids of the control plane.
+    #[must_use]
+    pub fn process_ids(&self) -> Vec<u32> {
+        self.lock_processes().iter().map(|(_, process)| process.id()).collect()
+    }
+
+    /// The log of a program, such as `kube-apiserver`.
+    #[must_use]
+    pub fn log_file(&self, name: &str) -> PathBuf {
+        self.dir.join("logs").join(format!("{name}.log"))
+    }
+
+    /// The last lines of a log.
+    #[must_use]
+    pub fn log_tail(&self, name: &str, lines: usize) -> String {
+        tail(&self.log_file(name), lines)
+    }
+
+    /// Every event of the API server's audit log so far, oldest first: what the API server saw. Level
+    /// Metadata, and RequestResponse for the reviews of `authentication.k8s.io` and `authorization.k8s.io`
+    /// except for token contents.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn audit_events(&self) -> anyhow::Result<Vec<serde_json::Value>> {
+        let text =
+            std::fs::read_to_string(self.dir.join("audit.log")).context("could not read the audit log")?;
+        // The last line may be half written.
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
+    /// Waits for an audit event that `fits`.
+    ///
+    /// # Errors
+    /// After 10 s.
+    pub async fn await_audit_event(
+        &self,
+        what: &str,
+        fits: impl Fn(&serde_json::Value) -> bool,
+    ) -> anyhow::Result<serde_json::Value> {
+        wait::until(Duration::from_secs(10), what, async || {
+            self.audit_events().ok()?.into_iter().find(|e| fits(e))
+        })
+        .await
+    }
+
+    fn write_kubeconfig(&self, name: &str, pair: &Pair) -> anyhow::Result<()> {
+        let cluster = &self.params.cluster_name;
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: {cluster}\n\
+             clusters:\n- name: {cluster}\n  cluster:\n    server: {}\n    certificate-authority-data: {}\n\
+             contexts:\n- name: {cluster}\n  context:\n    cluster: {cluster}\n    user: {cluster}-{name}\n\
+             users:\n- name: {cluster}-{name}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n",
+            self.server(),
+            STANDARD.encode(&self.ca.certificate_pem),
+            STANDARD.encode(&pair.certificate_pem),
+            STANDARD.encode(&pair.private_key_pem),
+        );
+        std::fs::write(self.dir.join(format!("{name}.kubeconfig")), text)
+            .context("could not write a kubeconfig")
+    }
+}
+
+/// A client from a kubeconfig file.
+///
+/// # Errors
+/// When the file cannot be read or is not a kubeconfig.
+pub async fn client_of(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
+    kube::Client::try_from(config_of(kubeconfig).await?).context("could not make a client")
+}
+
+async fn config_of(kubeconfig: &Path) -> anyhow::Result<kube::Config> {
+    let read = kube::config::Kubeconfig::read_from(kubeconfig)
+        .with_context(|| format!("could not read {}", kubeconfig.display()))?;
+    kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default())
+        .await
+        .context("could not use the kubeconfig")
+}
+
+/// The last `lines` lines of a file, or why it cannot be read.
+#[must_use]
+pub fn tail(file: &Path, lines: usize) -> String {
+    match std::fs::read(file) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            let all: Vec<&str> = text.lines().collect();
+            all[all.len().saturating_sub(lines)..].join("\n")
+        }
+        Err(err) => format!("(no log: {err})"),
+    }
+}
+
+/// A TCP port of loopback that was free a moment ago.
+///
+/// # Errors
+/// When none can be had.
+pub fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("could not find a free port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn write_pki(dir: &Path, params: &ControlPlaneParams) -> anyhow::Result<Authority> {
+    let write = |name: &str, text: &str| {
+        std::fs::write(dir.join(name), text).with_context(|| format!("could not write pki/{name}"))
+    };
+    let write_pair = |name: &str, certificate: &str, key: &str| {
+        write(&format!("{name}.crt"), certificate).and_then(|()| write(&format!("{name}.key"), key))
+    };
+    let ca = Authority::new("kubernetes-ca")?;
+    write_pair("ca", &ca.certificate_pem, &ca.private_key_pem)?;
+    let names = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "localhost",
+    ];
+    let ips = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(KUBERNETES_SERVICE_IP), params.address];
+    let pair = ca.server("kube-apiserver", &names, &ips)?;
+    write_pair("apiserver", &pair.certificate_pem, &pair.private_key_pem)?;
+    let front_proxy = Authority::new("front-proxy-ca")?;
+    write_pair("front-proxy-ca", &front_proxy.certificate_pem, &front_proxy.private_key_pem)?;
+    let pair = front_proxy.client("front-proxy-client", None)?;
+    write_pair("front-proxy-client", &pair.certificate_pem, &pair.private_key_pem)?;
+    let accounts = KeyPair::generate().context("could not make the service-account key")?;
+    write("sa.key", &accounts.serialize_pem())?;
+    write("sa.pub", &accounts.public_key_pem())?;
+    Ok(ca)
+}
+
+const APISERVER_ARGS: [&str; 25] = [
+    "--tls-cert-file=pki/apiserver.crt",
+    "--tls-private-key-file=pki/apiserver.key",
+    "--client-ca-file=pki/ca.crt",
+    "--service-account-key-file=pki/sa.pub",
+    "--service-account-signing-key-file=pki/sa.key",
+    "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+    "--authorization-mode=Node,RBAC",
+    "--enable-admission-plugins=NodeRestriction",
+    "--allow-privileged=true",
+    "--requestheader-client-ca-file=pki/front-proxy-ca.crt",
+    "--requestheader-allowed-names=front-proxy-client",
+    "--requestheader-username-headers=X-Remote-User",
+    "--requestheader-uid-headers=X-Remote-Uid",
+    "--requestheader-group-headers=X-Remote-Group",
+    "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+    "--proxy-client-cert-file=pki/front-proxy-client.crt",
+    "--proxy-client-key-file=pki/front-proxy-client.key",
+    // The API server reaches aggregated servers at their endpoints: there is no kube-proxy under it.
+    "--enable-aggregator-routing=true",
+    "--audit-policy-file=audit-policy.yaml",
+    "--audit-log-path=audit.log",
+    "--audit-log-format=json",
+    "--audit-log-maxsize=1000",
+    "--profiling=false",
+    "--kubelet-preferred-address-types=InternalIP,Hostname",
+    "--shutdown-delay-duration=0s",
+];
+
+const CONTROLLER_MANAGER_ARGS: [&str; 16] = [
+    "--kubeconfig=kcm.kubeconfig",
+    "--authentication-kubeconfig=kcm.kubeconfig",
+    "--authorization-kubeconfig=kcm.kubeconfig",
+    "--service-account-private-key-file=pki/sa.key",
+    "--root-ca-file=pki/ca.crt",
+    "--cluster-signing-cert-file=pki/ca.crt",
+    "--cluster-signing-key-file=pki/ca.key",
+    "--requestheader-client-ca-file=pki/front-proxy-ca.crt",
+    "--use-service-account-credentials=true",
+    // No kubelet reports: without these two off, nodes would be tainted and their pods evicted.
+    "--controllers=*,bootstrapsigner,tokencleaner,-node-lifecycle-controller,-taint-eviction-controller,-node-ipam-controller",
+    "--bind-address=127.0.0.1",
+    "--leader-elect=false",
+    "--kube-api-qps=500",
+    "--kube-api-burst=1000",
+    "--concurrent-deployment-syncs=2",
+    "--profiling=false",
+];
+
+const AUDIT_POLICY: &str = r#"apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  nonResourceURLs: ["/readyz*", "/livez*", "/healthz*"]
+- level: RequestResponse
+  resources: [{group: authorization.k8s.io}]
+- level: Metadata
+"#;

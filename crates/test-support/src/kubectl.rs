@@ -1,0 +1,159 @@
+//! The real kubectl, with its output caught.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use tokio::io::AsyncWriteExt as _;
+
+/// What a program printed and how it ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The command as one would type it, for messages.
+    pub command: String,
+    /// Exit code; -1 when a signal ended it.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// How long it ran.
+    pub took: Duration,
+}
+
+impl Outcome {
+    /// The outcome itself when the exit code is 0.
+    ///
+    /// # Errors
+    /// Otherwise, with the command and both outputs.
+    pub fn success(self) -> anyhow::Result<Self> {
+        anyhow::ensure!(
+            self.code == 0,
+            "`{}` ended with exit code {}\n{}{}",
+            self.command,
+            self.code,
+            self.stdout,
+            self.stderr
+        );
+        Ok(self)
+    }
+}
+
+/// Runs any program to its end, with `input` on its standard input.
+///
+/// # Errors
+/// When it cannot be started or has not ended after two minutes.
+pub async fn run(command: std::process::Command, input: Option<&str>) -> anyhow::Result<Outcome> {
+    let shown = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|part| {
+            let part = part.to_string_lossy();
+            if part.is_empty() || part.contains([' ', '\n', '"', '{']) {
+                format!("'{part}'")
+            } else {
+                part.into_owned()
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(" ");
+    let start = Instant::now();
+    let mut command = tokio::process::Command::from(command);
+    command
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command.spawn().with_context(|| format!("could not start `{shown}`"))?;
+    let stdin = child.stdin.take();
+    let feed = async {
+        if let (Some(mut stdin), Some(input)) = (stdin, input) {
+            // A program that does not want all of its input may close the pipe.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+    };
+    let both = async { tokio::join!(feed, child.wait_with_output()).1 };
+    let output = tokio::time::timeout(Duration::from_secs(120), both)
+        .await
+        .with_context(|| format!("`{shown}` has not ended after two minutes"))?
+        .with_context(|| format!("could not wait for `{shown}`"))?;
+    Ok(Outcome {
+        command: shown,
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        took: start.elapsed(),
+    })
+}
+
+/// kubectl bound to one kubeconfig.
+#[derive(Clone, Debug)]
+pub struct Kubectl {
+    binary: PathBuf,
+    kubeconfig: PathBuf,
+    path: Option<std::ffi::OsString>,
+}
+
+impl Kubectl {
+    /// `binary` with `kubeconfig`.
+    #[must_use]
+    pub fn new(binary: &Path, kubeconfig: &Path) -> Self {
+        Self { binary: binary.to_owned(), kubeconfig: kubeconfig.to_owned(), path: None }
+    }
+
+    /// The same kubectl with another kubeconfig.
+    #[must_use]
+    pub fn with_kubeconfig(&self, kubeconfig: &Path) -> Self {
+        Self { kubeconfig: kubeconfig.to_owned(), ..self.clone() }
+    }
+
+    /// The same kubectl with `dir` in front of its PATH: exec plugins are found there.
+    #[must_use]
+    pub fn with_path(&self, dir: &Path) -> Self {
+        let mut path = dir.as_os_str().to_owned();
+        if let Some(rest) = std::env::var_os("PATH") {
+            path.push(":");
+            path.push(rest);
+        }
+        Self { path: Some(path), ..self.clone() }
+    }
+
+    /// The command, not yet started.
+    #[must_use]
+    pub fn command(&self, args: &[&str]) -> std::process::Command {
+        let mut command = std::process::Command::new(&self.binary);
+        command.args(args).env("KUBECONFIG", &self.kubeconfig);
+        // Discovery caches of other clusters must not leak into this one, nor ours into the user's home.
+        if let Some(dir) = self.kubeconfig.parent() {
+            command.env("KUBECACHEDIR", dir.join("kubectl-cache"));
+        }
+        if let Some(path) = &self.path {
+            command.env("PATH", path);
+        }
+        command
+    }
+
+    /// Runs it, whatever the exit code.
+    ///
+    /// # Errors
+    /// When kubectl cannot be started or does not end.
+    pub async fn run(&self, args: &[&str]) -> anyhow::Result<Outcome> {
+        run(self.command(args), None).await
+    }
+
+    /// Runs it and returns standard output.
+    ///
+    /// # Errors
+    /// Also when the exit code is not 0.
+    pub async fn output(&self, args: &[&str]) -> anyhow::Result<String> {
+        Ok(self.run(args).await?.success()?.stdout)
+    }
+
+    /// `kubectl apply -f -` of a YAML text.
+    ///
+    /// # Errors
+    /// Also when the exit code is not 0.
+    pub async fn apply(&self, yaml: &str) -> anyhow::Result<String> {
+        Ok(run(self.command(&["apply", "-f", "-"]), Some(yaml)).await?.success()?.stdout)
+    }
+}

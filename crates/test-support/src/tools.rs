@@ -1,0 +1,100 @@
+//! Where the programs are: the control plane's, and our own as cargo built them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+/// Names the folder of the control plane's programs; `cargo xtask test` and `cargo xtask demo` set it.
+pub const CONTROL_PLANE_ENV: &str = "PINNIPED_CONTROL_PLANE";
+/// Names the folder of our own programs, when it is not the one beside the test executable.
+pub const BIN_DIR_ENV: &str = "PINNIPED_BIN_DIR";
+/// `1`: what would be skipped or done in a lesser way on this machine fails instead.
+pub const REQUIRE_ALL_ENV: &str = "PINNIPED_REQUIRE_ALL";
+/// A file to which every skip is written, one line each.
+pub const SKIPS_ENV: &str = "PINNIPED_SKIPS";
+/// `cargo xtask control-plane` writes the folder it found into this file of the target folder.
+const POINTER: &str = "control-plane.path";
+/// What must be there.
+const PROGRAMS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
+
+/// The folder with etcd, kube-apiserver, kube-controller-manager and kubectl.
+///
+/// # Errors
+/// When there is none, with the command that makes one.
+pub fn control_plane() -> anyhow::Result<PathBuf> {
+    let named = std::env::var_os(CONTROL_PLANE_ENV).map(PathBuf::from);
+    let pointed = || {
+        let executable = std::env::current_exe().ok()?;
+        let pointer = executable.ancestors().map(|dir| dir.join(POINTER)).find(|file| file.is_file())?;
+        Some(PathBuf::from(std::fs::read_to_string(pointer).ok()?.trim()))
+    };
+    let assets = || std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+    let dir = named
+        .or_else(pointed)
+        .or_else(assets)
+        .context("no control plane is known: run `cargo xtask control-plane` once")?;
+    for program in PROGRAMS {
+        anyhow::ensure!(
+            dir.join(program).is_file(),
+            "{} has no {program}: run `cargo xtask control-plane`",
+            dir.display()
+        );
+    }
+    Ok(dir)
+}
+
+/// One of our own programs, such as `pinniped` or `pinniped-concierge`.
+///
+/// # Errors
+/// When cargo has not built it, with the command that does.
+pub fn binary(name: &str) -> anyhow::Result<PathBuf> {
+    let file = bin_dir()?.join(name);
+    anyhow::ensure!(
+        file.is_file(),
+        "{} is missing: run `cargo build --workspace --bins` (`cargo xtask test` does)",
+        file.display()
+    );
+    Ok(file)
+}
+
+/// The folder with our own programs.
+///
+/// # Errors
+/// When this executable does not lie in a cargo target folder and [`BIN_DIR_ENV`] is not set.
+pub fn bin_dir() -> anyhow::Result<PathBuf> {
+    if let Some(dir) = std::env::var_os(BIN_DIR_ENV) {
+        return Ok(PathBuf::from(dir));
+    }
+    let executable = std::env::current_exe().context("could not find this executable")?;
+    let dir = executable.parent().context("this executable has no folder")?;
+    Ok(if dir.ends_with("deps") { dir.parent().unwrap_or(dir) } else { dir }.to_owned())
+}
+
+/// The top folder of the source tree: where `deploy/` and `testdata/` lie.
+#[must_use]
+pub fn repository() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// Whether lesser ways are errors.
+#[must_use]
+pub fn require_all() -> bool {
+    std::env::var_os(REQUIRE_ALL_ENV).is_some_and(|v| v == "1")
+}
+
+/// Notes that `what` is skipped on this machine because of `why`: on standard error, and in the summary of
+/// `cargo xtask test`.
+///
+/// # Panics
+/// When everything is required ([`REQUIRE_ALL_ENV`]).
+pub fn skip(what: &str, why: &str) {
+    assert!(!require_all(), "{what} may not be skipped: {why}");
+    eprintln!("SKIPPED {what}: {why}");
+    if let Some(file) = std::env::var_os(SKIPS_ENV) {
+        use std::io::Write as _;
+        if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(file) {
+            let _ = writeln!(file, "{what}: {why}");
+        }
+    }
+}

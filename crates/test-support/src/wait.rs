@@ -1,0 +1,38 @@
+//! Waiting for a condition with a deadline, instead of sleeping.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Asks `look` again and again until it answers `Some`, and returns that.
+///
+/// # Errors
+/// After `deadline`: "waited 10.0 s for WHAT".
+pub async fn until<T, F>(deadline: Duration, what: impl Display, mut look: F) -> anyhow::Result<T>
+where
+    F: AsyncFnMut() -> Option<T>,
+{
+    until_ok(deadline, what, async || look().await.ok_or_else(|| anyhow::anyhow!("not yet"))).await
+}
+
+/// Asks `look` again and again until it answers `Ok`, and returns that.
+///
+/// # Errors
+/// After `deadline`, with the last error as the cause.
+pub async fn until_ok<T, F>(deadline: Duration, what: impl Display, mut look: F) -> anyhow::Result<T>
+where
+    F: AsyncFnMut() -> anyhow::Result<T>,
+{
+    let start = Instant::now();
+    loop {
+        match look().await {
+            Ok(found) => return Ok(found),
+            Err(err) if start.elapsed() >= deadline => {
+                return Err(err.context(format!("waited {:.1} s for {what}", start.elapsed().as_secs_f64())));
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}

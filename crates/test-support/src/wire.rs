@@ -1,0 +1,124 @@
+//! Raw clients for tests: TLS that checks nothing, and HTTP/1.1 upgrades with the bytes after the 101.
+//!
+//! What a polite client library hides (extra headers, odd paths, upgrades answered or refused, the certificate
+//! that was presented) is visible here.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use rustls::DigitallySignedStruct;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::certs::Pair;
+
+/// A TLS connection whose server certificate is not checked, with server name `name`, offering `alpn`, and
+/// presenting `client` when asked.
+///
+/// # Errors
+/// When the handshake fails or the client pair is no pair.
+pub async fn connect_unverified(
+    tcp: TcpStream,
+    name: &str,
+    alpn: &[&[u8]],
+    client: Option<&Pair>,
+) -> anyhow::Result<TlsStream<TcpStream>> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .context("no protocol versions")?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AcceptAll(provider)));
+    let mut config = match client {
+        Some(pair) => builder.with_client_auth_cert(
+            CertificateDer::pem_slice_iter(pair.certificate_pem.as_bytes()).collect::<Result<_, _>>()?,
+            PrivateKeyDer::from_pem_slice(pair.private_key_pem.as_bytes())?,
+        )?,
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    let name = ServerName::try_from(name.to_owned()).context("not a server name")?;
+    TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("TLS handshake failed")
+}
+
+#[derive(Debug)]
+struct AcceptAll(Arc<rustls::crypto::CryptoProvider>);
+
+impl ServerCertVerifier for AcceptAll {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The head of an HTTP/1.1 answer as it came, and the connection behind it.
+#[derive(Debug)]
+pub struct RawAnswer<S> {
+    /// Status code.
+    pub status: u16,
+    /// Status line and headers, without the empty line.
+    pub head: String,
+    /// Bytes that came behind the head already.
+    pub rest: Vec<u8>,
+    /// The connection: after a 101 it is the tunnel.
+    pub stream: S,
+}
+
+/// Writes `request` (a whole HTTP/1.1 request, byte for byte) and reads the answer's head.
+///
+/// # Errors
+/// When the connection ends before the head does, or the head is over 64 KiB.
+pub async fn raw_request<S>(mut stream: S, request: &[u8]) -> anyhow::Result<RawAnswer<S>>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    stream.write_all(request).await.context("could not write the request")?;
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break at;
+        }
+        anyhow::ensure!(bytes.len() < 65536, "the head of the answer is over 64 KiB");
+        let read = stream.read_buf(&mut bytes).await.context("could not read the answer")?;
+        anyhow::ensure!(read > 0, "the connection ended within the head of the answer");
+    };
+    let rest = bytes.split_off(end + 4);
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no status code")?;
+    Ok(RawAnswer { status, head, rest, stream })
+}

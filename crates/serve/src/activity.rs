@@ -7,8 +7,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -150,16 +150,46 @@ impl HttpBody for CountedBody {
     }
 }
 
-/// A socket that notes when bytes come.
+/// Where a [`Watched`] socket goes when hyper has no more use for it.
+#[derive(Debug)]
+pub(crate) struct Returned<T>(Mutex<Option<T>>);
+
+impl<T> Returned<T> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(None)))
+    }
+
+    pub(crate) fn take(&self) -> Option<T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A socket that notes when bytes come, and that can be had back after hyper has dropped it.
 #[derive(Debug)]
 pub(crate) struct Watched<T> {
-    inner: T,
+    inner: Option<T>,
     activity: Arc<Activity>,
+    /// Weak, because an upgraded socket outlives its connection, and then nobody wants it back.
+    back_to: Weak<Returned<T>>,
 }
 
 impl<T> Watched<T> {
-    pub(crate) fn new(inner: T, activity: Arc<Activity>) -> Self {
-        Self { inner, activity }
+    pub(crate) fn new(inner: T, activity: Arc<Activity>, back_to: &Arc<Returned<T>>) -> Self {
+        Self { inner: Some(inner), activity, back_to: Arc::downgrade(back_to) }
+    }
+}
+
+impl<T: Unpin> Watched<T> {
+    fn socket(&mut self) -> Pin<&mut T> {
+        Pin::new(self.inner.as_mut().expect("taken only in drop"))
+    }
+}
+
+impl<T> Drop for Watched<T> {
+    fn drop(&mut self) {
+        if let (Some(socket), Some(back_to)) = (self.inner.take(), self.back_to.upgrade()) {
+            *back_to.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+        }
     }
 }
 
@@ -170,7 +200,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let result = Pin::new(&mut self.inner).poll_read(cx, buf);
+        let result = self.socket().poll_read(cx, buf);
         if buf.filled().len() > before {
             self.activity.bytes_arrived();
         }
@@ -180,19 +210,19 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        self.socket().poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        self.socket().poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        self.socket().poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        self.inner.as_ref().is_some_and(AsyncWrite::is_write_vectored)
     }
 
     fn poll_write_vectored(
@@ -200,7 +230,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        self.socket().poll_write_vectored(cx, bufs)
     }
 }
 

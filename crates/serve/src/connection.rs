@@ -9,6 +9,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::{Request, Response};
@@ -17,6 +18,7 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ProtocolVersion;
 use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -24,7 +26,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt as _};
 
-use crate::activity::{Activity, CountedBody, Timeouts, Verdict, Watched};
+use crate::activity::{Activity, CountedBody, Returned, Timeouts, Verdict, Watched};
 use crate::body::Body;
 use crate::limits::Limits;
 
@@ -100,12 +102,16 @@ where
     let limits = &shared.limits;
     crate::listener::tune(&stream, limits.tcp_keepalive);
     let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
-    let handshake = timeout(limits.handshake_timeout, shared.tls.accept(stream));
+    let mut handshake = pin!(timeout(limits.handshake_timeout, shared.tls.accept(stream)));
     let tls = tokio::select! {
         biased;
-        // No request can have been sent yet, so nothing is lost.
-        () = shared.draining.cancelled() => return Ok(()),
-        done = handshake => done,
+        done = handshake.as_mut() => done,
+        // A TLS 1.3 client is through before we are and may have asked something already: see it through to
+        // the point where it can be told to go.
+        () = shared.draining.cancelled() => match timeout(LINGER, handshake).await {
+            Ok(done) => done,
+            Err(_elapsed) => return Ok(()),
+        },
     };
     let tls: TlsStream<TcpStream> =
         tls.map_err(|_elapsed| ConnectionError::HandshakeTimeout)?.map_err(ConnectionError::Handshake)?;
@@ -113,17 +119,12 @@ where
     let connection = Arc::new(Connection::new(peer_addr, local_addr, tls.get_ref().1));
     let is_h2 = connection.alpn.as_deref() == Some(b"h2");
     let activity = Activity::new();
-    let service = ConnectionService {
-        inner: service,
-        connection,
-        activity: Arc::clone(&activity),
-    };
-    let timeouts = Timeouts {
-        header: (!is_h2).then_some(limits.header_read_timeout),
-        idle: limits.idle_timeout,
-    };
-    let io = TokioIo::new(Watched::new(tls, Arc::clone(&activity)));
-    if is_h2 {
+    let service = ConnectionService { inner: service, connection, activity: Arc::clone(&activity) };
+    let timeouts =
+        Timeouts { header: (!is_h2).then_some(limits.header_read_timeout), idle: limits.idle_timeout };
+    let returned = Returned::new();
+    let io = TokioIo::new(Watched::new(tls, Arc::clone(&activity), &returned));
+    let outcome = if is_h2 {
         // Streams run as tasks of their own; they end with this future, whatever ends it.
         let streams = StreamTasks::default();
         let _end_streams = streams.0.clone().drop_guard();
@@ -132,7 +133,26 @@ where
     } else {
         let http = pin!(h1(limits).serve_connection(io, service).with_upgrades());
         drive(http, &activity, timeouts, &shared.draining).await
+    };
+    if let Some(socket) = returned.take()
+        && !matches!(outcome, Err(ConnectionError::HeadersTooSlow))
+    {
+        linger(socket).await;
     }
+    outcome
+}
+
+/// Closes our direction and reads on for a moment. A socket that is closed with unread bytes sends a reset, and
+/// a reset makes the peer's system throw away what it has not read yet: the last answer, or the GOAWAY.
+async fn linger(mut socket: TlsStream<TcpStream>) {
+    let farewell = async {
+        socket.shutdown().await?;
+        let mut ignored = [0; 512];
+        while socket.read(&mut ignored).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    // Gone, reset or silent: either way there is nothing left to do for this client.
+    let _unimportant = timeout(LINGER, farewell).await;
 }
 
 fn h1(limits: &Limits) -> http1::Builder {
@@ -175,7 +195,8 @@ async fn drive<C: Graceful>(
     draining: &CancellationToken,
 ) -> Result<(), ConnectionError> {
     let mut saying_goodbye = false;
-    let mut timer = pin!(sleep_until(Instant::now() + timeouts.idle.min(timeouts.header.unwrap_or(timeouts.idle))));
+    let mut timer =
+        pin!(sleep_until(Instant::now() + timeouts.idle.min(timeouts.header.unwrap_or(timeouts.idle))));
     let mut drained = pin!(draining.cancelled());
     loop {
         tokio::select! {
@@ -229,6 +250,9 @@ where
         http2::Connection::graceful_shutdown(self);
     }
 }
+
+/// How long a closing connection is read on, see [`linger`], and a handshake may still take in a drain.
+const LINGER: Duration = Duration::from_millis(500);
 
 /// Hands the connection's facts to each request and counts it.
 struct ConnectionService<S> {

@@ -41,10 +41,8 @@ impl Listener {
 /// Options of an accepted socket. Failure is not worth losing the connection for.
 pub(crate) fn tune(stream: &tokio::net::TcpStream, keepalive: Duration) {
     let socket = SockRef::from(stream);
-    let results = [
-        socket.set_tcp_nodelay(true),
-        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(keepalive)),
-    ];
+    let results =
+        [socket.set_tcp_nodelay(true), socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(keepalive))];
     for error in results.into_iter().filter_map(Result::err) {
         tracing::debug!(%error, "could not set an option of an accepted connection");
     }

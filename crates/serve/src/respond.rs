@@ -68,7 +68,10 @@ impl Negotiated {
             if let Some(encoding) = encoding
                 && clause.is_plain()
             {
-                return Self { encoding: Some(encoding), pretty: pretty || clause.param("pretty") == Some("1") };
+                return Self {
+                    encoding: Some(encoding),
+                    pretty: pretty || clause.param("pretty") == Some("1"),
+                };
             }
         }
         Self { encoding: None, pretty }
@@ -87,8 +90,7 @@ pub fn status(status: &Status, negotiated: &Negotiated) -> Response<Body> {
         (Some(Encoding::Json), true) | (None, _) => (Encoding::Json, status.to_json_pretty().into_bytes()),
     };
     let mut response = Response::new(body::full(bytes));
-    *response.status_mut() =
-        StatusCode::from_u16(status.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() = StatusCode::from_u16(status.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type.media_type()));
     let retry_after = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);

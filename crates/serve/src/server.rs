@@ -43,8 +43,7 @@ where
     let killed = CancellationToken::new();
     let counters = Arc::new(Counters::default());
     let (failure, failed) = watch::channel(None);
-    let shared =
-        Arc::new(Shared { tls: TlsAcceptor::from(tls), limits, draining: draining.clone() });
+    let shared = Arc::new(Shared { tls: TlsAcceptor::from(tls), limits, draining: draining.clone() });
     let server = Server { shared, killed: killed.clone(), counters: Arc::clone(&counters) };
     let task = tokio::spawn(async move {
         let report = FailureReport(Some(failure));
@@ -197,10 +196,7 @@ type Connections = JoinSet<Result<(), ConnectionError>>;
 impl Server {
     async fn run<S>(self, listener: Listener, service: S) -> io::Result<()>
     where
-        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
-            + Clone
-            + Send
-            + 'static,
+        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send + 'static,
     {
         let mut connections = Connections::new();
@@ -225,10 +221,7 @@ impl Server {
 
     async fn accept<S>(&self, listener: Listener, service: S, connections: &mut Connections) -> io::Result<()>
     where
-        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
-            + Clone
-            + Send
-            + 'static,
+        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send + 'static,
     {
         let listener = listener.into_tokio()?;

@@ -88,7 +88,10 @@ mod tests {
             parse(header).iter().map(|clause| format!("{}/{}", clause.kind, clause.subtype)).collect()
         };
         assert_eq!(order("text/html, application/json"), ["text/html", "application/json"]);
-        assert_eq!(order("*/*, application/*, application/json"), ["application/json", "application/*", "*/*"]);
+        assert_eq!(
+            order("*/*, application/*, application/json"),
+            ["application/json", "application/*", "*/*"]
+        );
         assert_eq!(order("a/b;q=0.2, c/d;q=0.9, e/f"), ["e/f", "c/d", "a/b"]);
         assert_eq!(order("*"), ["*/*"]);
         assert_eq!(order(", ,nonsense"), Vec::<String>::new());

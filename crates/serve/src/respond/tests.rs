@@ -31,7 +31,11 @@ async fn the_accept_header_chooses_the_encoding_of_a_status() {
         "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
         "text/html, application/json",
     ] {
-        assert_eq!(answer(&[("accept", accept)], None).await, ("application/json".into(), json.clone()), "{accept}");
+        assert_eq!(
+            answer(&[("accept", accept)], None).await,
+            ("application/json".into(), json.clone()),
+            "{accept}"
+        );
     }
     assert_eq!(answer(&[], None).await.1, json);
 
@@ -47,7 +51,8 @@ async fn the_accept_header_chooses_the_encoding_of_a_status() {
 
 #[tokio::test]
 async fn people_and_unacceptable_requests_get_indented_json_without_a_newline() {
-    let cases: [(&[(&'static str, &str)], Option<&str>); 6] = [
+    type Case<'a> = (&'a [(&'static str, &'a str)], Option<&'a str>);
+    let cases: [Case<'_>; 6] = [
         (&[], Some("pretty=1")),
         (&[], Some("a=b&pretty=true")),
         (&[("user-agent", "curl/8.5.0")], None),
@@ -61,7 +66,10 @@ async fn people_and_unacceptable_requests_get_indented_json_without_a_newline() 
         assert!(text.starts_with("{\n  \"kind\": \"Status\",\n"), "{pairs:?} {query:?}: {text}");
         assert!(text.ends_with("\n}"), "{pairs:?} {query:?}: {text}");
     }
-    assert_eq!(answer(&[("user-agent", "curl/8.5.0")], Some("pretty=false")).await.1, format!("{UNAUTHORIZED}\n"));
+    assert_eq!(
+        answer(&[("user-agent", "curl/8.5.0")], Some("pretty=false")).await.1,
+        format!("{UNAUTHORIZED}\n")
+    );
 }
 
 #[test]

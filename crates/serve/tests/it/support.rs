@@ -120,13 +120,16 @@ impl tower::Service<Request<Incoming>> for TestService {
                     Response::new(body::full("slow but done"))
                 }
                 "/watch" => {
-                    let lines = futures::stream::unfold((service, ended, false), |(service, ended, sent)| async move {
-                        if sent {
-                            service.release.notified().await;
-                        }
-                        let frame = hyper::body::Frame::data(Bytes::from_static(b"event\n"));
-                        Some((Ok::<_, pinniped_serve::BoxError>(frame), (service, ended, true)))
-                    });
+                    let lines = futures::stream::unfold(
+                        (service, ended, false),
+                        |(service, ended, sent)| async move {
+                            if sent {
+                                service.release.notified().await;
+                            }
+                            let frame = hyper::body::Frame::data(Bytes::from_static(b"event\n"));
+                            Some((Ok::<_, pinniped_serve::BoxError>(frame), (service, ended, true)))
+                        },
+                    );
                     Response::new(http_body_util::StreamBody::new(lines).boxed_unsync())
                 }
                 "/echo" => Response::new(body::from_incoming(request.into_body())),
@@ -226,7 +229,10 @@ pub(crate) async fn h1(addr: SocketAddr) -> (http1::SendRequest<Body>, JoinHandl
 }
 
 pub(crate) fn get(path: &str) -> Request<Body> {
-    Request::get(format!("https://localhost{path}")).header("host", "localhost").body(body::empty()).expect("a request")
+    Request::get(format!("https://localhost{path}"))
+        .header("host", "localhost")
+        .body(body::empty())
+        .expect("a request")
 }
 
 pub(crate) async fn text(response: Response<Incoming>) -> String {

@@ -1,0 +1,510 @@
+use serde_json::json;
+
+use super::*;
+
+const DAY: i64 = 24 * 60 * 60;
+
+fn settings() -> Settings {
+    Settings {
+        namespace: "ns".into(),
+        labels: BTreeMap::from([("app".into(), "concierge".into())]),
+        port: 8444,
+        credential_issuer: "config".into(),
+        credential_issuer_group: "config.concierge.pinniped.dev".into(),
+        load_balancer_service: "lb".into(),
+        cluster_ip_service: "cip".into(),
+        tls_secret: "tls".into(),
+        ca_secret: "ca".into(),
+        signer_secret: "signer".into(),
+    }
+}
+
+fn id(version: &str) -> ObjectId {
+    ObjectId { uid: "uid".into(), resource_version: version.into() }
+}
+
+/// A world in which nothing exists but the spec and the signer's Secret.
+fn world(proxy: Value) -> Observed {
+    Observed {
+        settings: Arc::new(settings()),
+        credential_issuer: Some(Some(serde_json::from_value(json!({ "impersonationProxy": proxy })).unwrap())),
+        nodes: Nodes::Unknown,
+        proxy: ProxyState::Stopped,
+        load_balancer: None,
+        cluster_ip: None,
+        ca: CaSecret::Missing,
+        serving: ServingSecret::Missing,
+        external: None,
+        signer: Some(id("s1")),
+        loaded: Loaded::default(),
+    }
+}
+
+fn auto() -> Value {
+    json!({"mode": "auto", "service": {"type": "LoadBalancer"}})
+}
+
+fn enabled(kind: &str, endpoint: &str) -> Value {
+    let mut spec = json!({"mode": "enabled", "service": {"type": kind}});
+    if !endpoint.is_empty() {
+        spec["externalEndpoint"] = endpoint.into();
+    }
+    spec
+}
+
+fn disabled() -> Value {
+    json!({"mode": "disabled", "service": {"type": "LoadBalancer"}})
+}
+
+fn with_tls(mut spec: Value, tls: Value) -> Value {
+    spec["tls"] = tls;
+    spec
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1000 * DAY).unwrap()
+}
+
+fn leaf(names: &[&str]) -> ServingSecret {
+    let ips = names.iter().filter_map(|name| name.parse().ok()).collect();
+    let dns_names =
+        names.iter().filter(|name| name.parse::<IpAddr>().is_err()).map(|&name| name.to_owned()).collect();
+    let not_after = Timestamp::from_second(2000 * DAY).unwrap();
+    ServingSecret::Present(id("t1"), Finding::Leaf { ips, dns_names, not_after })
+}
+
+impl Observed {
+    fn workers(mut self) -> Self {
+        self.nodes = Nodes::WorkersOnly;
+        self
+    }
+    fn control_plane(mut self) -> Self {
+        self.nodes = Nodes::ControlPlane;
+        self
+    }
+    /// A load balancer Service as it should be, with this ingress.
+    fn lb(mut self, ingress: Value) -> Self {
+        self.load_balancer = Some(self.made(Balancing::LoadBalancer, json!({"loadBalancer": {"ingress": ingress}}), &[]));
+        self
+    }
+    fn cip(mut self, ips: &[&str]) -> Self {
+        self.cluster_ip = Some(self.made(Balancing::ClusterIp, json!({}), ips));
+        self
+    }
+    fn made(&self, kind: Balancing, status: Value, ips: &[&str]) -> Arc<Service> {
+        let settings = &self.settings;
+        let spec = self.credential_issuer.clone().unwrap();
+        let config = ProxyConfig::parse(spec.as_ref()).unwrap();
+        let mut made = service::desired(kind, "made", "ns", &settings.labels, settings.port, &config);
+        made.metadata.uid = Some("uid".into());
+        made.metadata.resource_version = Some("v1".into());
+        made.spec.as_mut().unwrap().cluster_ips = Some(ips.iter().map(|&ip| ip.to_owned()).collect());
+        made.status = serde_json::from_value(status).unwrap();
+        Arc::new(made)
+    }
+    fn ca(mut self) -> Self {
+        self.ca = CaSecret::Usable;
+        self
+    }
+    fn tls(mut self, names: &[&str]) -> Self {
+        self.serving = leaf(names);
+        self
+    }
+    /// Running, with this certificate and the signer in memory.
+    fn serving(mut self, version: Option<&str>) -> Self {
+        self.proxy = ProxyState::Running;
+        self.loaded = Loaded { serving: version.map(id), signer: Some(id("s1")) };
+        self
+    }
+    fn external(mut self, ca_crt: &str) -> Self {
+        self.external = Some(ExternalSecret { id: id("e1"), ca_crt: ca_crt.into() });
+        self
+    }
+}
+
+const PEM: &str = "-----BEGIN CERTIFICATE-----\naGkh\n-----END CERTIFICATE-----\n";
+
+fn listening(endpoint: &str) -> Verdict {
+    Verdict::Listening { endpoint: endpoint.into(), bundle: Bundle::Generated }
+}
+
+fn listening_with(endpoint: &str, pem: &str) -> Verdict {
+    Verdict::Listening { endpoint: endpoint.into(), bundle: Bundle::Pem(pem.into()) }
+}
+
+fn failed(text: &str) -> Verdict {
+    Verdict::Failed(text.into())
+}
+
+/// Each row: a situation, the world, the steps, the verdict.
+#[test]
+fn every_situation_has_its_steps_and_its_verdict() {
+    let off = Verdict::Disabled(status::AUTO_DISABLED);
+    let ready = "https://1.2.3.4";
+    let rows: Vec<(&str, Observed, &[&str], Verdict)> = vec![
+        ("auto, control plane, nothing exists", world(auto()).control_plane(), &[], off.clone()),
+        (
+            "auto, control plane, Service and Secret exist",
+            world(auto()).control_plane().lb(json!([])).ca().tls(&["1.2.3.4"]),
+            &["delete LoadBalancer Service", "delete TLS"],
+            off,
+        ),
+        (
+            "auto, workers only",
+            world(auto()).workers(),
+            &["start proxy", "create LoadBalancer Service", "create CA", "load signer"],
+            Verdict::Pending,
+        ),
+        (
+            "load balancer without ingress",
+            world(auto()).workers().lb(json!([])),
+            &["start proxy", "create CA", "load signer"],
+            Verdict::Pending,
+        ),
+        (
+            "load balancer with an empty ingress",
+            world(auto()).workers().lb(json!([{}])),
+            &["start proxy", "create CA", "load signer"],
+            Verdict::Pending,
+        ),
+        (
+            "ingress that is no address",
+            world(auto()).workers().lb(json!([{"ip": "not-an-ip"}])),
+            &["start proxy"],
+            failed("could not find valid IP addresses or hostnames from load balancer ns/made"),
+        ),
+        (
+            "ingress with two addresses",
+            world(auto()).workers().lb(json!([{"ip": "1.2.3.4"}, {"ip": "5.6.7.8"}])),
+            &["start proxy", "create CA", "create TLS for [1.2.3.4]", "load signer"],
+            listening(ready),
+        ),
+        (
+            "ingress with an address and later a hostname",
+            world(auto()).workers().lb(json!([{"ip": "1.2.3.4"}, {"hostname": "h"}])),
+            &["start proxy", "create CA", "create TLS for h", "load signer"],
+            listening("https://h"),
+        ),
+        (
+            "the certificate has extra names",
+            world(auto()).workers().lb(json!([{"ip": "1.2.3.4"}])).ca().tls(&["1.2.3.4", "more"]),
+            &["start proxy", "delete TLS", "create TLS for [1.2.3.4]", "load signer"],
+            listening(ready),
+        ),
+        (
+            "ingress turns invalid later",
+            world(auto()).workers().lb(json!([{"ip": "x"}])).ca().tls(&["1.2.3.4"]).serving(Some("t1")),
+            &[],
+            failed("could not find valid IP addresses or hostnames from load balancer ns/made"),
+        ),
+        (
+            "enabled, no Service, a hostname",
+            world(enabled("None", "example.com")),
+            &["start proxy", "create CA", "create TLS for example.com", "load signer"],
+            listening("https://example.com"),
+        ),
+        (
+            "enabled, no Service, an address with a port",
+            world(enabled("None", "1.2.3.4:8443")),
+            &["start proxy", "create CA", "create TLS for [1.2.3.4]", "load signer"],
+            listening("https://1.2.3.4:8443"),
+        ),
+        (
+            "enabled, load balancer and endpoint: no wait for the ingress",
+            world(enabled("LoadBalancer", "example.com")),
+            &[
+                "start proxy",
+                "create LoadBalancer Service",
+                "create CA",
+                "create TLS for example.com",
+                "load signer",
+            ],
+            listening("https://example.com"),
+        ),
+        (
+            "enabled, ClusterIP, new Service",
+            world(enabled("ClusterIP", "")),
+            &["start proxy", "create ClusterIP Service", "create CA", "load signer"],
+            Verdict::Pending,
+        ),
+        (
+            "enabled, ClusterIP, dual stack",
+            world(enabled("ClusterIP", "")).cip(&["10.0.0.1", "fd00::5"]),
+            &["start proxy", "create CA", "create TLS for [10.0.0.1, fd00::5]", "load signer"],
+            listening("https://10.0.0.1"),
+        ),
+        (
+            "the endpoint changed",
+            world(enabled("None", "new.example.com")).ca().tls(&["old.example.com"]).serving(Some("t1")),
+            &["delete TLS", "create TLS for new.example.com"],
+            listening("https://new.example.com"),
+        ),
+        (
+            "the endpoint was removed",
+            world(enabled("LoadBalancer", "")).ca().tls(&["old.example.com"]).serving(Some("t1")),
+            &["create LoadBalancer Service", "delete TLS"],
+            Verdict::Pending,
+        ),
+        (
+            "the serving Secret was deleted",
+            world(enabled("None", "example.com")).ca().serving(Some("t1")),
+            &["create TLS for example.com"],
+            listening("https://example.com"),
+        ),
+        (
+            "the CA Secret was deleted",
+            world(enabled("None", "example.com")).tls(&["example.com"]).serving(Some("t1")),
+            &["create CA", "delete TLS", "create TLS for example.com"],
+            listening("https://example.com"),
+        ),
+        (
+            "enabled -> disabled",
+            world(disabled()).lb(json!([])).ca().tls(&["x"]).serving(Some("t1")),
+            &["stop proxy", "delete LoadBalancer Service", "delete TLS", "clear TLS", "clear signer"],
+            Verdict::Disabled(status::DISABLED),
+        ),
+        ("disabled, at rest", world(disabled()).ca(), &[], Verdict::Disabled(status::DISABLED)),
+        (
+            "disabled -> enabled, the CA is used again",
+            world(enabled("ClusterIP", "example.com")).ca(),
+            &["start proxy", "create ClusterIP Service", "create TLS for example.com", "load signer"],
+            listening("https://example.com"),
+        ),
+        (
+            "the type changed from LoadBalancer to ClusterIP",
+            world(enabled("ClusterIP", "example.com")).lb(json!([])).ca().tls(&["example.com"]).serving(Some("t1")),
+            &["delete LoadBalancer Service", "create ClusterIP Service"],
+            listening("https://example.com"),
+        ),
+        (
+            "all is well",
+            world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1")),
+            &[],
+            listening("https://example.com"),
+        ),
+        (
+            "a follower has not loaded the leader's certificate yet",
+            world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t0")),
+            &["load TLS"],
+            listening("https://example.com"),
+        ),
+        (
+            "the CA Secret is empty",
+            {
+                let mut world = world(enabled("None", "example.com"));
+                world.ca = CaSecret::Broken(
+                    "could not load CA: tls: failed to find any PEM data in certificate input".into(),
+                );
+                world
+            },
+            &["start proxy"],
+            failed(
+                "could not load CA: tls: failed to find any PEM data in certificate input: delete secret \"ca\" to \
+                 have a new CA made",
+            ),
+        ),
+        (
+            "no nodes",
+            {
+                let mut world = world(auto());
+                world.nodes = Nodes::Failed("no nodes found".into());
+                world
+            },
+            &[],
+            failed("no nodes found"),
+        ),
+        (
+            "no signer",
+            {
+                let mut world = world(enabled("None", "example.com"));
+                world.signer = None;
+                world
+            },
+            &["start proxy", "create CA", "create TLS for example.com"],
+            failed("could not load the impersonator's credential signing secret: secret \"signer\" not found"),
+        ),
+        (
+            "the signer was rotated",
+            {
+                let mut world = world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1"));
+                world.signer = Some(id("s2"));
+                world
+            },
+            &["load signer"],
+            listening("https://example.com"),
+        ),
+        (
+            "no CredentialIssuer",
+            {
+                let mut world = world(disabled()).lb(json!([])).serving(Some("t1"));
+                world.credential_issuer = None;
+                world
+            },
+            &[],
+            Verdict::NoCredentialIssuer(
+                "could not get CredentialIssuer to update: credentialissuer.config.concierge.pinniped.dev \
+                 \"config\" not found"
+                    .into(),
+            ),
+        ),
+        (
+            "an invalid spec changes nothing",
+            {
+                let mut world = world(disabled()).lb(json!([])).tls(&["x"]).serving(Some("t1"));
+                world.credential_issuer = Some(None);
+                world
+            },
+            &[],
+            failed("could not load CredentialIssuer: spec.impersonationProxy is nil"),
+        ),
+    ];
+    check(rows);
+}
+
+#[test]
+fn an_external_certificate_has_its_steps_and_its_verdict() {
+    let spec = |tls: Value| with_tls(enabled("None", "example.com"), tls);
+    let named = || spec(json!({"secretName": "mine"}));
+    let data = "LS0tLS1CRUdJTiBYLS0tLS0KYUdraAotLS0tLUVORCBYLS0tLS0K";
+    let decoded = "-----BEGIN X-----\naGkh\n-----END X-----\n";
+    let load_failed = "could not load the externally provided TLS secret for the impersonation proxy";
+    let not_ours = failed(
+        "impersonationSpec.TLS.secretName must not be the name of the Secret managed by this controller",
+    );
+    let rows: Vec<(&str, Observed, &[&str], Verdict)> = vec![
+        (
+            "fresh, no CA anywhere",
+            world(named()).external(""),
+            &["start proxy", "load external TLS", "load signer"],
+            listening_with("https://example.com", ""),
+        ),
+        (
+            "with ca.crt, over a generated certificate: deleted last",
+            world(named()).ca().tls(&["example.com"]).serving(Some("t1")).external(PEM),
+            &["load external TLS", "delete TLS"],
+            listening_with("https://example.com", PEM),
+        ),
+        (
+            "the bundle of the spec wins over ca.crt",
+            world(spec(json!({"secretName": "mine", "certificateAuthorityData": data})))
+                .serving(Some("e1"))
+                .external(PEM),
+            &[],
+            listening_with("https://example.com", decoded),
+        ),
+        (
+            "missing: the generated certificate stays",
+            world(named()).ca().tls(&["example.com"]).serving(Some("t1")),
+            &[],
+            failed(&format!("{load_failed}: secret \"mine\" not found")),
+        ),
+        (
+            "ca.crt is no PEM: the pair is served all the same",
+            world(named()).ca().tls(&["example.com"]).serving(Some("t1")).external("x"),
+            &["load external TLS"],
+            failed(&format!("{load_failed}: unable to read provided ca.crt: data is not a certificate")),
+        ),
+        (
+            "the spec's bundle is not base64",
+            world(spec(json!({"secretName": "mine", "certificateAuthorityData": "aGkh!"}))).external(""),
+            &["start proxy", "load external TLS"],
+            failed(
+                "could not decode impersonationSpec.TLS.certificateAuthorityData: illegal base64 data at input byte 4",
+            ),
+        ),
+        (
+            "the spec's bundle is no PEM",
+            world(spec(json!({"secretName": "mine", "certificateAuthorityData": "aGkh"}))).external(""),
+            &["start proxy", "load external TLS"],
+            failed("could not decode impersonationSpec.TLS.certificateAuthorityData: data is not a certificate"),
+        ),
+        (
+            "no name",
+            world(spec(json!({}))),
+            &["start proxy"],
+            failed("must provide impersonationSpec.TLS.secretName if impersonationSpec.TLS is provided"),
+        ),
+        ("our own Secret", world(spec(json!({"secretName": "tls"}))).tls(&["x"]), &["start proxy"], not_ours.clone()),
+        ("with a slash", world(spec(json!({"secretName": "/ca"}))).tls(&["x"]), &["start proxy"], not_ours.clone()),
+        ("by namespace", world(spec(json!({"secretName": "ns/signer"}))).tls(&["x"]), &["start proxy"], not_ours),
+        (
+            "our own Secret, disabled: still not deleted",
+            world(with_tls(disabled(), json!({"secretName": "ns/tls"}))).tls(&["x"]).serving(Some("t1")),
+            &["stop proxy", "clear TLS", "clear signer"],
+            Verdict::Disabled(status::DISABLED),
+        ),
+        (
+            "disabled: the generated certificate goes, the external Secret is not touched",
+            world(with_tls(disabled(), json!({"secretName": "mine"}))).tls(&["x"]).serving(Some("e1")).external(PEM),
+            &["stop proxy", "delete TLS", "clear TLS", "clear signer"],
+            Verdict::Disabled(status::DISABLED),
+        ),
+        (
+            "external -> generated: the original CA is used",
+            world(enabled("None", "example.com")).ca().serving(Some("e1")),
+            &["create TLS for example.com"],
+            listening("https://example.com"),
+        ),
+    ];
+    check(rows);
+}
+
+fn check(rows: Vec<(&str, Observed, &[&str], Verdict)>) {
+    for (case, world, steps, verdict) in rows {
+        let plan = decide(&world, now());
+        assert_eq!(plan.summary(), steps, "{case}");
+        assert_eq!(plan.verdict, verdict, "{case}");
+    }
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_is_issued_anew() {
+    let expired = Timestamp::from_second(999 * DAY).unwrap();
+    let names = vec!["example.com".to_owned()];
+    for (finding, removal) in [
+        (Finding::NotPem, Removal::NotPem),
+        (Finding::NotX509("e".into()), Removal::NotX509("e".into())),
+        (Finding::BadKey("e".into()), Removal::BadKey("e".into())),
+        (Finding::Untrusted("e".into()), Removal::Untrusted),
+        (Finding::Leaf { ips: Vec::new(), dns_names: names, not_after: expired }, Removal::Untrusted),
+    ] {
+        let mut world = world(enabled("None", "example.com")).ca().serving(Some("t1"));
+        world.serving = ServingSecret::Present(id("t1"), finding);
+        let plan = decide(&world, now());
+        assert_eq!(plan.steps[0], Step::DeleteServing(id("t1"), removal));
+        assert_eq!(plan.summary(), ["delete TLS", "create TLS for example.com"]);
+    }
+}
+
+#[test]
+fn a_proxy_that_ended_is_told_about_once_and_started_in_the_next_pass() {
+    for (error, wanted) in [(None, "unexpected shutdown of proxy server"), (Some("boom".to_owned()), "boom")] {
+        let mut world = world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1"));
+        world.proxy = ProxyState::Ended(error);
+        let plan = decide(&world, now());
+        assert_eq!((plan.summary(), plan.verdict), (vec!["forget proxy".to_owned()], failed(wanted)));
+        world.proxy = ProxyState::Stopped;
+        assert_eq!(decide(&world, now()).summary(), ["start proxy"]);
+    }
+    let mut world = world(disabled());
+    world.proxy = ProxyState::Ended(None);
+    let plan = decide(&world, now());
+    assert_eq!(plan.summary(), ["forget proxy"]);
+    assert_eq!(plan.verdict, Verdict::Disabled(status::DISABLED));
+}
+
+#[test]
+fn an_expiring_certificate_is_looked_at_again_when_it_expires() {
+    let world = world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1"));
+    let plan = decide(&world, now());
+    assert_eq!(plan.recheck_after, Some(Duration::from_secs(u64::try_from(1000 * DAY).unwrap())));
+    assert!(plan.is_idle());
+}
+
+#[test]
+fn nodes_are_needed_in_mode_auto_only() {
+    for (proxy, wanted) in [(auto(), true), (enabled("None", "x"), false), (disabled(), false)] {
+        assert_eq!(needs_nodes(world(proxy).credential_issuer.unwrap().as_ref()), wanted);
+    }
+    assert!(!needs_nodes(None));
+}

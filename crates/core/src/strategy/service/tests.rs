@@ -1,0 +1,156 @@
+use super::*;
+use crate::strategy::spec::{Mode, ServiceKind};
+
+fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+    entries.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn config(annotations: &[(&str, &str)], ip: Option<&str>) -> ProxyConfig {
+    ProxyConfig {
+        mode: Mode::Enabled,
+        service: ServiceKind::LoadBalancer,
+        load_balancer_ip: ip.map(str::to_owned),
+        annotations: map(annotations),
+        endpoint: None,
+        tls: None,
+    }
+}
+
+fn service(kind: Balancing, annotations: &[(&str, &str)], ip: Option<&str>) -> Service {
+    let labels = map(&[("app", "concierge"), ("other-key", "x")]);
+    desired(kind, "name", "ns", &labels, 8444, &config(annotations, ip))
+}
+
+/// The Service as the API server would hold it after `patch`.
+fn patched(existing: &Service, desired: &Service) -> Option<Service> {
+    let patch = patch(existing, desired)?;
+    let mut value = serde_json::to_value(existing).unwrap();
+    apply(&mut value, &patch);
+    Some(serde_json::from_value(value).unwrap())
+}
+
+fn apply(target: &mut Value, patch: &Value) {
+    let (Value::Object(target), Value::Object(patch)) = (target, patch) else { panic!("objects only") };
+    for (key, value) in patch {
+        match value {
+            Value::Null => drop(target.remove(key)),
+            Value::Object(_) => apply(target.entry(key).or_insert_with(|| json!({})), value),
+            other => drop(target.insert(key.clone(), other.clone())),
+        }
+    }
+}
+
+fn annotations(service: &Service) -> BTreeMap<String, String> {
+    service.metadata.annotations.clone().unwrap_or_default()
+}
+
+#[test]
+fn a_new_service_is_exactly_this() {
+    let lb = service(Balancing::LoadBalancer, &[("b", "2"), ("a", "1")], Some("1.2.3.4"));
+    let wanted = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": "name", "namespace": "ns",
+            "labels": {"app": "concierge", "other-key": "x"},
+            "annotations": {
+                "a": "1", "b": "2",
+                "credentialissuer.pinniped.dev/annotation-keys": r#"["a","b"]"#,
+                "credentialissuer.pinniped.dev/label-keys": r#"["app","other-key"]"#,
+            },
+        },
+        "spec": {
+            "type": "LoadBalancer", "loadBalancerIP": "1.2.3.4", "selector": {"app": "concierge"},
+            "ports": [{"port": 443, "targetPort": 8444, "protocol": "TCP"}],
+        },
+    });
+    assert_eq!(serde_json::to_value(&lb).unwrap(), wanted);
+
+    let cluster_ip = service(Balancing::ClusterIp, &[], Some("1.2.3.4"));
+    let spec = cluster_ip.spec.clone().unwrap();
+    assert_eq!((spec.type_.as_deref(), spec.load_balancer_ip), (Some("ClusterIP"), None));
+    assert_eq!(annotations(&cluster_ip), map(&[(LABEL_KEYS, r#"["app","other-key"]"#)]));
+}
+
+#[test]
+fn an_unchanged_service_needs_no_write() {
+    let wanted = service(Balancing::LoadBalancer, &[("a", "1")], None);
+    let mut existing = wanted.clone();
+    // What others and the API server add is not ours to judge.
+    existing.metadata.annotations.as_mut().unwrap().insert("foreign".into(), "f".into());
+    existing.metadata.labels.as_mut().unwrap().insert("foreign".into(), "f".into());
+    existing.metadata.resource_version = Some("7".into());
+    let spec = existing.spec.as_mut().unwrap();
+    spec.cluster_ip = Some("10.0.0.1".into());
+    spec.load_balancer_ip = Some(String::new());
+    spec.ports.as_mut().unwrap()[0].node_port = Some(30000);
+    assert_eq!(patch(&existing, &wanted), None);
+}
+
+#[test]
+fn a_foreign_key_that_the_spec_names_becomes_ours() {
+    let mut existing = service(Balancing::LoadBalancer, &[], None);
+    existing.metadata.annotations.as_mut().unwrap().insert("a".into(), "foreign".into());
+    let updated = patched(&existing, &service(Balancing::LoadBalancer, &[("a", "ours")], None)).unwrap();
+    assert_eq!(annotations(&updated).get("a").map(String::as_str), Some("ours"));
+    let gone = patched(&updated, &service(Balancing::LoadBalancer, &[], None)).unwrap();
+    assert_eq!(annotations(&gone), map(&[(LABEL_KEYS, r#"["app","other-key"]"#)]));
+}
+
+#[test]
+fn a_key_removed_from_the_spec_goes_and_foreign_keys_stay() {
+    let mut existing = service(Balancing::LoadBalancer, &[("a", "1"), ("b", "2")], None);
+    existing.metadata.annotations.as_mut().unwrap().insert("foreign".into(), "f".into());
+    let updated = patched(&existing, &service(Balancing::LoadBalancer, &[("a", "1")], None)).unwrap();
+    let wanted = [("a", "1"), ("foreign", "f"), (ANNOTATION_KEYS, r#"["a"]"#), (LABEL_KEYS, r#"["app","other-key"]"#)];
+    assert_eq!(annotations(&updated), map(&wanted));
+}
+
+#[test]
+fn bookkeeping_that_cannot_be_read_is_written_anew() {
+    let wanted = service(Balancing::LoadBalancer, &[("a", "1")], None);
+    for bad in [None, Some("garbage"), Some(r#"{"a":1}"#)] {
+        let mut existing = wanted.clone();
+        let books = existing.metadata.annotations.as_mut().unwrap();
+        books.insert("old".into(), "kept".into());
+        match bad {
+            Some(bad) => drop(books.insert(ANNOTATION_KEYS.into(), bad.into())),
+            None => drop(books.remove(ANNOTATION_KEYS)),
+        }
+        let updated = annotations(&patched(&existing, &wanted).unwrap());
+        assert_eq!(updated.get(ANNOTATION_KEYS).map(String::as_str), Some(r#"["a"]"#), "{bad:?}");
+        assert_eq!(updated.get("old").map(String::as_str), Some("kept"), "{bad:?}");
+    }
+}
+
+#[test]
+fn labels_are_kept_in_the_same_way() {
+    let existing = service(Balancing::ClusterIp, &[], None);
+    let labels = map(&[("app", "concierge")]);
+    let wanted = desired(Balancing::ClusterIp, "name", "ns", &labels, 8444, &config(&[], None));
+    let updated = patched(&existing, &wanted).unwrap();
+    assert_eq!(updated.metadata.labels, Some(labels));
+    assert_eq!(annotations(&updated), map(&[(LABEL_KEYS, r#"["app"]"#)]));
+}
+
+#[test]
+fn type_address_and_selector_are_put_right_and_the_rest_is_left() {
+    let wanted = service(Balancing::LoadBalancer, &[], Some("1.2.3.4"));
+    let mut existing = wanted.clone();
+    existing.metadata.uid = Some("u".into());
+    existing.metadata.resource_version = Some("7".into());
+    let spec = existing.spec.as_mut().unwrap();
+    spec.type_ = Some("NodePort".into());
+    spec.load_balancer_ip = None;
+    spec.selector = Some(map(&[("app", "x"), ("more", "y")]));
+    spec.ports.as_mut().unwrap()[0].node_port = Some(30000);
+    assert_eq!(
+        patch(&existing, &wanted),
+        Some(json!({
+            "metadata": {"uid": "u", "resourceVersion": "7"},
+            "spec": {
+                "type": "LoadBalancer", "loadBalancerIP": "1.2.3.4",
+                "selector": {"app": "concierge", "more": null},
+            },
+        }))
+    );
+}

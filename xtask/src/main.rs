@@ -1,2 +1,55 @@
-//! Chores of the project.
-fn main() {}
+//! Chores of the project, light on purpose: it starts in a moment, and needs nothing but cargo.
+//!
+//! ```text
+//! cargo xtask control-plane    find or build etcd, kube-apiserver, kube-controller-manager, kubectl
+//! cargo xtask test             check what the machine can do, build, run all tests, say what was skipped
+//! cargo xtask demo             the walk-through on a real control plane
+//! cargo xtask bench            measurements
+//! ```
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cargo;
+mod control_plane;
+mod demo;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Chores of the project.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Finds the control plane's programs, or builds them once; the last line of the output is their folder.
+    ControlPlane(control_plane::Args),
+    /// Runs all tests with real programs on a real control plane.
+    Test(test::Args),
+    /// Shows the walk-through: install, configure, log in.
+    Demo(demo::Args),
+    /// Measures the impersonation proxy against the API server itself.
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::ControlPlane(args) => control_plane::run(&args),
+        Command::Test(args) => test::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Bench(args) => bench::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Building the programs with the Go toolchain, with progress.
+
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use super::{TOOLS, elapsed};
+
+/// Flags that decide what the programs are; part of the cache's name.
+const FLAGS: [&str; 2] = ["-trimpath", "-mod=readonly"];
+
+/// Changes when the module, its sums, the version or the flags change.
+pub(super) fn fingerprint(module: &Path, version: &str) -> anyhow::Result<u64> {
+    // FNV-1a: no secret is at stake, only a name.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |bytes: &[u8]| {
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for name in ["go.mod", "go.sum"] {
+        let file = module.join(name);
+        add(&std::fs::read(&file).with_context(|| format!("could not read {}", file.display()))?);
+    }
+    add(FLAGS.join(" ").as_bytes());
+    add(ldflags(version).as_bytes());
+    Ok(hash)
+}
+
+/// No symbol tables, and the version as the project's own releases stamp it.
+fn ldflags(version: &str) -> String {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let mut flags = "-s -w".to_owned();
+    for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+        for (name, value) in [("gitVersion", version), ("gitMajor", major), ("gitMinor", minor)] {
+            flags.push_str(&format!(" -X {package}.{name}={value}"));
+        }
+    }
+    flags
+}
+
+/// Builds all programs into `dir`.
+pub(super) fn build(module: &Path, version: &str, dir: &Path, offline: bool) -> anyhow::Result<()> {
+    check_toolchain(module)?;
+    let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+    if offline {
+        check_modules(module, &names)?;
+    }
+    eprintln!(
+        "building the control plane of Kubernetes {version} once ({}): some 5 minutes on 4 cores, 10 on 2",
+        names.join(", ")
+    );
+    let mut command = go(module);
+    command.arg("build").args(FLAGS).args(["-v", "-ldflags", &ldflags(version), "-o"]).arg(dir);
+    command.args(TOOLS.iter().map(|tool| tool.package));
+    if offline {
+        command.env("GOPROXY", "off");
+    }
+    follow(command)?;
+    // Go names a program after the last part of its package's path.
+    std::fs::rename(dir.join("server"), dir.join("etcd")).context("the build made no etcd")?;
+    for name in names {
+        anyhow::ensure!(dir.join(name).is_file(), "the build made no {name}");
+    }
+    Ok(())
+}
+
+/// `go` in the module. CGO off: the programs run anywhere, also without a C library.
+fn go(module: &Path) -> Command {
+    let mut command = Command::new("go");
+    command.current_dir(module).env("CGO_ENABLED", "0").env("GOWORK", "off").env("GOFLAGS", "");
+    command.env_remove("GOOS").env_remove("GOARCH");
+    command
+}
+
+fn check_toolchain(module: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(module.join("go.mod")).context("could not read go.mod")?;
+    let wanted = text.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or("1.26").trim().to_owned();
+    let remedy = format!(
+        "install Go {wanted} or newer (https://go.dev/dl/), or name a folder with etcd, kube-apiserver, \
+         kube-controller-manager and kubectl in KUBEBUILDER_ASSETS"
+    );
+    // The toolchain that is there, not one that it would fetch.
+    let output = go(module).env("GOTOOLCHAIN", "local").args(["env", "GOVERSION"]).output();
+    let output =
+        output.with_context(|| format!("the Go toolchain is needed to build the control plane: {remedy}"))?;
+    let version = String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("go").to_owned();
+    anyhow::ensure!(
+        output.status.success() && at_least(&version, &wanted),
+        "the Go toolchain is {}, too old for this control plane: {remedy}",
+        if version.is_empty() { "of an unknown version" } else { &version }
+    );
+    Ok(())
+}
+
+/// Compares `1.26.8` with `1.26.0` number by number.
+fn at_least(version: &str, wanted: &str) -> bool {
+    let numbers = |text: &str| -> Vec<u32> {
+        text.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok()).collect()
+    };
+    numbers(version) >= numbers(wanted)
+}
+
+/// Offline: which modules would have to be fetched?
+fn check_modules(module: &Path, names: &[&str]) -> anyhow::Result<()> {
+    let mut command = go(module);
+    command.env("GOPROXY", "off").args(["list", "-mod=readonly", "-e", "-deps"]);
+    command.args(["-f", "{{with .Error}}{{.}}{{end}}"]).args(TOOLS.iter().map(|tool| tool.package));
+    let output = command.output().context("could not run `go list`")?;
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let mut missing: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("GOPROXY=off") || line.contains("no required module"))
+        .collect();
+    missing.sort_unstable();
+    missing.dedup();
+    if output.status.success() && missing.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<&str> = missing.iter().copied().take(5).collect();
+    anyhow::bail!(
+        "offline, and these programs are not built yet: {}; their Go modules are not on this machine either \
+         ({} messages, for example: {}); run `cargo xtask control-plane` once with network",
+        names.join(", "),
+        missing.len(),
+        shown.join("; ")
+    )
+}
+
+/// Runs the build and shows where it is: a line that changes on a terminal, a line every ten seconds otherwise.
+fn follow(mut command: Command) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("could not start `go build`")?;
+    let stderr = child.stderr.take().context("`go build` has no standard error")?;
+    let (sender, lines) = channel();
+    let reader = std::thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    let terminal = std::io::stderr().is_terminal();
+    let every = if terminal { Duration::from_millis(500) } else { Duration::from_secs(10) };
+    let mut progress = Progress::default();
+    let mut shown = Instant::now();
+    loop {
+        match lines.recv_timeout(every) {
+            Ok(line) => progress.take(&line),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if shown.elapsed() >= every {
+            shown = Instant::now();
+            let text = format!("  {}  {}", elapsed(start.elapsed()), progress.text());
+            if terminal {
+                eprint!("\r\x1b[K{}", text.chars().take(100).collect::<String>());
+                let _ = std::io::stderr().flush();
+            } else {
+                eprintln!("{text}");
+            }
+        }
+    }
+    if terminal {
+        eprint!("\r\x1b[K");
+    }
+    let _ = reader.join();
+    let status = child.wait().context("could not wait for `go build`")?;
+    anyhow::ensure!(
+        status.success(),
+        "`go build` failed ({status}) after {}:\n{}\nwithout network, run it where there is one, or name a folder \
+         with the programs in KUBEBUILDER_ASSETS",
+        elapsed(start.elapsed()),
+        progress.other.join("\n")
+    );
+    Ok(())
+}
+
+/// What `go build -v` said so far.
+#[derive(Default)]
+struct Progress {
+    fetched: usize,
+    compiled: usize,
+    last: String,
+    /// Lines that are neither: errors. The last thirty.
+    other: Vec<String>,
+}
+
+impl Progress {
+    fn take(&mut self, line: &str) {
+        if let Some(module) = line.strip_prefix("go: downloading ") {
+            self.fetched += 1;
+            self.last = format!("fetching {module}");
+        } else if !line.contains(' ') && !line.is_empty() && !line.contains(':') {
+            self.compiled += 1;
+            self.last = format!("compiling {line}");
+        } else {
+            if self.other.len() == 30 {
+                self.other.remove(0);
+            }
+            self.other.push(line.to_owned());
+        }
+    }
+
+    fn text(&self) -> String {
+        if self.last.is_empty() {
+            return "looking at what is in Go's cache".to_owned();
+        }
+        format!("{} modules fetched, {} packages compiled, {}", self.fetched, self.compiled, self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn toolchain_versions_are_compared_by_number() {
+        for (version, wanted, fits) in [
+            ("1.26.8", "1.26.0", true),
+            ("1.26", "1.26.0", false),
+            ("1.27rc1", "1.26.0", true),
+            ("1.19.8", "1.26.0", false),
+            ("2.0", "1.26.0", true),
+            ("", "1.26.0", false),
+        ] {
+            assert_eq!(at_least(version, wanted), fits, "{version} against {wanted}");
+        }
+    }
+
+    #[test]
+    fn progress_tells_fetching_from_compiling_from_errors() {
+        let mut progress = Progress::default();
+        for line in ["go: downloading k8s.io/api v0.36.3", "k8s.io/api/core/v1", "build failed: x"] {
+            progress.take(line);
+        }
+        assert_eq!(progress.text(), "1 modules fetched, 1 packages compiled, compiling k8s.io/api/core/v1");
+        assert_eq!(progress.other, ["build failed: x"]);
+    }
+}

@@ -1,0 +1,105 @@
+//! `cargo xtask test`: what the machine can do, the control plane, the programs, all tests, a summary.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::Context as _;
+
+use crate::{cargo, control_plane};
+
+/// Flags of `test`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Fail where something would be skipped or done in a lesser way on this machine.
+    #[arg(long)]
+    require_all: bool,
+    /// Use only what is on this machine; say what is missing.
+    #[arg(long)]
+    offline: bool,
+    /// Handed on to `cargo test`, for example `-p pinniped-e2e -- --nocapture`. Without a package: all of them.
+    #[arg(last = true)]
+    rest: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let start = Instant::now();
+    let missing = missing_prerequisites();
+    for line in &missing {
+        eprintln!("note: {line}");
+    }
+    anyhow::ensure!(
+        !args.require_all || missing.is_empty(),
+        "with --require-all nothing may be missing: {}",
+        missing.join("; ")
+    );
+    let tools = control_plane::find_or_build(args.offline)?;
+    let mut build = cargo::cargo(args.offline);
+    build.args(["build", "--workspace", "--bins"]);
+    cargo::succeed(&mut build, "building the programs")?;
+
+    let target = cargo::target_dir()?;
+    let skips = target.join("test-skips.txt");
+    std::fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
+    let mut tests = cargo::cargo(args.offline);
+    tests.arg("test");
+    if !args.rest.iter().any(|arg| arg == "-p" || arg.starts_with("--package")) {
+        tests.arg("--workspace");
+    }
+    tests.arg("--no-fail-fast").args(&args.rest);
+    tests.env("PINNIPED_CONTROL_PLANE", &tools).env("PINNIPED_BIN_DIR", target.join("debug"));
+    tests.env("PINNIPED_SKIPS", &skips);
+    if args.require_all {
+        tests.env("PINNIPED_REQUIRE_ALL", "1");
+    }
+    let status = cargo::status(&mut tests)?;
+    summary(&skips, status.success(), start);
+    Ok(cargo::exit_code(status))
+}
+
+/// What this machine lacks for the whole set of tests.
+fn missing_prerequisites() -> Vec<String> {
+    let mut missing = Vec::new();
+    let mut probe = cargo::in_world(Path::new("sh"));
+    probe
+        .args(["-c", r#"test "$PINNIPED_WORLD" = namespace || { echo "$PINNIPED_WORLD_MISSING"; exit 1; }"#]);
+    match probe.stderr(Stdio::null()).output() {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => missing.push(format!(
+            "no network namespace of our own, tests with pods are skipped ({})",
+            String::from_utf8_lossy(&output.stdout).trim()
+        )),
+        Err(error) => missing.push(format!("tools/test-runner.sh does not run: {error}")),
+    }
+    for (program, package) in
+        [("chroot", "coreutils"), ("mount", "mount"), ("setpriv", "util-linux"), ("perl", "perl")]
+    {
+        if Command::new(program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_err()
+        {
+            missing.push(format!("the program {program} is not in PATH (package {package})"));
+        }
+    }
+    missing
+}
+
+fn summary(skips: &Path, passed: bool, start: Instant) {
+    let skipped = std::fs::read_to_string(skips).unwrap_or_default();
+    let mut lines: Vec<&str> = skipped.lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    println!();
+    println!("tests {} in {} s", if passed { "passed" } else { "FAILED" }, start.elapsed().as_secs());
+    if lines.is_empty() {
+        println!("nothing was skipped");
+    } else {
+        println!("skipped on this machine:");
+        for line in lines {
+            println!("  {line}");
+        }
+    }
+}

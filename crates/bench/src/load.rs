@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 /// HTTP version of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// HTTP/1.1, one request at a time on a connection.
     H1,
     /// HTTP/2, requests share the connections.
@@ -28,28 +28,28 @@ pub enum Protocol {
 
 /// Where to send the load and as whom.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Target {
+pub(crate) struct Target {
     /// `host:port` to connect to.
     #[arg(long)]
-    pub address: String,
+    pub(crate) address: String,
     /// Name to verify the server's certificate for.
     #[arg(long)]
-    pub server_name: String,
+    pub(crate) server_name: String,
     /// PEM file with the server's CA.
     #[arg(long)]
-    pub ca: std::path::PathBuf,
+    pub(crate) ca: std::path::PathBuf,
     /// PEM file with the client certificate.
     #[arg(long)]
-    pub cert: std::path::PathBuf,
+    pub(crate) cert: std::path::PathBuf,
     /// PEM file with the client's key.
     #[arg(long)]
-    pub key: std::path::PathBuf,
+    pub(crate) key: std::path::PathBuf,
     /// HTTP version.
     #[arg(long, value_enum)]
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// Path and query of the requests.
     #[arg(long)]
-    pub path: String,
+    pub(crate) path: String,
 }
 
 impl Target {
@@ -62,8 +62,9 @@ impl Target {
         }
         let chain = CertificateDer::pem_file_iter(&self.cert)?.collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_file(&self.key)?;
-        let mut config =
-            rustls::ClientConfig::builder().with_root_certificates(roots).with_client_auth_cert(chain, key)?;
+        let mut config = rustls::ClientConfig::builder()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)?;
         config.alpn_protocols = vec![match self.protocol {
             Protocol::H1 => b"http/1.1".to_vec(),
             Protocol::H2 => b"h2".to_vec(),
@@ -96,7 +97,11 @@ impl Target {
             .body(Empty::new())?)
     }
 
-    async fn sender(&self, tls: &Arc<rustls::ClientConfig>, tasks: &mut JoinSet<()>) -> anyhow::Result<Sender> {
+    async fn sender(
+        &self,
+        tls: &Arc<rustls::ClientConfig>,
+        tasks: &mut JoinSet<()>,
+    ) -> anyhow::Result<Sender> {
         let io = TokioIo::new(self.connect(tls).await?);
         Ok(match self.protocol {
             Protocol::H1 => {
@@ -142,23 +147,28 @@ impl Sender {
 
 /// What a run of GETs measured. Latencies in microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Requests answered with 200.
-    pub requests: u64,
+    pub(crate) requests: u64,
     /// Wall time of the run in seconds.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Median latency.
-    pub p50: u64,
+    pub(crate) p50: u64,
     /// 90th percentile.
-    pub p90: u64,
+    pub(crate) p90: u64,
     /// 99th percentile.
-    pub p99: u64,
+    pub(crate) p99: u64,
     /// Slowest.
-    pub max: u64,
+    pub(crate) max: u64,
 }
 
 /// Sends `requests` GETs over `connections` connections, `concurrency` at a time.
-pub async fn gets(target: &Target, connections: usize, concurrency: usize, requests: u64) -> anyhow::Result<Outcome> {
+pub(crate) async fn gets(
+    target: &Target,
+    connections: usize,
+    concurrency: usize,
+    requests: u64,
+) -> anyhow::Result<Outcome> {
     ensure!(connections > 0 && concurrency >= connections, "at least one request in flight a connection");
     let tls = target.tls()?;
     let mut drivers = JoinSet::new();
@@ -202,7 +212,8 @@ pub async fn gets(target: &Target, connections: usize, concurrency: usize, reque
     }
     let seconds = started.elapsed().as_secs_f64();
     latencies.sort_unstable();
-    let at = |percent: usize| latencies.get((latencies.len() * percent / 100).min(latencies.len() - 1)).copied();
+    let at =
+        |percent: usize| latencies.get((latencies.len() * percent / 100).min(latencies.len() - 1)).copied();
     Ok(Outcome {
         requests: latencies.len() as u64,
         seconds,
@@ -214,7 +225,7 @@ pub async fn gets(target: &Target, connections: usize, concurrency: usize, reque
 }
 
 /// Opens `count` watches, calls `opened` when each has had its answer's head, and holds them until `release` ends.
-pub async fn watches(
+pub(crate) async fn watches(
     target: &Target,
     count: usize,
     per_connection: usize,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 /// CPU time (user and system) that the process has used since its start, all threads.
-pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
+pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("could not read {path}"))?;
     // The command's name is in parentheses and may hold anything; the numbers follow the last one.
@@ -20,7 +20,7 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
 }
 
 /// Resident memory in bytes.
-pub fn resident(pid: u32) -> anyhow::Result<u64> {
+pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path).with_context(|| format!("could not read {path}"))?;
     let kib: u64 = text

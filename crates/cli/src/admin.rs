@@ -1,0 +1,202 @@
+//! A Kubernetes client from a kubeconfig's context, with every way of authentication that kube knows, and the
+//! texts of its errors.
+//!
+//! kube's own client refuses proxies in our build and decides about them itself, so the transport is put together
+//! here from kube's layers and our [`Dialer`].
+
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use kube::client::ConfigExt as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tower::ServiceBuilder;
+
+use crate::dial::Dialer;
+use crate::https::{describe, tls_text};
+use crate::version;
+
+/// A client and the address it talks to.
+#[derive(Clone)]
+pub struct Admin {
+    /// The client.
+    pub client: kube::Client,
+    server: String,
+}
+
+impl std::fmt::Debug for Admin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admin").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+/// What a request was about, for the texts of its errors.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// `get`, `list`, `create`.
+    pub verb: &'a str,
+    /// `credentialissuers.config.concierge.pinniped.dev`.
+    pub resource: &'a str,
+    /// The object's name, or empty.
+    pub name: &'a str,
+    /// The path of the request.
+    pub path: &'a str,
+}
+
+impl Admin {
+    /// Builds the client. Runs the exec plugin of the context's user, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the context's entries, on one line.
+    pub async fn new(config: Kubeconfig, context: &str, dialer: Dialer) -> Result<Self, String> {
+        let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
+        let proxy = config_proxy(&config, context);
+        let config = kube::Config::from_custom_kubeconfig(config, &options)
+            .await
+            .map_err(|err| format!("invalid configuration: {}", describe(&err)))?;
+        Self::from_config(config, dialer.with_proxy(proxy.as_deref()))
+    }
+
+    /// Builds the client of the pod that this program runs in.
+    ///
+    /// # Errors
+    ///
+    /// What is missing of the pod's files and variables.
+    pub fn in_cluster(dialer: Dialer) -> Result<Self, String> {
+        let config = kube::Config::incluster().map_err(|err| describe(&err))?;
+        Self::from_config(config, dialer)
+    }
+
+    fn from_config(mut config: kube::Config, dialer: Dialer) -> Result<Self, String> {
+        pinniped_pki::install_crypto_provider();
+        config.proxy_url = None;
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let text = |err: kube::Error| match err {
+            kube::Error::Auth(err) => format!("getting credentials: {}", describe(&err)),
+            other => describe(&other),
+        };
+        if let Ok(agent) = http::HeaderValue::from_str(&version::user_agent()) {
+            config.headers.push((http::header::USER_AGENT, agent));
+        }
+        let connector = config.rustls_https_connector_with_connector(dialer).map_err(text)?;
+        let http = legacy::Client::builder(TokioExecutor::new()).build::<_, kube::client::Body>(connector);
+        let service = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .option_layer(config.auth_layer().map_err(text)?)
+            .map_err(tower::BoxError::from)
+            .layer(config.extra_headers_layer().map_err(text)?)
+            .service(http);
+        Ok(Self { client: kube::Client::new(service, config.default_namespace), server })
+    }
+
+    /// The text of a failed request.
+    pub fn error_text(&self, err: &kube::Error, subject: Subject<'_>) -> String {
+        match err {
+            kube::Error::Api(status) => api_text(status, subject),
+            kube::Error::Auth(err) => {
+                format!("{}getting credentials: {}", self.url_prefix(subject), describe(err))
+            }
+            kube::Error::Service(err) => {
+                format!("{}{}", self.url_prefix(subject), transport_text(err.as_ref()))
+            }
+            kube::Error::HyperError(err) => format!("{}{}", self.url_prefix(subject), transport_text(err)),
+            other => describe(other),
+        }
+    }
+
+    fn url_prefix(&self, subject: Subject<'_>) -> String {
+        let method = if subject.verb == "create" { "Post" } else { "Get" };
+        format!("{method} \"{}{}\": ", self.server, subject.path)
+    }
+}
+
+fn config_proxy(config: &Kubeconfig, context: &str) -> Option<String> {
+    let context = config.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
+    let cluster = config.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
+    cluster.proxy_url.clone()
+}
+
+/// The innermost error that says something about the connection.
+fn transport_text(err: &(dyn std::error::Error + 'static)) -> String {
+    let mut current = Some(err);
+    while let Some(err) = current {
+        if let Some(dial) = err.downcast_ref::<crate::dial::DialError>() {
+            return dial.to_string();
+        }
+        if let Some(io) = err.downcast_ref::<std::io::Error>()
+            && io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
+        {
+            return tls_text(io);
+        }
+        current = err.source();
+    }
+    describe(err)
+}
+
+fn api_text(status: &kube::core::Status, subject: Subject<'_>) -> String {
+    // kube marks answers without a Kubernetes Status in this way.
+    if status.reason != "Failed to parse error data" {
+        return status.message.clone();
+    }
+    generic_answer(status.code, &status.message, subject)
+}
+
+/// What client-go says about an answer that is no `Status`.
+pub fn generic_answer(code: u16, body: &str, subject: Subject<'_>) -> String {
+    let internal = || format!("an error on the server ({body:?}) has prevented the request from succeeding");
+    let message = match code {
+        409 if subject.verb == "create" => "the server reported a conflict".to_owned(),
+        404 => "the server could not find the requested resource".to_owned(),
+        400 => "the server rejected our request for an unknown reason".to_owned(),
+        401 => "the server has asked for the client to provide credentials".to_owned(),
+        403 => body.to_owned(),
+        406 => body.to_owned(),
+        405 => "the server does not allow this method on the requested resource".to_owned(),
+        415 => body.to_owned(),
+        422 => "the server rejected our request due to an error in our request".to_owned(),
+        503 => "the server is currently unable to handle the request".to_owned(),
+        504 => "the server was unable to return a response in the time allotted, but may still be processing the request".to_owned(),
+        429 => "the server has received too many requests and has asked us to try again later".to_owned(),
+        500.. => internal(),
+        code => format!("the server responded with the status code {code} but did not return more information"),
+    };
+    let verb = if subject.verb == "create" { "post" } else { "get" };
+    if subject.name.is_empty() {
+        format!("{message} ({verb} {})", subject.resource)
+    } else {
+        format!("{message} ({verb} {} {})", subject.resource, subject.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_without_a_status_are_described_as_client_go_does() {
+        let list = Subject {
+            verb: "list",
+            resource: "credentialissuers.config.concierge.pinniped.dev",
+            name: "",
+            path: "/apis",
+        };
+        for (code, body, text) in [
+            (
+                404,
+                "404 page not found",
+                "the server could not find the requested resource (get credentialissuers.config.concierge.pinniped.dev)",
+            ),
+            (
+                503,
+                "",
+                "the server is currently unable to handle the request (get credentialissuers.config.concierge.pinniped.dev)",
+            ),
+            (
+                502,
+                "oops",
+                "an error on the server (\"oops\") has prevented the request from succeeding (get credentialissuers.config.concierge.pinniped.dev)",
+            ),
+        ] {
+            assert_eq!(generic_answer(code, body, list), text);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `pinniped get kubeconfig`: from an administrator's kubeconfig to one that users log in with.
+//!
+//! ```text
+//! options      what was asked for; discovery fills in what was left open
+//! discovery    CredentialIssuer, strategies, authenticators       (Kubernetes API)
+//! jwt          what a JWTAuthenticator tells about its issuer     (Kubernetes API)
+//! supervisor   whether the issuer is a Supervisor, which of its identity providers (the issuer's HTTPS API)
+//! plugin       the arguments of the exec plugin
+//! validate     one look at the cluster through the new endpoint and CA
+//! ```
+
+mod discovery;
+mod jwt;
+mod options;
+mod plugin;
+mod supervisor;
+mod validate;
+
+use std::fs::File;
+use std::io::Write as _;
+
+use tokio::time::Instant;
+
+use pinniped_api::suffix::GroupSuffix;
+use pinniped_pki::CaBundle;
+
+use self::options::Options;
+use super::block_on;
+use crate::admin::Admin;
+use crate::dial::Dialer;
+use crate::environment::Environment;
+use crate::flags::value::go_io;
+use crate::flags::{ConciergeMode, Parsed};
+use crate::kubeconfig::{self, generated};
+use crate::printer::Printer;
+use crate::write;
+
+/// Writes a kubeconfig.
+pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
+    let options = Options::new(parsed);
+    let output = match options.output.as_str() {
+        "" => None,
+        path => Some(
+            File::create(path)
+                .map_err(|err| format!("could not open output file: open {path}: {}", go_io(&err)))?,
+        ),
+    };
+    let limit = options.timeout.to_std();
+    let text = block_on(async {
+        let deadline = Instant::now() + limit;
+        let work = Box::pin(generate(options, environment, printer, deadline));
+        tokio::time::timeout_at(deadline, work)
+            .await
+            .unwrap_or_else(|_| Err("context deadline exceeded".into()))
+    })?;
+    match output {
+        Some(mut file) => {
+            file.write_all(text.as_bytes()).map_err(|err| format!("could not write output: {}", go_io(&err)))
+        }
+        None => write(printer, text.as_bytes()),
+    }
+}
+
+async fn generate(
+    mut options: Options,
+    environment: &Environment,
+    printer: Printer,
+    deadline: Instant,
+) -> Result<String, String> {
+    let suffix = GroupSuffix::parse(&options.concierge.api_group_suffix)
+        .map_err(|err| format!("invalid API group suffix: {err}"))?;
+    let config = kubeconfig::load(options.kubeconfig.as_deref(), environment)
+        .map_err(|why| format!("could not load --kubeconfig: {why}"))?;
+    let source = kubeconfig::resolve(&config, &options.kubeconfig_context)
+        .map_err(|err| format!("could not load --kubeconfig/--kubeconfig-context: {err}"))?;
+    let unusable = |why: String| format!("could not configure Kubernetes client: {why}");
+    let source_ca = kubeconfig::certificate_authority(&source.cluster_name, &source.cluster)
+        .map_err(|why| unusable(format!("invalid configuration: {why}")))?;
+    let source_server = source.cluster.server.clone().unwrap_or_default();
+    let dialer = Dialer::new(environment);
+
+    let (server, ca) = if options.no_concierge {
+        (source_server, source_ca)
+    } else {
+        let admin = Admin::new(config, &source.context, dialer.clone()).await.map_err(unusable)?;
+        let found = discovery::discover(&admin, &suffix, &options, printer).await?;
+        discovery::fill_in(&mut options, &found.frontend, &source_server, &source_ca, printer)?;
+        jwt::fill_in(&mut options, &found.authenticator, &admin, &suffix, printer).await?;
+        (options.concierge.endpoint.clone(), options.concierge.ca_bundle.clone())
+    };
+    if !options.oidc.issuer.is_empty() {
+        supervisor::fill_in(&mut options, dialer.clone(), printer).await?;
+    }
+    let plugin = plugin::plugin(&options, environment)?;
+
+    // A source that turned verification off must not turn it off for the proxy, which the system's roots vouch for.
+    let keep_insecure = !(ca.is_empty() && options.concierge.mode == ConciergeMode::ImpersonationProxy);
+    let cluster = generated::cluster_entry(&source.cluster, &server, &ca, keep_insecure);
+    if !options.skip_validation {
+        let verified = cluster.insecure_skip_tls_verify.is_none();
+        validate::validate(&server, &ca, verified, dialer, printer, deadline).await?;
+    }
+    generated::document(&source, &cluster, &plugin, &options.generated_name_suffix)
+        .map_err(|err| format!("could not write output: {err}"))
+}
+
+/// How many different certificates are in `pem`.
+fn count_roots(pem: &[u8]) -> usize {
+    CaBundle::from_pem(pem).map_or(0, |bundle| bundle.distinct_count())
+}

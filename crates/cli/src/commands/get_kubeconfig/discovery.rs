@@ -1,0 +1,412 @@
+//! What the Concierge of the cluster offers: its CredentialIssuer, the strategy to use, the authenticator.
+
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::{ListParams, ObjectList};
+use kube::core::Resource;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::time::Instant;
+
+use pinniped_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
+use pinniped_api::config::{
+    CredentialIssuer, CredentialIssuerStrategy, FrontendType, StrategyReason, StrategyStatus,
+};
+use pinniped_api::gojson::quote;
+use pinniped_api::suffix::GroupSuffix;
+
+use super::options::Options;
+use super::{count_roots, validate};
+use crate::admin::{Admin, Subject};
+use crate::base64go;
+use crate::flags::ConciergeMode;
+use crate::printer::Printer;
+
+/// Limit of each lookup.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(20);
+/// Time between two looks at a CredentialIssuer that is not ready.
+const POLL: Duration = Duration::from_secs(2);
+
+/// What was found.
+pub(super) struct Found {
+    pub(super) frontend: Frontend,
+    pub(super) authenticator: Authenticator,
+}
+
+/// A way to reach the Concierge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Frontend {
+    /// Where the source kubeconfig already points.
+    TokenCredentialRequestApi,
+    /// Elsewhere.
+    ImpersonationProxy {
+        endpoint: String,
+        /// Base64 of PEM; may be empty.
+        certificate_authority_data: String,
+    },
+}
+
+/// What will judge the tokens.
+#[derive(Clone, Debug)]
+pub(super) enum Authenticator {
+    Webhook(WebhookAuthenticator),
+    Jwt(Box<JwtAuthenticator>),
+}
+
+impl Authenticator {
+    /// As the flag `--concierge-authenticator-type` names it.
+    pub(super) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Webhook(_) => "webhook",
+            Self::Jwt(_) => "jwt",
+        }
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        let metadata = match self {
+            Self::Webhook(webhook) => &webhook.metadata,
+            Self::Jwt(jwt) => &jwt.metadata,
+        };
+        metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn log_found(&self, printer: Printer) {
+        let name = [("name", json!(self.name()))];
+        match self {
+            Self::Webhook(_) => printer.info("found WebhookAuthenticator", &name),
+            Self::Jwt(_) => printer.info("found JWTAuthenticator", &name),
+        }
+    }
+}
+
+/// Asks the cluster for everything.
+pub(super) async fn discover(
+    admin: &Admin,
+    suffix: &GroupSuffix,
+    options: &Options,
+    printer: Printer,
+) -> Result<Found, String> {
+    let lookup = Lookup { admin, suffix };
+    let mut issuer = credential_issuer(&lookup, &options.concierge.credential_issuer, printer).await?;
+    if !options.concierge.skip_wait {
+        issuer = wait_for_strategies(&lookup, issuer, options, printer).await?;
+    }
+    let authenticator = authenticator(&lookup, options, printer).await?;
+    let frontend = select_frontend(&issuer, options.concierge.mode, printer)?;
+    Ok(Found { frontend, authenticator })
+}
+
+/// Reads Concierge resources, each within [`LOOKUP_LIMIT`].
+struct Lookup<'a> {
+    admin: &'a Admin,
+    suffix: &'a GroupSuffix,
+}
+
+impl Lookup<'_> {
+    async fn get<K>(&self, name: &str) -> Result<K, String>
+    where
+        K: Resource<DynamicType = GroupSuffix> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::all_with(self.admin.client.clone(), self.suffix);
+        let resource = resource_name::<K>(self.suffix);
+        let path = format!("{}/{name}", K::url_path(self.suffix, None));
+        let subject = Subject { verb: "get", resource: &resource, name, path: &path };
+        self.within_limit(api.get(name), subject).await
+    }
+
+    async fn list<K>(&self) -> Result<Vec<K>, String>
+    where
+        K: Resource<DynamicType = GroupSuffix> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::all_with(self.admin.client.clone(), self.suffix);
+        let resource = resource_name::<K>(self.suffix);
+        let path = K::url_path(self.suffix, None);
+        let subject = Subject { verb: "list", resource: &resource, name: "", path: &path };
+        let parameters = ListParams::default();
+        let list: ObjectList<K> = self.within_limit(api.list(&parameters), subject).await?;
+        Ok(list.items)
+    }
+
+    async fn within_limit<T>(
+        &self,
+        call: impl Future<Output = Result<T, kube::Error>>,
+        subject: Subject<'_>,
+    ) -> Result<T, String> {
+        tokio::time::timeout(LOOKUP_LIMIT, call)
+            .await
+            .map_err(|_| "context deadline exceeded".to_owned())?
+            .map_err(|err| self.admin.error_text(&err, subject))
+    }
+}
+
+fn resource_name<K: Resource<DynamicType = GroupSuffix>>(suffix: &GroupSuffix) -> String {
+    format!("{}.{}", K::plural(suffix), K::group(suffix))
+}
+
+async fn credential_issuer(
+    lookup: &Lookup<'_>,
+    name: &str,
+    printer: Printer,
+) -> Result<CredentialIssuer, String> {
+    if !name.is_empty() {
+        return lookup.get(name).await;
+    }
+    let mut all: Vec<CredentialIssuer> = lookup
+        .list()
+        .await
+        .map_err(|why| format!("failed to list CredentialIssuer objects for autodiscovery: {why}"))?;
+    match (all.pop(), all.is_empty()) {
+        (None, _) => Err("no CredentialIssuers were found".into()),
+        (Some(_), false) => Err(
+            "multiple CredentialIssuers were found, so the --concierge-credential-issuer flag must be specified"
+                .into(),
+        ),
+        (Some(only), true) => {
+            printer.info("discovered CredentialIssuer", &[("name", json!(only.metadata.name))]);
+            Ok(only)
+        }
+    }
+}
+
+fn strategies(issuer: &CredentialIssuer) -> &[CredentialIssuerStrategy] {
+    issuer.status.as_ref().map_or(&[], |status| &status.strategies)
+}
+
+fn log_strategies(issuer: &CredentialIssuer, printer: Printer) {
+    for strategy in strategies(issuer) {
+        printer.info(
+            "found CredentialIssuer strategy",
+            &[
+                ("type", json!(strategy.type_.as_str())),
+                ("status", json!(strategy.status.as_str())),
+                ("reason", json!(strategy.reason.as_str())),
+                ("message", json!(strategy.message)),
+            ],
+        );
+    }
+}
+
+/// Reads the CredentialIssuer again and again while it says that something is still coming up.
+async fn wait_for_strategies(
+    lookup: &Lookup<'_>,
+    mut issuer: CredentialIssuer,
+    options: &Options,
+    printer: Printer,
+) -> Result<CredentialIssuer, String> {
+    let name = issuer.metadata.name.clone().unwrap_or_default();
+    let deadline = Instant::now() + options.timeout.to_std();
+    let mut ticker = tokio::time::interval_at(Instant::now() + POLL, POLL);
+    while strategies(&issuer).iter().any(|strategy| strategy.reason == StrategyReason::Pending) {
+        log_strategies(&issuer, printer);
+        printer.info(
+            "waiting for CredentialIssuer pending strategies to finish",
+            &[("attempts", json!(1)), ("remaining", json!(validate::remaining(deadline)))],
+        );
+        ticker.tick().await;
+        issuer = lookup.get(&name).await?;
+    }
+    Ok(issuer)
+}
+
+async fn authenticator(
+    lookup: &Lookup<'_>,
+    options: &Options,
+    printer: Printer,
+) -> Result<Authenticator, String> {
+    let flags = &options.concierge;
+    let (kind, name) = (&flags.authenticator_type, &flags.authenticator_name);
+    if !kind.is_empty() && !name.is_empty() {
+        return match kind.to_lowercase().as_str() {
+            "webhook" => Ok(Authenticator::Webhook(lookup.get(name).await?)),
+            "jwt" => Ok(Authenticator::Jwt(Box::new(lookup.get(name).await?))),
+            _ => Err(format!(
+                "invalid authenticator type {}, supported values are \"webhook\" and \"jwt\"",
+                quote(kind)
+            )),
+        };
+    }
+
+    let jwts: Vec<JwtAuthenticator> = lookup
+        .list()
+        .await
+        .map_err(|why| format!("failed to list JWTAuthenticator objects for autodiscovery: {why}"))?;
+    let webhooks: Vec<WebhookAuthenticator> = lookup
+        .list()
+        .await
+        .map_err(|why| format!("failed to list WebhookAuthenticator objects for autodiscovery: {why}"))?;
+    let mut all: Vec<Authenticator> = jwts
+        .into_iter()
+        .map(|jwt| Authenticator::Jwt(Box::new(jwt)))
+        .chain(webhooks.into_iter().map(Authenticator::Webhook))
+        .collect();
+    if all.len() > 1 {
+        for authenticator in &all {
+            authenticator.log_found(printer);
+        }
+        return Err("multiple authenticators were found, so the --concierge-authenticator-type/--concierge-authenticator-name flags must be specified".into());
+    }
+    let only = all.pop().ok_or("no authenticators were found")?;
+    if kind.is_empty() != name.is_empty() {
+        // Going on would write a kubeconfig that names half an authenticator and can never log in.
+        let (given, missing) = if kind.is_empty() { ("name", "type") } else { ("type", "name") };
+        return Err(format!(
+            "--concierge-authenticator-{given} was specified without --concierge-authenticator-{missing}, \
+             specify both or neither (found the {} authenticator {})",
+            only.type_name(),
+            quote(only.name())
+        ));
+    }
+    Ok(only)
+}
+
+/// The first strategy that works, has a frontend this program knows, and is of the wanted mode.
+fn select_frontend(
+    issuer: &CredentialIssuer,
+    mode: ConciergeMode,
+    printer: Printer,
+) -> Result<Frontend, String> {
+    let usable = strategies(issuer)
+        .iter()
+        .filter(|strategy| strategy.status == StrategyStatus::Success)
+        .filter_map(|strategy| strategy.frontend.as_ref());
+    for frontend in usable {
+        match (&frontend.type_, &frontend.impersonation_proxy_info) {
+            (FrontendType::TokenCredentialRequestApi, _) if mode != ConciergeMode::ImpersonationProxy => {
+                return Ok(Frontend::TokenCredentialRequestApi);
+            }
+            (FrontendType::ImpersonationProxy, Some(info))
+                if mode != ConciergeMode::TokenCredentialRequestApi =>
+            {
+                return Ok(Frontend::ImpersonationProxy {
+                    endpoint: info.endpoint.clone(),
+                    certificate_authority_data: info.certificate_authority_data.clone(),
+                });
+            }
+            _ => {}
+        }
+    }
+    log_strategies(issuer, printer);
+    Err(match mode {
+        ConciergeMode::Auto => "could not autodiscover --concierge-mode".to_owned(),
+        mode => format!("could not find successful Concierge strategy matching --concierge-mode={mode}"),
+    })
+}
+
+/// Fills mode, endpoint and CA where they were left open.
+pub(super) fn fill_in(
+    options: &mut Options,
+    frontend: &Frontend,
+    source_server: &str,
+    source_ca: &[u8],
+    printer: Printer,
+) -> Result<(), String> {
+    let flags = &mut options.concierge;
+    let (mode, message) = match frontend {
+        Frontend::TokenCredentialRequestApi => (
+            ConciergeMode::TokenCredentialRequestApi,
+            "discovered Concierge operating in TokenCredentialRequest API mode",
+        ),
+        Frontend::ImpersonationProxy { .. } => {
+            (ConciergeMode::ImpersonationProxy, "discovered Concierge operating in impersonation proxy mode")
+        }
+    };
+    if flags.mode == ConciergeMode::Auto {
+        printer.info(message, &[]);
+        flags.mode = mode;
+    }
+    if flags.endpoint.is_empty() {
+        flags.endpoint = match frontend {
+            Frontend::TokenCredentialRequestApi => source_server.to_owned(),
+            Frontend::ImpersonationProxy { endpoint, .. } => endpoint.clone(),
+        };
+        printer.info("discovered Concierge endpoint", &[("endpoint", json!(flags.endpoint))]);
+    }
+    if flags.ca_bundle.is_empty() {
+        flags.ca_bundle = match frontend {
+            Frontend::TokenCredentialRequestApi => source_ca.to_vec(),
+            Frontend::ImpersonationProxy { certificate_authority_data, .. } => {
+                base64go::decode(certificate_authority_data)
+                    .map_err(|err| format!("autodiscovered Concierge CA bundle is invalid: {err}"))?
+            }
+        };
+        printer.info(
+            "discovered Concierge certificate authority bundle",
+            &[("roots", json!(count_roots(&flags.ca_bundle)))],
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::printer::Level;
+
+    fn issuer(strategies: &serde_json::Value) -> CredentialIssuer {
+        serde_json::from_value(json!({
+            "apiVersion": "config.concierge.pinniped.dev/v1alpha1",
+            "kind": "CredentialIssuer",
+            "metadata": {"name": "issuer"},
+            "status": {"strategies": strategies},
+        }))
+        .unwrap()
+    }
+
+    fn strategy(status: &str, frontend: &serde_json::Value) -> serde_json::Value {
+        json!({
+            "type": "T", "status": status, "reason": "R", "message": "m",
+            "lastUpdateTime": "2026-11-21T10:00:00Z", "frontend": frontend,
+        })
+    }
+
+    fn proxy(endpoint: &str) -> serde_json::Value {
+        json!({
+            "type": "ImpersonationProxy",
+            "impersonationProxyInfo": {"endpoint": endpoint, "certificateAuthorityData": "Y2E="},
+        })
+    }
+
+    #[test]
+    fn the_first_fitting_strategy_is_taken() {
+        let api = json!({
+            "type": "TokenCredentialRequestAPI",
+            "tokenCredentialRequestInfo": {"server": "https://ignored", "certificateAuthorityData": ""},
+        });
+        let unknown = json!({"type": "SomethingNew"});
+        let proxy_of = |endpoint: &str| Frontend::ImpersonationProxy {
+            endpoint: endpoint.into(),
+            certificate_authority_data: "Y2E=".into(),
+        };
+        let both = json!([strategy("Success", &api), strategy("Success", &proxy("https://1"))]);
+        let proxies =
+            json!([strategy("Success", &proxy("https://1")), strategy("Success", &proxy("https://2"))]);
+        let broken = json!([
+            strategy("Error", &api),
+            strategy("Success", &unknown),
+            strategy("Success", &json!(null))
+        ]);
+        for (strategies, mode, expected) in [
+            (&both, ConciergeMode::Auto, Ok(Frontend::TokenCredentialRequestApi)),
+            (&both, ConciergeMode::ImpersonationProxy, Ok(proxy_of("https://1"))),
+            (&proxies, ConciergeMode::Auto, Ok(proxy_of("https://1"))),
+            (&broken, ConciergeMode::Auto, Err("could not autodiscover --concierge-mode")),
+            (
+                &proxies,
+                ConciergeMode::TokenCredentialRequestApi,
+                Err(
+                    "could not find successful Concierge strategy matching --concierge-mode=TokenCredentialRequestAPI",
+                ),
+            ),
+            (&json!([]), ConciergeMode::Auto, Err("could not autodiscover --concierge-mode")),
+        ] {
+            let printer = Printer::new(Level::Warning);
+            assert_eq!(
+                select_frontend(&issuer(strategies), mode, printer),
+                expected.map_err(str::to_owned),
+                "{strategies} {mode:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What an authenticator tells: its own name, and for a JWTAuthenticator the issuer, the audience and the issuer's CA.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::json;
+
+use pinniped_api::authentication::{CertificateAuthorityDataSource, JwtAuthenticator};
+use pinniped_api::gojson::quote;
+use pinniped_api::suffix::GroupSuffix;
+use pinniped_pki::CaBundle;
+
+use super::count_roots;
+use super::discovery::Authenticator;
+use super::options::Options;
+use crate::admin::{Admin, Subject};
+use crate::base64go;
+use crate::printer::Printer;
+
+/// Fills authenticator, issuer, audience and issuer CA where they were left open.
+pub(super) async fn fill_in(
+    options: &mut Options,
+    authenticator: &Authenticator,
+    admin: &Admin,
+    suffix: &GroupSuffix,
+    printer: Printer,
+) -> Result<(), String> {
+    let flags = &mut options.concierge;
+    if flags.authenticator_type.is_empty() && flags.authenticator_name.is_empty() {
+        let name = [("name", json!(authenticator.name()))];
+        match authenticator {
+            Authenticator::Webhook(_) => printer.info("discovered WebhookAuthenticator", &name),
+            Authenticator::Jwt(_) => printer.info("discovered JWTAuthenticator", &name),
+        }
+        flags.authenticator_type = authenticator.type_name().to_owned();
+        flags.authenticator_name = authenticator.name().to_owned();
+    }
+    let Authenticator::Jwt(jwt) = authenticator else { return Ok(()) };
+
+    let oidc = &mut options.oidc;
+    if oidc.issuer.is_empty() {
+        oidc.issuer = jwt.spec.issuer.clone();
+        printer.info("discovered OIDC issuer", &[("issuer", json!(oidc.issuer))]);
+    }
+    if oidc.request_audience.is_empty() {
+        oidc.request_audience = jwt.spec.audience.clone();
+        printer.info("discovered OIDC audience", &[("audience", json!(oidc.request_audience))]);
+    }
+    if oidc.ca_bundle.is_empty() {
+        let source = CaSource { jwt, admin, suffix, printer };
+        oidc.ca_bundle = source
+            .find()
+            .await
+            .map_err(|why| format!("tried to autodiscover --oidc-ca-bundle, but {why}"))?;
+    }
+    Ok(())
+}
+
+struct CaSource<'a> {
+    jwt: &'a JwtAuthenticator,
+    admin: &'a Admin,
+    suffix: &'a GroupSuffix,
+    printer: Printer,
+}
+
+impl CaSource<'_> {
+    fn name(&self) -> &str {
+        self.jwt.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The CA of the issuer as PEM; empty if the authenticator names none.
+    async fn find(&self) -> Result<Vec<u8>, String> {
+        let Some(tls) = &self.jwt.spec.tls else { return Ok(Vec::new()) };
+        if let Some(data) = tls.certificate_authority_data.as_deref().filter(|data| !data.is_empty()) {
+            let pem = base64go::decode(data).map_err(|err| {
+                format!(
+                    "JWTAuthenticator {} has invalid spec.tls.certificateAuthorityData: {err}",
+                    self.name()
+                )
+            })?;
+            self.printer.info("discovered OIDC CA bundle", &[("roots", json!(count_roots(&pem)))]);
+            return Ok(pem);
+        }
+        let Some(source) = &tls.certificate_authority_data_source else { return Ok(Vec::new()) };
+        let namespace = self.concierge_namespace().await.map_err(|why| {
+            format!(
+                "encountered error discovering namespace of Concierge for JWTAuthenticator {}: {why}",
+                self.name()
+            )
+        })?;
+        self.printer.info(
+            "discovered Concierge namespace for API group suffix",
+            &[("apiGroupSuffix", json!(self.suffix.as_str()))],
+        );
+        let value = self.read(source, &namespace).await?;
+        let pem = self.check(source, &namespace, value)?;
+        self.printer.info(
+            "discovered OIDC CA bundle from JWTAuthenticator spec.tls.certificateAuthorityDataSource",
+            &[("roots", json!(count_roots(&pem)))],
+        );
+        Ok(pem)
+    }
+
+    /// The namespace of the Concierge is that of the service behind its login API.
+    async fn concierge_namespace(&self) -> Result<String, String> {
+        let group = self.suffix.replace("login.concierge.pinniped.dev");
+        let api: Api<APIService> = Api::all(self.admin.client.clone());
+        let subject = Subject {
+            verb: "list",
+            resource: "apiservices.apiregistration.k8s.io",
+            name: "",
+            path: "/apis/apiregistration.k8s.io/v1/apiservices",
+        };
+        let all = api
+            .list(&ListParams::default())
+            .await
+            .map_err(|err| format!("error listing APIServices: {}", self.admin.error_text(&err, subject)))?;
+        all.items
+            .into_iter()
+            .filter_map(|service| service.spec)
+            .filter(|spec| spec.group.as_deref() == Some(group.as_str()))
+            .filter_map(|spec| spec.service?.namespace)
+            .find(|namespace| !namespace.is_empty())
+            .ok_or_else(|| {
+                format!(
+                    "could not find APIService with non-empty spec.service.namespace for API group {group}"
+                )
+            })
+    }
+
+    /// The value of the key, if the object has it.
+    async fn read(
+        &self,
+        source: &CertificateAuthorityDataSource,
+        namespace: &str,
+    ) -> Result<Option<Vec<u8>>, String> {
+        let client = self.admin.client.clone();
+        let (name, key) = (source.name.as_str(), source.key.as_str());
+        match source.kind.as_str() {
+            "Secret" => {
+                let api: Api<Secret> = Api::namespaced(client, namespace);
+                let secret =
+                    api.get(name).await.map_err(|err| self.unreadable(source, namespace, "secrets", &err))?;
+                Ok(secret.data.and_then(|mut data| data.remove(key)).map(|value| value.0))
+            }
+            "ConfigMap" => {
+                let api: Api<ConfigMap> = Api::namespaced(client, namespace);
+                let map = api
+                    .get(name)
+                    .await
+                    .map_err(|err| self.unreadable(source, namespace, "configmaps", &err))?;
+                Ok(map.data.and_then(|mut data| data.remove(key)).map(String::into_bytes))
+            }
+            kind => Err(format!(
+                "JWTAuthenticator {} spec.tls.certificateAuthorityDataSource.Kind value {} is not supported by this CLI version",
+                self.name(),
+                quote(kind)
+            )),
+        }
+    }
+
+    fn unreadable(
+        &self,
+        source: &CertificateAuthorityDataSource,
+        namespace: &str,
+        resource: &str,
+        err: &kube::Error,
+    ) -> String {
+        let path = format!("/api/v1/namespaces/{namespace}/{resource}/{}", source.name);
+        let subject = Subject { verb: "get", resource, name: &source.name, path: &path };
+        format!(
+            "encountered error getting {} {namespace}/{} specified by JWTAuthenticator {} spec.tls.certificateAuthorityDataSource: {}",
+            source.kind,
+            source.name,
+            self.name(),
+            self.admin.error_text(err, subject)
+        )
+    }
+
+    fn check(
+        &self,
+        source: &CertificateAuthorityDataSource,
+        namespace: &str,
+        value: Option<Vec<u8>>,
+    ) -> Result<Vec<u8>, String> {
+        let key = format!(
+            "key {} specified by JWTAuthenticator {} spec.tls.certificateAuthorityDataSource.key",
+            quote(&source.key),
+            self.name()
+        );
+        let object = format!("{} {namespace}/{}", source.kind, source.name);
+        match value {
+            None => Err(format!("{key} does not exist in {object}")),
+            Some(value) if value.is_empty() => Err(format!("{key} exists but has empty value in {object}")),
+            Some(value) if CaBundle::from_pem(&value).is_err() => {
+                Err(format!("value at {key} does not contain any CA certificates in {object}"))
+            }
+            Some(value) => Ok(value),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The exec plugin entry: which login command with which arguments, in which order.
+
+use super::options::Options;
+use crate::base64go;
+use crate::environment::Environment;
+use crate::kubeconfig::generated::ExecPlugin;
+
+/// Audiences of Pinniped's own; tokens for them are not given to clients.
+const RESERVED_AUDIENCE: &str = ".pinniped.dev";
+
+/// Builds the entry.
+pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<ExecPlugin, String> {
+    let command = match (options.pinniped_cli_path.as_str(), &environment.executable) {
+        ("", Some(path)) => path.to_string_lossy().into_owned(),
+        ("", None) => {
+            return Err("could not determine the Pinniped executable path: the system does not tell".into());
+        }
+        (path, _) => path.to_owned(),
+    };
+    let mut args = vec!["login".to_owned()];
+    let mut concierge = Vec::new();
+    if !options.no_concierge {
+        let flags = &options.concierge;
+        concierge.push("--enable-concierge".to_owned());
+        concierge.push(format!("--concierge-api-group-suffix={}", flags.api_group_suffix));
+        concierge.push(format!("--concierge-authenticator-name={}", flags.authenticator_name));
+        concierge.push(format!("--concierge-authenticator-type={}", flags.authenticator_type));
+        concierge.push(format!("--concierge-endpoint={}", flags.endpoint));
+        concierge.push(format!("--concierge-ca-bundle-data={}", base64go::encode(&flags.ca_bundle)));
+    }
+    if let Some(path) = &options.credential_cache {
+        concierge.push(format!("--credential-cache={path}"));
+    }
+
+    if !options.static_token.is_empty() || !options.static_token_env.is_empty() {
+        if !options.static_token.is_empty() && !options.static_token_env.is_empty() {
+            return Err("only one of --static-token and --static-token-env can be specified".into());
+        }
+        args.push("static".to_owned());
+        args.extend(concierge);
+        push_set(&mut args, "--token", &options.static_token);
+        push_set(&mut args, "--token-env", &options.static_token_env);
+    } else {
+        args.push("oidc".to_owned());
+        args.extend(concierge);
+        push_oidc(&mut args, options)?;
+    }
+    Ok(ExecPlugin { command, args, install_hint: options.install_hint.clone() })
+}
+
+fn push_oidc(args: &mut Vec<String>, options: &Options) -> Result<(), String> {
+    let oidc = &options.oidc;
+    if oidc.issuer.is_empty() {
+        return Err("could not autodiscover --oidc-issuer and none was provided".into());
+    }
+    if oidc.request_audience.contains(RESERVED_AUDIENCE) {
+        return Err(format!(
+            "request audience is not allowed to include the substring '{RESERVED_AUDIENCE}': {}",
+            oidc.request_audience
+        ));
+    }
+    args.push(format!("--issuer={}", oidc.issuer));
+    args.push(format!("--client-id={}", oidc.client_id));
+    args.push(format!("--scopes={}", oidc.scopes.join(",")));
+    if oidc.skip_browser {
+        args.push("--skip-browser".to_owned());
+    }
+    if oidc.skip_listen {
+        args.push("--skip-listen".to_owned());
+    }
+    if oidc.listen_port != 0 {
+        args.push(format!("--listen-port={}", oidc.listen_port));
+    }
+    if !oidc.ca_bundle.is_empty() {
+        args.push(format!("--ca-bundle-data={}", base64go::encode(&oidc.ca_bundle)));
+    }
+    push_set(args, "--session-cache", &oidc.session_cache);
+    if oidc.debug_session_cache {
+        args.push("--debug-session-cache".to_owned());
+    }
+    push_set(args, "--request-audience", &oidc.request_audience);
+    push_set(args, "--upstream-identity-provider-name", &oidc.idp_name);
+    push_set(args, "--upstream-identity-provider-type", &oidc.idp_type);
+    push_set(args, "--upstream-identity-provider-flow", &oidc.idp_flow);
+    Ok(())
+}
+
+fn push_set(args: &mut Vec<String>, flag: &str, value: &str) {
+    if !value.is_empty() {
+        args.push(format!("{flag}={value}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::parse::Outcome;
+    use crate::flags::{parse, tree::ROOT};
+
+    fn args(line: &str) -> Result<Vec<String>, String> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let Outcome::Run(parsed) = parse(&ROOT, &words) else { panic!("{line}") };
+        let environment = Environment { executable: Some("/bin/pinniped".into()), ..Environment::default() };
+        plugin(&Options::new(&parsed), &environment).map(|plugin| plugin.args)
+    }
+
+    #[test]
+    fn arguments_stand_in_their_order() {
+        assert_eq!(
+            args(
+                "get kubeconfig --static-token-env T --credential-cache= --concierge-endpoint https://e --concierge-authenticator-name n --concierge-authenticator-type webhook"
+            ),
+            Ok([
+                "login",
+                "static",
+                "--enable-concierge",
+                "--concierge-api-group-suffix=pinniped.dev",
+                "--concierge-authenticator-name=n",
+                "--concierge-authenticator-type=webhook",
+                "--concierge-endpoint=https://e",
+                "--concierge-ca-bundle-data=",
+                "--credential-cache=",
+                "--token-env=T",
+            ]
+            .map(str::to_owned)
+            .to_vec())
+        );
+        assert_eq!(
+            args(
+                "get kubeconfig --no-concierge --oidc-issuer https://i --oidc-skip-browser --oidc-skip-listen --oidc-listen-port 1234 --oidc-session-cache /s --oidc-debug-session-cache --oidc-request-audience a --upstream-identity-provider-name n --upstream-identity-provider-type ldap --upstream-identity-provider-flow cli_password --oidc-scopes z,a"
+            ),
+            Ok([
+                "login",
+                "oidc",
+                "--issuer=https://i",
+                "--client-id=pinniped-cli",
+                "--scopes=z,a",
+                "--skip-browser",
+                "--skip-listen",
+                "--listen-port=1234",
+                "--session-cache=/s",
+                "--debug-session-cache",
+                "--request-audience=a",
+                "--upstream-identity-provider-name=n",
+                "--upstream-identity-provider-type=ldap",
+                "--upstream-identity-provider-flow=cli_password",
+            ]
+            .map(str::to_owned)
+            .to_vec())
+        );
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        for (flags, error) in [
+            (
+                "--static-token a --static-token-env b",
+                "only one of --static-token and --static-token-env can be specified",
+            ),
+            ("", "could not autodiscover --oidc-issuer and none was provided"),
+            (
+                "--oidc-issuer https://i --oidc-request-audience x.pinniped.dev.y",
+                "request audience is not allowed to include the substring '.pinniped.dev': x.pinniped.dev.y",
+            ),
+        ] {
+            assert_eq!(args(&format!("get kubeconfig {flags}")), Err(error.to_owned()), "{flags}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! One look at the cluster through the endpoint and CA that were found: whoever gets this kubeconfig shall reach
+//! something.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+use url::Url;
+
+use pinniped_pki::CaBundle;
+use pinniped_pki::tls::{Profile, Roots};
+
+use crate::dial::Dialer;
+use crate::flags::value::GoDuration;
+use crate::https::HttpsClient;
+use crate::printer::Printer;
+
+/// Limit of one try.
+const TRY_LIMIT: Duration = Duration::from_secs(10);
+/// Time from one try to the next.
+const TRY_EVERY: Duration = Duration::from_secs(2);
+
+/// Waits until the cluster answers with anything but a server error. An empty CA means the system's roots.
+pub(super) async fn validate(
+    server: &str,
+    ca: &[u8],
+    verified: bool,
+    dialer: Dialer,
+    printer: Printer,
+    deadline: Instant,
+) -> Result<(), String> {
+    const NO_CA: &str = "invalid kubeconfig (no certificateAuthorityData)";
+    let roots = if ca.is_empty() {
+        // An entry that says not to verify has nothing to be validated with.
+        if !verified {
+            return Err(NO_CA.into());
+        }
+        Roots::System
+    } else {
+        Roots::Bundle(CaBundle::from_pem(ca).map_err(|_| NO_CA)?)
+    };
+    let client = HttpsClient::new(dialer, Profile::Default, roots)?;
+    let url = Url::parse(server)
+        .map_err(|err| format!("could not form request to validate cluster connection: {err}"))?;
+
+    if look(&client, &url).await.is_ok() {
+        printer.info("validated connection to the cluster", &[]);
+        return Ok(());
+    }
+    printer.info(
+        "could not immediately connect to the cluster but it may be initializing, will retry until timeout",
+        &[],
+    );
+    let mut attempts = 1;
+    let mut ticker = tokio::time::interval_at(Instant::now() + TRY_EVERY, TRY_EVERY);
+    loop {
+        ticker.tick().await;
+        attempts += 1;
+        match look(&client, &url).await {
+            Ok(()) => {
+                printer.info("validated connection to the cluster", &[("attempts", json!(attempts))]);
+                return Ok(());
+            }
+            Err(why) => printer.info(
+                "could not connect to cluster, retrying...",
+                &[
+                    ("error", json!(why)),
+                    ("attempts", json!(attempts)),
+                    ("remaining", json!(remaining(deadline))),
+                ],
+            ),
+        }
+    }
+}
+
+async fn look(client: &HttpsClient, url: &Url) -> Result<(), String> {
+    let answer = tokio::time::timeout(TRY_LIMIT, client.get(url))
+        .await
+        .map_err(|_| format!("Get \"{url}\": context deadline exceeded"))?
+        .map_err(|err| err.to_string())?;
+    match answer.status.as_u16() {
+        500.. => Err(format!("unexpected status code {}", answer.status.as_u16())),
+        _ => Ok(()),
+    }
+}
+
+/// The time left, to the second.
+pub(super) fn remaining(deadline: Instant) -> String {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let seconds = left.as_secs() + u64::from(left.subsec_millis() >= 500);
+    GoDuration::from(Duration::from_secs(seconds)).to_string()
+}

@@ -1,0 +1,300 @@
+//! TCP connections, straight or through an HTTP proxy, by the rules that Go programs follow.
+//!
+//! `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` (and their lower-case forms) are honoured; proxies are spoken to with
+//! plain HTTP and `CONNECT`. Proxies behind `https://` or `socks5://` are refused with a message.
+
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use url::Url;
+
+use crate::base64go;
+use crate::environment::Environment;
+use crate::flags::value::go_io;
+
+/// A proxy's answer to `CONNECT` may not be longer.
+const MAX_PROXY_ANSWER: usize = 8 * 1024;
+
+/// Opens TCP connections; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Dialer {
+    rules: Arc<Rules>,
+}
+
+#[derive(Debug, Default)]
+struct Rules {
+    https: Option<String>,
+    http: Option<String>,
+    exceptions: Vec<Exception>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Exception {
+    Everything,
+    Network { address: IpAddr, bits: u32 },
+    Domain { name: String, only_below: bool, port: Option<u16> },
+}
+
+impl Dialer {
+    /// A dialer with the proxies of this environment.
+    pub fn new(environment: &Environment) -> Self {
+        let either = |upper: &str, lower: &str| {
+            environment.non_empty(upper).or_else(|| environment.non_empty(lower)).map(str::to_owned)
+        };
+        let exceptions = either("NO_PROXY", "no_proxy").unwrap_or_default();
+        let rules = Rules {
+            https: either("HTTPS_PROXY", "https_proxy"),
+            http: either("HTTP_PROXY", "http_proxy"),
+            exceptions: exceptions.split(',').filter_map(Exception::parse).collect(),
+        };
+        Self { rules: Arc::new(rules) }
+    }
+
+    /// The same, but with `proxy` for everything unless it is empty: a kubeconfig's `proxy-url`.
+    #[must_use]
+    pub fn with_proxy(self, proxy: Option<&str>) -> Self {
+        match proxy.filter(|proxy| !proxy.is_empty()) {
+            Some(proxy) => Self {
+                rules: Arc::new(Rules {
+                    https: Some(proxy.to_owned()),
+                    http: Some(proxy.to_owned()),
+                    exceptions: Vec::new(),
+                }),
+            },
+            None => self,
+        }
+    }
+
+    /// Connects to `host` (an IPv6 address without brackets) at `port`, for a request over https or http.
+    ///
+    /// # Errors
+    ///
+    /// In the words of Go: `dial tcp 127.0.0.1:1: connect: connection refused`.
+    pub async fn dial(&self, host: &str, port: u16, https: bool) -> Result<TcpStream, DialError> {
+        match self.rules.proxy_for(host, port, https) {
+            Some(proxy) => through(proxy, host, port).await,
+            None => straight(host, port).await,
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct DialError(String);
+
+impl Rules {
+    fn proxy_for(&self, host: &str, port: u16, https: bool) -> Option<&str> {
+        let proxy = if https { self.https.as_deref() } else { self.http.as_deref() }?;
+        let address: Option<IpAddr> = host.parse().ok();
+        let local = host == "localhost" || address.is_some_and(|address| address.is_loopback());
+        let excepted = self.exceptions.iter().any(|exception| exception.matches(host, address, port));
+        (!local && !excepted).then_some(proxy)
+    }
+}
+
+impl Exception {
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim().to_lowercase();
+        if text.is_empty() {
+            return None;
+        }
+        if text == "*" {
+            return Some(Self::Everything);
+        }
+        if let Some((network, bits)) = text.split_once('/')
+            && let (Ok(address), Ok(bits)) = (network.parse(), bits.parse())
+        {
+            return Some(Self::Network { address, bits });
+        }
+        if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+            return Some(Self::Network { address, bits: if address.is_ipv4() { 32 } else { 128 } });
+        }
+        let (name, port) = match text.rsplit_once(':') {
+            Some((name, port)) => (name, Some(port.parse().ok()?)),
+            None => (text.as_str(), None),
+        };
+        let stripped = name.strip_prefix("*.").or_else(|| name.strip_prefix('.'));
+        Some(Self::Domain { name: stripped.unwrap_or(name).to_owned(), only_below: stripped.is_some(), port })
+    }
+
+    fn matches(&self, host: &str, address: Option<IpAddr>, port: u16) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Network { address: network, bits } => {
+                address.is_some_and(|address| in_network(address, *network, *bits))
+            }
+            Self::Domain { name, only_below, port: wanted } => {
+                let host = host.to_lowercase();
+                let below = host.strip_suffix(name.as_str()).is_some_and(|rest| rest.ends_with('.'));
+                wanted.is_none_or(|wanted| wanted == port) && (below || (!only_below && host == *name))
+            }
+        }
+    }
+}
+
+fn in_network(address: IpAddr, network: IpAddr, bits: u32) -> bool {
+    let prefix = |value: u128, width: u32| value.checked_shr(width.saturating_sub(bits)).unwrap_or(0);
+    match (address, network) {
+        (IpAddr::V4(a), IpAddr::V4(n)) => prefix(a.to_bits().into(), 32) == prefix(n.to_bits().into(), 32),
+        (IpAddr::V6(a), IpAddr::V6(n)) => prefix(a.to_bits(), 128) == prefix(n.to_bits(), 128),
+        _ => false,
+    }
+}
+
+/// `host:port`, with brackets where needed.
+pub fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+async fn straight(host: &str, port: u16) -> Result<TcpStream, DialError> {
+    let target = authority(host, port);
+    let addresses: Vec<_> = match tokio::net::lookup_host((host, port)).await {
+        Ok(addresses) => addresses.collect(),
+        Err(_) => return Err(DialError(format!("dial tcp: lookup {host}: no such host"))),
+    };
+    let mut last = DialError(format!("dial tcp: lookup {target}: no such host"));
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                // Requests are small and answered one by one; failing to say so costs only time.
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
+            }
+            Err(err) => last = DialError(format!("dial tcp {address}: {}", go_io(&err))),
+        }
+    }
+    Err(last)
+}
+
+async fn through(proxy: &str, host: &str, port: u16) -> Result<TcpStream, DialError> {
+    let with_scheme = if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
+    let url = Url::parse(&with_scheme)
+        .map_err(|err| DialError(format!("proxyconnect tcp: invalid proxy address: {err}")))?;
+    if url.scheme() != "http" {
+        return Err(DialError(format!(
+            "proxyconnect tcp: proxies with scheme {} are not supported",
+            url.scheme()
+        )));
+    }
+    let proxy_host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let mut stream = straight(proxy_host, url.port_or_known_default().unwrap_or(80))
+        .await
+        .map_err(|DialError(why)| DialError(format!("proxyconnect tcp: {why}")))?;
+    connect(&mut stream, &authority(host, port), &url)
+        .await
+        .map_err(|err| DialError(format!("proxyconnect tcp: {}", go_io(&err))))?;
+    Ok(stream)
+}
+
+async fn connect(stream: &mut TcpStream, target: &str, proxy: &Url) -> io::Result<()> {
+    let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
+    if !proxy.username().is_empty() {
+        let login =
+            format!("{}:{}", decoded(proxy.username()), decoded(proxy.password().unwrap_or_default()));
+        request.push_str(&format!("Proxy-Authorization: Basic {}\r\n", base64go::encode(login.as_bytes())));
+    }
+    request.push_str("\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    // Byte by byte: what follows the answer belongs to the tunnel.
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() >= MAX_PROXY_ANSWER {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "answer of the proxy is too long"));
+        }
+        answer.push(stream.read_u8().await?);
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    let line = answer.lines().next().unwrap_or_default();
+    let status = line.split_once(' ').map(|(_, status)| status).unwrap_or_default();
+    if status.starts_with("200") { Ok(()) } else { Err(io::Error::other(status.to_owned())) }
+}
+
+fn decoded(text: &str) -> String {
+    url::form_urlencoded::parse(format!("x={}", text.replace('+', "%2B")).as_bytes())
+        .next()
+        .map(|(_, value)| value.into_owned())
+        .unwrap_or_default()
+}
+
+/// The form in which hyper and kube take a connector.
+impl tower::Service<Uri> for Dialer {
+    type Response = TokioIo<TcpStream>;
+    type Error = DialError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let dialer = self.clone();
+        Box::pin(async move {
+            let https = uri.scheme() != Some(&http::uri::Scheme::HTTP);
+            let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+            let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
+            dialer.dial(&host, port, https).await.map(TokioIo::new)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn dialer(no_proxy: &str) -> Dialer {
+        Dialer::new(&Environment::new(
+            Vec::new(),
+            HashMap::from([
+                ("https_proxy".to_owned(), "http://proxy:3128".to_owned()),
+                ("NO_PROXY".to_owned(), no_proxy.to_owned()),
+            ]),
+        ))
+    }
+
+    #[test]
+    fn exceptions_are_read_as_go_reads_them() {
+        for (no_proxy, host, through_proxy) in [
+            ("", "example.com", true),
+            ("*", "example.com", false),
+            ("example.com", "example.com", false),
+            ("example.com", "a.example.com", false),
+            ("example.com", "notexample.com", true),
+            (".example.com", "example.com", true),
+            (".example.com", "a.example.com", false),
+            ("*.example.com", "a.example.com", false),
+            ("example.com:444", "example.com", true),
+            ("example.com:443", "example.com", false),
+            ("10.0.0.0/8", "10.1.2.3", false),
+            ("10.0.0.0/8", "11.1.2.3", true),
+            ("10.1.2.3", "10.1.2.3", false),
+            ("fd00::/8", "fd00::1", false),
+            ("", "localhost", false),
+            ("", "127.0.0.1", false),
+            ("", "::1", false),
+            (" a , b.c ", "B.C", false),
+        ] {
+            assert_eq!(
+                dialer(no_proxy).rules.proxy_for(host, 443, true).is_some(),
+                through_proxy,
+                "{no_proxy:?} {host}"
+            );
+        }
+        assert_eq!(dialer("").rules.proxy_for("example.com", 80, false), None);
+    }
+
+    #[test]
+    fn a_kubeconfigs_proxy_wins() {
+        let dialer = dialer("*").with_proxy(Some("http://other"));
+        assert_eq!(dialer.rules.proxy_for("example.com", 443, true), Some("http://other"));
+    }
+}

@@ -1,0 +1,426 @@
+//! From arguments to a command with its flags, in the steps of cobra: find the command by the words that are not
+//! flags, read its flags, look for `--help`, check the words left over, check required flags.
+
+use std::collections::BTreeMap;
+
+use pinniped_api::gojson::quote;
+
+use super::tree::{Action, CommandSpec, FlagSpec, HELP_FLAG};
+use super::value::{Kind, Value};
+
+/// A command ready to run.
+#[derive(Debug)]
+pub struct Parsed {
+    /// What to do.
+    pub action: Action,
+    /// Words that are not flags.
+    pub words: Vec<String>,
+    /// Lines for stderr before the command runs (deprecated flags).
+    pub warnings: Vec<String>,
+    values: BTreeMap<&'static str, Value>,
+}
+
+/// What the arguments ask for, or why that is not known.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Run this.
+    Run(Box<Parsed>),
+    /// Print the help of the command at the end of this path, then succeed.
+    Help(Vec<&'static CommandSpec>),
+    /// Print `Error: <message>` and this line if there is one, then fail.
+    Wrong {
+        /// The message.
+        message: String,
+        /// A second line.
+        hint: Option<String>,
+    },
+}
+
+impl Outcome {
+    fn wrong(message: impl Into<String>) -> Self {
+        Self::Wrong { message: message.into(), hint: None }
+    }
+}
+
+impl Parsed {
+    /// The text of a string flag, or `None` if it was not given.
+    pub fn given(&self, name: &str) -> Option<&str> {
+        match self.values.get(name) {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The text of a string flag, or `default` if it was not given.
+    pub fn string_or(&self, name: &str, default: &str) -> String {
+        self.given(name).unwrap_or(default).to_owned()
+    }
+
+    /// The text of a string flag; empty if it was not given.
+    pub fn string(&self, name: &str) -> String {
+        self.string_or(name, "")
+    }
+
+    /// A bool flag, off unless given.
+    pub fn bool(&self, name: &str) -> bool {
+        matches!(self.values.get(name), Some(Value::Bool(true)))
+    }
+
+    /// The value of a flag of another kind, if it was given.
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.values.get(name)
+    }
+}
+
+/// The path of a command as users type it: `pinniped get kubeconfig`.
+pub fn command_path(path: &[&'static CommandSpec]) -> String {
+    path.iter().map(|command| command.name).collect::<Vec<_>>().join(" ")
+}
+
+/// Follows the words in `args` down the tree; returns the path and the arguments that are left.
+///
+/// # Errors
+///
+/// [`Outcome::Wrong`] for a first word that no command has.
+pub fn find(
+    root: &'static CommandSpec,
+    args: &[String],
+) -> Result<(Vec<&'static CommandSpec>, Vec<String>), Outcome> {
+    let mut path = vec![root];
+    let mut rest = args.to_vec();
+    let mut here = root;
+    loop {
+        let words = words_of(&rest, here);
+        let Some((at, word)) = words.first() else { break };
+        let Some(child) = here.child(word) else { break };
+        rest.remove(*at);
+        path.push(child);
+        here = child;
+    }
+    if path.len() == 1
+        && let Some((_, word)) = words_of(&rest, root).first()
+    {
+        let mut message = format!("unknown command {} for {}", quote(word), quote(root.name));
+        let similar = suggestions(root, word);
+        if !similar.is_empty() {
+            message.push_str("\n\nDid you mean this?\n");
+            for name in similar {
+                message.push_str(&format!("\t{name}\n"));
+            }
+        }
+        let hint = Some(format!("Run '{} --help' for usage.", root.name));
+        return Err(Outcome::Wrong { message, hint });
+    }
+    Ok((path, rest))
+}
+
+/// Reads `args` (without the program's name) by the table under `root`.
+pub fn parse(root: &'static CommandSpec, args: &[String]) -> Outcome {
+    let (path, rest) = match find(root, args) {
+        Ok(found) => found,
+        Err(outcome) => return outcome,
+    };
+    let command = path[path.len() - 1];
+    let flags = match read_flags(command, &rest) {
+        Ok(flags) => flags,
+        Err(message) => return Outcome::wrong(message),
+    };
+    if matches!(flags.values.get(HELP_FLAG.name), Some(Value::Bool(true))) {
+        return Outcome::Help(path);
+    }
+    let Some(action) = command.action else { return Outcome::Help(path) };
+    if !command.takes_words
+        && let Some(word) = flags.words.first()
+    {
+        return Outcome::wrong(format!(
+            "unknown command {} for {}",
+            quote(word),
+            quote(&command_path(&path))
+        ));
+    }
+    let missing: Vec<String> = command
+        .flags
+        .iter()
+        .filter(|flag| flag.required && !flags.values.contains_key(flag.name))
+        .map(|flag| quote(flag.name))
+        .collect();
+    if !missing.is_empty() {
+        return Outcome::wrong(format!("required flag(s) {} not set", missing.join(", ")));
+    }
+    Outcome::Run(Box::new(Parsed {
+        action,
+        words: flags.words,
+        warnings: flags.warnings,
+        values: flags.values,
+    }))
+}
+
+struct Flags {
+    words: Vec<String>,
+    warnings: Vec<String>,
+    values: BTreeMap<&'static str, Value>,
+}
+
+impl Flags {
+    fn set(&mut self, flag: &'static FlagSpec, text: &str) -> Result<(), String> {
+        let value = Value::read(flag.kind, text, self.values.get(flag.name)).map_err(|why| {
+            let name = match flag.short {
+                Some(short) => format!("-{short}, --{}", flag.name),
+                None => format!("--{}", flag.name),
+            };
+            format!("invalid argument {} for {} flag: {why}", quote(text), quote(&name))
+        })?;
+        self.values.insert(flag.name, value);
+        if let Some(advice) = flag.deprecated {
+            self.warnings.push(format!("Flag --{} has been deprecated, {advice}", flag.name));
+        }
+        Ok(())
+    }
+}
+
+fn read_flags(command: &'static CommandSpec, args: &[String]) -> Result<Flags, String> {
+    let mut flags = Flags { words: Vec::new(), warnings: Vec::new(), values: BTreeMap::new() };
+    if command.flags_are_words {
+        flags.words = args.to_vec();
+        return Ok(flags);
+    }
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        if arg == "--" {
+            flags.words.extend(args.cloned());
+            break;
+        }
+        if let Some(body) = arg.strip_prefix("--") {
+            if body.starts_with(['-', '=']) {
+                return Err(format!("bad flag syntax: {arg}"));
+            }
+            let (name, inline) = match body.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (body, None),
+            };
+            let flag = command.flag(name).ok_or_else(|| format!("unknown flag: --{name}"))?;
+            match inline {
+                Some(value) => flags.set(flag, value)?,
+                None if flag.kind == Kind::Bool => flags.set(flag, "true")?,
+                None => {
+                    let value = args.next().ok_or_else(|| format!("flag needs an argument: --{name}"))?;
+                    flags.set(flag, value)?;
+                }
+            }
+        } else if arg.len() > 1 && arg.starts_with('-') {
+            read_short(command, &arg[1..], &mut args, &mut flags)?;
+        } else {
+            flags.words.push(arg.clone());
+        }
+    }
+    Ok(flags)
+}
+
+/// `-o json`, `-ojson`, `-o=json`, and bool letters joined: `-abc`.
+fn read_short<'a>(
+    command: &'static CommandSpec,
+    letters: &str,
+    args: &mut impl Iterator<Item = &'a String>,
+    flags: &mut Flags,
+) -> Result<(), String> {
+    let mut rest = letters;
+    while let Some(letter) = rest.chars().next() {
+        let after = &rest[letter.len_utf8()..];
+        let flag = command
+            .flag_by_letter(letter)
+            .ok_or_else(|| format!("unknown shorthand flag: '{letter}' in -{rest}"))?;
+        if let Some(value) = after.strip_prefix('=')
+            && !value.is_empty()
+        {
+            return flags.set(flag, value);
+        }
+        if flag.kind == Kind::Bool {
+            flags.set(flag, "true")?;
+            rest = after;
+            continue;
+        }
+        if !after.is_empty() {
+            return flags.set(flag, after);
+        }
+        let value = args.next().ok_or_else(|| format!("flag needs an argument: '{letter}' in -{rest}"))?;
+        return flags.set(flag, value);
+    }
+    Ok(())
+}
+
+/// The words of `args` that are not flags or values of flags, with their positions, as far as `command` can tell.
+fn words_of<'a>(args: &'a [String], command: &'static CommandSpec) -> Vec<(usize, &'a str)> {
+    let mut words = Vec::new();
+    let mut skip_next = false;
+    for (at, arg) in args.iter().enumerate() {
+        if std::mem::take(&mut skip_next) {
+            continue;
+        }
+        if arg == "--" {
+            break;
+        }
+        if let Some(name) = arg.strip_prefix("--") {
+            skip_next =
+                !arg.contains('=') && command.own_flag(name).is_none_or(|flag| flag.kind != Kind::Bool);
+        } else if let Some(letters) = arg.strip_prefix('-') {
+            let mut letters = letters.chars();
+            if let (Some(letter), None) = (letters.next(), letters.next()) {
+                skip_next = command
+                    .flags
+                    .iter()
+                    .find(|flag| flag.short == Some(letter))
+                    .is_none_or(|flag| flag.kind != Kind::Bool);
+            }
+        } else if !arg.is_empty() {
+            words.push((at, arg.as_str()));
+        }
+    }
+    words
+}
+
+/// Visible commands whose name begins with `word` or is at most two edits away from it.
+fn suggestions(command: &'static CommandSpec, word: &str) -> Vec<&'static str> {
+    let word = word.to_lowercase();
+    command
+        .children
+        .iter()
+        .filter(|child| !child.hidden)
+        .map(|child| child.name)
+        .filter(|name| name.starts_with(&word) || edit_distance(&word, name) <= 2)
+        .collect()
+}
+
+fn edit_distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in right.iter().enumerate() {
+            let substituted = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::ROOT;
+    use super::*;
+
+    fn args(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn wrong(line: &str) -> String {
+        match parse(&ROOT, &args(line)) {
+            Outcome::Wrong { message, .. } => message,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn run(line: &str) -> Parsed {
+        match parse(&ROOT, &args(line)) {
+            Outcome::Run(parsed) => *parsed,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn mistakes_have_the_words_of_cobra() {
+        for (line, message) in [
+            ("foo", "unknown command \"foo\" for \"pinniped\""),
+            ("whoam", "unknown command \"whoam\" for \"pinniped\"\n\nDid you mean this?\n\twhoami\n"),
+            ("get kubeconfig extra", "unknown command \"extra\" for \"pinniped get kubeconfig\""),
+            ("get kubeconfig --bogus", "unknown flag: --bogus"),
+            ("--version", "unknown flag: --version"),
+            ("get --bogus", "unknown flag: --bogus"),
+            ("get kubeconfig ---x", "bad flag syntax: ---x"),
+            ("whoami -z", "unknown shorthand flag: 'z' in -z"),
+            ("whoami -o", "flag needs an argument: 'o' in -o"),
+            ("whoami --output", "flag needs an argument: --output"),
+            (
+                "get kubeconfig --timeout xyz",
+                "invalid argument \"xyz\" for \"--timeout\" flag: time: invalid duration \"xyz\"",
+            ),
+            (
+                "get kubeconfig --oidc-listen-port=99999",
+                "invalid argument \"99999\" for \"--oidc-listen-port\" flag: strconv.ParseUint: parsing \"99999\": value out of range",
+            ),
+            (
+                "get kubeconfig --concierge-mode foo",
+                "invalid argument \"foo\" for \"--concierge-mode\" flag: invalid mode \"foo\", valid modes are TokenCredentialRequestAPI and ImpersonationProxy",
+            ),
+            (
+                "get kubeconfig --no-concierge=maybe",
+                "invalid argument \"maybe\" for \"--no-concierge\" flag: strconv.ParseBool: parsing \"maybe\": invalid syntax",
+            ),
+            (
+                "get kubeconfig --oidc-ca-bundle /does/not/exist",
+                "invalid argument \"/does/not/exist\" for \"--oidc-ca-bundle\" flag: could not read CA bundle path: open /does/not/exist: no such file or directory",
+            ),
+            ("login oidc", "required flag(s) \"issuer\" not set"),
+        ] {
+            assert_eq!(wrong(line), message, "{line}");
+        }
+    }
+
+    #[test]
+    fn groups_print_their_help_whatever_follows() {
+        for line in [
+            "",
+            "--help",
+            "-h",
+            "get",
+            "get foo",
+            "login foo",
+            "completion foo",
+            "whoami --help",
+            "get kubeconfig -h",
+        ] {
+            assert!(matches!(parse(&ROOT, &args(line)), Outcome::Help(_)), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_form_of_a_flag_is_read() {
+        for line in [
+            "whoami --output json",
+            "whoami --output=json",
+            "whoami -o json",
+            "whoami -ojson",
+            "whoami -o=json",
+        ] {
+            assert_eq!(run(line).given("output"), Some("json"), "{line}");
+        }
+        let parsed = run("login static --token=a=b --credential-cache= --enable-concierge=t");
+        assert_eq!(parsed.given("token"), Some("a=b"));
+        assert_eq!(parsed.given("credential-cache"), Some(""));
+        assert!(parsed.bool("enable-concierge"));
+        assert_eq!(parsed.given("token-env"), None);
+    }
+
+    #[test]
+    fn lists_replace_then_append() {
+        let parsed = run("get kubeconfig --oidc-scopes a,b --oidc-scopes c");
+        assert_eq!(
+            parsed.value("oidc-scopes"),
+            Some(&Value::Strings(vec!["a".into(), "b".into(), "c".into()]))
+        );
+    }
+
+    #[test]
+    fn the_deprecated_flag_warns_and_goes_on() {
+        let parsed = run("get kubeconfig --concierge-namespace x");
+        assert_eq!(parsed.warnings, ["Flag --concierge-namespace has been deprecated, not needed anymore"]);
+    }
+
+    #[test]
+    fn edit_distance_counts_edits() {
+        assert_eq!(edit_distance("whoam", "whoami"), 1);
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+        assert_eq!(edit_distance("", "get"), 3);
+    }
+}

@@ -1,0 +1,451 @@
+//! Flag values: how each kind reads its text, and the texts of the mistakes.
+//!
+//! The error texts are those of Go's `strconv`, `time` and `encoding/csv`, which pflag passes on.
+
+use std::fmt;
+use std::time::Duration;
+
+use pinniped_api::gojson::quote;
+use pinniped_pki::CaBundle;
+
+/// What a flag takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Any text.
+    String,
+    /// `true` when given without a value.
+    Bool,
+    /// Comma-separated; the first use replaces the default, later uses append.
+    Strings,
+    /// 0..=65535, in Go's number syntax.
+    Uint16,
+    /// Go duration syntax.
+    Duration,
+    /// A way to reach the Concierge.
+    Mode,
+    /// The path of a PEM file, read at once; repeatable.
+    CaBundle,
+}
+
+impl Kind {
+    /// The word that help prints after the flag's name.
+    pub fn type_name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Bool => "",
+            Self::Strings => "strings",
+            Self::Uint16 => "uint16",
+            Self::Duration => "duration",
+            Self::Mode => "mode",
+            Self::CaBundle => "path",
+        }
+    }
+}
+
+/// The value of a flag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// [`Kind::String`].
+    String(String),
+    /// [`Kind::Bool`].
+    Bool(bool),
+    /// [`Kind::Strings`].
+    Strings(Vec<String>),
+    /// [`Kind::Uint16`].
+    Uint16(u16),
+    /// [`Kind::Duration`].
+    Duration(GoDuration),
+    /// [`Kind::Mode`].
+    Mode(ConciergeMode),
+    /// [`Kind::CaBundle`]: the files' bytes joined with a newline.
+    CaBundle(Vec<u8>),
+}
+
+impl Value {
+    /// Reads `text` as `kind`; `previous` is the value of an earlier use of the same flag, if there was one.
+    ///
+    /// # Errors
+    ///
+    /// The text that stands behind `invalid argument "x" for "--flag" flag: `.
+    pub fn read(kind: Kind, text: &str, previous: Option<&Value>) -> Result<Value, String> {
+        Ok(match kind {
+            Kind::String => Value::String(text.to_owned()),
+            Kind::Bool => Value::Bool(parse_bool(text)?),
+            Kind::Strings => {
+                let mut all = match previous {
+                    Some(Value::Strings(earlier)) => earlier.clone(),
+                    _ => Vec::new(),
+                };
+                all.extend(parse_csv(text)?);
+                Value::Strings(all)
+            }
+            Kind::Uint16 => Value::Uint16(parse_uint16(text)?),
+            Kind::Duration => Value::Duration(GoDuration::parse(text)?),
+            Kind::Mode => Value::Mode(ConciergeMode::parse(text)?),
+            Kind::CaBundle => {
+                let mut all = match previous {
+                    Some(Value::CaBundle(earlier)) => earlier.clone(),
+                    _ => Vec::new(),
+                };
+                let pem = std::fs::read(text)
+                    .map_err(|err| format!("could not read CA bundle path: open {text}: {}", go_io(&err)))?;
+                CaBundle::from_pem(&pem)
+                    .map_err(|_| format!("failed to load any CA certificates from {}", quote(text)))?;
+                if !all.is_empty() {
+                    all.push(b'\n');
+                }
+                all.extend(pem);
+                Value::CaBundle(all)
+            }
+        })
+    }
+}
+
+/// The words Go has for the common file errors; others as the system says them.
+pub fn go_io(err: &std::io::Error) -> String {
+    use std::io::ErrorKind;
+    match err.kind() {
+        ErrorKind::NotFound => "no such file or directory".into(),
+        ErrorKind::PermissionDenied => "permission denied".into(),
+        ErrorKind::IsADirectory => "is a directory".into(),
+        ErrorKind::NotADirectory => "not a directory".into(),
+        ErrorKind::ConnectionRefused => "connect: connection refused".into(),
+        ErrorKind::ConnectionReset => "read: connection reset by peer".into(),
+        ErrorKind::UnexpectedEof => "EOF".into(),
+        _ => {
+            let text = err.to_string();
+            match text.find(" (os error") {
+                Some(end) => text[..end].to_owned(),
+                None => text,
+            }
+        }
+    }
+}
+
+/// How a generated kubeconfig reaches the Concierge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConciergeMode {
+    /// Whatever the first successful strategy offers.
+    #[default]
+    Auto,
+    /// The aggregated API of the cluster itself.
+    TokenCredentialRequestApi,
+    /// The impersonation proxy.
+    ImpersonationProxy,
+}
+
+impl ConciergeMode {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            Ok(Self::Auto)
+        } else if text.eq_ignore_ascii_case("TokenCredentialRequestAPI") {
+            Ok(Self::TokenCredentialRequestApi)
+        } else if text.eq_ignore_ascii_case("ImpersonationProxy") {
+            Ok(Self::ImpersonationProxy)
+        } else {
+            Err(format!(
+                "invalid mode {}, valid modes are TokenCredentialRequestAPI and ImpersonationProxy",
+                quote(text)
+            ))
+        }
+    }
+}
+
+impl fmt::Display for ConciergeMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto | Self::TokenCredentialRequestApi => "TokenCredentialRequestAPI",
+            Self::ImpersonationProxy => "ImpersonationProxy",
+        })
+    }
+}
+
+fn parse_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(format!("strconv.ParseBool: parsing {}: invalid syntax", quote(text))),
+    }
+}
+
+fn parse_uint16(text: &str) -> Result<u16, String> {
+    let fail = |why: &str| format!("strconv.ParseUint: parsing {}: {why}", quote(text));
+    let lower = text.to_ascii_lowercase();
+    let (radix, digits) = if let Some(rest) = lower.strip_prefix("0x") {
+        (16, rest)
+    } else if let Some(rest) = lower.strip_prefix("0b") {
+        (2, rest)
+    } else if let Some(rest) = lower.strip_prefix("0o") {
+        (8, rest)
+    } else if lower.len() > 1 && lower.starts_with('0') {
+        (8, &lower[1..])
+    } else {
+        (10, lower.as_str())
+    };
+    // Underscores may separate digits where a base prefix (or none) is read from the text itself.
+    let digits = digits.replace('_', "");
+    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+        return Err(fail("invalid syntax"));
+    }
+    u16::from_str_radix(&digits, radix).map_err(|_| fail("value out of range"))
+}
+
+/// One CSV record, as `encoding/csv` reads it.
+fn parse_csv(text: &str) -> Result<Vec<String>, String> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let fail = |column: usize, what: &str| format!("parse error on line 1, column {column}: {what}");
+    let mut fields = Vec::new();
+    let mut rest = text;
+    loop {
+        let column = text.len() - rest.len() + 1;
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let mut field = String::new();
+            let mut tail = quoted;
+            loop {
+                let Some(end) = tail.find('"') else {
+                    return Err(fail(text.len() + 1, "extraneous or missing \" in quoted-field"));
+                };
+                field.push_str(&tail[..end]);
+                tail = &tail[end + 1..];
+                match tail.strip_prefix('"') {
+                    Some(after) => {
+                        field.push('"');
+                        tail = after;
+                    }
+                    None => break,
+                }
+            }
+            fields.push(field);
+            match tail.strip_prefix(',') {
+                Some(after) => rest = after,
+                None if tail.is_empty() => return Ok(fields),
+                None => {
+                    let at = text.len() - tail.len();
+                    return Err(fail(at, "extraneous or missing \" in quoted-field"));
+                }
+            }
+        } else {
+            let (field, after) = match rest.split_once(',') {
+                Some((field, after)) => (field, Some(after)),
+                None => (rest, None),
+            };
+            if let Some(at) = field.find('"') {
+                return Err(fail(column + at, "bare \" in non-quoted field"));
+            }
+            fields.push(field.to_owned());
+            match after {
+                Some(after) => rest = after,
+                None => return Ok(fields),
+            }
+        }
+    }
+}
+
+/// A duration as Go has it: nanoseconds, may be negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GoDuration {
+    nanos: i64,
+}
+
+const NANOSECOND: u64 = 1;
+const MICROSECOND: u64 = 1_000;
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+impl GoDuration {
+    /// Reads `1h2m3.5s` and the like.
+    ///
+    /// # Errors
+    ///
+    /// The texts of Go's `time.ParseDuration`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let invalid = || format!("time: invalid duration {}", quote(text));
+        let (negative, mut rest) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            _ => (false, text),
+        };
+        if rest == "0" {
+            return Ok(Self::default());
+        }
+        if rest.is_empty() {
+            return Err(invalid());
+        }
+        let mut total: u64 = 0;
+        while !rest.is_empty() {
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            let (whole, mut after) = rest.split_at(end);
+            let mut fraction = "";
+            if let Some(tail) = after.strip_prefix('.') {
+                let end = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
+                (fraction, after) = tail.split_at(end);
+            }
+            if whole.is_empty() && fraction.is_empty() {
+                return Err(invalid());
+            }
+            let end = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
+            let (unit_name, tail) = after.split_at(end);
+            if unit_name.is_empty() {
+                return Err(format!("time: missing unit in duration {}", quote(text)));
+            }
+            let unit = match unit_name {
+                "ns" => NANOSECOND,
+                "us" | "µs" | "μs" => MICROSECOND,
+                "ms" => MILLISECOND,
+                "s" => SECOND,
+                "m" => 60 * SECOND,
+                "h" => 3600 * SECOND,
+                _ => {
+                    return Err(format!(
+                        "time: unknown unit {} in duration {}",
+                        quote(unit_name),
+                        quote(text)
+                    ));
+                }
+            };
+            let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| invalid())? };
+            let part = fraction_of(fraction, unit);
+            total = whole
+                .checked_mul(unit)
+                .and_then(|nanos| nanos.checked_add(part))
+                .and_then(|nanos| total.checked_add(nanos))
+                .ok_or_else(invalid)?;
+            rest = tail;
+        }
+        let nanos = i64::try_from(total).map_err(|_| invalid())?;
+        Ok(Self { nanos: if negative { -nanos } else { nanos } })
+    }
+
+    /// The duration where it is not negative, else none.
+    pub fn to_std(self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.nanos).unwrap_or(0))
+    }
+
+    /// Exactly nothing.
+    pub fn is_zero(self) -> bool {
+        self.nanos == 0
+    }
+}
+
+/// `unit` times `0.<digits>`, rounded down.
+fn fraction_of(digits: &str, unit: u64) -> u64 {
+    let mut scale = unit;
+    let mut sum = 0;
+    for digit in digits.bytes() {
+        scale /= 10;
+        sum += scale * u64::from(digit - b'0');
+    }
+    sum
+}
+
+impl From<Duration> for GoDuration {
+    fn from(duration: Duration) -> Self {
+        Self { nanos: i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX) }
+    }
+}
+
+/// `1h2m3.5s`, `250ms`, `0s`, as Go prints it.
+impl fmt::Display for GoDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.nanos.unsigned_abs();
+        if self.nanos < 0 {
+            f.write_str("-")?;
+        }
+        if nanos == 0 {
+            return f.write_str("0s");
+        }
+        let (unit, name) = match nanos {
+            0..MICROSECOND => (NANOSECOND, "ns"),
+            MICROSECOND..MILLISECOND => (MICROSECOND, "µs"),
+            MILLISECOND..SECOND => (MILLISECOND, "ms"),
+            _ => (SECOND, "s"),
+        };
+        let mut whole = nanos / unit;
+        if unit == SECOND {
+            if whole >= 3600 {
+                write!(f, "{}h", whole / 3600)?;
+            }
+            if whole >= 60 {
+                write!(f, "{}m", whole / 60 % 60)?;
+            }
+            whole %= 60;
+        }
+        write!(f, "{whole}")?;
+        let part = nanos % unit;
+        if part > 0 {
+            let width = unit.ilog10() as usize;
+            let digits = format!("{part:0width$}");
+            write!(f, ".{}", digits.trim_end_matches('0'))?;
+        }
+        f.write_str(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_and_print_as_go_does() {
+        for (text, printed) in [
+            ("10m", "10m0s"),
+            ("1h2m3s", "1h2m3s"),
+            ("1.5s", "1.5s"),
+            ("250ms", "250ms"),
+            ("1us", "1µs"),
+            ("90m", "1h30m0s"),
+            ("0", "0s"),
+            ("-2s", "-2s"),
+            (".5s", "500ms"),
+            ("1h", "1h0m0s"),
+        ] {
+            assert_eq!(GoDuration::parse(text).map(|d| d.to_string()), Ok(printed.to_owned()), "{text}");
+        }
+        for (text, error) in [
+            ("xyz", "time: invalid duration \"xyz\""),
+            ("", "time: invalid duration \"\""),
+            ("5", "time: missing unit in duration \"5\""),
+            ("5y", "time: unknown unit \"y\" in duration \"5y\""),
+            ("99999999999h", "time: invalid duration \"99999999999h\""),
+        ] {
+            assert_eq!(GoDuration::parse(text), Err(error.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_take_go_prefixes() {
+        for (text, value) in
+            [("0", 0), ("8080", 8080), ("0x10", 16), ("010", 8), ("0b11", 3), ("1_000", 1000)]
+        {
+            assert_eq!(parse_uint16(text), Ok(value), "{text}");
+        }
+        for (text, why) in [("99999", "value out of range"), ("", "invalid syntax"), ("-1", "invalid syntax")]
+        {
+            assert_eq!(parse_uint16(text), Err(format!("strconv.ParseUint: parsing \"{text}\": {why}")));
+        }
+    }
+
+    #[test]
+    fn lists_are_csv() {
+        assert_eq!(parse_csv("a,b"), Ok(vec!["a".into(), "b".into()]));
+        assert_eq!(parse_csv("\"a,b\",c"), Ok(vec!["a,b".into(), "c".into()]));
+        assert_eq!(parse_csv("\"a\"\"b\""), Ok(vec!["a\"b".into()]));
+        assert_eq!(parse_csv(""), Ok(vec![]));
+        assert_eq!(parse_csv("a,"), Ok(vec!["a".into(), String::new()]));
+        assert!(parse_csv("a\"b").is_err());
+        assert!(parse_csv("\"a").is_err());
+    }
+
+    #[test]
+    fn modes_are_case_insensitive() {
+        assert_eq!(ConciergeMode::parse("impersonationproxy"), Ok(ConciergeMode::ImpersonationProxy));
+        assert_eq!(ConciergeMode::parse(""), Ok(ConciergeMode::Auto));
+        assert_eq!(
+            ConciergeMode::parse("foo"),
+            Err("invalid mode \"foo\", valid modes are TokenCredentialRequestAPI and ImpersonationProxy"
+                .into())
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! Kubeconfigs: found, merged and resolved as kubectl does ([`load`], [`resolve`]), and written
+//! ([`generated`]).
+
+pub mod generated;
+
+use std::path::Path;
+
+use kube::config::{Cluster, Kubeconfig, KubeconfigError};
+
+use pinniped_api::gojson::quote;
+
+use crate::base64go;
+use crate::environment::Environment;
+use crate::flags::value::go_io;
+
+/// Loads what `--kubeconfig` names, or without it what `KUBECONFIG` lists, or `~/.kube/config`.
+///
+/// A single path must exist. Of a list in `KUBECONFIG` missing files are skipped and the first file to set a
+/// value wins. With nothing to load the result is empty.
+///
+/// # Errors
+///
+/// A missing file (`stat X: no such file or directory`), or one that cannot be read or parsed.
+pub fn load(flag: Option<&str>, environment: &Environment) -> Result<Kubeconfig, String> {
+    if let Some(path) = flag.filter(|path| !path.is_empty()) {
+        return read(path);
+    }
+    if let Some(list) = &environment.kubeconfig {
+        let paths: Vec<String> = std::env::split_paths(list)
+            .map(|path| path.to_string_lossy().into_owned())
+            .filter(|path| !path.is_empty())
+            .collect();
+        if let [only] = paths.as_slice() {
+            return read(only);
+        }
+        let mut merged = Kubeconfig::default();
+        for path in paths.iter().filter(|path| Path::new(path).exists()) {
+            merged = merged.merge(read(path)?).map_err(|err| err.to_string())?;
+        }
+        return Ok(merged);
+    }
+    match environment.home.as_ref().map(|home| home.join(".kube").join("config")) {
+        Some(path) if path.exists() => read(&path.to_string_lossy()),
+        _ => Ok(Kubeconfig::default()),
+    }
+}
+
+fn read(path: &str) -> Result<Kubeconfig, String> {
+    if let Err(err) = std::fs::metadata(path) {
+        return Err(format!("stat {path}: {}", go_io(&err)));
+    }
+    let mut config = Kubeconfig::read_from(path).map_err(|err| {
+        let why = match err {
+            KubeconfigError::ReadConfig(err, _) => return format!("open {path}: {}", go_io(&err)),
+            KubeconfigError::Parse(err) => err.to_string(),
+            other => other.to_string(),
+        };
+        // The parser shows the source around a mistake on further lines; one line is enough, and it must not be
+        // a line of somebody's credentials.
+        format!("error loading config file {}: {}", quote(path), why.lines().next().unwrap_or_default())
+    })?;
+    // An empty name is no name: another file of the list may have one.
+    config.current_context = config.current_context.filter(|name| !name.is_empty());
+    Ok(config)
+}
+
+/// A context with what it refers to.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// Name of the context.
+    pub context: String,
+    /// Name of its user.
+    pub user: String,
+    /// Name of its cluster.
+    pub cluster_name: String,
+    /// Its cluster.
+    pub cluster: Cluster,
+}
+
+/// What a context refers to and the kubeconfig does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// The context itself.
+    #[error("no such context {}", quote(.0))]
+    Context(String),
+    /// Its cluster.
+    #[error("no such cluster {}", quote(.0))]
+    Cluster(String),
+    /// Its user.
+    #[error("no such user {}", quote(.0))]
+    User(String),
+}
+
+/// Looks up `context`, or the current one if it is empty.
+///
+/// # Errors
+///
+/// The first entry that is missing.
+pub fn resolve(config: &Kubeconfig, context: &str) -> Result<Resolved, ResolveError> {
+    let name =
+        if context.is_empty() { config.current_context.as_deref().unwrap_or_default() } else { context };
+    let found = config
+        .contexts
+        .iter()
+        .find(|named| named.name == name)
+        .and_then(|named| named.context.as_ref())
+        .ok_or_else(|| ResolveError::Context(name.to_owned()))?;
+    let cluster = config
+        .clusters
+        .iter()
+        .find(|named| named.name == found.cluster)
+        .and_then(|named| named.cluster.as_ref())
+        .ok_or_else(|| ResolveError::Cluster(found.cluster.clone()))?;
+    let user = found.user.clone().unwrap_or_default();
+    if !config.auth_infos.iter().any(|named| named.name == user) {
+        return Err(ResolveError::User(user));
+    }
+    Ok(Resolved {
+        context: name.to_owned(),
+        user,
+        cluster_name: found.cluster.clone(),
+        cluster: cluster.clone(),
+    })
+}
+
+/// The CA certificates of a cluster entry as PEM, from its data or from its file; empty if it has none.
+///
+/// # Errors
+///
+/// A file that cannot be read, data that is not base64.
+pub fn certificate_authority(name: &str, cluster: &Cluster) -> Result<Vec<u8>, String> {
+    if let Some(data) = cluster.certificate_authority_data.as_deref().filter(|data| !data.is_empty()) {
+        return base64go::decode(data)
+            .map_err(|err| format!("invalid certificate-authority-data for {name}: {err}"));
+    }
+    match cluster.certificate_authority.as_deref().filter(|path| !path.is_empty()) {
+        Some(path) => std::fs::read(path).map_err(|err| {
+            format!(
+                "unable to read certificate-authority {path} for {name} due to open {path}: {}",
+                go_io(&err)
+            )
+        }),
+        None => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    const FIRST: &str = "
+current-context: ''
+contexts:
+- {name: a, context: {cluster: c, user: u}}
+- {name: lost-cluster, context: {cluster: nowhere, user: u}}
+- {name: lost-user, context: {cluster: c, user: nobody}}
+clusters:
+- {name: c, cluster: {server: 'https://first'}}
+users:
+- {name: u, user: {token: t}}
+";
+    const SECOND: &str = "
+current-context: b
+contexts:
+- {name: b, context: {cluster: c, user: u}}
+clusters:
+- {name: c, cluster: {server: 'https://second'}}
+";
+
+    fn environment(kubeconfig: &str) -> Environment {
+        Environment::new(Vec::new(), HashMap::from([("KUBECONFIG".to_owned(), kubeconfig.to_owned())]))
+    }
+
+    #[test]
+    fn a_list_is_merged_and_the_first_file_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = dir.path().join("first");
+        let second = dir.path().join("second");
+        std::fs::write(&first, FIRST).unwrap();
+        std::fs::write(&second, SECOND).unwrap();
+        let list = std::env::join_paths([&first, &dir.path().join("missing"), &second]).unwrap();
+        let config = load(None, &environment(list.to_str().unwrap())).unwrap();
+        let resolved = resolve(&config, "").unwrap();
+        assert_eq!(resolved.context, "b");
+        assert_eq!(resolved.cluster.server.as_deref(), Some("https://first"));
+
+        // The flag takes one path literally.
+        let list = list.to_str().unwrap();
+        assert_eq!(
+            load(Some(list), &environment("")).unwrap_err(),
+            format!("stat {list}: no such file or directory")
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let config = Kubeconfig::from_yaml(FIRST).unwrap();
+        assert!(resolve(&config, "a").is_ok());
+        for (context, error) in [
+            ("x", "no such context \"x\""),
+            ("", "no such context \"\""),
+            ("lost-cluster", "no such cluster \"nowhere\""),
+            ("lost-user", "no such user \"nobody\""),
+        ] {
+            assert_eq!(resolve(&config, context).unwrap_err().to_string(), error);
+        }
+        assert_eq!(resolve(&Kubeconfig::default(), "").unwrap_err().to_string(), "no such context \"\"");
+        assert_eq!(
+            load(None, &environment("/no/such/file")).unwrap_err(),
+            "stat /no/such/file: no such file or directory"
+        );
+    }
+
+    #[test]
+    fn a_broken_file_is_named_without_its_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("broken");
+        std::fs::write(&path, "users:\n- name: [\n  token: hush\n").unwrap();
+        let error = load(Some(path.to_str().unwrap()), &environment("")).unwrap_err();
+        assert!(error.starts_with(&format!("error loading config file \"{}\": ", path.display())), "{error}");
+        assert!(!error.contains("hush"), "{error}");
+    }
+
+    #[test]
+    fn a_ca_comes_from_data_or_from_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ca.crt");
+        std::fs::write(&path, "pem").unwrap();
+        let file = Cluster {
+            certificate_authority: Some(path.to_string_lossy().into_owned()),
+            ..Cluster::default()
+        };
+        assert_eq!(certificate_authority("c", &file), Ok(b"pem".to_vec()));
+        let both = Cluster { certificate_authority_data: Some("ZGF0YQ==".into()), ..file };
+        assert_eq!(certificate_authority("c", &both), Ok(b"data".to_vec()));
+        let missing = Cluster { certificate_authority: Some("/nope".into()), ..Cluster::default() };
+        assert_eq!(
+            certificate_authority("c", &missing),
+            Err("unable to read certificate-authority /nope for c due to open /nope: no such file or directory".into())
+        );
+        assert_eq!(certificate_authority("c", &Cluster::default()), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,164 @@
+//! The kubeconfig that `get kubeconfig` writes: one cluster, one user with an exec plugin, one context.
+
+use kube::config::Cluster;
+use serde_json::{Map, Value, json};
+
+use super::Resolved;
+use crate::base64go;
+use crate::yaml;
+
+/// How kubectl runs this program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecPlugin {
+    /// Program.
+    pub command: String,
+    /// Arguments.
+    pub args: Vec<String>,
+    /// Printed when the program is missing; left out if empty.
+    pub install_hint: String,
+}
+
+/// The cluster entry of `source` with another server and CA, ready to be written.
+///
+/// Everything else of the entry is kept, except the path of a CA file: kubectl refuses an entry with both, and
+/// the file is already part of `ca`.
+pub fn cluster_entry(source: &Cluster, server: &str, ca: &[u8], keep_insecure: bool) -> Cluster {
+    let mut cluster = source.clone();
+    cluster.server = Some(server.to_owned());
+    cluster.certificate_authority = None;
+    cluster.certificate_authority_data = (!ca.is_empty()).then(|| base64go::encode(ca));
+    if !keep_insecure {
+        cluster.insecure_skip_tls_verify = None;
+    }
+    // Go leaves out what is false or empty.
+    cluster.insecure_skip_tls_verify = cluster.insecure_skip_tls_verify.filter(|set| *set);
+    cluster.disable_compression = cluster.disable_compression.filter(|set| *set);
+    cluster.tls_server_name = cluster.tls_server_name.filter(|text| !text.is_empty());
+    cluster.proxy_url = cluster.proxy_url.filter(|text| !text.is_empty());
+    cluster.extensions = cluster.extensions.filter(|list| !list.is_empty());
+    cluster.other.clear();
+    cluster
+}
+
+/// The whole document.
+///
+/// # Errors
+///
+/// None that a cluster entry read from a file can cause; kept because the entry goes through serde.
+pub fn document(
+    source: &Resolved,
+    cluster: &Cluster,
+    plugin: &ExecPlugin,
+    name_suffix: &str,
+) -> Result<String, serde_json::Error> {
+    let cluster_name = format!("{}{name_suffix}", source.cluster_name);
+    let user_name = format!("{}{name_suffix}", source.user);
+    let context_name = format!("{}{name_suffix}", source.context);
+    let mut exec = Map::new();
+    exec.insert("apiVersion".into(), "client.authentication.k8s.io/v1beta1".into());
+    exec.insert("args".into(), json!(plugin.args));
+    exec.insert("command".into(), json!(plugin.command));
+    exec.insert("env".into(), Value::Array(Vec::new()));
+    if !plugin.install_hint.is_empty() {
+        exec.insert("installHint".into(), json!(plugin.install_hint));
+    }
+    exec.insert("provideClusterInfo".into(), true.into());
+    Ok(yaml::to_string(&json!({
+        "apiVersion": "v1",
+        "clusters": [{"cluster": serde_json::to_value(cluster)?, "name": cluster_name}],
+        "contexts": [{"context": {"cluster": cluster_name, "user": user_name}, "name": context_name}],
+        "current-context": context_name,
+        "kind": "Config",
+        "users": [{"name": user_name, "user": {"exec": exec}}],
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::Kubeconfig;
+
+    use super::*;
+    use crate::flags::tree::DEFAULT_INSTALL_HINT;
+    use crate::kubeconfig::resolve;
+
+    const SOURCE: &str = "
+current-context: kind-context
+contexts:
+- {name: kind-context, context: {cluster: kind-cluster, user: kind-user, namespace: dropped}}
+- {name: other, context: {cluster: kind-cluster, user: kind-user}}
+clusters:
+- name: kind-cluster
+  cluster:
+    server: https://source
+    certificate-authority: /some/ca.crt
+    tls-server-name: name
+    proxy-url: http://proxy:3128
+    insecure-skip-tls-verify: true
+    disable-compression: true
+    extensions: [{name: e, extension: {k: v}}]
+users:
+- {name: kind-user, user: {token: t}}
+";
+
+    #[test]
+    fn the_layout_is_that_of_upstream() {
+        let source = resolve(&Kubeconfig::from_yaml(SOURCE).unwrap(), "").unwrap();
+        let cluster = cluster_entry(&source.cluster, "https://endpoint:1", b"pem", true);
+        let plugin = ExecPlugin {
+            command: "/usr/local/bin/pinniped".into(),
+            args: vec!["login".into(), "static".into(), "--enable-concierge".into(), "--token=t".into()],
+            install_hint: DEFAULT_INSTALL_HINT.into(),
+        };
+        assert_eq!(
+            document(&source, &cluster, &plugin, "-pinniped").unwrap(),
+            "apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: cGVt
+    disable-compression: true
+    extensions:
+    - extension:
+        k: v
+      name: e
+    insecure-skip-tls-verify: true
+    proxy-url: http://proxy:3128
+    server: https://endpoint:1
+    tls-server-name: name
+  name: kind-cluster-pinniped
+contexts:
+- context:
+    cluster: kind-cluster-pinniped
+    user: kind-user-pinniped
+  name: kind-context-pinniped
+current-context: kind-context-pinniped
+kind: Config
+users:
+- name: kind-user-pinniped
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1beta1
+      args:
+      - login
+      - static
+      - --enable-concierge
+      - --token=t
+      command: /usr/local/bin/pinniped
+      env: []
+      installHint: The pinniped CLI does not appear to be installed.  See https://get.pinniped.dev/cli
+        for more details
+      provideClusterInfo: true
+"
+        );
+    }
+
+    #[test]
+    fn without_a_ca_there_is_no_key_for_it_and_no_way_round_verification() {
+        let source = resolve(&Kubeconfig::from_yaml(SOURCE).unwrap(), "").unwrap();
+        let cluster = cluster_entry(&source.cluster, "https://endpoint", b"", false);
+        let entry = serde_json::to_value(&cluster).unwrap();
+        assert_eq!(entry.get("certificate-authority-data"), None);
+        assert_eq!(entry.get("certificate-authority"), None);
+        assert_eq!(entry.get("insecure-skip-tls-verify"), None);
+        assert_eq!(entry.get("proxy-url"), Some(&json!("http://proxy:3128")));
+    }
+}

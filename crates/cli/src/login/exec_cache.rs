@@ -1,0 +1,369 @@
+//! Cluster credentials kept between runs: one YAML file, guarded by an advisory lock beside it.
+//!
+//! Format, keys and locking are shared with the upstream command line, so both can use one file. Nothing that goes
+//! wrong here fails a command: at worst a credential is fetched again.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, Serialize};
+
+use pinniped_api::client_auth::{Cluster, ExecCredentialStatus};
+use pinniped_api::gojson;
+
+use crate::yaml;
+
+const API_VERSION: &str = "config.supervisor.pinniped.dev/v1alpha1";
+const KIND: &str = "CredentialCache";
+
+/// How long to wait for another process that holds the lock.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How often to ask for the lock meanwhile.
+const LOCK_POLL: Duration = Duration::from_millis(10);
+/// No credential is kept longer, whatever it says about itself.
+const MAX_AGE: SignedDuration = SignedDuration::from_hours(1);
+/// A credential this near its end is renewed in the background when it is used.
+const RENEW_BEFORE: SignedDuration = SignedDuration::from_secs(60);
+
+/// The key of a static login.
+pub fn static_key(args: &[String], token: &str, cluster: Option<&Cluster>) -> String {
+    #[derive(Serialize)]
+    struct Key<'a> {
+        args: &'a [String],
+        token: &'a str,
+        cluster: Option<&'a Cluster>,
+    }
+    key_of(&Key { args, token, cluster })
+}
+
+/// The SHA-256 of the key's JSON and a newline, in lower-case hex.
+fn key_of<T: Serialize + ?Sized>(key: &T) -> String {
+    let text = format!("{}\n", gojson::to_string(key));
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The cache file.
+#[derive(Clone, Debug)]
+pub struct ExecCache {
+    path: PathBuf,
+}
+
+/// A credential from the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// The credential.
+    pub credential: ExecCredentialStatus,
+    /// Whether it is time to fetch the next one.
+    pub renewal_due: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    api_version: String,
+    kind: String,
+    #[serde(default)]
+    credentials: Option<Vec<Entry>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    key: String,
+    #[serde(default)]
+    creation_timestamp: Option<Time>,
+    #[serde(default)]
+    last_used_timestamp: Option<Time>,
+    #[serde(default)]
+    credential: Option<ExecCredentialStatus>,
+}
+
+impl ExecCache {
+    /// The cache in this file.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The credential kept under `key`, if it is still good at `now`. Notes that it was used.
+    pub fn get(&self, key: &str, now: Timestamp) -> Option<Hit> {
+        // Without a file there is nothing to find, and nothing to leave behind.
+        if !self.path.exists() {
+            return None;
+        }
+        let mut hit = None;
+        self.transaction(now, |entries| {
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.key == key) {
+                entry.last_used_timestamp = Some(Time(now));
+                hit = entry.credential.clone();
+            }
+        })
+        .ok()?;
+        let credential = hit?;
+        let expiration = credential.expiration_timestamp.as_ref()?.0;
+        Some(Hit { renewal_due: expiration.duration_since(now) <= RENEW_BEFORE, credential })
+    }
+
+    /// Keeps a credential under `key`. A credential without an end is not kept.
+    ///
+    /// # Errors
+    ///
+    /// Whatever kept the file from being written; callers go on without.
+    pub fn put(&self, key: &str, credential: ExecCredentialStatus, now: Timestamp) -> io::Result<()> {
+        self.transaction(now, |entries| match entries.iter_mut().find(|entry| entry.key == key) {
+            Some(entry) => {
+                entry.last_used_timestamp = Some(Time(now));
+                entry.credential = Some(credential);
+            }
+            None => entries.push(Entry {
+                key: key.to_owned(),
+                creation_timestamp: Some(Time(now)),
+                last_used_timestamp: Some(Time(now)),
+                credential: Some(credential),
+            }),
+        })
+    }
+
+    /// Takes the lock that only one background renewal may hold; `None` if somebody has it.
+    pub fn renewal_lock(&self) -> Option<File> {
+        let file = open_private(&beside(&self.path, ".renew.lock"), true).ok()?;
+        file.try_lock().ok()?;
+        Some(file)
+    }
+
+    fn transaction(&self, now: Timestamp, change: impl FnOnce(&mut Vec<Entry>)) -> io::Result<()> {
+        if let Some(dir) = self.path.parent() {
+            create_private_dir(dir)?;
+        }
+        let lock = open_private(&beside(&self.path, ".lock"), true)?;
+        acquire(&lock)?;
+        let mut entries = read(&self.path);
+        prune(&mut entries, now);
+        change(&mut entries);
+        prune(&mut entries, now);
+        entries.sort_by_key(|entry| entry.creation_timestamp.as_ref().map(|time| time.0));
+        write(&self.path, entries)
+        // Closing the file gives the lock back.
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn create_private_dir(dir: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir)
+}
+
+/// Opens for writing, made if missing, readable by nobody else.
+fn open_private(path: &Path, keep: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).write(true).truncate(!keep);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+#[expect(clippy::disallowed_methods, reason = "advisory locks cannot be waited for with a time limit")]
+fn acquire(lock: &File) -> io::Result<()> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(err)) => return Err(err),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_POLL),
+        }
+    }
+}
+
+/// The entries of the file; none if it is missing or not ours to understand.
+fn read(path: &Path) -> Vec<Entry> {
+    let Ok(text) = std::fs::read_to_string(path) else { return Vec::new() };
+    match serde_saphyr::from_str::<Document>(&text) {
+        Ok(document) if document.api_version == API_VERSION && document.kind == KIND => {
+            document.credentials.unwrap_or_default()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn prune(entries: &mut Vec<Entry>, now: Timestamp) {
+    entries.retain(|entry| {
+        let expiration =
+            entry.credential.as_ref().and_then(|credential| credential.expiration_timestamp.as_ref());
+        let fresh =
+            entry.creation_timestamp.as_ref().is_some_and(|created| now.duration_since(created.0) <= MAX_AGE);
+        fresh && expiration.is_some_and(|expiration| expiration.0 > now)
+    });
+}
+
+fn write(path: &Path, entries: Vec<Entry>) -> io::Result<()> {
+    let document = Document {
+        api_version: API_VERSION.to_owned(),
+        kind: KIND.to_owned(),
+        credentials: (!entries.is_empty()).then_some(entries),
+    };
+    let value = serde_json::to_value(&document).map_err(io::Error::other)?;
+    open_private(path, false)?.write_all(yaml::to_string(&value).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn args(args: &[&str]) -> Vec<String> {
+        args.iter().map(|arg| (*arg).to_owned()).collect()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn credential(expiration: &str) -> ExecCredentialStatus {
+        ExecCredentialStatus {
+            expiration_timestamp: Some(Time(at(expiration))),
+            client_certificate_data: "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n".into(),
+            client_key_data: "key".into(),
+            ..ExecCredentialStatus::default()
+        }
+    }
+
+    #[test]
+    fn keys_have_the_hashes_of_upstream() {
+        assert_eq!(key_of(&()), "38e0b9de817f645c4bec37c0d4a3e58baecccb040f5718dc069a72c7385a0bed");
+        assert_eq!(key_of(&["k1", "k2"]), "625bb1f93dc90a1bda400fdaceb8c96328e567a0c6aaf81e7fccc68958b4565d");
+        assert_eq!(
+            static_key(&args(&["login", "static", "--token=a"]), "a", None),
+            "25a18e769c4d7bb9b672b7a5bcbe8230cc5263e27aa75ed0f4001a2406d48cd3"
+        );
+        assert_eq!(
+            static_key(&args(&["login", "static", "--token=a&b"]), "a&b", None),
+            "6f57bdf72567d944a717aa2cec7f65c8f95a6a904867e47342ca18b429dded48"
+        );
+        let cluster = Cluster {
+            server: "https://x".into(),
+            certificate_authority_data: "AAAA".into(),
+            ..Cluster::default()
+        };
+        assert_eq!(
+            static_key(&args(&["login", "static", "--token=a"]), "a", Some(&cluster)),
+            "71bffc5a935d3f4f04100274453965c90faee8c1a0c6c12b12b923ef5d1c216f"
+        );
+    }
+
+    #[test]
+    fn the_file_has_the_format_of_upstream() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new").join("credentials.yaml");
+        let cache = ExecCache::new(&path);
+        assert_eq!(cache.get("k", at("2026-11-21T10:00:00Z")), None);
+        assert!(!path.parent().unwrap().exists(), "a look into nothing must leave nothing");
+
+        cache.put("k", credential("2026-11-21T10:05:00Z"), at("2026-11-21T10:00:00Z")).unwrap();
+        assert_eq!(
+            cache.get("k", at("2026-11-21T10:01:00Z")),
+            Some(Hit { credential: credential("2026-11-21T10:05:00Z"), renewal_due: false })
+        );
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            "apiVersion: config.supervisor.pinniped.dev/v1alpha1
+credentials:
+- creationTimestamp: \"2026-11-21T10:00:00Z\"
+  credential:
+    clientCertificateData: |
+      -----BEGIN CERTIFICATE-----
+      abc
+      -----END CERTIFICATE-----
+    clientKeyData: key
+    expirationTimestamp: \"2026-11-21T10:05:00Z\"
+  key: k
+  lastUsedTimestamp: \"2026-11-21T10:01:00Z\"
+kind: CredentialCache
+"
+        );
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode(&path), 0o600);
+            assert_eq!(mode(path.parent().unwrap()), 0o700);
+        }
+    }
+
+    #[test]
+    fn credentials_are_served_until_they_end_and_renewed_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = ExecCache::new(dir.path().join("c.yaml"));
+        cache.put("k", credential("2026-11-21T10:05:00Z"), at("2026-11-21T10:00:00Z")).unwrap();
+        for (now, due) in [
+            ("2026-11-21T10:03:59Z", Some(false)),
+            ("2026-11-21T10:04:00Z", Some(true)),
+            ("2026-11-21T10:04:59Z", Some(true)),
+            ("2026-11-21T10:05:00Z", None),
+        ] {
+            assert_eq!(cache.get("k", at(now)).map(|hit| hit.renewal_due), due, "{now}");
+        }
+        // The last look dropped it for good.
+        assert_eq!(cache.get("k", at("2026-11-21T10:01:00Z")), None);
+    }
+
+    #[test]
+    fn overwriting_keeps_the_creation_time_and_old_entries_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = ExecCache::new(dir.path().join("c.yaml"));
+        cache.put("k", credential("2026-11-21T12:00:00Z"), at("2026-11-21T10:00:00Z")).unwrap();
+        cache.put("k", credential("2026-11-21T13:00:00Z"), at("2026-11-21T10:30:00Z")).unwrap();
+        assert!(cache.get("k", at("2026-11-21T11:00:00Z")).is_some());
+        assert_eq!(cache.get("k", at("2026-11-21T11:00:01Z")), None);
+    }
+
+    #[test]
+    fn what_cannot_be_kept_or_read_is_as_if_it_were_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.yaml");
+        let cache = ExecCache::new(&path);
+        let now = at("2026-11-21T10:00:00Z");
+        cache.put("k", ExecCredentialStatus::default(), now).unwrap();
+        assert_eq!(cache.get("k", now), None);
+        for text in ["", "garbage: [", "apiVersion: v2\nkind: CredentialCache\n", "- 1\n"] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(cache.get("k", now), None, "{text}");
+            cache.put("k", credential("2026-11-21T10:05:00Z"), now).unwrap();
+            assert!(cache.get("k", now).is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_transaction_waits_for_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.yaml");
+        let lock = open_private(&beside(&path, ".lock"), true).unwrap();
+        lock.lock().unwrap();
+        let (done, waiting) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let cache = ExecCache::new(&path);
+            scope.spawn(move || {
+                let now = at("2026-11-21T10:00:00Z");
+                done.send(cache.put("k", credential("2026-11-21T10:05:00Z"), now).is_ok()).unwrap();
+            });
+            assert!(waiting.recv_timeout(Duration::from_millis(100)).is_err());
+            lock.unlock().unwrap();
+            assert_eq!(waiting.recv_timeout(Duration::from_secs(10)), Ok(true));
+        });
+    }
+}

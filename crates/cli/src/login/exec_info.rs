@@ -1,0 +1,40 @@
+//! What kubectl tells an exec plugin about the cluster.
+
+use pinniped_api::client_auth::{API_VERSION, Cluster, ExecCredential, KIND};
+
+/// The cluster in a `KUBERNETES_EXEC_INFO` value.
+///
+/// Only v1beta1 counts; anything else, and anything unreadable, is as if kubectl had said nothing. It is used for
+/// cache keys alone, so a wrong guess costs one exchange.
+pub fn cluster(info: Option<&str>) -> Option<Cluster> {
+    let credential: ExecCredential = serde_json::from_str(info?).ok()?;
+    if credential.kind != KIND || credential.api_version != API_VERSION {
+        return None;
+    }
+    credential.spec.cluster
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_v1beta1_with_a_cluster_counts() {
+        let info = |version: &str, spec: &str| {
+            format!(
+                r#"{{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/{version}","spec":{spec}}}"#
+            )
+        };
+        let with_cluster = r#"{"interactive":false,"cluster":{"server":"https://x"}}"#;
+        assert_eq!(cluster(Some(&info("v1beta1", with_cluster))).unwrap().server, "https://x");
+        for bad in [
+            Some(info("v1", with_cluster)),
+            Some(info("v1beta1", "{}")),
+            Some(String::new()),
+            Some("{".into()),
+            None,
+        ] {
+            assert!(cluster(bad.as_deref()).is_none(), "{bad:?}");
+        }
+    }
+}

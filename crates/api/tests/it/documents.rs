@@ -1,0 +1,45 @@
+//! Reads the YAML files of the repository as plain data.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// The three definitions, by file name.
+pub(crate) const CRDS: [&str; 3] = [
+    "authentication.concierge.pinniped.dev_jwtauthenticators.yaml",
+    "authentication.concierge.pinniped.dev_webhookauthenticators.yaml",
+    "config.concierge.pinniped.dev_credentialissuers.yaml",
+];
+
+/// A path from the root of the repository.
+pub(crate) fn path(relative: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(relative)
+}
+
+pub(crate) fn text(relative: &str) -> String {
+    std::fs::read_to_string(path(relative)).unwrap_or_else(|error| panic!("{relative}: {error}"))
+}
+
+/// Every document of a file that has something in it.
+pub(crate) fn all(relative: &str) -> Vec<Value> {
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&text(relative)).unwrap_or_else(|error| panic!("{relative}: {error}"));
+    documents.into_iter().filter(|document| !document.is_null()).collect()
+}
+
+/// The only document of a file.
+pub(crate) fn one(relative: &str) -> Value {
+    let mut documents = all(relative);
+    assert_eq!(documents.len(), 1, "{relative}");
+    documents.remove(0)
+}
+
+/// Kind, namespace and name, as one word.
+pub(crate) fn identity(object: &Value) -> String {
+    let kind = object["kind"].as_str().expect("an object has a kind");
+    let name = object["metadata"]["name"].as_str().expect("an object has a name");
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{kind} {namespace}/{name}"),
+        None => format!("{kind} {name}"),
+    }
+}

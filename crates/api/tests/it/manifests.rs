@@ -1,0 +1,170 @@
+//! Our install files create what upstream's create.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::{difference, documents};
+
+const RESOURCES: &str = "deploy/install-pinniped-concierge-resources.yaml";
+const LOCAL_USER_AUTHENTICATOR: &str = "deploy/install-local-user-authenticator.yaml";
+const UPSTREAM: &str = "testdata/upstream/manifests/upstream-concierge.yaml";
+const UPSTREAM_LOCAL_USER_AUTHENTICATOR: &str =
+    "testdata/upstream/manifests/upstream-local-user-authenticator.yaml";
+/// Upstream's one program for everything, and ours.
+const IMAGES: &str =
+    "\"ghcr.io/vmware/pinniped/pinniped-server:latest\" -> \"ghcr.io/pinniped-rs/pinniped-server:latest\"";
+
+/// Every intended difference of the Concierge's objects, by object.
+fn concierge() -> BTreeMap<&'static str, Vec<String>> {
+    let container = ".spec.template.spec.containers[pinniped-concierge]";
+    BTreeMap::from([
+        (
+            "ConfigMap pinniped-concierge/pinniped-concierge-config",
+            vec![format!("~ .data.pinniped.yaml.kubeCertAgent.image: {IMAGES}")],
+        ),
+        (
+            "Deployment pinniped-concierge/pinniped-concierge",
+            vec![
+                format!("~ {container}.image: {IMAGES}"),
+                // Tells whether this pod's proxy serves, which /healthz does not.
+                format!("~ {container}.readinessProbe.httpGet.path: \"/healthz\" -> \"/readyz\""),
+                // A throttled proxy makes every user wait; requests are what the program needs at rest.
+                format!("- {container}.resources.limits.cpu = \"100m\""),
+                format!("~ {container}.resources.limits.memory: \"128Mi\" -> \"256Mi\""),
+                format!("~ {container}.resources.requests.cpu: \"100m\" -> \"20m\""),
+                format!("~ {container}.resources.requests.memory: \"128Mi\" -> \"32Mi\""),
+                // The grace of open streams depends on it, so it is written down.
+                "+ .spec.template.spec.terminationGracePeriodSeconds = 30".to_owned(),
+            ],
+        ),
+        (
+            "ClusterRole pinniped-concierge-aggregated-api-server",
+            // Requests are limited without asking the cluster for flow schemas.
+            vec![
+                "- .rules[[\"flowcontrol.apiserver.k8s.io\"] [\"flowschemas\",\"prioritylevelconfigurations\"]] = \
+                 {\"apiGroups\":[\"flowcontrol.apiserver.k8s.io\"],\"resources\":[\"flowschemas\",\"prioritylevelconfigurations\"],\
+                 \"verbs\":[\"get\",\"list\",\"watch\"]}"
+                    .to_owned(),
+            ],
+        ),
+        (
+            "Role pinniped-concierge/pinniped-concierge-aggregated-api-server",
+            // exec goes over a WebSocket, which is a GET.
+            vec!["+ .rules[[\"\"] [\"pods/exec\"]].verbs[\"get\"] = \"get\"".to_owned()],
+        ),
+        // Events about the CredentialIssuer.
+        ("Role default/pinniped-concierge-events", vec!["+ object".to_owned()]),
+        ("RoleBinding default/pinniped-concierge-events", vec!["+ object".to_owned()]),
+    ])
+}
+
+#[test]
+fn the_concierge_differs_from_upstream_only_where_intended() {
+    assert_objects(UPSTREAM, RESOURCES, &concierge());
+}
+
+#[test]
+fn the_local_user_authenticator_differs_from_upstream_only_where_intended() {
+    let intended = BTreeMap::from([(
+        "Deployment local-user-authenticator/local-user-authenticator",
+        vec![format!("~ .spec.template.spec.containers[local-user-authenticator].image: {IMAGES}")],
+    )]);
+    assert_objects(UPSTREAM_LOCAL_USER_AUTHENTICATOR, LOCAL_USER_AUTHENTICATOR, &intended);
+}
+
+#[test]
+fn the_rules_of_the_events_role_are_just_enough() {
+    let objects = objects(RESOURCES);
+    assert_eq!(
+        objects["Role default/pinniped-concierge-events"]["rules"],
+        serde_json::json!([{"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}])
+    );
+    let binding = &objects["RoleBinding default/pinniped-concierge-events"];
+    assert_eq!(
+        binding["subjects"],
+        serde_json::json!([{"kind": "ServiceAccount", "name": "pinniped-concierge", "namespace": "pinniped-concierge"}])
+    );
+    assert_eq!(binding["roleRef"]["name"], "pinniped-concierge-events");
+}
+
+#[test]
+fn the_impersonation_proxy_holds_its_two_rules_and_no_other() {
+    let objects = objects(RESOURCES);
+    let account = "pinniped-concierge-impersonation-proxy";
+    let bound: Vec<&Value> = objects
+        .values()
+        .filter(|object| {
+            object["subjects"].as_array().is_some_and(|s| s.iter().any(|subject| subject["name"] == account))
+        })
+        .collect();
+    assert_eq!(bound.len(), 1);
+    assert_eq!(bound[0]["roleRef"]["name"], account);
+    assert_eq!(
+        objects["ClusterRole pinniped-concierge-impersonation-proxy"]["rules"],
+        serde_json::json!([
+            {"apiGroups": [""], "resources": ["users", "groups", "serviceaccounts"], "verbs": ["impersonate"]},
+            {"apiGroups": ["authentication.k8s.io"], "resources": ["*"], "verbs": ["impersonate"]}
+        ])
+    );
+}
+
+#[test]
+fn api_services_leave_the_bundle_to_the_concierge() {
+    let services = objects(RESOURCES);
+    let services: Vec<&Value> = services.values().filter(|object| object["kind"] == "APIService").collect();
+    assert_eq!(services.len(), 2);
+    for service in services {
+        assert!(service["spec"].get("caBundle").is_none());
+        assert!(service["spec"].get("insecureSkipTLSVerify").is_none());
+    }
+}
+
+#[test]
+fn every_object_of_the_concierge_carries_its_label() {
+    for file in [RESOURCES, "deploy/install-pinniped-concierge-crds.yaml"] {
+        for object in documents::all(file) {
+            assert_eq!(
+                object["metadata"]["labels"]["app"],
+                "pinniped-concierge",
+                "{}",
+                documents::identity(&object)
+            );
+        }
+    }
+}
+
+fn assert_objects(theirs: &str, ours: &str, intended: &BTreeMap<&str, Vec<String>>) {
+    let (theirs, ours) = (objects(theirs), objects(ours));
+    let identities: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+    for identity in &identities {
+        let found = match (theirs.get(*identity), ours.get(*identity)) {
+            (Some(theirs), Some(ours)) => difference::of(theirs, ours),
+            (None, _) => BTreeSet::from(["+ object".to_owned()]),
+            (_, None) => BTreeSet::from(["- object".to_owned()]),
+        };
+        let table: Vec<&str> =
+            intended.get(identity.as_str()).into_iter().flatten().map(String::as_str).collect();
+        difference::assert_exactly(identity, &found, &table);
+    }
+    for listed in intended.keys() {
+        assert!(identities.iter().any(|identity| identity == listed), "{listed} is in the table only");
+    }
+}
+
+/// Objects of a file without the definitions, by kind and name, with the Concierge's configuration parsed.
+fn objects(file: &str) -> BTreeMap<String, Value> {
+    let mut objects = BTreeMap::new();
+    for mut object in documents::all(file) {
+        if object["kind"] == "CustomResourceDefinition" {
+            continue;
+        }
+        if let Some(text) = object["data"]["pinniped.yaml"].as_str().map(ToOwned::to_owned) {
+            object["data"]["pinniped.yaml"] = serde_saphyr::from_str(&text).unwrap();
+        }
+        let identity = documents::identity(&object);
+        assert!(objects.insert(identity.clone(), object).is_none(), "{identity} twice in {file}");
+    }
+    assert!(!objects.is_empty(), "{file}");
+    objects
+}

@@ -4,31 +4,22 @@
 //! entities in what comes from the request.
 
 use pinniped_api::gojson::quote;
+use pinniped_api::status::{Status, StatusDetails};
 
 use crate::attributes::Attributes;
 
-/// A refusal: the message of the `Status` and the members of its `details`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forbidden {
-    /// The `Status` message.
-    pub message: String,
-    /// `details.name`, empty when there is none.
-    pub name: String,
-    /// `details.group`, empty for the core group.
-    pub group: String,
-    /// `details.kind`: the resource; empty for a path which is no resource.
-    pub kind: String,
-}
-
-impl Forbidden {
-    /// The refusal of `attributes` to the user of that name.
-    pub fn new(username: &str, attributes: &Attributes, reason: &str) -> Self {
-        let (name, group, kind) = match attributes {
-            Attributes::Resource(r) => (r.name.clone(), r.group.clone(), r.resource.clone()),
-            Attributes::NonResource { .. } => Default::default(),
-        };
-        Self { message: message(username, attributes, reason), name, group, kind }
-    }
+/// The `Status` that refuses `attributes` to the user of that name.
+pub fn status(username: &str, attributes: &Attributes, reason: &str) -> Status {
+    let details = match attributes {
+        Attributes::Resource(r) => StatusDetails {
+            name: r.name.clone(),
+            group: r.group.clone(),
+            kind: r.resource.clone(),
+            ..StatusDetails::default()
+        },
+        Attributes::NonResource { .. } => StatusDetails::default(),
+    };
+    Status::forbidden(message(username, attributes, reason), details)
 }
 
 /// The message of a refusal, for example
@@ -134,11 +125,15 @@ mod tests {
     }
 
     #[test]
-    fn details_name_the_object() {
-        let forbidden = Forbidden::new("u", &resource("get", "apps", ["deployments", "", "foo", "ns"]), "r");
+    fn the_status_names_the_object() {
+        let status = status("u", &resource("get", "apps", ["deployments", "", "foo", "ns"]), "r");
         assert_eq!(
-            (forbidden.name.as_str(), forbidden.group.as_str(), forbidden.kind.as_str()),
-            ("foo", "apps", "deployments")
+            status.to_json(),
+            concat!(
+                r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps \"foo\" is forbidden: "#,
+                r#"User \"u\" cannot get resource \"deployments\" in API group \"apps\" in the namespace \"ns\": r","#,
+                r#""reason":"Forbidden","details":{"name":"foo","group":"apps","kind":"deployments"},"code":403}"#
+            )
         );
     }
 

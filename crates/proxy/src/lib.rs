@@ -8,4 +8,5 @@
 
 #![forbid(unsafe_code)]
 
+pub mod impersonator;
 pub mod upstream;

@@ -30,6 +30,7 @@ mod pool;
 
 pub use body::{RequestBody, ResponseBody};
 pub use connector::DialError;
+pub(crate) use kube_service::{AGENT, bearer};
 
 use connector::Connector;
 use pool::Pool;

@@ -1,0 +1,274 @@
+//! The impersonation proxy: one request's way, outermost first.
+//!
+//! ```text
+//!  1 security headers       serve::layers     on every answer, errors too
+//!  2 remember the tokens    bearer            before 10 takes them out of the headers
+//!  3 audit id               serve::layers     the client's, or a fresh one
+//!  4 panic guard            serve::layers     500, and the connection lives on
+//!  5 request info           core              what follows needs verb and resource; a bad path ends here
+//!  6 stopping?              (here)            503 once the stop has begun
+//!  7 deadline               deadline          60 s or less; none for what is meant to last
+//!  8 authenticate           authenticate      certificate, token, front proxy, anonymous; 401
+//!  9 nested impersonation   nested            the client's Impersonate-* headers, each part reviewed; 403
+//! 10 place among requests   in_flight         429; after 9, so that nobody without a name can take one
+//! 11 authorize              authorize         SubjectAccessReview; 403
+//! 12 identity               core, (here)      impersonate, pass through, or refuse
+//! 13 forward or upgrade     forward, upgrade  streamed both ways; 502
+//! ```
+//!
+//! The order from 3 to 11 is that of a Kubernetes API server (`DefaultBuildHandlerChain` in k8s.io/apiserver), which
+//! upstream Pinniped embeds: clients can see it. Every refusal is a [`refusal::Refusal`], which alone knows what
+//! the client gets to read.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http::header::{HeaderValue, WARNING};
+use http::request::Parts;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use pinniped_authn::bearer::EXTRA_SPACE_WARNING;
+use pinniped_authn::cluster::{Authorizer, TokenReviewer};
+use pinniped_authn::request::RequestAuthenticator;
+use pinniped_authn::{Token, TokenSource};
+use pinniped_core::attributes::Attributes;
+use pinniped_core::hop;
+use pinniped_core::identity::User;
+use pinniped_core::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan};
+use pinniped_core::nested::intake;
+use pinniped_core::request_info::{RequestInfo, RequestInfoError};
+use pinniped_serve::tunnels::Tunnels;
+use pinniped_serve::{Body, Connection, layers};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+mod anonymous_probe;
+mod authenticate;
+mod authorize;
+mod bearer;
+mod deadline;
+mod forward;
+mod hold;
+mod in_flight;
+mod metrics;
+mod nested;
+mod refusal;
+mod server;
+mod upgrade;
+
+pub use anonymous_probe::ProbeError;
+pub use in_flight::InFlightLimits;
+pub use metrics::ImpersonatorMetrics;
+pub use server::{Impersonator, ImpersonatorParams, StartError, start};
+
+use anonymous_probe::Capabilities;
+use bearer::Tokens;
+use forward::Identity;
+use hold::Hold;
+use in_flight::InFlight;
+use metrics::Outcome;
+use nested::Impersonations;
+use refusal::{Presentation, Refusal};
+
+/// The stack as a service. Clones are the same stack.
+#[derive(Clone)]
+pub(crate) struct Stack(Arc<StackInner>);
+
+struct StackInner {
+    authenticator: RequestAuthenticator,
+    reviewer: TokenReviewer,
+    authorizer: Authorizer,
+    impersonations: Impersonations,
+    upstream: crate::upstream::Upstream,
+    impersonator_token: Arc<dyn TokenSource>,
+    capabilities: Arc<Capabilities>,
+    in_flight: InFlight,
+    tunnels: Tunnels,
+    draining: CancellationToken,
+    metrics: ImpersonatorMetrics,
+}
+
+/// What is known of a request before anybody decides about it.
+struct Facts<'a> {
+    connection: Arc<Connection>,
+    url: &'a str,
+    tokens: Tokens,
+    info: RequestInfo,
+    deadline: Option<Instant>,
+}
+
+impl Service<Request<Incoming>> for Stack {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        let stack = Arc::clone(&self.0);
+        Box::pin(async move { Ok(stack.answer(request).await) })
+    }
+}
+
+impl StackInner {
+    /// 1 to 4: whatever happens below, there is one answer with these headers.
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let received = Instant::now();
+        let asked = Presentation::of(request.uri(), request.headers());
+        let audit_id = layers::audit_id(request.headers());
+        let tokens = Tokens::of(request.headers());
+        let extra_space = tokens.has_extra_space();
+
+        let served = layers::guard_panic(self.serve(request, tokens, &asked, received)).await;
+        let (mut response, outcome) = match served {
+            Ok(Ok(response)) if response.status().as_u16() == 101 => (response, Outcome::Upgraded),
+            Ok(Ok(response)) => (response, Outcome::Forwarded),
+            Ok(Err(refusal)) => {
+                let outcome = refusal.outcome();
+                (refusal.into_response(&asked), outcome)
+            }
+            Err(panicked) => {
+                tracing::error!(error = %panicked, auditID = ?audit_id, "request handler panicked");
+                (layers::panic_response(), Outcome::Panicked)
+            }
+        };
+        self.metrics.ended(outcome, received.elapsed());
+
+        if extra_space && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\"")) {
+            response.headers_mut().append(WARNING, warning);
+        }
+        layers::add_audit_id(response.headers_mut(), audit_id);
+        layers::add_security_headers(response.headers_mut());
+        response
+    }
+
+    /// 5 to 7: what the request is, and how long it may take.
+    async fn serve(
+        &self,
+        request: Request<Incoming>,
+        tokens: Tokens,
+        asked: &Presentation,
+        received: Instant,
+    ) -> Result<Response<Body>, Refusal> {
+        let info = RequestInfo::parse(request.method(), request.uri()).map_err(|error| match error {
+            RequestInfoError::BadEscape(_) => Refusal::BadPath,
+            error @ RequestInfoError::NoKind(_) => Refusal::NoRequestInfo(error.to_string()),
+        })?;
+        if self.draining.is_cancelled() {
+            return Err(Refusal::ShuttingDown);
+        }
+        let deadline = deadline::of(info.is_long_running(), request.uri().query(), received)?;
+        let connection = request.extensions().get::<Arc<Connection>>().cloned();
+        // The server adds it to every request; without it we would not know who asks.
+        let connection = connection.ok_or(Refusal::Internal("invalid user"))?;
+        let facts = Facts { connection, url: asked.request_uri(), tokens, info, deadline };
+        let admitted = self.admit(request, facts);
+        match deadline {
+            None => admitted.await,
+            Some(deadline) => tokio::time::timeout_at(deadline, admitted).await.map_err(|_| Refusal::Deadline)?,
+        }
+    }
+
+    /// 8 to 11: who asks, as whom, and whether they may.
+    async fn admit(&self, request: Request<Incoming>, facts: Facts<'_>) -> Result<Response<Body>, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        let policy = self.capabilities.anonymous();
+        let Facts { connection, info, .. } = &facts;
+        let caller =
+            authenticate::authenticate(&self.authenticator, policy, info, &mut parts.headers, connection).await?;
+
+        let attributes = Attributes::from(info);
+        let wanted =
+            intake(&mut parts.headers).map_err(|error| Refusal::BadImpersonation(error.to_string()))?;
+        let target = match wanted {
+            None => None,
+            Some(wanted) => {
+                let target = self.impersonations.become_user(&caller.user, &wanted, &attributes).await?;
+                Some(target)
+            }
+        };
+        let (user, original) = match &target {
+            None => (&*caller.user, None),
+            Some(target) => (target, Some(&*caller.user)),
+        };
+
+        let place = self.in_flight.enter(info.is_long_running()).await?;
+        authorize::authorize(&self.authorizer, user, &attributes).await?;
+
+        let upgrade = hop::wants_http1(&parts.headers);
+        let hold = Hold::new(place, facts.url, &parts.method, upgrade);
+        tracing::trace!(username = user.name, "impersonation proxy servicing request was for user");
+        forward::check_clean(&parts)?;
+        let token = facts.tokens.into_token(caller.method);
+        let identity = self.identity(user, original, token, &parts, upgrade).await?;
+        let peer = facts.connection.peer_addr.ip();
+        self.send(parts, body, &identity, peer, facts.deadline, hold).await
+    }
+
+    /// 12: as whom the API server will see the request.
+    async fn identity<'a>(
+        &self,
+        user: &'a User,
+        original: Option<&'a User>,
+        token: Option<Token>,
+        parts: &Parts,
+        upgrade: bool,
+    ) -> Result<Identity<'a>, Refusal> {
+        let verdict = match &token {
+            Some(token) if needs_token_verdict(user, original.is_some()) => self.whose(token).await,
+            _ => TokenVerdict::None,
+        };
+        let refusal = match (plan(user, original, &verdict, self.capabilities.uids()), token) {
+            (Plan::Impersonate(impersonation), _) => return Ok(Identity::Impersonate(impersonation)),
+            (Plan::Passthrough, Some(token)) => return Ok(Identity::Passthrough(token)),
+            (Plan::Passthrough, None) => pinniped_core::impersonation::Refusal::NoToken,
+            (Plan::Refuse(refusal), _) => refusal,
+        };
+        tracing::warn!(
+            error = %refusal,
+            url = %parts.uri,
+            method = %parts.method,
+            isUpgradeRequest = upgrade,
+            "rejecting request as we cannot act as the current user"
+        );
+        Err(Refusal::Internal("unimplemented functionality - unable to act as current user"))
+    }
+
+    async fn whose(&self, token: &Token) -> TokenVerdict {
+        match self.reviewer.review(token).await {
+            Ok(Some(user)) => TokenVerdict::Is(Arc::unwrap_or_clone(user).with_authenticated_group()),
+            Ok(None) => TokenVerdict::Rejected,
+            Err(error) => TokenVerdict::Unknown(error.to_string()),
+        }
+    }
+
+    /// 13: to the API server and back.
+    async fn send(
+        &self,
+        mut parts: Parts,
+        body: Incoming,
+        identity: &Identity<'_>,
+        peer: std::net::IpAddr,
+        deadline: Option<Instant>,
+        hold: Hold,
+    ) -> Result<Response<Body>, Refusal> {
+        let http1 = hop::wants_http1(&parts.headers);
+        let protocol = hop::upgrade_type(&parts.headers);
+        let client = parts.extensions.remove::<OnUpgrade>();
+        let ours = self.impersonator_token.token().and_then(|token| crate::upstream::bearer(token.expose()));
+        forward::rewrite(&mut parts, identity, ours, peer)?;
+        match (protocol, client) {
+            (Some(protocol), Some(client)) => {
+                let wanted = upgrade::Wanted { protocol, client };
+                upgrade::upgrade(&self.upstream, parts, body, wanted, &self.tunnels, deadline, hold).await
+            }
+            _ => forward::forward(&self.upstream, parts, body, http1, deadline, hold).await,
+        }
+    }
+}

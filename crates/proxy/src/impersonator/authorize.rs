@@ -1,0 +1,57 @@
+//! May this user do that? Asked of the API server, in its words, with our name in every reason.
+
+use pinniped_authn::cluster::{Authorizer, Decision};
+use pinniped_core::attributes::Attributes;
+use pinniped_core::forbidden;
+use pinniped_core::identity::User;
+
+use super::refusal::Refusal;
+
+/// Ends the reason of every decision which is passed on by this proxy, so that people know where to look.
+const DECIDED_BY: &str = "decision made by impersonation-proxy.concierge.pinniped.dev";
+
+/// A question that was not answered with yes.
+#[derive(Debug)]
+pub(super) enum Denial {
+    /// No, and why.
+    No(String),
+    /// The question could not be asked.
+    Failed(String),
+}
+
+/// Asks one question.
+pub(super) async fn ask(authorizer: &Authorizer, user: &User, attributes: &Attributes) -> Result<(), Denial> {
+    match authorizer.authorize(user, attributes).await {
+        Ok(Decision::Allow) => Ok(()),
+        Ok(Decision::Deny { reason } | Decision::NoOpinion { reason }) => Err(Denial::No(decided(&reason))),
+        Err(error) => Err(Denial::Failed(error.to_string())),
+    }
+}
+
+/// Lets a request pass or says why not.
+pub(super) async fn authorize(authorizer: &Authorizer, user: &User, attributes: &Attributes) -> Result<(), Refusal> {
+    ask(authorizer, user, attributes).await.map_err(|denial| match denial {
+        Denial::No(reason) => {
+            tracing::debug!(reason, "Forbidden");
+            Refusal::Forbidden(Box::new(forbidden::status(&user.name, attributes, &reason)))
+        }
+        Denial::Failed(error) => {
+            tracing::warn!(error, "access could not be reviewed");
+            Refusal::Review(error)
+        }
+    })
+}
+
+fn decided(reason: &str) -> String {
+    if reason.is_empty() { DECIDED_BY.to_owned() } else { format!("{reason}, {DECIDED_BY}") }
+}
+
+impl Denial {
+    /// The reason in a refused impersonation, where a failed review is a refusal too.
+    pub(super) fn into_reason(self) -> String {
+        match self {
+            Self::No(reason) => reason,
+            Self::Failed(error) => format!("{error}: {DECIDED_BY}"),
+        }
+    }
+}

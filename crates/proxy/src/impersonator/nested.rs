@@ -1,0 +1,88 @@
+//! Lets a client act as somebody else, after the reviews which [`pinniped_core::nested`] demands.
+
+use std::hash::{BuildHasher as _, RandomState};
+
+use pinniped_authn::cluster::Authorizer;
+use pinniped_core::attributes::Attributes;
+use pinniped_core::forbidden;
+use pinniped_core::identity::User;
+use pinniped_core::nested::{Mode, ModePlan, Step, plan_mode};
+
+use super::authorize::ask;
+use super::refusal::Refusal;
+
+/// Requestors whose last successful mode is remembered.
+const REMEMBERED: u64 = 10_000;
+
+/// Impersonation by clients.
+pub(super) struct Impersonations {
+    authorizer: Authorizer,
+    /// By a hash of the requestor's name: a collision only changes the order in which modes are tried.
+    last_mode: moka::future::Cache<u64, Mode>,
+    hasher: RandomState,
+}
+
+impl Impersonations {
+    pub(super) fn new(authorizer: Authorizer) -> Self {
+        let last_mode = moka::future::Cache::new(REMEMBERED);
+        Self { authorizer, last_mode, hasher: RandomState::new() }
+    }
+
+    /// As whom the request goes on. Modes are tried in order, the one that worked last time first; when none works the
+    /// first refusal is told.
+    pub(super) async fn become_user(
+        &self,
+        requestor: &User,
+        wanted: &User,
+        attributes: &Attributes,
+    ) -> Result<User, Refusal> {
+        let key = self.hasher.hash_one(&requestor.name);
+        let last = self.last_mode.get(&key).await;
+        let others = Mode::ALL.into_iter().filter(|mode| Some(*mode) != last);
+        let mut first_refusal = None;
+        for mode in last.into_iter().chain(others) {
+            let Some(plan) = plan_mode(mode, requestor, wanted, attributes) else { continue };
+            match self.meets(&plan).await {
+                Ok(()) => {
+                    if last != Some(mode) {
+                        self.last_mode.insert(key, mode).await;
+                    }
+                    tracing::debug!(mode = mode.as_str(), "request is impersonating another user");
+                    return Ok(plan.becomes);
+                }
+                Err(refusal) => {
+                    first_refusal.get_or_insert(refusal);
+                }
+            }
+        }
+        // The legacy mode applies to everybody, so there is always a refusal here.
+        Err(first_refusal.unwrap_or(Refusal::Internal("all impersonation modes failed")))
+    }
+
+    async fn meets(&self, plan: &ModePlan) -> Result<(), Refusal> {
+        let user = &plan.reviewed_as;
+        for step in &plan.steps {
+            match step {
+                Step::Ask(attributes) => self.must(user, attributes).await?,
+                Step::AskAnyOrEach { any, each } => {
+                    if ask(&self.authorizer, user, any).await.is_err() {
+                        for attributes in each {
+                            self.must(user, attributes).await?;
+                        }
+                    }
+                }
+                Step::Deny { attributes, reason } => return Err(refuse(user, attributes, reason)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn must(&self, user: &User, attributes: &Attributes) -> Result<(), Refusal> {
+        let asked = ask(&self.authorizer, user, attributes).await;
+        asked.map_err(|denial| refuse(user, attributes, &denial.into_reason()))
+    }
+}
+
+fn refuse(user: &User, attributes: &Attributes, reason: &str) -> Refusal {
+    Refusal::Forbidden(Box::new(forbidden::status(&user.name, attributes, reason)))
+}

@@ -1,1 +1,9 @@
-//! The whole product at work: the demo program and the end-to-end tests.
+//! The whole product at work: the walk-through of the release post as code, the demo program that narrates it,
+//! and the end-to-end tests.
+//!
+//! [`walkthrough::Walk`] has one method a step. The demo (`pinniped-demo`, run by `cargo xtask demo`) prints
+//! each step; the tests in `tests/it` run the same steps and compare what came out.
+#![forbid(unsafe_code)]
+
+pub mod narrator;
+pub mod walkthrough;

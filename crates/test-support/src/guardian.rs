@@ -121,6 +121,9 @@ impl Guardian {
             .stdout(out.try_clone().context("could not share the log")?)
             .stderr(out)
             .process_group(0);
+        for name in crate::kubectl::PROXY_VARIABLES {
+            held.env_remove(name);
+        }
         for (key, value) in command.get_envs() {
             match value {
                 Some(value) => held.env(key, value),

@@ -45,18 +45,7 @@ impl Outcome {
 /// # Errors
 /// When it cannot be started or has not ended after two minutes.
 pub async fn run(command: std::process::Command, input: Option<&str>) -> anyhow::Result<Outcome> {
-    let shown = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(|part| {
-            let part = part.to_string_lossy();
-            if part.is_empty() || part.contains([' ', '\n', '"', '{']) {
-                format!("'{part}'")
-            } else {
-                part.into_owned()
-            }
-        })
-        .collect::<Vec<_>>()
-        .join(" ");
+    let shown = as_typed(&command);
     let start = Instant::now();
     let mut command = tokio::process::Command::from(command);
     command
@@ -85,6 +74,25 @@ pub async fn run(command: std::process::Command, input: Option<&str>) -> anyhow:
         took: start.elapsed(),
     })
 }
+
+/// A command as one would type it: the program without its folder, words quoted where a shell needs it.
+#[must_use]
+pub fn as_typed(command: &std::process::Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    std::iter::once(program)
+        .chain(command.get_args())
+        .map(|word| {
+            let word = word.to_string_lossy();
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@%+".contains(c);
+            if !word.is_empty() && word.chars().all(plain) { word.into_owned() } else { format!("'{word}'") }
+        })
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Variables that would send requests to a proxy which the test world does not reach.
+pub(crate) const PROXY_VARIABLES: [&str; 6] =
+    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
 /// kubectl bound to one kubeconfig.
 #[derive(Clone, Debug)]
@@ -123,6 +131,9 @@ impl Kubectl {
     pub fn command(&self, args: &[&str]) -> std::process::Command {
         let mut command = std::process::Command::new(&self.binary);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);
+        for name in PROXY_VARIABLES {
+            command.env_remove(name);
+        }
         // Discovery caches of other clusters must not leak into this one, nor ours into the user's home.
         if let Some(dir) = self.kubeconfig.parent() {
             command.env("KUBECACHEDIR", dir.join("kubectl-cache"));

@@ -1,0 +1,153 @@
+//! `pinniped-demo`: narrates the walk-through on a real control plane. Run it with `cargo xtask demo`.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use clap::Parser;
+use pinniped_e2e::narrator::{Narrator, seconds};
+use pinniped_e2e::walkthrough::{CONCIERGE, LOCAL_USER_AUTHENTICATOR, Walk};
+use pinniped_test_support::control_plane::ControlPlaneParams;
+use pinniped_test_support::world::{World, WorldParams, in_namespace};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Shows the walk-through on a real control plane.
+#[derive(Parser)]
+struct Args {
+    /// Leave everything running at the end (also after a failure), until Ctrl-C, and say how to use it.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// How the demo ended.
+enum End {
+    Done,
+    Failed(anyhow::Error),
+    Interrupted,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Err(why) = in_namespace() {
+        eprintln!(
+            "error: the demo needs a network namespace of its own, which this machine refuses: {why}\n\
+             Run it as root, or allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, \
+             kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces above 0); in a container, \
+             give it the capability SYS_ADMIN"
+        );
+        return ExitCode::FAILURE;
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: could not make a runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(demo(&args)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn demo(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("could not watch for Ctrl-C")?;
+    let mut terminate = signal(SignalKind::terminate()).context("could not watch for SIGTERM")?;
+    let start = Instant::now();
+    println!("== Start etcd, kube-apiserver and kube-controller-manager");
+    let params = WorldParams {
+        control_plane: ControlPlaneParams {
+            cluster_name: "demo".to_owned(),
+            ..ControlPlaneParams::default()
+        },
+        ..WorldParams::default()
+    };
+    // In a thread of its own, so that Ctrl-C is heard meanwhile; the guardian ends what was started.
+    let starting = tokio::task::spawn_blocking(|| World::start(params));
+    let world = tokio::select! {
+        world = starting => world.context("starting the world panicked")??,
+        _ = interrupt.recv() => return Ok(interrupted()),
+        _ = terminate.recv() => return Ok(interrupted()),
+    };
+    println!("   ready ({})", seconds(start.elapsed()));
+    let walk = Walk::new(&world, Narrator::Loud)?;
+    let end = tokio::select! {
+        result = walk.everything() => result.map_or_else(End::Failed, |_| End::Done),
+        _ = interrupt.recv() => End::Interrupted,
+        _ = terminate.recv() => End::Interrupted,
+    };
+    let code = match &end {
+        End::Interrupted => return Ok(interrupted()),
+        End::Done => {
+            println!("\n== Done in {}", seconds(start.elapsed()));
+            ExitCode::SUCCESS
+        }
+        End::Failed(error) => {
+            explain(&world, error, args.keep);
+            ExitCode::FAILURE
+        }
+    };
+    if args.keep {
+        println!("{}", how_to_enter(&world, &walk));
+        println!("Everything stays until Ctrl-C.");
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        println!("\ncleaning up");
+    } else if matches!(end, End::Done) {
+        println!(
+            "\nEverything is being removed. To go on by hand: `cargo xtask demo --keep` leaves it running and says \
+             how to use it.\nOn a cluster of your own the same commands work; docs/howto tells more."
+        );
+    }
+    Ok(code)
+}
+
+fn interrupted() -> ExitCode {
+    eprintln!("\ninterrupted, cleaning up");
+    ExitCode::from(130)
+}
+
+/// What failed, what the programs said last, and what to do.
+fn explain(world: &World, error: &anyhow::Error, keep: bool) {
+    eprintln!("\nerror: {error:#}");
+    if let Some(pods) = world.pods("demo") {
+        for namespace in [CONCIERGE, LOCAL_USER_AUTHENTICATOR] {
+            eprint!("\n{}", pods.log_tails(namespace, 15));
+        }
+    }
+    if let Err(dead) = world.control_plane().check_alive() {
+        eprintln!("\n{dead:#}");
+    }
+    if !keep {
+        eprintln!("\nTo look around after the failure, run `cargo xtask demo --keep`.");
+    }
+}
+
+/// The one command that brings the user's own shell into the world.
+fn how_to_enter(world: &World, walk: &Walk<'_>) -> String {
+    let pid = std::process::id();
+    // Inside a user namespace everything is mapped to one user; in the machine's own all are.
+    let mapped = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let whole = mapped.split_whitespace().nth(2) == Some("4294967295");
+    let user = if whole { "" } else { " --user --preserve-credentials" };
+    let bins =
+        pinniped_test_support::tools::bin_dir().map(|dir| dir.display().to_string()).unwrap_or_default();
+    let shell = std::env::var("SHELL").unwrap_or_else(|_| "sh".to_owned());
+    format!(
+        "\nTo go on by hand, from another terminal:\n\n  \
+         nsenter --target {pid}{user} --net --mount env HOME={home} KUBECONFIG={admin} PATH={tools}:{bins}:$PATH {shell}\n\n\
+         There, `kubectl` is the administrator's, and\n\n  \
+         kubectl --kubeconfig {kubeconfig} get pods -A\n\n\
+         is the user's. Logs: {logs}",
+        home = walk.home().display(),
+        admin = world.admin_kubeconfig().display(),
+        tools = world.control_plane().tools().display(),
+        kubeconfig = walk.user_kubeconfig().display(),
+        logs = world.dir().join("logs").display(),
+    )
+}

@@ -100,7 +100,7 @@ fn misfits(schema: &Value, object: &Value, path: &str, found: &mut Vec<String>) 
             }
         }
         Value::Array(items) => {
-            items.iter().for_each(|item| misfits(&schema["items"], item, &format!("{path}[]"), found))
+            items.iter().for_each(|item| misfits(&schema["items"], item, &format!("{path}[]"), found));
         }
         scalar => {
             let choices = schema["enum"].as_array();

@@ -14,19 +14,19 @@ use crate::suffix::GroupSuffix;
 #[serde(rename_all = "camelCase")]
 pub struct WhoAmIRequest {
     /// Always `WhoAmIRequest`; may be absent in a request.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub kind: String,
     /// Group and version of the installation; may be absent in a request.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub api_version: String,
     /// Standard metadata, empty in an answer.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
     /// Empty.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub spec: WhoAmIRequestSpec,
     /// The answer.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub status: WhoAmIRequestStatus,
 }
 
@@ -54,6 +54,7 @@ pub struct WhoAmIRequestSpec {}
 #[serde(rename_all = "camelCase", default)]
 pub struct WhoAmIRequestStatus {
     /// The caller as Kubernetes sees it.
+    #[serde(deserialize_with = "null_as_default")]
     pub kubernetes_user_info: KubernetesUserInfo,
 }
 
@@ -62,6 +63,7 @@ pub struct WhoAmIRequestStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct KubernetesUserInfo {
     /// Who.
+    #[serde(deserialize_with = "null_as_default")]
     pub user: UserInfo,
     /// The audiences of the token, where the authenticator told them.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
@@ -73,9 +75,10 @@ pub struct KubernetesUserInfo {
 #[serde(rename_all = "camelCase", default)]
 pub struct UserInfo {
     /// The name.
+    #[serde(deserialize_with = "null_as_default")]
     pub username: String,
     /// The unique identifier, often absent.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub uid: String,
     /// The groups, in the order of the authenticator.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]

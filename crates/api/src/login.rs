@@ -15,19 +15,19 @@ use crate::suffix::GroupSuffix;
 #[serde(rename_all = "camelCase")]
 pub struct TokenCredentialRequest {
     /// Always `TokenCredentialRequest`; may be absent in a request.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub kind: String,
     /// Group and version of the installation; may be absent in a request.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub api_version: String,
     /// Standard metadata, empty in an answer.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
     /// The question.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub spec: TokenCredentialRequestSpec,
     /// The answer.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub status: TokenCredentialRequestStatus,
 }
 
@@ -58,6 +58,7 @@ pub struct TokenCredentialRequestSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<SecretString>,
     /// The authenticator that judges it.
+    #[serde(deserialize_with = "null_as_default")]
     pub authenticator: TypedLocalObjectReference,
 }
 
@@ -68,8 +69,10 @@ pub struct TypedLocalObjectReference {
     /// The object's API group.
     pub api_group: Option<String>,
     /// The object's kind.
+    #[serde(deserialize_with = "null_as_default")]
     pub kind: String,
     /// The object's name.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
 }
 
@@ -93,13 +96,13 @@ pub struct ClusterCredential {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiration_timestamp: Option<Time>,
     /// A bearer token.
-    #[serde(skip_serializing_if = "SecretString::is_empty")]
+    #[serde(skip_serializing_if = "SecretString::is_empty", deserialize_with = "null_as_default")]
     pub token: SecretString,
     /// Client certificate, PEM.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub client_certificate_data: String,
     /// Its private key, PEM.
-    #[serde(skip_serializing_if = "SecretString::is_empty")]
+    #[serde(skip_serializing_if = "SecretString::is_empty", deserialize_with = "null_as_default")]
     pub client_key_data: SecretString,
 }
 
@@ -178,6 +181,21 @@ mod tests {
     fn an_empty_body_is_a_request_without_anything() {
         let request: TokenCredentialRequest = serde_json::from_str("{}").unwrap();
         assert_eq!(request, TokenCredentialRequest::default());
+    }
+
+    #[test]
+    fn null_means_absent_as_it_does_in_go() {
+        for body in [
+            r#"{"kind":null,"apiVersion":null,"metadata":null,"spec":null,"status":null}"#,
+            r#"{"spec":{"token":null,"authenticator":null},"status":{"credential":null,"message":null}}"#,
+            r#"{"metadata":{"creationTimestamp":null},"spec":{"authenticator":{"apiGroup":null,"kind":null,"name":null}}}"#,
+        ] {
+            assert_eq!(
+                serde_json::from_str::<TokenCredentialRequest>(body).unwrap(),
+                TokenCredentialRequest::default(),
+                "{body}"
+            );
+        }
     }
 
     #[test]

@@ -137,3 +137,76 @@ pub(crate) fn replace_protocols(headers: &mut HeaderMap, remaining: &str) {
         headers.remove(NAME);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::try_from(*value).unwrap());
+        }
+        headers
+    }
+
+    fn token(text: &str) -> Bearer {
+        Bearer::Token(Token::new(text))
+    }
+
+    #[test]
+    fn the_first_authorization_header_decides() {
+        for (pairs, expected) in [
+            (&[("authorization", "Bearer thingy")][..], token("thingy")),
+            (&[("authorization", "Bearer      1")], Bearer::ExtraSpace),
+            (&[("authorization", "Bearer panda man")], token("panda")),
+            (&[("authorization", "   Bearer cool   beans  ")], token("cool")),
+            (&[("authorization", "Bearer this thing"), ("authorization", "Bearer other")], token("this")),
+            (&[("authorization", "Basic x"), ("authorization", "Bearer other")], Bearer::Absent),
+            (&[("authorization", "bEaReR x")], token("x")),
+            (&[("authorization", "Bearer")], Bearer::Absent),
+            (&[("authorization", "Bearer ")], Bearer::Absent),
+            (&[("authorization", "Bearer\tx")], Bearer::Absent),
+            (&[("authorization", "")], Bearer::Absent),
+            (&[("x-authorization", "Bearer x")], Bearer::Absent),
+            (&[], Bearer::Absent),
+        ] {
+            assert_eq!(bearer_token(&headers(pairs)), expected, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn websocket_tokens_follow_the_api_server() {
+        let protocol = |text: &str| format!("{WEBSOCKET_TOKEN_PREFIX}{text}");
+        let found = |token: &str, remaining: &str| {
+            Ok(Some(WebSocketToken { token: Token::new(token), remaining: remaining.to_owned() }))
+        };
+        let alice = protocol("YWxpY2U");
+        for (protocols, expected) in [
+            (vec!["v4.channel.k8s.io".to_owned()], Ok(None)),
+            (vec![format!("{alice}, v4.channel.k8s.io")], found("alice", "v4.channel.k8s.io")),
+            (vec!["a".to_owned(), alice.clone(), "b,c".to_owned()], found("alice", "a,b,c")),
+            (vec![alice.clone()], Err(WebSocketTokenError::NoOtherProtocol)),
+            (vec![format!("a,{alice},{alice}")], Err(WebSocketTokenError::Multiple)),
+            (vec![format!("a,{}", protocol("YWxpY2U="))], Err(WebSocketTokenError::Encoding)),
+            (vec![format!("a,{}", protocol("_w"))], Err(WebSocketTokenError::NotText)),
+            (vec![format!("a,{}", protocol(""))], Ok(None)),
+        ] {
+            let mut pairs = vec![("upgrade", "WebSocket"), ("connection", "keep-alive, Upgrade")];
+            pairs.extend(protocols.iter().map(|protocol| ("sec-websocket-protocol", protocol.as_str())));
+            assert_eq!(websocket_token(&headers(&pairs)), expected, "{protocols:?}");
+        }
+    }
+
+    #[test]
+    fn a_subprotocol_counts_only_on_websocket_upgrades() {
+        let protocols = format!("{WEBSOCKET_TOKEN_PREFIX}YWxpY2U,a");
+        for extra in
+            [&[][..], &[("upgrade", "SPDY/3.1"), ("connection", "upgrade")], &[("upgrade", "websocket")]]
+        {
+            let mut pairs = vec![("sec-websocket-protocol", protocols.as_str())];
+            pairs.extend(extra);
+            assert_eq!(websocket_token(&headers(&pairs)), Ok(None), "{extra:?}");
+        }
+    }
+}

@@ -48,10 +48,13 @@ impl CaSet {
 
     /// Verifies against any of the bundles; the last failure is returned.
     fn verify(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<(), String> {
-        let Some((leaf, intermediates)) = chain.split_first() else { return Err("no certificate".to_owned()) };
+        let Some((leaf, intermediates)) = chain.split_first() else {
+            return Err("no certificate".to_owned());
+        };
         let mut result = Err("no certificate authority".to_owned());
         for bundle in &self.bundles {
-            result = chain::verify_client(leaf, intermediates, bundle, now).map_err(|error| error.to_string());
+            result =
+                chain::verify_client(leaf, intermediates, bundle, now).map_err(|error| error.to_string());
             if result.is_ok() {
                 break;
             }
@@ -199,7 +202,8 @@ fn user(leaf: &CertificateDer<'_>) -> Result<Option<User>, String> {
 fn uid(leaf: &CertificateDer<'_>) -> Result<String, String> {
     let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| error.to_string())?;
     let wanted = oid!(1.3.6.1.4.1.57683.2);
-    let mut uids = certificate.subject().iter_attributes().filter(|attribute| *attribute.attr_type() == wanted);
+    let mut uids =
+        certificate.subject().iter_attributes().filter(|attribute| *attribute.attr_type() == wanted);
     let Some(uid) = uids.next() else { return Ok(String::new()) };
     if uids.next().is_some() {
         return Err("expected 1 UID, but found multiple".to_owned());

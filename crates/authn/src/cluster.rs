@@ -54,10 +54,16 @@ impl Reviews {
     {
         let answer = self.backoff.run(|| self.post_once(path, resource, body.clone())).await;
         let body = answer.map_err(|error| ReviewError::Call(error.message))?;
-        serde_json::from_slice(&body).map_err(|error| ReviewError::Call(format!("could not read review: {error}")))
+        serde_json::from_slice(&body)
+            .map_err(|error| ReviewError::Call(format!("could not read review: {error}")))
     }
 
-    async fn post_once(&self, path: &'static str, resource: &'static str, body: Bytes) -> Result<Bytes, CallError> {
+    async fn post_once(
+        &self,
+        path: &'static str,
+        resource: &'static str,
+        body: Bytes,
+    ) -> Result<Bytes, CallError> {
         let request = Request::builder()
             .method(Method::POST)
             .uri(path)
@@ -72,9 +78,10 @@ impl Reviews {
                 .await
                 .map_err(|error| CallError::transport(&error, with_sources(&error)))?;
             let (parts, body) = response.into_parts();
-            let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| {
-                CallError::transport(error.as_ref(), with_sources(error.as_ref()))
-            })?;
+            let body = Limited::new(body, MAX_ANSWER)
+                .collect()
+                .await
+                .map_err(|error| CallError::transport(error.as_ref(), with_sources(error.as_ref())))?;
             Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
         };
         let answer = tokio::time::timeout(CALL_TIMEOUT, call)

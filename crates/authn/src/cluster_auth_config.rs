@@ -97,7 +97,8 @@ impl RequestHeaderConfig {
 
 fn bundle(data: &BTreeMap<String, String>, key: &'static str) -> Result<Option<CaBundle>, KeyError> {
     let Some(pem) = data.get(key).filter(|pem| !pem.is_empty()) else { return Ok(None) };
-    let bundle = CaBundle::from_pem(pem.as_bytes()).map_err(|error| KeyError { key, problem: error.to_string() })?;
+    let bundle =
+        CaBundle::from_pem(pem.as_bytes()).map_err(|error| KeyError { key, problem: error.to_string() })?;
     Ok(Some(bundle))
 }
 
@@ -113,7 +114,8 @@ fn names(data: &BTreeMap<String, String>, key: &'static str) -> Result<Vec<Heade
     names
         .iter()
         .map(|name| {
-            HeaderName::try_from(name.trim()).map_err(|error| KeyError { key, problem: format!("{name:?}: {error}") })
+            HeaderName::try_from(name.trim())
+                .map_err(|error| KeyError { key, problem: format!("{name:?}: {error}") })
         })
         .collect()
 }
@@ -141,7 +143,8 @@ impl ClusterAuthConfigWatch {
     pub async fn load(client: kube::Client) -> Result<Self, LoadError> {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
         let map = api.get(NAME).await.map_err(|error| LoadError::Read(Box::new(error)))?;
-        let (config, problems) = ClusterAuthConfig::parse(&map.data.unwrap_or_default(), &ClusterAuthConfig::default());
+        let (config, problems) =
+            ClusterAuthConfig::parse(&map.data.unwrap_or_default(), &ClusterAuthConfig::default());
         if let Some(problem) = problems.into_iter().next() {
             return Err(LoadError::Key(problem));
         }
@@ -175,10 +178,14 @@ impl ClusterAuthConfigWatch {
             match event {
                 Some(Ok(watcher::Event::Apply(map) | watcher::Event::InitApply(map))) => self.observe(&map),
                 Some(Ok(watcher::Event::Delete(_))) => {
-                    tracing::warn!("ConfigMap with the cluster's client CAs was deleted, its last content stays in use");
+                    tracing::warn!(
+                        "ConfigMap with the cluster's client CAs was deleted, its last content stays in use"
+                    );
                 }
                 Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
-                Some(Err(error)) => tracing::debug!(%error, "watch of the cluster's client CAs failed, trying again"),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "watch of the cluster's client CAs failed, trying again");
+                }
                 // A watcher never ends by itself.
                 None => return,
             }

@@ -34,7 +34,8 @@ pub enum AuthenticateError {
 /// Judges tokens: `Some` user, `None` for "not valid", an error for "cannot say".
 pub trait TokenAuthenticator: Send + Sync {
     /// Judges one token.
-    fn authenticate<'a>(&'a self, token: &'a Token) -> BoxFuture<'a, Result<Option<User>, AuthenticateError>>;
+    fn authenticate<'a>(&'a self, token: &'a Token)
+    -> BoxFuture<'a, Result<Option<User>, AuthenticateError>>;
 }
 
 #[derive(Clone)]
@@ -61,13 +62,17 @@ impl Registry {
     }
 
     /// Adds or replaces one. The fingerprint tells from which inputs it was built.
-    pub fn insert(&self, key: AuthenticatorKey, fingerprint: String, authenticator: Arc<dyn TokenAuthenticator>) {
+    pub fn insert(
+        &self,
+        key: AuthenticatorKey,
+        fingerprint: String,
+        authenticator: Arc<dyn TokenAuthenticator>,
+    ) {
+        let addition = (key, Entry { fingerprint, authenticator });
         self.entries.rcu(|entries| {
             let mut entries = HashMap::clone(entries);
-            entries.insert(
-                key.clone(),
-                Entry { fingerprint: fingerprint.clone(), authenticator: Arc::clone(&authenticator) },
-            );
+            let (key, entry) = addition.clone();
+            entries.insert(key, entry);
             entries
         });
     }
@@ -108,7 +113,10 @@ mod tests {
     struct Nobody;
 
     impl TokenAuthenticator for Nobody {
-        fn authenticate<'a>(&'a self, _: &'a Token) -> BoxFuture<'a, Result<Option<User>, AuthenticateError>> {
+        fn authenticate<'a>(
+            &'a self,
+            _: &'a Token,
+        ) -> BoxFuture<'a, Result<Option<User>, AuthenticateError>> {
             Box::pin(async { Ok(None) })
         }
     }

@@ -127,7 +127,8 @@ impl RequestAuthenticator {
     pub fn new(params: RequestAuthenticatorParams) -> Self {
         let RequestAuthenticatorParams { cluster, extra_client_ca: extra, reviewer } = params;
         let trust = trust_of(&cluster, extra.as_deref());
-        let verdicts = moka::future::Cache::builder().max_capacity(VERDICTS).time_to_idle(VERDICT_IDLE).build();
+        let verdicts =
+            moka::future::Cache::builder().max_capacity(VERDICTS).time_to_idle(VERDICT_IDLE).build();
         Self(Arc::new(Inner { cluster, extra, reviewer, trust: ArcSwap::from_pointee(trust), verdicts }))
     }
 
@@ -239,7 +240,8 @@ fn trust_of(cluster: &ClusterAuthConfigWatch, extra: Option<&dyn ClientCaSource>
     // The numbers are read before the content: content that is newer than its number is only read once more.
     let made_from = generations(cluster, extra);
     let config = cluster.current();
-    let client = extra.and_then(ClientCaSource::current).into_iter().chain(config.client_ca.clone()).collect();
+    let client =
+        extra.and_then(ClientCaSource::current).into_iter().chain(config.client_ca.clone()).collect();
     Trust::new(made_from, client, config.request_header.clone())
 }
 

@@ -40,7 +40,11 @@ pub(crate) fn identity(headers: &HeaderMap, config: &RequestHeaderConfig) -> Opt
 
 /// The first value, over all these headers, that is not empty.
 fn first_value(headers: &HeaderMap, names: &[HeaderName]) -> Option<String> {
-    names.iter().filter_map(|name| headers.get(name)).find(|value| !value.is_empty()).map(|v| text(v.as_bytes()))
+    names
+        .iter()
+        .filter_map(|name| headers.get(name))
+        .find(|value| !value.is_empty())
+        .map(|v| text(v.as_bytes()))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -93,7 +97,10 @@ mod tests {
 
     fn config() -> RequestHeaderConfig {
         RequestHeaderConfig {
-            username_headers: vec![HeaderName::from_static("x-other-user"), HeaderName::from_static("x-remote-user")],
+            username_headers: vec![
+                HeaderName::from_static("x-other-user"),
+                HeaderName::from_static("x-remote-user"),
+            ],
             uid_headers: vec![HeaderName::from_static("x-remote-uid")],
             group_headers: vec![HeaderName::from_static("x-remote-group")],
             extra_prefixes: vec!["x-remote-extra-".to_owned(), "x-more-".to_owned()],

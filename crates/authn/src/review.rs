@@ -76,7 +76,8 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// The API server's own for reviews: five tries from half a second.
-    pub(crate) const REVIEWS: Self = Self { tries: 5, first: Duration::from_millis(500), factor: 1.5, jitter: 0.2 };
+    pub(crate) const REVIEWS: Self =
+        Self { tries: 5, first: Duration::from_millis(500), factor: 1.5, jitter: 0.2 };
 
     /// Runs `call` until it succeeds, fails for good, or was tried often enough; the last failure is returned.
     pub(crate) async fn run<T, F>(self, mut call: impl FnMut() -> F) -> Result<T, CallError>
@@ -160,7 +161,8 @@ impl Answer {
         if body.status.as_ref().and_then(serde_json::Value::as_str) == Some("Success") {
             return None;
         }
-        let seconds = body.details.and_then(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
+        let seconds =
+            body.details.and_then(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
         let retry_after = seconds.map(Duration::from_secs).or_else(|| self.retry_after());
         let transient = match body.reason.as_deref() {
             Some("InternalError" | "Timeout" | "ServerTimeout" | "TooManyRequests") => true,
@@ -178,7 +180,10 @@ impl Answer {
     }
 
     fn text_header(&self, name: http::HeaderName) -> String {
-        self.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).unwrap_or_default()
+        self.headers
+            .get(name)
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+            .unwrap_or_default()
     }
 
     fn generic_error(&self, resource: Option<&str>) -> CallError {

@@ -61,6 +61,9 @@ mod tests {
 
     #[test]
     fn the_digest_is_that_of_the_text() {
-        assert_eq!(Token::new("abc").sha256_hex(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(
+            Token::new("abc").sha256_hex(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
     }
 }

@@ -78,7 +78,11 @@ impl WebhookClient {
     /// # Errors
     ///
     /// As [`new`](Self::new).
-    pub fn with_proxies(endpoint: &Url, roots: Roots, proxies: &ProxyEnvironment) -> Result<Self, WebhookError> {
+    pub fn with_proxies(
+        endpoint: &Url,
+        roots: Roots,
+        proxies: &ProxyEnvironment,
+    ) -> Result<Self, WebhookError> {
         let mut url = endpoint.clone();
         url.set_query(Some("timeout=30s"));
         url.set_fragment(None);
@@ -107,12 +111,16 @@ impl WebhookClient {
             .uri(self.url.as_str())
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, "application/json")
-            .header(header::USER_AGENT, HeaderValue::from_static(concat!("pinniped-rs/", env!("CARGO_PKG_VERSION"))))
+            .header(
+                header::USER_AGENT,
+                HeaderValue::from_static(concat!("pinniped-rs/", env!("CARGO_PKG_VERSION"))),
+            )
             .body(http_body_util::Full::new(body))
             .map_err(|error| CallError::last(error.to_string()))?;
         let result = match tokio::time::timeout(self.try_timeout, self.pool.send(request)).await {
             Ok(result) => result.map_err(|mut error| {
-                error.message = format!("Post {}: {}", pinniped_api::gojson::quote(self.url.as_str()), error.message);
+                error.message =
+                    format!("Post {}: {}", pinniped_api::gojson::quote(self.url.as_str()), error.message);
                 error
             })?,
             Err(_) => {
@@ -125,15 +133,19 @@ impl WebhookClient {
 }
 
 impl TokenAuthenticator for WebhookClient {
-    fn authenticate<'a>(&'a self, token: &'a Token) -> BoxFuture<'a, Result<Option<User>, AuthenticateError>> {
+    fn authenticate<'a>(
+        &'a self,
+        token: &'a Token,
+    ) -> BoxFuture<'a, Result<Option<User>, AuthenticateError>> {
         Box::pin(self.review(token))
     }
 }
 
 /// Reads an answered review. Kind and version may be missing; a wrong one is an error, as it is for Go.
 fn verdict(body: &[u8]) -> Result<TokenVerdict, AuthenticateError> {
-    let answer: TokenReviewAnswer = serde_json::from_slice(body)
-        .map_err(|error| AuthenticateError::Failed(format!("couldn't get version/kind; json parse error: {error}")))?;
+    let answer: TokenReviewAnswer = serde_json::from_slice(body).map_err(|error| {
+        AuthenticateError::Failed(format!("couldn't get version/kind; json parse error: {error}"))
+    })?;
     let kind = answer.kind.as_deref().unwrap_or_default();
     let version = answer.api_version.as_deref().unwrap_or_default();
     match (kind, version) {
@@ -158,7 +170,8 @@ fn verdict(body: &[u8]) -> Result<TokenVerdict, AuthenticateError> {
 /// [`ProbeError`] with the text that Go's `tls.Dial` would give.
 pub async fn probe(endpoint: &Url, roots: Roots) -> Result<(), ProbeError> {
     let target = Target::of(endpoint).ok_or_else(|| ProbeError("no Host in request URL".to_owned()))?;
-    let tls = client_config(Profile::Default, roots, ALPN_HTTP).map_err(|error| ProbeError(error.to_string()))?;
+    let tls =
+        client_config(Profile::Default, roots, ALPN_HTTP).map_err(|error| ProbeError(error.to_string()))?;
     let dialer = Dialer { target, proxy: None, tls };
     match tokio::time::timeout(PROBE_TIMEOUT, dialer.dial()).await {
         Ok(Ok(_connection)) => Ok(()),

@@ -1,0 +1,353 @@
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use http::{HeaderName, HeaderValue, Request, Response};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use pinniped_pki::{Certificate, CertificateAuthority, ClientSubject, Validity};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster_auth_config::{ClusterAuthConfig, RequestHeaderConfig};
+
+const NOW: &str = "2026-06-01T00:00:00Z";
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn validity() -> Validity {
+    Validity { not_before: at("2026-01-01T00:00:00Z"), not_after: at("2027-01-01T00:00:00Z") }
+}
+
+fn authority(name: &str) -> CertificateAuthority {
+    CertificateAuthority::generate(name, &validity()).unwrap()
+}
+
+fn bundle(authority: &CertificateAuthority) -> CaBundle {
+    CaBundle::from_pem(authority.certificate_pem().as_bytes()).unwrap()
+}
+
+fn client(authority: &CertificateAuthority, name: &str, groups: &[&str]) -> Vec<CertificateDer<'static>> {
+    let subject = ClientSubject {
+        username: name.to_owned(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        extra: BTreeMap::new(),
+    };
+    let pair = authority.issue_client(&subject, &validity()).unwrap();
+    vec![Certificate::parse_pem(pair.certificate_pem.as_bytes()).unwrap().der]
+}
+
+/// An API server that knows token `good` and cannot judge token `broken`.
+fn reviewer(calls: Arc<AtomicUsize>) -> TokenReviewer {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let calls = Arc::clone(&calls);
+        async move {
+            calls.fetch_add(1, Ordering::SeqCst);
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let review: Value = serde_json::from_slice(&body).unwrap();
+            let (code, answer) = match review["spec"]["token"].as_str() {
+                Some("good") => {
+                    (201, json!({"status": {"authenticated": true, "user": {"username": "tim"}}}))
+                }
+                Some("broken") => (403, json!({})),
+                _ => (201, json!({"status": {"error": "no"}})),
+            };
+            let response = Response::builder().status(code);
+            Ok::<_, std::io::Error>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
+        }
+    });
+    TokenReviewer::new(kube::Client::new(service, "default"))
+}
+
+#[derive(Default)]
+struct Extra {
+    generation: AtomicU64,
+    bundle: Mutex<Option<CaBundle>>,
+}
+
+impl Extra {
+    fn set(&self, bundle: Option<CaBundle>) {
+        *self.bundle.lock().unwrap() = bundle;
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl ClientCaSource for Extra {
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+    fn current(&self) -> Option<CaBundle> {
+        self.bundle.lock().unwrap().clone()
+    }
+}
+
+struct World {
+    cluster_ca: CertificateAuthority,
+    signer: CertificateAuthority,
+    proxy_ca: CertificateAuthority,
+    stranger: CertificateAuthority,
+    extra: Arc<Extra>,
+    reviews: Arc<AtomicUsize>,
+    authenticator: RequestAuthenticator,
+}
+
+impl World {
+    fn with(make: impl FnOnce(&CaBundle, RequestHeaderConfig) -> ClusterAuthConfig) -> Self {
+        let (cluster_ca, signer) = (authority("kubernetes"), authority("signer"));
+        let (proxy_ca, stranger) = (authority("front-proxy"), authority("stranger"));
+        let request_header = RequestHeaderConfig {
+            ca: bundle(&proxy_ca),
+            allowed_names: vec!["front-proxy-client".to_owned()],
+            username_headers: vec![HeaderName::from_static("x-remote-user")],
+            uid_headers: Vec::new(),
+            group_headers: vec![HeaderName::from_static("x-remote-group")],
+            extra_prefixes: vec!["x-remote-extra-".to_owned()],
+        };
+        let extra = Arc::new(Extra::default());
+        extra.set(Some(bundle(&signer)));
+        let reviews = Arc::new(AtomicUsize::new(0));
+        let authenticator = RequestAuthenticator::new(RequestAuthenticatorParams {
+            cluster: ClusterAuthConfigWatch::fixed(make(&bundle(&cluster_ca), request_header)),
+            extra_client_ca: Some(Arc::clone(&extra) as _),
+            reviewer: reviewer(Arc::clone(&reviews)),
+        });
+        Self { cluster_ca, signer, proxy_ca, stranger, extra, reviews, authenticator }
+    }
+
+    /// The usual cluster.
+    fn new() -> Self {
+        Self::with(|ca, proxy| ClusterAuthConfig { client_ca: Some(ca.clone()), request_header: Some(proxy) })
+    }
+
+    async fn ask(&self, peer: &[CertificateDer<'static>], headers: &[(&str, &str)]) -> String {
+        self.ask_at(peer, headers, NOW).await.0
+    }
+
+    /// The outcome in short, and the headers that remain.
+    async fn ask_at(
+        &self,
+        peer: &[CertificateDer<'static>],
+        headers: &[(&str, &str)],
+        now: &str,
+    ) -> (String, Vec<String>) {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(HeaderName::try_from(*name).unwrap(), HeaderValue::try_from(*value).unwrap());
+        }
+        let outcome = self.authenticator.authenticate(&mut map, peer, at(now)).await;
+        let shown = match outcome {
+            Outcome::User { user, method } => format!("{method:?} {} [{}]", user.name, user.groups.join(" ")),
+            Outcome::Anonymous => "anonymous".to_owned(),
+            Outcome::Rejected { .. } => "rejected".to_owned(),
+        };
+        (shown, map.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect())
+    }
+}
+
+const GOOD: (&str, &str) = ("authorization", "Bearer good");
+const BAD: (&str, &str) = ("authorization", "Bearer bad");
+const BROKEN: (&str, &str) = ("authorization", "Bearer broken");
+const BASIC: (&str, &str) = ("authorization", "Basic dGltOnNlY3JldA==");
+const REMOTE: (&str, &str) = ("x-remote-user", "rose");
+
+#[tokio::test]
+async fn the_chain_decides_as_the_api_server_does() {
+    let world = World::new();
+    let alice = client(&world.cluster_ca, "alice", &["a", "b"]);
+    let sam = client(&world.signer, "sam", &[]);
+    let nameless = client(&world.cluster_ca, "", &["a"]);
+    let bad = client(&world.stranger, "mallory", &["system:masters"]);
+    let proxy = client(&world.proxy_ca, "front-proxy-client", &[]);
+    let other_proxy = client(&world.proxy_ca, "other", &[]);
+    let websocket = [
+        ("upgrade", "websocket"),
+        ("connection", "Upgrade"),
+        ("sec-websocket-protocol", "x, base64url.bearer.authorization.k8s.io.Z29vZA"),
+    ];
+    let tim = "BearerToken tim [system:authenticated]";
+    for (what, peer, headers, expected) in [
+        ("nothing", &[][..], &[][..], "anonymous"),
+        ("basic", &[], &[BASIC], "anonymous"),
+        ("good token", &[], &[GOOD], tim),
+        ("bad token", &[], &[BAD], "rejected"),
+        ("token that cannot be judged", &[], &[BROKEN], "rejected"),
+        ("cluster certificate", &alice, &[], "ClientCertificate alice [a b system:authenticated]"),
+        ("signer certificate", &sam, &[], "ClientCertificate sam [system:authenticated]"),
+        ("certificate and bad token", &sam, &[BAD], "ClientCertificate sam [system:authenticated]"),
+        ("certificate and good token", &sam, &[GOOD], "ClientCertificate sam [system:authenticated]"),
+        ("bad certificate", &bad, &[], "rejected"),
+        ("bad certificate and good token", &bad, &[GOOD], tim),
+        ("bad certificate and basic", &bad, &[BASIC], "rejected"),
+        ("certificate without a name", &nameless, &[], "rejected"),
+        (
+            "front proxy",
+            &proxy,
+            &[REMOTE, ("x-remote-group", "g")],
+            "FrontProxy rose [g system:authenticated]",
+        ),
+        (
+            "front proxy for somebody anonymous",
+            &proxy,
+            &[("x-remote-user", "system:anonymous"), ("x-remote-group", "system:unauthenticated")],
+            "FrontProxy system:anonymous [system:unauthenticated]",
+        ),
+        ("front proxy without user", &proxy, &[], "rejected"),
+        ("front proxy of another name", &other_proxy, &[REMOTE], "rejected"),
+        ("identity headers without the proxy", &[], &[REMOTE], "anonymous"),
+        (
+            "identity headers from a user",
+            &alice,
+            &[REMOTE],
+            "ClientCertificate alice [a b system:authenticated]",
+        ),
+        ("websocket token", &[], &websocket, "WebSocketToken tim [system:authenticated]"),
+        (
+            "websocket token that is alone",
+            &[],
+            &[
+                websocket[0],
+                websocket[1],
+                ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.Z29vZA"),
+            ],
+            "rejected",
+        ),
+        (
+            "bad header token and good websocket token",
+            &[],
+            &[BAD, websocket[0], websocket[1], websocket[2]],
+            "WebSocketToken tim [system:authenticated]",
+        ),
+    ] {
+        assert_eq!(world.ask(peer, headers).await, expected, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_front_proxy_a_certificate_without_a_name_is_no_opinion() {
+    let world = World::with(|ca, _| ClusterAuthConfig { client_ca: Some(ca.clone()), request_header: None });
+    let nameless = client(&world.cluster_ca, "", &[]);
+    assert_eq!(world.ask(&nameless, &[]).await, "anonymous");
+}
+
+#[tokio::test]
+async fn without_any_authority_certificates_are_ignored() {
+    let world = World::with(|_, _| ClusterAuthConfig::default());
+    world.extra.set(None);
+    let alice = client(&world.cluster_ca, "alice", &[]);
+    assert_eq!(world.ask(&alice, &[]).await, "anonymous");
+    assert!(world.authenticator.client_ca_hints().is_empty());
+}
+
+#[tokio::test]
+async fn a_certificate_counts_only_while_it_is_valid() {
+    let world = World::new();
+    let sam = client(&world.signer, "sam", &[]);
+    let user = "ClientCertificate sam [system:authenticated]";
+    for (now, expected) in [
+        ("2025-12-31T23:59:59Z", "rejected"),
+        ("2026-01-01T00:00:00Z", user),
+        (NOW, user),
+        ("2027-01-01T00:00:00Z", user),
+        ("2027-01-01T00:00:01Z", "rejected"),
+        (NOW, user),
+        ("2025-12-31T23:59:59Z", "rejected"),
+    ] {
+        assert_eq!(world.ask_at(&sam, &[], now).await.0, expected, "{now}");
+    }
+}
+
+#[tokio::test]
+async fn a_rotated_authority_shows_with_the_next_request() {
+    let world = World::new();
+    let sam = client(&world.signer, "sam", &[]);
+    let mallory = client(&world.stranger, "mallory", &[]);
+    assert_eq!(world.ask(&sam, &[]).await, "ClientCertificate sam [system:authenticated]");
+    assert_eq!(world.ask(&mallory, &[]).await, "rejected");
+    assert_eq!(world.authenticator.client_ca_hints().len(), 3);
+    world.extra.set(Some(bundle(&world.stranger)));
+    assert_eq!(world.ask(&sam, &[]).await, "rejected");
+    assert_eq!(world.ask(&mallory, &[]).await, "ClientCertificate mallory [system:authenticated]");
+    world.extra.set(None);
+    assert_eq!(world.ask(&mallory, &[]).await, "rejected");
+    assert_eq!(world.authenticator.client_ca_hints().len(), 2);
+}
+
+#[tokio::test]
+async fn a_user_of_a_certificate_carries_its_fingerprint() {
+    let world = World::new();
+    let sam = client(&world.signer, "sam", &["g"]);
+    let outcome = world.authenticator.authenticate(&mut HeaderMap::new(), &sam, at(NOW)).await;
+    let fingerprint = Certificate::parse_der(&sam[0]).unwrap().sha256_hex();
+    let extra =
+        ("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("X509SHA256={fingerprint}")]);
+    let expected = User {
+        name: "sam".to_owned(),
+        uid: String::new(),
+        groups: vec!["g".to_owned(), "system:authenticated".to_owned()],
+        extra: BTreeMap::from([extra]),
+    };
+    assert_eq!(outcome, Outcome::User { user: Arc::new(expected), method: Method::ClientCertificate });
+}
+
+#[tokio::test]
+async fn credentials_and_identities_go_no_further_after_a_success() {
+    let world = World::new();
+    let sam = client(&world.signer, "sam", &[]);
+    let headers = [GOOD, REMOTE, ("x-remote-extra-a", "b"), ("x-remote-uid", "u"), ("accept", "text/plain")];
+    for (peer, headers, remaining) in [
+        (&sam[..], &headers[..], &["accept: text/plain"][..]),
+        (&[], &headers, &["accept: text/plain"]),
+        (&[], &[BASIC, REMOTE], &[]),
+        (&[], &[BAD, REMOTE], &["authorization: Bearer bad", "x-remote-user: rose"]),
+    ] {
+        assert_eq!(world.ask_at(peer, headers, NOW).await.1, remaining);
+    }
+    let websocket = [
+        ("upgrade", "websocket"),
+        ("connection", "Upgrade"),
+        ("sec-websocket-protocol", "a, base64url.bearer.authorization.k8s.io.Z29vZA"),
+        ("sec-websocket-protocol", "b"),
+    ];
+    let remaining = ["upgrade: websocket", "connection: Upgrade", "sec-websocket-protocol: a,b"];
+    assert_eq!(world.ask_at(&[], &websocket, NOW).await.1, remaining);
+}
+
+#[tokio::test]
+async fn a_good_certificate_asks_nobody() {
+    let world = World::new();
+    let sam = client(&world.signer, "sam", &[]);
+    world.ask(&sam, &[GOOD]).await;
+    assert_eq!(world.reviews.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn the_uid_of_a_certificate_counts_when_there_is_exactly_one() {
+    let (key, mut params) =
+        (rcgen::KeyPair::generate().unwrap(), rcgen::CertificateParams::new(Vec::new()).unwrap());
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, "uid-ca");
+    let ca_pem = params.self_signed(&key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(params, key);
+    let world = World::new();
+    world.extra.set(Some(CaBundle::from_pem(ca_pem.as_bytes()).unwrap()));
+    for (uid, expected) in [(None, Some("")), (Some("u-1"), Some("u-1")), (Some(""), None)] {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "sam");
+        if let Some(uid) = uid {
+            let oid = rcgen::DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
+            params.distinguished_name.push(oid, uid);
+        }
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let leaf = params.signed_by(&rcgen::KeyPair::generate().unwrap(), &issuer).unwrap();
+        let outcome =
+            world.authenticator.authenticate(&mut HeaderMap::new(), &[leaf.der().clone()], at(NOW)).await;
+        let found = match &outcome {
+            Outcome::User { user, .. } => Some(user.uid.as_str()),
+            Outcome::Anonymous | Outcome::Rejected { .. } => None,
+        };
+        assert_eq!(found, expected, "{uid:?}: {outcome:?}");
+    }
+}

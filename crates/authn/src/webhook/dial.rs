@@ -139,7 +139,8 @@ impl Dialer {
             }
             answer.push(stream.read_u8().await.map_err(io_failed)?);
         }
-        let line = String::from_utf8_lossy(answer.split(|byte| *byte == b'\r').next().unwrap_or_default()).into_owned();
+        let line = String::from_utf8_lossy(answer.split(|byte| *byte == b'\r').next().unwrap_or_default())
+            .into_owned();
         let status = line.split_once(' ').map(|(_, status)| status).unwrap_or_default();
         if status.starts_with("200") {
             return Ok(stream);
@@ -151,8 +152,10 @@ impl Dialer {
         let target = &self.target;
         let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
         if !proxy.username().is_empty() || proxy.password().is_some() {
-            let decode = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
-            let pair = format!("{}:{}", decode(proxy.username()), decode(proxy.password().unwrap_or_default()));
+            let decode =
+                |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+            let pair =
+                format!("{}:{}", decode(proxy.username()), decode(proxy.password().unwrap_or_default()));
             request.push_str(&format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(pair)));
         }
         request.push_str("\r\n");

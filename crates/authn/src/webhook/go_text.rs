@@ -153,7 +153,11 @@ mod tests {
                 &names[..1],
                 "cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs",
             ),
-            ("c.example", &names[1..2], "certificate is not valid for any names, but wanted to match c.example"),
+            (
+                "c.example",
+                &names[1..2],
+                "certificate is not valid for any names, but wanted to match c.example",
+            ),
         ] {
             assert_eq!(name_error(host, presented), expected);
         }
@@ -174,7 +178,9 @@ mod tests {
 
     #[test]
     fn io_errors_lose_number_and_capital() {
-        for (errno, expected) in [(111, "connection refused"), (113, "no route to host"), (104, "connection reset by peer")] {
+        for (errno, expected) in
+            [(111, "connection refused"), (113, "no route to host"), (104, "connection reset by peer")]
+        {
             assert_eq!(io(&io::Error::from_raw_os_error(errno)), expected);
         }
     }

@@ -12,7 +12,7 @@ use http::{HeaderValue, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::dial::Dialer;
@@ -24,6 +24,12 @@ const MOST_IDLE: usize = 4;
 
 /// How long an idle connection is trusted to be alive; Go's default.
 const IDLE: Duration = Duration::from_secs(90);
+
+/// How long an HTTP/2 connection may be silent before it is asked for a sign of life, as in Kubernetes' clients.
+const PING_AFTER: Duration = Duration::from_secs(30);
+
+/// How long the sign of life may take. A server that vanished is noticed by this only.
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -67,13 +73,15 @@ impl Pool {
         };
         match connection {
             Connection::Http2(connection) => {
-                let response = connection.requests.clone().send_request(request).await.map_err(|e| failed(&e))?;
+                let response =
+                    connection.requests.clone().send_request(request).await.map_err(|e| failed(&e))?;
                 read(response).await
             }
             Connection::Http1(mut connection) => {
                 let request = origin_form(request)?;
                 connection.requests.ready().await.map_err(|error| failed(&error))?;
-                let response = connection.requests.send_request(request).await.map_err(|error| failed(&error))?;
+                let response =
+                    connection.requests.send_request(request).await.map_err(|error| failed(&error))?;
                 let answer = read(response).await?;
                 self.keep(connection);
                 Ok(answer)
@@ -113,8 +121,14 @@ impl Pool {
             let task = spawn(connection);
             return Ok(Connection::Http1(Http1 { requests, _task: task }));
         }
-        let (requests, connection) =
-            http2::handshake(TokioExecutor::new(), stream).await.map_err(|error| failed(&error))?;
+        let (requests, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .handshake(stream)
+            .await
+            .map_err(|error| failed(&error))?;
         let connection = Arc::new(Http2 { requests, _task: spawn(connection) });
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.http2 = Some(Arc::clone(&connection));

@@ -50,13 +50,16 @@ impl ProxyEnvironment {
         {
             return Ok(Some(proxy.clone()));
         }
-        match Url::parse(&format!("http://{}", self.https_proxy)) {
-            Ok(proxy) => Ok(Some(proxy)),
-            Err(error) => Err(ProxyEnvironmentError {
-                address: self.https_proxy.clone(),
-                problem: parsed.err().unwrap_or(error).to_string(),
-            }),
-        }
+        // Without a scheme, it is that of the usual proxy.
+        let with_scheme = format!("http://{}", self.https_proxy);
+        let problem = match parsed {
+            Err(error) if self.https_proxy.contains("://") => error,
+            _ => match Url::parse(&with_scheme) {
+                Ok(proxy) => return Ok(Some(proxy)),
+                Err(error) => error,
+            },
+        };
+        Err(ProxyEnvironmentError { address: self.https_proxy.clone(), problem: problem.to_string() })
     }
 
     fn is_exempt(&self, endpoint: &Url) -> bool {

@@ -60,17 +60,17 @@ pub struct Walk<'w> {
 }
 
 impl<'w> Walk<'w> {
-    /// Starts a walk.
+    /// Starts a walk; headings show the time since `start`.
     ///
     /// # Errors
     /// When our programs are not built.
-    pub fn new(world: &'w World, narrator: Narrator) -> anyhow::Result<Self> {
+    pub fn new(world: &'w World, narrator: Narrator, start: Instant) -> anyhow::Result<Self> {
         for program in ["pinniped-concierge", "local-user-authenticator"] {
             tools::binary(program)?;
         }
         let home = world.dir().join("home");
         std::fs::create_dir_all(&home).context("could not make a home folder")?;
-        Ok(Self { world, narrator, start: Instant::now(), home, pinniped: tools::binary("pinniped")? })
+        Ok(Self { world, narrator, start, home, pinniped: tools::binary("pinniped")? })
     }
 
     /// The kubeconfig that [`Walk::kubeconfig`] writes.

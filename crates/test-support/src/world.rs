@@ -220,7 +220,10 @@ impl Drop for World {
         self.cancel.cancel();
         self.control_plane.guardian().end();
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(Duration::from_secs(1));
+            // A runtime may not be waited for within another one; a plain thread may.
+            std::thread::scope(|scope| {
+                scope.spawn(|| runtime.shutdown_timeout(Duration::from_secs(1)));
+            });
         }
         if self.inside.is_some() {
             // The file under it is gone; leave the machine's own names to whoever runs next in this process.

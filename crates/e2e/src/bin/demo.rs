@@ -73,7 +73,7 @@ async fn demo(args: &Args) -> anyhow::Result<ExitCode> {
         _ = terminate.recv() => return Ok(interrupted()),
     };
     println!("   ready ({})", seconds(start.elapsed()));
-    let walk = Walk::new(&world, Narrator::Loud)?;
+    let walk = Walk::new(&world, Narrator::Loud, start)?;
     let end = tokio::select! {
         result = walk.everything() => result.map_or_else(End::Failed, |_| End::Done),
         _ = interrupt.recv() => End::Interrupted,

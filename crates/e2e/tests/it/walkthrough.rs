@@ -1,0 +1,153 @@
+//! The walk-through of the release post, and what can go wrong in it.
+
+use pinniped_e2e::narrator::Narrator;
+use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, LOCAL_USER_AUTHENTICATOR, Walk};
+use pinniped_test_support::kubectl::{Outcome, run};
+use pinniped_test_support::world::World;
+use serde_json::{Value, json};
+
+const ENDPOINT: &str = "https://impersonation-proxy-mtls.local";
+const PROXY_ACCOUNT: &str = "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy";
+
+/// One test, because each step builds on the one before, as in the post.
+#[tokio::test]
+async fn a_person_logs_in_through_the_impersonation_proxy() {
+    let world = World::shared().unwrap();
+    let Some(pods) = world.pods("a person logs in through the impersonation proxy") else { return };
+    let walk = Walk::new(world, Narrator::Silent, std::time::Instant::now()).unwrap();
+    if let Err(error) = story(world, &walk).await {
+        let tails: String = [CONCIERGE, LOCAL_USER_AUTHENTICATOR]
+            .iter()
+            .map(|namespace| pods.log_tails(namespace, 40))
+            .collect();
+        panic!("{error:?}\n{tails}");
+    }
+}
+
+async fn story(world: &World, walk: &Walk<'_>) -> anyhow::Result<()> {
+    walk.install().await?;
+    walk.create_user().await?;
+
+    let strategies = &walk.look_at_credential_issuer().await?["status"]["strategies"];
+    assert_eq!(strategies[0]["type"], "KubeClusterSigningCertificate");
+    assert_eq!(
+        (&strategies[0]["status"], &strategies[0]["reason"]),
+        (&json!("Error"), &json!("CouldNotFetchKey"))
+    );
+    assert_eq!(strategies[1]["type"], "ImpersonationProxy");
+    assert_eq!((&strategies[1]["status"], &strategies[1]["reason"]), (&json!("Error"), &json!("Disabled")));
+    assert_eq!(
+        strategies[1]["message"],
+        "automatically determined that impersonation proxy should be disabled"
+    );
+    let secrets = world.kubectl().output(&["get", "secrets", "-n", CONCIERGE, "-o", "name"]).await?;
+    assert!(!secrets.contains("impersonation-proxy-ca-certificate"), "{secrets}");
+    assert!(!secrets.contains("impersonation-proxy-tls-serving-certificate"), "{secrets}");
+
+    walk.create_authenticator().await?;
+    assert_authenticator_is_ready(world).await?;
+
+    walk.create_workload().await?;
+    let issuer = walk.enable_proxy().await?;
+    let strategy = &issuer["status"]["strategies"][1];
+    assert_eq!((&strategy["status"], &strategy["reason"]), (&json!("Success"), &json!("Listening")));
+    assert_eq!(strategy["message"], "impersonation proxy is ready to accept client connections");
+    assert_eq!(strategy["frontend"]["type"], "ImpersonationProxy");
+    assert_eq!(strategy["frontend"]["impersonationProxyInfo"]["endpoint"], ENDPOINT);
+    assert_cluster_ip_service(world).await?;
+
+    let written = walk.kubeconfig().await?;
+    let logged = [
+        "discovered CredentialIssuer",
+        "discovered Concierge endpoint",
+        "discovered Concierge certificate authority bundle",
+        "validated connection to the cluster",
+    ];
+    let found: Vec<_> = logged.iter().map(|text| written.stderr.find(text)).collect();
+    assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{}", written.stderr);
+
+    let refused = walk.refused().await?;
+    assert_eq!(
+        refused.stderr,
+        format!(
+            "Error from server (Forbidden): pods is forbidden: User \"pinny\" cannot list resource \"pods\" in API \
+             group \"\" at the cluster scope: {DECISION}\n"
+        )
+    );
+
+    let listed = walk.allow_and_list().await?;
+    for name in ["frontend", "backend"] {
+        assert!(
+            listed.stdout.lines().any(|l| l.starts_with("some-app ") && l.contains(name)),
+            "{}",
+            listed.stdout
+        );
+    }
+    assert_audit(world).await?;
+
+    let whoami = walk.whoami().await?;
+    assert_eq!(
+        whoami.stdout,
+        format!(
+            "Current cluster info:\n\nName: pinniped-test-pinniped\nURL: {ENDPOINT}\n\nCurrent user info:\n\n\
+             Username: pinny\nGroups: group-for-mtls, system:authenticated\n"
+        )
+    );
+    wrong_password(world, walk).await?;
+    Ok(())
+}
+
+async fn assert_authenticator_is_ready(world: &World) -> anyhow::Result<()> {
+    let args = ["get", "webhookauthenticator", "local-user-authenticator", "-o", "json"];
+    let object: Value = serde_json::from_str(&world.kubectl().output(&args).await?)?;
+    let condition = |kind: &str| {
+        let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|c| c["type"] == kind).map(|c| (c["status"].clone(), c["message"].clone()))
+    };
+    assert_eq!(condition("Ready"), Some((json!("True"), json!("the WebhookAuthenticator is ready"))));
+    let connected = (json!("True"), json!("successfully dialed webhook server"));
+    assert_eq!(condition("WebhookConnectionValid"), Some(connected));
+    Ok(())
+}
+
+async fn assert_cluster_ip_service(world: &World) -> anyhow::Result<()> {
+    let name = "pinniped-concierge-impersonation-proxy-cluster-ip";
+    let args = ["get", "service", "-n", CONCIERGE, name, "-o", "json"];
+    let service: Value = serde_json::from_str(&world.kubectl().output(&args).await?)?;
+    let port = &service["spec"]["ports"][0];
+    assert_eq!((&port["port"], &port["targetPort"]), (&json!(443), &json!(8444)));
+    assert_eq!(service["spec"]["selector"], json!({"app": "pinniped-concierge"}));
+    assert!(service["metadata"]["annotations"]["credentialissuer.pinniped.dev/annotation-keys"].is_string());
+    assert!(service["metadata"]["annotations"]["credentialissuer.pinniped.dev/label-keys"].is_string());
+    Ok(())
+}
+
+/// What the API server saw of the user's listing: the proxy's account acting as the user, and nothing else.
+async fn assert_audit(world: &World) -> anyhow::Result<()> {
+    let listing = |event: &Value| {
+        event["verb"] == "list"
+            && event["objectRef"]["resource"] == "pods"
+            && event["impersonatedUser"]["username"] == "pinny"
+            && event["responseStatus"]["code"] == 200
+    };
+    let event = world.control_plane().await_audit_event("the user's listing", listing).await?;
+    assert_eq!(event["user"]["username"], PROXY_ACCOUNT);
+    assert_eq!(event["impersonatedUser"]["groups"], json!(["group-for-mtls", "system:authenticated"]));
+    assert_eq!(event["sourceIPs"].as_array().map(Vec::len), Some(1), "a forwarded address was passed on");
+    Ok(())
+}
+
+async fn wrong_password(world: &World, walk: &Walk<'_>) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(walk.user_kubeconfig())?.replace("pinny:password123", "pinny:wrong");
+    let file = walk.home().join("wrong-password.yaml");
+    std::fs::write(&file, text)?;
+    let mut command = world.kubectl().with_kubeconfig(&file).command(&["get", "pods", "-A"]);
+    command.env("HOME", walk.home());
+    let Outcome { code, stderr, .. } = run(command, None).await?;
+    assert_ne!(code, 0);
+    let wanted =
+        "Error: could not complete Concierge credential exchange: login failed: authentication failed";
+    assert!(stderr.contains(wanted), "{stderr}");
+    assert!(stderr.contains("getting credentials: exec: executable"), "{stderr}");
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! Our programs under upstream's manifests, unchanged: its RBAC, CRDs, configuration, probes and replicas.
+//!
+//! An executable of its own, because the manifests use the same names as ours and a process has one world.
+
+use std::time::Duration;
+
+use pinniped_test_support::world::World;
+use pinniped_test_support::{tools, wait};
+use serde_json::{Value, json};
+
+const SOON: Duration = Duration::from_secs(60);
+
+async fn strategies(world: &World) -> anyhow::Result<Value> {
+    let args = ["get", "credentialissuer", "pinniped-concierge-config", "-o", "json"];
+    let issuer: Value = serde_json::from_str(&world.kubectl().output(&args).await?)?;
+    Ok(issuer["status"]["strategies"].clone())
+}
+
+async fn await_proxy(world: &World, status: &str, reason: &str) -> anyhow::Result<Value> {
+    wait::until_ok(SOON, format!("the strategy to be {status}/{reason}"), async || {
+        let all = strategies(world).await?;
+        let proxy = all[1].clone();
+        anyhow::ensure!(proxy["status"] == status && proxy["reason"] == reason, "the strategies are {all}");
+        Ok(proxy)
+    })
+    .await
+}
+
+async fn story(world: &World) -> anyhow::Result<()> {
+    let kubectl = world.kubectl();
+    for (name, file) in [
+        ("local-user-authenticator", "upstream-local-user-authenticator.yaml"),
+        ("pinniped-concierge", "upstream-concierge.yaml"),
+    ] {
+        let file = tools::repository().join("testdata/upstream/manifests").join(file);
+        // CRDs and their objects are in one file: the objects need a second try, as with upstream's own.
+        wait::until_ok(SOON, "kubectl apply", async || {
+            let file = file.to_string_lossy().into_owned();
+            kubectl.output(&["apply", "-f", &file]).await
+        })
+        .await?;
+        let deployment = format!("deployment/{name}");
+        kubectl.output(&["rollout", "status", &deployment, "-n", name, "--timeout=60s"]).await?;
+    }
+    let disabled = await_proxy(world, "Error", "Disabled").await?;
+    assert_eq!(disabled["message"], "automatically determined that impersonation proxy should be disabled");
+
+    // Enabled with what the manifest says otherwise: a load balancer, which gets its address later.
+    let patch = r#"{"spec":{"impersonationProxy":{"mode":"enabled"}}}"#;
+    let args = ["patch", "credentialissuer", "pinniped-concierge-config", "--type=merge", "-p", patch];
+    kubectl.output(&args).await?;
+    let pending = await_proxy(world, "Error", "Pending").await?;
+    assert_eq!(pending["message"], "waiting for load balancer Service to be assigned IP or hostname");
+    let service = "pinniped-concierge-impersonation-proxy-load-balancer";
+    let ip = world.assign_load_balancer("pinniped-concierge", service).await?;
+    let listening = await_proxy(world, "Success", "Listening").await?;
+    assert_eq!(listening["frontend"]["impersonationProxyInfo"]["endpoint"], json!(format!("https://{ip}")));
+
+    // And it does what it says: an anonymous request through it is refused by its own decision.
+    let tcp = tokio::net::TcpStream::connect((ip, 443)).await?;
+    let tls =
+        pinniped_test_support::wire::connect_unverified(tcp, &ip.to_string(), &[b"http/1.1"], None).await?;
+    let request = format!("GET /api/v1/pods HTTP/1.1\r\nHost: {ip}\r\n\r\n");
+    let answer = pinniped_test_support::wire::raw_request(tls, request.as_bytes()).await?;
+    assert_eq!(answer.status, 403, "{}", answer.head);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_programs_work_under_upstreams_manifests_unchanged() {
+    let world = World::shared().unwrap();
+    let Some(pods) = world.pods("the programs work under upstream's manifests") else { return };
+    for program in ["pinniped-concierge", "local-user-authenticator"] {
+        tools::binary(program).unwrap();
+    }
+    if let Err(error) = story(world).await {
+        let tails: String = ["pinniped-concierge", "local-user-authenticator"]
+            .map(|namespace| pods.log_tails(namespace, 40))
+            .concat();
+        panic!("{error:?}\n{tails}");
+    }
+}

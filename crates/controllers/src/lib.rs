@@ -1,1 +1,27 @@
-//! Controllers: observe, decide in core, apply.
+//! Controllers: observe, decide in `pinniped-core`, apply.
+//!
+//! Every replica runs every controller. Reads come from shared watch caches ([`watch`]); writes go through a
+//! [`client::Writer`], which refuses while this pod does not hold the Lease ([`lease`]). A refused write is not an
+//! error: the leader does it, the result arrives by watch, and the controller looks again ([`runtime`]).
+//!
+//! Start reading at [`controllers`], which composes everything; [`impersonator`] is the biggest one.
+//!
+//! What this crate refuses to be: a place for decisions. What should run, what an object should look like and when a
+//! certificate is due are pure functions in `pinniped-core`.
+
+#![forbid(unsafe_code)]
+
+pub mod api_certs;
+pub mod authenticator_cleanup;
+pub mod cert_agent;
+pub mod cleanup;
+pub mod client;
+pub mod context;
+pub mod controllers;
+pub mod credential_issuer;
+pub mod impersonator;
+pub mod lease;
+pub mod runtime;
+pub mod tls_source;
+pub mod watch;
+pub mod webhook_authenticator;

@@ -59,6 +59,30 @@ pub fn verify_client(
     roots: &CaBundle,
     now: Timestamp,
 ) -> Result<(), ChainError> {
+    verify(leaf, intermediates, roots, now, KeyUsage::client_auth())
+}
+
+/// As [`verify_client`], for the certificate of a server. Names are not looked at.
+///
+/// # Errors
+///
+/// See [`ChainError`].
+pub fn verify_server(
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    roots: &CaBundle,
+    now: Timestamp,
+) -> Result<(), ChainError> {
+    verify(leaf, intermediates, roots, now, KeyUsage::server_auth())
+}
+
+fn verify(
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    roots: &CaBundle,
+    now: Timestamp,
+    usage: KeyUsage,
+) -> Result<(), ChainError> {
     let algorithms = default_provider().signature_verification_algorithms.all;
     let anchors: Vec<_> =
         roots.ders().iter().filter_map(|root| anchor_from_trusted_cert(root).ok()).collect();
@@ -70,7 +94,7 @@ pub fn verify_client(
         Err(_) => return Err(ChainError::Malformed),
     };
     end_entity
-        .verify_for_usage(algorithms, &anchors, intermediates, time, KeyUsage::client_auth(), None, None)
+        .verify_for_usage(algorithms, &anchors, intermediates, time, usage, None, None)
         .map(|_| ())
         .map_err(|error| explain(error, now))
 }

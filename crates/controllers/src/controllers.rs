@@ -1,0 +1,489 @@
+//! Everything of this crate, composed: which caches exist, who reads them, what wakes whom, and the order of stopping.
+//!
+//! Stopping: controllers end first (the impersonation proxy begins to drain), then the Lease is given back, then the
+//! watches end, last the draining is awaited. So nobody writes after the Lease is free, and the next leader need not
+//! wait for open streams.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::DynamicObject;
+use kube::runtime::watcher;
+use kube::{Api, Resource};
+use pinniped_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
+use pinniped_api::config::CredentialIssuer;
+use pinniped_api::suffix::GroupSuffix;
+use pinniped_authn::registry::Registry;
+use pinniped_authn::webhook::ProxyEnvironment;
+use pinniped_core::strategy::cert_agent::CONTROLLER_MANAGER_SELECTOR;
+use pinniped_pki::CertificateHolder;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api_certs::{
+    ApiServiceUpdater, CA_CERTIFICATE, CertsExpirer, CertsManager, CertsObserver, Material, SecretRef,
+    TLS_CERTIFICATE_CHAIN,
+};
+use crate::authenticator_cleanup::AuthenticatorCleanup;
+use crate::cert_agent::CertAgentController;
+use crate::cleanup::{LegacyPodCleaner, LegacySecretCleaner};
+use crate::context::{Context, Names};
+use crate::credential_issuer::CredentialIssuers;
+use crate::impersonator::{Health, ImpersonatorController, ImpersonatorParams};
+use crate::lease::{LeaderElection, Leadership, LeaseParams, Timing};
+use crate::runtime::{Reconcile, Trigger, run};
+use crate::tls_source::{WatchedCaObjects, is_ca_secret};
+use crate::watch::{Problem, Watched};
+use crate::webhook_authenticator::{WebhookAuthenticatorController, WebhookAuthenticatorParams};
+
+/// Lifetime of the CA that signs the impersonation proxy's client certificates.
+const SIGNER_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// How long before its end that CA is replaced.
+const SIGNER_OVERLAP: Duration = Duration::from_secs(60 * 60);
+
+/// Everything the controllers are told.
+pub struct ControllersParams {
+    /// For reads, writes and watches: wants a connection that carries many streams, and a read timeout or pings.
+    pub client: kube::Client,
+    /// The namespace this pod runs in.
+    pub namespace: String,
+    /// This pod's name: its identity in the election.
+    pub pod_name: String,
+    /// The API group suffix of this installation.
+    pub suffix: GroupSuffix,
+    /// Put on every created object.
+    pub labels: BTreeMap<String, String>,
+    /// Object names from the configuration.
+    pub names: Names,
+    /// The Concierge's Deployment; the Lease has its name.
+    pub owner_deployment: OwnerReference,
+    /// The login APIService.
+    pub owner_api_service: OwnerReference,
+    /// Lifetime of the aggregated API's CA and serving certificate.
+    pub api_serving_lifetime: Duration,
+    /// Age at which they are replaced.
+    pub api_serving_renew_before: Duration,
+    /// What the aggregated API serves with.
+    pub api_serving: CertificateHolder,
+    /// The impersonation proxy.
+    pub impersonator: ImpersonatorParams,
+    /// The authenticators that are ready.
+    pub registry: Registry,
+    /// Proxies between this pod and webhooks.
+    pub proxies: ProxyEnvironment,
+    /// Usually the default.
+    pub lease_timing: Timing,
+}
+
+/// The running controllers.
+pub struct Controllers {
+    controllers: JoinSet<()>,
+    stop_controllers: CancellationToken,
+    election: JoinSet<()>,
+    stop_election: CancellationToken,
+    watches: JoinSet<()>,
+    stop_watches: CancellationToken,
+    proxies: TaskTracker,
+    leadership: Leadership,
+    impersonator: ImpersonatorHealth,
+}
+
+/// Whether this pod's impersonation proxy is as it should be.
+#[derive(Clone, Debug)]
+pub struct ImpersonatorHealth {
+    health: watch::Receiver<Health>,
+    problem: Problem,
+}
+
+impl ImpersonatorHealth {
+    /// For the pod's readiness. A `CredentialIssuer` that cannot be read is no reason to take the pod out: its other
+    /// APIs work.
+    pub fn is_ready(&self) -> bool {
+        let health = *self.health.borrow();
+        health.is_ready() || (!health.observed && self.problem.current().is_some())
+    }
+
+    /// The details.
+    pub fn current(&self) -> Health {
+        *self.health.borrow()
+    }
+
+    /// The details, with every change.
+    pub fn subscribe(&self) -> watch::Receiver<Health> {
+        self.health.clone()
+    }
+}
+
+impl Controllers {
+    /// Starts all controllers and the election; returns at once.
+    pub fn spawn(params: ControllersParams) -> Self {
+        let election = LeaderElection::new(
+            params.client.clone(),
+            LeaseParams {
+                namespace: params.namespace.clone(),
+                name: params.owner_deployment.name.clone(),
+                identity: params.pod_name,
+                owner: Some(params.owner_deployment.clone()),
+                labels: params.labels.clone(),
+                timing: params.lease_timing,
+            },
+        );
+        let context = Context {
+            client: params.client,
+            namespace: params.namespace,
+            suffix: params.suffix,
+            labels: params.labels,
+            names: params.names,
+            owner_deployment: params.owner_deployment,
+            owner_api_service: params.owner_api_service,
+            leadership: election.leadership(),
+        };
+        let mut spawner = Spawner::new(context.clone());
+        let mut caches = Caches::new(&context);
+        let issuers = CredentialIssuers::new(&context, caches.issuers.store());
+
+        spawner.api_certs(
+            &mut caches,
+            params.api_serving_lifetime,
+            params.api_serving_renew_before,
+            params.api_serving,
+        );
+        spawner.signer_certs(&mut caches);
+        spawner.cleaners(&mut caches);
+        spawner.cert_agent(&mut caches, issuers.clone());
+        spawner.authenticators(&mut caches, params.registry, params.proxies);
+        let impersonator = spawner.impersonator(&mut caches, issuers, params.impersonator);
+
+        let mut watches = JoinSet::new();
+        let stop_watches = CancellationToken::new();
+        caches.spawn(&mut watches, &stop_watches);
+        let stop_election = CancellationToken::new();
+        let mut elections = JoinSet::new();
+        elections.spawn(election.run(stop_election.clone()));
+        Self {
+            controllers: spawner.tasks,
+            stop_controllers: spawner.stop,
+            election: elections,
+            stop_election,
+            watches,
+            stop_watches,
+            proxies: spawner.proxies,
+            leadership: context.leadership,
+            impersonator,
+        }
+    }
+
+    /// Whether this pod is the leader.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// What this pod's readiness has to know about its impersonation proxy.
+    pub fn impersonator(&self) -> ImpersonatorHealth {
+        self.impersonator.clone()
+    }
+
+    /// Stops everything in its order; returns when the impersonation proxy has drained.
+    pub async fn shutdown(mut self) {
+        self.stop_controllers.cancel();
+        while self.controllers.join_next().await.is_some() {}
+        self.stop_election.cancel();
+        while self.election.join_next().await.is_some() {}
+        self.stop_watches.cancel();
+        while self.watches.join_next().await.is_some() {}
+        self.proxies.close();
+        self.proxies.wait().await;
+    }
+}
+
+/// The watches, before they start.
+struct Caches {
+    issuers: Watched<CredentialIssuer>,
+    secrets: Watched<Secret>,
+    services: Watched<Service>,
+    config_maps: Watched<ConfigMap>,
+    controller_managers: Watched<Pod>,
+    legacy_pods: Watched<Pod>,
+    webhooks: Watched<WebhookAuthenticator>,
+    jwts: Watched<JwtAuthenticator>,
+    login_api_service: Watched<DynamicObject>,
+    identity_api_service: Watched<DynamicObject>,
+}
+
+impl Caches {
+    fn new(context: &Context) -> Self {
+        let client = || context.client.clone();
+        let (suffix, namespace) = (&context.suffix, context.namespace.as_str());
+        let any = || watcher::Config::default().any_semantic();
+        let named = |name: &str| any().fields(&format!("metadata.name={name}"));
+        let inside = |kind: &str, namespace: &str| format!("{kind} in namespace {namespace}");
+        let api_service = |group: &str| {
+            let name = api_service_name(suffix, group);
+            let resource = ApiServiceUpdater::resource();
+            let api = Api::all_with(client(), &resource);
+            Watched::new(api, resource, named(&name), "apiservices.apiregistration.k8s.io")
+        };
+        Self {
+            issuers: Watched::new(
+                Api::all_with(client(), suffix),
+                suffix.clone(),
+                named(&context.names.credential_issuer),
+                CredentialIssuer::plural(suffix),
+            ),
+            secrets: Watched::new(Api::namespaced(client(), namespace), (), any(), inside("secrets", namespace)),
+            services: Watched::new(Api::namespaced(client(), namespace), (), any(), inside("services", namespace)),
+            config_maps: Watched::new(
+                Api::namespaced(client(), namespace),
+                (),
+                any(),
+                inside("configmaps", namespace),
+            ),
+            controller_managers: Watched::new(
+                Api::namespaced(client(), "kube-system"),
+                (),
+                any().labels(CONTROLLER_MANAGER_SELECTOR),
+                inside("pods", "kube-system"),
+            ),
+            legacy_pods: Watched::new(
+                Api::namespaced(client(), namespace),
+                (),
+                any().labels(&LegacyPodCleaner::selector(context)),
+                inside("pods", namespace),
+            ),
+            webhooks: Watched::new(
+                Api::all_with(client(), suffix),
+                suffix.clone(),
+                any(),
+                WebhookAuthenticator::plural(suffix),
+            ),
+            jwts: Watched::new(
+                Api::all_with(client(), suffix),
+                suffix.clone(),
+                any(),
+                JwtAuthenticator::plural(suffix),
+            ),
+            login_api_service: api_service("login"),
+            identity_api_service: api_service("identity"),
+        }
+    }
+
+    fn spawn(self, tasks: &mut JoinSet<()>, stop: &CancellationToken) {
+        tasks.spawn(self.issuers.run(stop.clone()));
+        tasks.spawn(self.secrets.run(stop.clone()));
+        tasks.spawn(self.services.run(stop.clone()));
+        tasks.spawn(self.config_maps.run(stop.clone()));
+        tasks.spawn(self.controller_managers.run(stop.clone()));
+        tasks.spawn(self.legacy_pods.run(stop.clone()));
+        tasks.spawn(self.webhooks.run(stop.clone()));
+        tasks.spawn(self.jwts.run(stop.clone()));
+        tasks.spawn(self.login_api_service.run(stop.clone()));
+        tasks.spawn(self.identity_api_service.run(stop.clone()));
+    }
+}
+
+fn api_service_name(suffix: &GroupSuffix, group: &str) -> String {
+    format!("v1alpha1.{}", suffix.replace(&format!("{group}.concierge.pinniped.dev")))
+}
+
+/// Starts controllers, each with its triggers and the caches it has to wait for.
+struct Spawner {
+    context: Context,
+    tasks: JoinSet<()>,
+    stop: CancellationToken,
+    proxies: TaskTracker,
+}
+
+impl Spawner {
+    fn new(context: Context) -> Self {
+        Self { context, tasks: JoinSet::new(), stop: CancellationToken::new(), proxies: TaskTracker::new() }
+    }
+
+    fn start(
+        &mut self,
+        controller: impl Reconcile,
+        trigger: Trigger,
+        ready: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.tasks.spawn(run(controller, trigger, ready, self.context.leadership.clone(), self.stop.clone()));
+    }
+
+    /// A trigger pulled by one Secret of the own namespace.
+    fn on_secret(&self, caches: &mut Caches, name: &str) -> (SecretRef, Trigger) {
+        let trigger = Trigger::new();
+        let wanted = name.to_owned();
+        caches.secrets.wake(&trigger, move |secret| secret.metadata.name.as_deref() == Some(wanted.as_str()));
+        let secret = SecretRef {
+            store: caches.secrets.store(),
+            namespace: self.context.namespace.clone(),
+            name: name.to_owned(),
+        };
+        (secret, trigger)
+    }
+
+    fn certs(
+        &mut self,
+        caches: &mut Caches,
+        name: &str,
+        material: Material,
+        looks_at: &'static str,
+        renew_before: Duration,
+    ) {
+        let (secret, trigger) = self.on_secret(caches, name);
+        let manager = CertsManager::new(self.context.clone(), secret, material);
+        self.start(manager, trigger, caches.secrets.ready());
+        let (secret, trigger) = self.on_secret(caches, name);
+        let expirer = CertsExpirer::new(self.context.clone(), secret, looks_at, renew_before);
+        self.start(expirer, trigger, caches.secrets.ready());
+    }
+
+    fn api_certs(
+        &mut self,
+        caches: &mut Caches,
+        lifetime: Duration,
+        renew_before: Duration,
+        holder: CertificateHolder,
+    ) {
+        let names = self.context.names.clone();
+        let host = format!("{}.{}.svc", names.api_service, self.context.namespace);
+        let material = Material {
+            ca_common_name: "Pinniped Aggregation CA".to_owned(),
+            lifetime,
+            serving_names: vec![host.clone(), format!("{host}.cluster.local")],
+        };
+        let name = &names.serving_certificate_secret;
+        self.certs(caches, name, material, TLS_CERTIFICATE_CHAIN, renew_before);
+        let (secret, trigger) = self.on_secret(caches, name);
+        self.start(CertsObserver::new(secret, holder), trigger, caches.secrets.ready());
+        for group in ["login", "identity"] {
+            let (secret, trigger) = self.on_secret(caches, name);
+            let api_services = match group {
+                "login" => &mut caches.login_api_service,
+                _ => &mut caches.identity_api_service,
+            };
+            api_services.wake(&trigger, |_| true);
+            let api_service = api_service_name(&self.context.suffix, group);
+            let updater = ApiServiceUpdater::new(self.context.clone(), secret, api_service);
+            self.start(updater, trigger, caches.secrets.ready());
+        }
+    }
+
+    fn signer_certs(&mut self, caches: &mut Caches) {
+        let name = self.context.names.impersonation_signer_secret.clone();
+        let material = Material {
+            ca_common_name: "Pinniped Impersonation Proxy Signer CA".to_owned(),
+            lifetime: SIGNER_LIFETIME,
+            serving_names: Vec::new(),
+        };
+        self.certs(caches, &name, material, CA_CERTIFICATE, SIGNER_LIFETIME - SIGNER_OVERLAP);
+    }
+
+    fn cleaners(&mut self, caches: &mut Caches) {
+        let name = self.context.names.impersonation_proxy_legacy_secret.clone();
+        let (secret, trigger) = self.on_secret(caches, &name);
+        let cleaner = LegacySecretCleaner::new(self.context.clone(), secret.store);
+        self.start(cleaner, trigger, caches.secrets.ready());
+
+        let trigger = Trigger::new();
+        caches.legacy_pods.wake(&trigger, |_| true);
+        let cleaner = LegacyPodCleaner::new(self.context.clone(), caches.legacy_pods.store());
+        self.start(cleaner, trigger, caches.legacy_pods.ready());
+    }
+
+    fn cert_agent(&mut self, caches: &mut Caches, issuers: CredentialIssuers) {
+        let trigger = Trigger::new();
+        caches.issuers.wake(&trigger, |_| true);
+        caches.controller_managers.wake(&trigger, |_| true);
+        let pods = &caches.controller_managers;
+        let (issuers_ready, pods_ready, no_pods) = (caches.issuers.ready(), pods.ready(), pods.problem().arises());
+        let controller = CertAgentController::new(issuers, pods.store(), pods.problem());
+        self.start(controller, trigger, async {
+            issuers_ready.await;
+            tokio::select! {
+                () = pods_ready => {}
+                () = no_pods => {}
+            }
+        });
+    }
+
+    fn authenticators(&mut self, caches: &mut Caches, registry: Registry, proxies: ProxyEnvironment) {
+        let trigger = Trigger::new();
+        caches.webhooks.wake(&trigger, |_| true);
+        caches.config_maps.wake(&trigger, |_| true);
+        caches.secrets.wake(&trigger, is_ca_secret);
+        let controller = WebhookAuthenticatorController::new(WebhookAuthenticatorParams {
+            context: self.context.clone(),
+            registry: registry.clone(),
+            authenticators: caches.webhooks.store(),
+            ca_objects: WatchedCaObjects {
+                namespace: self.context.namespace.clone(),
+                secrets: caches.secrets.store(),
+                config_maps: caches.config_maps.store(),
+            },
+            proxies,
+        });
+        let (webhooks, secrets, config_maps) =
+            (caches.webhooks.ready(), caches.secrets.ready(), caches.config_maps.ready());
+        self.start(controller, trigger, async move {
+            webhooks.await;
+            secrets.await;
+            config_maps.await;
+        });
+
+        let trigger = Trigger::new();
+        caches.webhooks.wake(&trigger, |_| true);
+        caches.jwts.wake(&trigger, |_| true);
+        let cleanup = AuthenticatorCleanup {
+            suffix: self.context.suffix.clone(),
+            registry,
+            webhooks: caches.webhooks.store(),
+            jwts: caches.jwts.store(),
+        };
+        let (webhooks, jwts) = (caches.webhooks.ready(), caches.jwts.ready());
+        self.start(cleanup, trigger, async move {
+            webhooks.await;
+            jwts.await;
+        });
+    }
+
+    fn impersonator(
+        &mut self,
+        caches: &mut Caches,
+        issuers: CredentialIssuers,
+        params: ImpersonatorParams,
+    ) -> ImpersonatorHealth {
+        let trigger = Trigger::new();
+        caches.issuers.wake(&trigger, |_| true);
+        // Any Secret may be the external one, whatever its type; there are few, and a pass is cheap.
+        caches.secrets.wake(&trigger, |_| true);
+        let names = &self.context.names;
+        let services =
+            [names.impersonation_load_balancer_service.clone(), names.impersonation_cluster_ip_service.clone()];
+        caches.services.wake(&trigger, move |service| {
+            service.metadata.name.as_ref().is_some_and(|name| services.contains(name))
+        });
+        let controller = ImpersonatorController::new(
+            self.context.clone(),
+            params,
+            issuers,
+            caches.secrets.store(),
+            caches.services.store(),
+            trigger.clone(),
+            self.proxies.clone(),
+        );
+        let health = ImpersonatorHealth { health: controller.health(), problem: caches.issuers.problem() };
+        let (issuers, secrets, services) =
+            (caches.issuers.ready(), caches.secrets.ready(), caches.services.ready());
+        self.start(controller, trigger, async move {
+            issuers.await;
+            secrets.await;
+            services.await;
+        });
+        health
+    }
+}

@@ -1,0 +1,391 @@
+//! Leader election on one Lease, as client-go does it, so that both implementations may share the object while one
+//! replaces the other.
+//!
+//! The clock of another pod is never trusted: a Lease is considered held as long as *this* process has seen it change
+//! within the lease duration, on its own monotonic clock. A write carries the resource version that was read, so two
+//! candidates cannot both win. Losing the Lease stops nothing: the pod goes on reading and serving, and its writes are
+//! refused by [`crate::client::Writer`].
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use kube::Api;
+use kube::api::PostParams;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::error_text;
+
+/// How long a candidate waits after the last change it has seen before it takes a Lease over.
+pub const LEASE_DURATION: Duration = Duration::from_secs(137);
+
+/// How long a leader tries to renew before it gives up leading.
+pub const RENEW_DEADLINE: Duration = Duration::from_secs(107);
+
+/// Pause between two tries, of leaders and candidates alike.
+pub const RETRY_PERIOD: Duration = Duration::from_secs(26);
+
+/// How long one read or write of the Lease may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the last write, which gives the Lease back, may take.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Whether this process is the leader, now and as a stream of changes.
+#[derive(Clone, Debug)]
+pub struct Leadership(watch::Receiver<bool>);
+
+impl Leadership {
+    /// A leadership that the holder of the sender decides.
+    pub fn channel() -> (watch::Sender<bool>, Self) {
+        let (sender, receiver) = watch::channel(false);
+        (sender, Self(receiver))
+    }
+
+    /// A leadership that never changes, for processes without an election.
+    pub fn fixed(leader: bool) -> Self {
+        Self(watch::channel(leader).1)
+    }
+
+    /// Whether writes are this pod's to do.
+    pub fn is_leader(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Changes from now on.
+    pub fn subscribe(&self) -> watch::Receiver<bool> {
+        self.0.clone()
+    }
+}
+
+/// Which Lease, and who wants it.
+#[derive(Clone, Debug)]
+pub struct LeaseParams {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease: the Deployment's.
+    pub name: String,
+    /// Name of this candidate: the pod's.
+    pub identity: String,
+    /// Owner of the Lease when this candidate creates it.
+    pub owner: Option<OwnerReference>,
+    /// Labels of the Lease when this candidate creates it.
+    pub labels: std::collections::BTreeMap<String, String>,
+    /// Timings.
+    pub timing: Timing,
+}
+
+/// The three durations of client-go's leader election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// See [`LEASE_DURATION`].
+    pub lease: Duration,
+    /// See [`RENEW_DEADLINE`].
+    pub renew_deadline: Duration,
+    /// See [`RETRY_PERIOD`].
+    pub retry: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { lease: LEASE_DURATION, renew_deadline: RENEW_DEADLINE, retry: RETRY_PERIOD }
+    }
+}
+
+/// The election. Dropping it without [`LeaderElection::run`] leaves the process a follower.
+#[derive(Debug)]
+pub struct LeaderElection {
+    api: Api<Lease>,
+    params: LeaseParams,
+    leader: watch::Sender<bool>,
+    leadership: Leadership,
+}
+
+impl LeaderElection {
+    /// Prepares an election; nothing is sent yet.
+    pub fn new(client: kube::Client, params: LeaseParams) -> Self {
+        let (leader, leadership) = Leadership::channel();
+        Self { api: Api::namespaced(client, &params.namespace), params, leader, leadership }
+    }
+
+    /// To be asked before each write.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// Runs until `cancel`, then gives the Lease back if this process holds it: first the flag falls, then the
+    /// holder is emptied, so nobody writes after another may have taken over.
+    pub async fn run(self, cancel: CancellationToken) {
+        let mut seen = Seen::default();
+        let mut renewed = Instant::now();
+        let mut forbidden = false;
+        loop {
+            let tried = tokio::select! {
+                biased;
+                () = cancel.cancelled() => break,
+                tried = tokio::time::timeout(CALL_TIMEOUT, self.try_acquire_or_renew(&mut seen)) => tried,
+            };
+            let held = match tried {
+                Ok(Ok(held)) => held,
+                Ok(Err(error)) => {
+                    self.report(&error, &mut forbidden);
+                    false
+                }
+                Err(_) => {
+                    tracing::warn!(lease = %self.params.name, "leader election call timed out");
+                    false
+                }
+            };
+            let now = Instant::now();
+            if held {
+                renewed = now;
+                self.set_leader(true);
+            } else if self.leadership.is_leader()
+                && (seen.holder_is_other(&self.params.identity)
+                    || now.duration_since(renewed) >= self.params.timing.renew_deadline)
+            {
+                tracing::warn!(lease = %self.params.name, "lost the leader election lease");
+                self.set_leader(false);
+            }
+            let pause = self.pause(held, renewed, now);
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => break,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        self.set_leader(false);
+        // Also as a follower: a write that was cut off by the cancellation may have won. Only our own name is emptied.
+        self.release().await;
+    }
+
+    fn set_leader(&self, leader: bool) {
+        let changed = self.leader.send_if_modified(|current| {
+            let changed = *current != leader;
+            *current = leader;
+            changed
+        });
+        if changed {
+            tracing::info!(lease = %self.params.name, identity = %self.params.identity, leader, "leadership changed");
+        }
+    }
+
+    /// Leaders look again after the retry period, or sooner when the deadline is near; candidates with a jitter made
+    /// from their name, so that they do not come all at once.
+    fn pause(&self, held: bool, renewed: Instant, now: Instant) -> Duration {
+        let retry = self.params.timing.retry;
+        if held {
+            return retry;
+        }
+        if self.leadership.is_leader() {
+            // A renewal failed: hurry, there is a deadline.
+            let left = self.params.timing.renew_deadline.saturating_sub(now.duration_since(renewed));
+            return left.min(retry / 8).max(Duration::from_millis(10));
+        }
+        let spread = self.params.identity.bytes().fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+        retry + retry.mul_f64(f64::from(spread % 100) / 500.0)
+    }
+
+    fn report(&self, error: &kube::Error, forbidden: &mut bool) {
+        let text = error_text(error);
+        if matches!(error, kube::Error::Api(status) if status.code == 409) {
+            tracing::debug!(lease = %self.params.name, error = %text, "another candidate was quicker");
+        } else if crate::client::is_forbidden(error) {
+            if !*forbidden {
+                tracing::warn!(verb = "get, create, update", resource = "leases", error = %text, "a right is missing: this pod cannot become leader");
+            }
+            *forbidden = true;
+        } else {
+            tracing::warn!(lease = %self.params.name, error = %text, "leader election failed, trying again");
+        }
+    }
+
+    async fn try_acquire_or_renew(&self, seen: &mut Seen) -> Result<bool, kube::Error> {
+        let now = Timestamp::now();
+        let Some(lease) = self.api.get_opt(&self.params.name).await? else {
+            let lease = Lease {
+                metadata: ObjectMeta {
+                    name: Some(self.params.name.clone()),
+                    namespace: Some(self.params.namespace.clone()),
+                    labels: Some(self.params.labels.clone()).filter(|labels| !labels.is_empty()),
+                    owner_references: self.params.owner.clone().map(|owner| vec![owner]),
+                    ..ObjectMeta::default()
+                },
+                spec: Some(self.claim(None, now)),
+            };
+            let created = self.api.create(&PostParams::default(), &lease).await?;
+            seen.observe(created.spec.as_ref(), Instant::now());
+            return Ok(true);
+        };
+        seen.observe(lease.spec.as_ref(), Instant::now());
+        match judge(seen, &self.params.identity, self.params.timing.lease, Instant::now()) {
+            Judgement::HeldByOther => Ok(false),
+            Judgement::Renew | Judgement::Take => {
+                let wanted = Lease { spec: Some(self.claim(lease.spec.as_ref(), now)), ..lease };
+                let replaced = self.api.replace(&self.params.name, &PostParams::default(), &wanted).await?;
+                seen.observe(replaced.spec.as_ref(), Instant::now());
+                Ok(true)
+            }
+        }
+    }
+
+    fn claim(&self, current: Option<&LeaseSpec>, now: Timestamp) -> LeaseSpec {
+        claim(current, &self.params.identity, self.params.timing.lease, now)
+    }
+
+    async fn release(&self) {
+        let give_back = async {
+            let Some(lease) = self.api.get_opt(&self.params.name).await? else { return Ok(()) };
+            let Some(spec) = lease.spec.clone() else { return Ok(()) };
+            if spec.holder_identity.as_deref() != Some(&self.params.identity) {
+                return Ok(());
+            }
+            let wanted = Lease { spec: Some(released(&spec, Timestamp::now())), ..lease };
+            self.api.replace(&self.params.name, &PostParams::default(), &wanted).await.map(drop)
+        };
+        match tokio::time::timeout(RELEASE_TIMEOUT, give_back).await {
+            Ok(Ok(())) => tracing::info!(lease = %self.params.name, "released the leader election lease"),
+            Ok(Err(error)) => {
+                tracing::warn!(lease = %self.params.name, error = %error_text(&error), "could not release the leader election lease");
+            }
+            Err(_) => tracing::warn!(lease = %self.params.name, "releasing the leader election lease timed out"),
+        }
+    }
+}
+
+/// What has been seen of the Lease, and when it last changed on our own clock.
+#[derive(Debug, Default)]
+struct Seen {
+    record: Option<LeaseSpec>,
+    changed: Option<Instant>,
+}
+
+impl Seen {
+    fn observe(&mut self, record: Option<&LeaseSpec>, now: Instant) {
+        if self.changed.is_none() || self.record.as_ref() != record {
+            self.record = record.cloned();
+            self.changed = Some(now);
+        }
+    }
+
+    fn holder(&self) -> Option<&str> {
+        self.record.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+    }
+
+    fn holder_is_other(&self, identity: &str) -> bool {
+        self.holder().is_some_and(|holder| holder != identity)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Judgement {
+    /// Ours: renew it.
+    Renew,
+    /// Free, given back or run out: take it.
+    Take,
+    /// Another candidate holds it and was heard of within the lease duration.
+    HeldByOther,
+}
+
+fn judge(seen: &Seen, identity: &str, lease: Duration, now: Instant) -> Judgement {
+    match (seen.holder(), seen.changed) {
+        (Some(holder), _) if holder == identity => Judgement::Renew,
+        (Some(_), Some(changed)) if now.duration_since(changed) < lease => Judgement::HeldByOther,
+        _ => Judgement::Take,
+    }
+}
+
+fn claim(current: Option<&LeaseSpec>, identity: &str, lease: Duration, now: Timestamp) -> LeaseSpec {
+    let ours = current.is_some_and(|spec| spec.holder_identity.as_deref() == Some(identity));
+    let transitions = current.and_then(|spec| spec.lease_transitions).unwrap_or(0);
+    LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        lease_duration_seconds: Some(i32::try_from(lease.as_secs().max(1)).unwrap_or(i32::MAX)),
+        acquire_time: current.filter(|_| ours).and_then(|spec| spec.acquire_time.clone()).or(Some(MicroTime(now))),
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: Some(match current {
+            None => 0,
+            Some(_) if ours => transitions,
+            Some(_) => transitions.saturating_add(1),
+        }),
+        ..LeaseSpec::default()
+    }
+}
+
+fn released(current: &LeaseSpec, now: Timestamp) -> LeaseSpec {
+    LeaseSpec {
+        holder_identity: Some(String::new()),
+        lease_duration_seconds: Some(1),
+        acquire_time: Some(MicroTime(now)),
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: current.lease_transitions,
+        ..LeaseSpec::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(holder: &str, transitions: i32) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_transitions: Some(transitions),
+            ..LeaseSpec::default()
+        }
+    }
+
+    #[test]
+    fn a_lease_is_judged_by_its_holder_and_our_own_clock() {
+        let start = Instant::now();
+        let fresh = start + Duration::from_secs(136);
+        let stale = start + Duration::from_secs(137);
+        let cases = [
+            ("ours, fresh", "me", fresh, Judgement::Renew),
+            ("ours, run out", "me", stale, Judgement::Renew),
+            ("another's, fresh", "you", fresh, Judgement::HeldByOther),
+            ("another's, run out", "you", stale, Judgement::Take),
+            ("given back", "", start, Judgement::Take),
+        ];
+        for (case, holder, now, wanted) in cases {
+            let mut seen = Seen::default();
+            seen.observe(Some(&spec(holder, 3)), start);
+            assert_eq!(judge(&seen, "me", LEASE_DURATION, now), wanted, "{case}");
+        }
+        assert_eq!(judge(&Seen::default(), "me", LEASE_DURATION, start), Judgement::Take, "no record");
+    }
+
+    #[test]
+    fn a_change_by_the_holder_restarts_the_wait() {
+        let start = Instant::now();
+        let mut seen = Seen::default();
+        seen.observe(Some(&spec("you", 1)), start);
+        let renewed = LeaseSpec { renew_time: Some(MicroTime(Timestamp::UNIX_EPOCH)), ..spec("you", 1) };
+        seen.observe(Some(&renewed), start + Duration::from_secs(100));
+        seen.observe(Some(&renewed), start + Duration::from_secs(200));
+        assert_eq!(judge(&seen, "me", LEASE_DURATION, start + Duration::from_secs(236)), Judgement::HeldByOther);
+        assert_eq!(judge(&seen, "me", LEASE_DURATION, start + Duration::from_secs(237)), Judgement::Take);
+    }
+
+    #[test]
+    fn transitions_count_changes_of_the_holder_only() {
+        let now = Timestamp::UNIX_EPOCH;
+        assert_eq!(claim(None, "me", LEASE_DURATION, now).lease_transitions, Some(0));
+        assert_eq!(claim(Some(&spec("you", 4)), "me", LEASE_DURATION, now).lease_transitions, Some(5));
+        assert_eq!(claim(Some(&spec("", 4)), "me", LEASE_DURATION, now).lease_transitions, Some(5));
+        let first = LeaseSpec { acquire_time: Some(MicroTime(now)), ..spec("me", 4) };
+        let renewed = claim(Some(&first), "me", LEASE_DURATION, now + jiff::SignedDuration::from_secs(9));
+        assert_eq!((renewed.lease_transitions, renewed.acquire_time), (Some(4), Some(MicroTime(now))));
+        assert_eq!(renewed.lease_duration_seconds, Some(137));
+    }
+
+    #[test]
+    fn a_released_lease_names_nobody_and_keeps_its_count() {
+        let given_back = released(&spec("me", 7), Timestamp::UNIX_EPOCH);
+        assert_eq!(given_back.holder_identity.as_deref(), Some(""));
+        assert_eq!((given_back.lease_duration_seconds, given_back.lease_transitions), (Some(1), Some(7)));
+    }
+}

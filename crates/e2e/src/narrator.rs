@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 use pinniped_test_support::kubectl::{Outcome, as_typed, run};
 
+/// Longest line of a command's input that is shown whole.
+const WIDTH: usize = 110;
+
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Narrator {
@@ -50,7 +53,8 @@ impl Narrator {
                 if let Show::RedirectedTo(file) = show { format!(" > {file}") } else { String::new() };
             println!("\n$ {}{redirect}", as_typed(&command));
             for line in input.into_iter().flat_map(str::lines) {
-                println!("  | {line}");
+                let end = if line.chars().count() > WIDTH { "..." } else { "" };
+                println!("  | {}{end}", line.chars().take(WIDTH).collect::<String>());
             }
         }
         let outcome = run(command, input).await?;

@@ -1,5 +1,6 @@
 //! Where the programs are: the control plane's, and our own as cargo built them.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -90,9 +91,9 @@ pub fn require_all() -> bool {
 /// When everything is required ([`REQUIRE_ALL_ENV`]).
 pub fn skip(what: &str, why: &str) {
     assert!(!require_all(), "{what} may not be skipped: {why}");
-    eprintln!("SKIPPED {what}: {why}");
+    // Not by eprintln: the test harness would swallow it.
+    let _ = writeln!(std::io::stderr(), "SKIPPED {what}: {why}");
     if let Some(file) = std::env::var_os(SKIPS_ENV) {
-        use std::io::Write as _;
         if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(file) {
             let _ = writeln!(file, "{what}: {why}");
         }

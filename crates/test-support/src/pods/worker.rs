@@ -21,6 +21,9 @@ const PROBE_EVERY: Duration = Duration::from_millis(200);
 /// First and longest pause before a crashed container is started again.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 
+/// How often volumes are written again: long before a token's hour is over.
+const REFRESH_EVERY: Duration = Duration::from_secs(20 * 60);
+
 /// Runs `pod` until `stop`, then ends its container and takes the pod away.
 pub(super) async fn run(shared: Arc<Shared>, pod: Pod, stop: CancellationToken) {
     let key = (pod.namespace().unwrap_or_default(), pod.name_any());
@@ -82,6 +85,8 @@ async fn run_once(
     });
     report(shared, pod, container, ip, ready, restarts).await;
     let mut ticks = tokio::time::interval(PROBE_EVERY);
+    let mut refresh = tokio::time::interval(REFRESH_EVERY);
+    refresh.reset();
     let status = loop {
         tokio::select! {
             status = &mut ended => break Some(status??),
@@ -94,6 +99,11 @@ async fn run_once(
                     ended.await??;
                 }
                 break None;
+            }
+            _ = refresh.tick() => {
+                if let Err(error) = volumes::materialise(&shared.client, pod, &dir.join("volumes")).await {
+                    note(&container::log_file(shared, pod), &format!("volumes could not be renewed: {error:#}"));
+                }
             }
             _ = ticks.tick() => {
                 let Some(wanted) = &container.readiness_probe else { continue };

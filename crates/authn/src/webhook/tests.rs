@@ -38,7 +38,7 @@ struct Webhook {
     ca_pem: String,
     seen: Arc<Mutex<Vec<Seen>>>,
     connections: Arc<AtomicUsize>,
-    _task: AbortOnDropHandle<()>,
+    task: AbortOnDropHandle<()>,
 }
 
 struct Setup {
@@ -70,7 +70,13 @@ impl Webhook {
                 tasks.spawn(serve(acceptor.clone(), stream, Arc::clone(&script), Arc::clone(&seen_there)));
             }
         });
-        Self { address, ca_pem, seen, connections, _task: AbortOnDropHandle::new(task) }
+        Self { address, ca_pem, seen, connections, task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Returns when nobody listens any more.
+    async fn stop(self) {
+        self.task.abort();
+        let _ = self.task.await;
     }
 
     fn url(&self) -> Url {
@@ -240,7 +246,7 @@ async fn a_server_that_restarts_is_dialled_again() {
     let client = first.client();
     client.authenticate(&Token::new("x")).await.unwrap();
     let address = first.address;
-    drop(first);
+    first.stop().await;
     let AuthenticateError::Failed(text) = client.authenticate(&Token::new("x")).await.unwrap_err();
     let expected = format!(
         "Post \"https://{address}/some/authenticate?timeout=30s\": dial tcp {address}: connect: connection refused"

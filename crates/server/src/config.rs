@@ -171,7 +171,8 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
     if duration < renew_before {
         return Err(invalid("api", "durationSeconds cannot be smaller than renewBeforeSeconds"));
     }
-    let (Ok(renew_before @ 1..), Ok(duration)) = (u64::try_from(renew_before), u64::try_from(duration)) else {
+    let (Ok(renew_before @ 1..), Ok(duration)) = (u64::try_from(renew_before), u64::try_from(duration))
+    else {
         return Err(invalid("api", "renewBefore must be positive"));
     };
 

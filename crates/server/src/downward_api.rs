@@ -53,8 +53,8 @@ fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, PodInfoError> {
             let (key, quoted) = line
                 .split_once('=')
                 .ok_or(PodInfoError::ParseLabels("expected 2 parts, found 1: short buffer"))?;
-            let value = unquote(quoted)
-                .ok_or(PodInfoError::ParseLabels("invalid quoted value: invalid syntax"))?;
+            let value =
+                unquote(quoted).ok_or(PodInfoError::ParseLabels("invalid quoted value: invalid syntax"))?;
             Ok((key.to_owned(), value))
         })
         .collect()

@@ -3,6 +3,15 @@
 //! This crate is wiring. What a program does lies in the crates below it; here stand its configuration
 //! ([`config`]), its log format ([`log`]), its aggregated API and the composition of it all ([`concierge`]).
 
+pub mod apiserver;
+pub mod audit;
+pub mod concierge;
 pub mod config;
 pub mod downward_api;
+mod impersonation;
+pub mod in_cluster;
+pub mod issuer;
+pub mod local_user_authenticator;
 pub mod log;
+mod owner;
+pub mod token_client;

@@ -246,11 +246,18 @@ mod tests {
         let lines = raw(LogLevel::Info, || {
             tracing::info!(error = "boom", port = 8444, logger = "some-controller", "starting");
         });
-        let positions: Vec<_> =
-            ["\"level\"", "\"timestamp\"", "\"logger\"", "\"caller\"", "\"message\"", "\"port\"", "\"error\""]
-                .iter()
-                .map(|key| lines[0].find(key).unwrap())
-                .collect();
+        let positions: Vec<_> = [
+            "\"level\"",
+            "\"timestamp\"",
+            "\"logger\"",
+            "\"caller\"",
+            "\"message\"",
+            "\"port\"",
+            "\"error\"",
+        ]
+        .iter()
+        .map(|key| lines[0].find(key).unwrap())
+        .collect();
         assert!(positions.is_sorted(), "{}", lines[0]);
         assert!(lines[0].ends_with("}\n"));
     }

@@ -11,7 +11,7 @@ use pinniped_controllers::client::error_text;
 
 /// Why an owner could not be found. The texts are upstream's.
 #[derive(Debug, thiserror::Error)]
-pub enum OwnerError {
+pub(crate) enum OwnerError {
     /// The pod, its ReplicaSet or that one's Deployment.
     #[error("cannot create deployment ref: cannot get deployment: {0}")]
     Deployment(String),
@@ -26,7 +26,7 @@ pub enum OwnerError {
 }
 
 /// Our own Deployment: the controller of the controller of this pod.
-pub async fn deployment(
+pub(crate) async fn deployment(
     client: &kube::Client,
     namespace: &str,
     pod_name: &str,
@@ -50,13 +50,15 @@ pub async fn deployment(
     })?;
 
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let deployment =
-        deployments.get(&deployment_name).await.map_err(|error| failed("deployment", &error))?;
+    let deployment = deployments.get(&deployment_name).await.map_err(|error| failed("deployment", &error))?;
     Ok(reference(&Deployment::api_version(&()), &Deployment::kind(&()), &deployment.metadata))
 }
 
 /// The login APIService of this installation.
-pub async fn api_service(client: &kube::Client, suffix: &GroupSuffix) -> Result<OwnerReference, OwnerError> {
+pub(crate) async fn api_service(
+    client: &kube::Client,
+    suffix: &GroupSuffix,
+) -> Result<OwnerReference, OwnerError> {
     let name = format!("v1alpha1.{}", suffix.replace("login.concierge.pinniped.dev"));
     let resource =
         ApiResource::from_gvk(&GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService"));

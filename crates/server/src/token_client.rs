@@ -15,7 +15,7 @@ use pinniped_authn::{Token, TokenSource};
 use tokio_util::sync::CancellationToken;
 
 /// The life that is asked for.
-const LIFETIME: Duration = Duration::from_secs(86_400);
+const LIFETIME_SECONDS: i64 = 86_400;
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
@@ -86,20 +86,20 @@ impl TokenClient {
 
     async fn request(&self) -> Result<Held, RequestError> {
         let request = TokenRequest {
-            spec: TokenRequestSpec {
-                expiration_seconds: Some(LIFETIME.as_secs() as i64),
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(LIFETIME_SECONDS),
                 ..TokenRequestSpec::default()
-            },
+            }),
             ..TokenRequest::default()
         };
-        let status = self
-            .accounts
-            .create_token_request(&self.name, &PostParams::default(), &request)
-            .await?
-            .status
-            .filter(|status| !status.token.is_empty())
-            .ok_or(RequestError::NoToken)?;
-        Ok(Held { token: Arc::new(Token::new(status.token)), expires: status.expiration_timestamp.0 })
+        let answer = self.accounts.create_token_request(&self.name, &PostParams::default(), &request).await?;
+        let status = answer.status.unwrap_or_default();
+        match (status.token, status.expiration_timestamp) {
+            (Some(token), Some(expires)) if !token.is_empty() => {
+                Ok(Held { token: Arc::new(Token::new(token)), expires: expires.0 })
+            }
+            _ => Err(RequestError::NoToken),
+        }
     }
 }
 
@@ -126,7 +126,11 @@ mod tests {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let expires = "2026-01-02T00:00:00Z".parse().unwrap();
         assert_eq!(refresh_after(now, expires), Duration::from_secs(69_120));
-        assert_eq!(refresh_after(expires, now), Duration::from_secs(1), "an expired one at once, but not in a spin");
+        assert_eq!(
+            refresh_after(expires, now),
+            Duration::from_secs(1),
+            "an expired one at once, but not in a spin"
+        );
     }
 
     #[test]

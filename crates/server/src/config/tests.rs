@@ -37,7 +37,8 @@ fn only_the_names_are_required() {
 
 #[test]
 fn key_case_nulls_unknown_and_repeated_keys_do_not_matter() {
-    let config = with("
+    let config = with(
+        "
 APIGroupSuffix: tuna.io
 discovery: {url: null}
 log: {level: info, format: null}
@@ -47,7 +48,8 @@ kubeCertAgent: {ImagePullSecrets: [one], runAsUser: null, PriorityClassName: nul
 labels: {App: Mixed-Case}
 tls: {onedottwo: {allowedCiphers: null}}
 audit: null
-")
+",
+    )
     .unwrap();
     assert_eq!(config.api_group_suffix.as_str(), "tuna.io");
     assert_eq!(config.discovery_url, None);

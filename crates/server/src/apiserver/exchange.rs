@@ -1,0 +1,218 @@
+//! The heart of a login: a token goes in, a client certificate comes out, or "authentication failed".
+//!
+//! Why a login failed is told to the audit log and never to the client, which may be anybody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pinniped_api::login::{
+    ClusterCredential, TokenCredentialRequestSpec, TokenCredentialRequestStatus, TypedLocalObjectReference,
+};
+use pinniped_api::names::GROUP_AUTHENTICATION;
+use pinniped_api::secret::SecretString;
+use pinniped_api::suffix::GroupSuffix;
+use pinniped_authn::registry::{AuthenticatorKey, Registry};
+use pinniped_authn::token::Token;
+use pinniped_core::identity::{self, User};
+use pinniped_pki::{ClientSubject, IssuedPair};
+use serde::Serialize;
+
+use crate::audit::{Auditor, Event};
+use crate::issuer::{self, ClientCertIssuer};
+
+/// What the client is told, whatever went wrong.
+const FAILED: &str = "authentication failed";
+
+/// What an exchange works with.
+#[derive(Clone)]
+pub struct Exchange {
+    /// The authenticators that are ready.
+    pub registry: Registry,
+    /// The issuers, in the order in which they are asked.
+    pub issuers: Vec<Arc<dyn ClientCertIssuer>>,
+    /// Suffix of this installation's API groups.
+    pub suffix: GroupSuffix,
+    /// How far ahead an issued certificate ends.
+    pub credential_lifetime: Duration,
+    /// Where events go.
+    pub audit: Auditor,
+    /// When this process began: part of the group name that replaces a foreign one.
+    pub started: Timestamp,
+}
+
+/// The authenticator of a request, as audit events print it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AuditedAuthenticator<'a> {
+    api_group: &'a str,
+    kind: &'a str,
+    name: &'a str,
+}
+
+impl Exchange {
+    /// Exchanges the token of a request that passed validation.
+    pub async fn run(
+        &self,
+        request: &TokenCredentialRequestSpec,
+        audit_id: &str,
+        now: Timestamp,
+    ) -> TokenCredentialRequestStatus {
+        let token = Token::new(request.token.as_ref().map_or("", SecretString::expose));
+        self.audit
+            .event("TokenCredentialRequest Token Received", audit_id, now)
+            .field("tokenID", &token.sha256_hex())
+            .emit();
+
+        let group = self.audited_group(&request.authenticator);
+        let authenticator = AuditedAuthenticator {
+            api_group: &group,
+            kind: &request.authenticator.kind,
+            name: &request.authenticator.name,
+        };
+        match self.authenticate(request, &token).await {
+            Err(error) => {
+                let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
+                failed(event, "authenticator returned an error", Some(&error), &authenticator)
+            }
+            Ok(None) => {
+                let event = self.audit.event("TokenCredentialRequest Authentication Failed", audit_id, now);
+                failed(event, "auth rejected by authenticator", None, &authenticator)
+            }
+            Ok(Some(user)) => match check(&user) {
+                Err(error) => {
+                    let event = self
+                        .audit
+                        .event("TokenCredentialRequest Unsupported UserInfo", audit_id, now)
+                        .personal_text("userInfoName", &user.name)
+                        .personal_text("userInfoUID", &user.uid)
+                        .field("userInfoExtrasCount", &user.extra.len());
+                    let reason = "unsupported value in userInfo returned by authenticator";
+                    failed(event, reason, Some(&error), &authenticator)
+                }
+                Ok(()) => self.issue(user, &authenticator, audit_id, now).await,
+            },
+        }
+    }
+
+    async fn authenticate(
+        &self,
+        request: &TokenCredentialRequestSpec,
+        token: &Token,
+    ) -> Result<Option<User>, String> {
+        let found = self.key(&request.authenticator).and_then(|key| self.registry.get(&key));
+        let authenticator = found.ok_or_else(|| "no such authenticator".to_owned())?;
+        authenticator.authenticate(token).await.map_err(|error| error.to_string())
+    }
+
+    async fn issue(
+        &self,
+        user: User,
+        authenticator: &AuditedAuthenticator<'_>,
+        audit_id: &str,
+        now: Timestamp,
+    ) -> TokenCredentialRequestStatus {
+        let subject = ClientSubject { username: user.name, groups: user.groups, extra: user.extra };
+        match issuer::issue(&self.issuers, &subject, self.credential_lifetime, now).await {
+            Err(error) => {
+                let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
+                failed(event, "cert issuer returned an error", Some(&error), authenticator)
+            }
+            Ok(pair) => {
+                #[derive(Serialize)]
+                #[serde(rename_all = "camelCase")]
+                struct Issued {
+                    not_before: String,
+                    not_after: String,
+                }
+                self.audit
+                    .event("TokenCredentialRequest Authenticated User", audit_id, now)
+                    .personal_text("username", &subject.username)
+                    .personal_list("groups", &subject.groups)
+                    .personal_map("extras", &subject.extra)
+                    .field(
+                        "issuedClientCert",
+                        &Issued {
+                            not_before: whole_seconds(pair.validity.not_before).to_string(),
+                            not_after: whole_seconds(pair.validity.not_after).to_string(),
+                        },
+                    )
+                    .field("authenticator", authenticator)
+                    .emit();
+                credential(&pair)
+            }
+        }
+    }
+
+    /// The registry's name of the authenticator. `None` where the reference cannot mean one of this installation.
+    fn key(&self, reference: &TypedLocalObjectReference) -> Option<AuthenticatorKey> {
+        let group = reference.api_group.as_deref()?;
+        // With a custom suffix the plain group is as foreign as any other.
+        (self.suffix.is_default() || self.suffix.unreplace(group).is_some()).then(|| AuthenticatorKey {
+            api_group: group.to_owned(),
+            kind: reference.kind.clone(),
+            name: reference.name.clone(),
+        })
+    }
+
+    /// The group as events print it: the plain one whatever the suffix, or a marker for one that is not ours.
+    fn audited_group(&self, reference: &TypedLocalObjectReference) -> String {
+        let given = reference.api_group.as_deref();
+        match given.and_then(|group| self.suffix.unreplace(group)) {
+            Some(plain) => plain,
+            None if self.suffix.is_default() => given.unwrap_or_default().to_owned(),
+            None => format!("_INVALID_API_GROUP_{}", self.started),
+        }
+    }
+}
+
+/// The group of authenticators in an installation, for callers that build references.
+pub fn authenticator_group(suffix: &GroupSuffix) -> String {
+    suffix.replace(GROUP_AUTHENTICATION)
+}
+
+/// What the credential can carry: a name, groups, and extras with keys of a certain form; no UID.
+fn check(user: &User) -> Result<(), String> {
+    if user.name.is_empty() {
+        return Err("empty username is not allowed".to_owned());
+    }
+    if !user.uid.is_empty() {
+        return Err("UIDs are not supported".to_owned());
+    }
+    identity::check_extra_keys(&user.extra)
+}
+
+fn failed(
+    event: Event<'_>,
+    reason: &str,
+    error: Option<&str>,
+    authenticator: &AuditedAuthenticator<'_>,
+) -> TokenCredentialRequestStatus {
+    let mut event = event.field("reason", reason);
+    if let Some(error) = error {
+        event = event.field("err", error);
+    }
+    event.field("authenticator", authenticator).emit();
+    TokenCredentialRequestStatus { credential: None, message: Some(FAILED.to_owned()) }
+}
+
+fn credential(pair: &IssuedPair) -> TokenCredentialRequestStatus {
+    TokenCredentialRequestStatus {
+        credential: Some(ClusterCredential {
+            expiration_timestamp: Some(Time(whole_seconds(pair.validity.not_after))),
+            client_certificate_data: pair.certificate_pem.clone(),
+            client_key_data: SecretString::new(pair.private_key_pem.as_str()),
+            ..ClusterCredential::default()
+        }),
+        message: None,
+    }
+}
+
+/// Certificates know no fractions of a second, and neither do Kubernetes' times.
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! The Concierge: how its parts are put together, in what order they start, and in what order they stop.
+//!
+//! ```text
+//! config, pod metadata -> API server client (our own HTTP/2 pool) -> owners -> cluster's client CAs
+//!   token client        the impersonator account's token, in every pod
+//!   controllers         lease, certificates, authenticators, impersonation proxy (which start the proxy below)
+//!   aggregated API      on its own port, with the health endpoints
+//! stop: readiness red -> controllers stopped, lease released -> listeners drained
+//! ```
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use pinniped_authn::TokenSource;
+use pinniped_authn::cluster::{Authorizer, TokenReviewer};
+use pinniped_authn::cluster_auth_config::ClusterAuthConfigWatch;
+use pinniped_authn::registry::Registry;
+use pinniped_authn::webhook::ProxyEnvironment;
+use pinniped_controllers::context::Names;
+use pinniped_controllers::controllers::{Controllers, ControllersParams};
+use pinniped_controllers::impersonator::{GENERATED_LIFETIME, ImpersonatorParams};
+use pinniped_controllers::lease::Timing;
+use pinniped_pki::CertificateHolder;
+use pinniped_proxy::impersonator::ImpersonatorMetrics;
+use pinniped_proxy::upstream::{Upstream, UpstreamParams};
+use pinniped_serve::metrics::Metrics;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::apiserver::{self, Health};
+use crate::config::{self, Config};
+use crate::downward_api::{self, PodInfo};
+use crate::impersonation::ProxyFactory;
+use crate::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
+use crate::issuer::{self, ClientCertIssuer, HolderIssuer};
+use crate::log::{self, LogLevel};
+use crate::owner;
+use crate::token_client::TokenClient;
+
+/// What open streams get when the process ends. Below the pod's own grace period, so that a pod is gone within 20 s.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+/// What open streams get when the proxy is disabled.
+const DISABLE_GRACE: Duration = Duration::from_secs(5);
+/// How long finding our own Deployment may take.
+const OWNER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Runs the Concierge until it is told to stop. Every failure is one log line.
+pub fn main(config_path: &Path, downward_api_path: &Path) -> ExitCode {
+    pinniped_pki::install_crypto_provider();
+    match start(config_path, downward_api_path) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Before the configuration is read there is no level yet; an error is above all of them.
+            log::init(LogLevel::Warning);
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
+    let config = config::load(config_path).context("could not load config")?;
+    log::init(config.log_level);
+    let pod = downward_api::load(downward_api_path).context("could not read pod metadata")?;
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .context("could not start the runtime")?
+        .block_on(run(config, pod))
+}
+
+async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
+    let mut signals = Signals::install()?;
+    let surroundings = in_cluster::load(|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_DIRECTORY))
+        .context("could not prepare controllers: could not create clients for the controllers")?;
+    let upstream = Upstream::new(UpstreamParams::new(surroundings.server, surroundings.ca))
+        .context("could not prepare controllers: could not create clients for the controllers")?;
+    let client = upstream.kube_client(Arc::clone(&surroundings.token), pod.namespace.as_str());
+
+    let prepared = signals.or_interrupted(prepare(&client, &config, &pod)).await;
+    let Some(prepared) = prepared else { return Ok(()) };
+    let Prepared { owner_deployment, owner_api_service, cluster_auth } = prepared?;
+
+    let stop = CancellationToken::new();
+    let mut background = JoinSet::new();
+    background.spawn({
+        let (cluster_auth, stop) = (cluster_auth.clone(), stop.clone());
+        async move { cluster_auth.run(stop).await }
+    });
+
+    let account = &config.names.impersonation_proxy_service_account;
+    let token_client = TokenClient::new(client.clone(), &pod.namespace, account.clone());
+    let impersonator_token: Arc<dyn TokenSource> = Arc::new(token_client.fresh_token());
+    let stop_token_client = CancellationToken::new();
+    let mut token_tasks = JoinSet::new();
+    token_tasks.spawn(token_client.run(stop_token_client.clone()));
+
+    let metrics = Metrics::new();
+    let proxy_metrics = ImpersonatorMetrics::default();
+    metrics.register(|registry| proxy_metrics.register(registry));
+
+    let api_serving = CertificateHolder::serving("concierge-serving-cert");
+    let kube_signer = CertificateHolder::signer(issuer::KUBE_SIGNING_CERT);
+    let proxy_serving = CertificateHolder::serving("impersonation-proxy-serving-cert");
+    let proxy_signer = CertificateHolder::signer(issuer::IMPERSONATION_PROXY_SIGNING_CERT);
+    let reviewer = TokenReviewer::new(client.clone());
+    let authorizer = Authorizer::new(client.clone());
+    let registry = Registry::new();
+
+    let proxy = ProxyFactory {
+        listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, config.impersonation_proxy_server_port)),
+        serving: proxy_serving.clone(),
+        signer: proxy_signer.clone(),
+        ciphers: config.ciphers.clone(),
+        upstream: upstream.clone(),
+        client: client.clone(),
+        reviewer: reviewer.clone(),
+        authorizer: authorizer.clone(),
+        cluster_auth: cluster_auth.clone(),
+        impersonator_token,
+        impersonator_username: format!("system:serviceaccount:{}:{account}", pod.namespace),
+        uid_impersonation: config.uid_impersonation,
+        metrics: proxy_metrics,
+    };
+
+    // The port is bound before the controllers start: a port in use ends the program before it changes anything.
+    let mut health = Health::new();
+    let controllers_started = health.start_step("start-controllers");
+    let tokens_started = health.start_step("fetch-impersonation-proxy-tokens");
+    let stopping = health.stopping();
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, config.aggregated_api_server_port));
+    let listener = pinniped_serve::Listener::bind(address).with_context(|| {
+        format!("could not configure aggregated API server: failed to create listener: failed to listen on {address}")
+    })?;
+
+    let controllers = Controllers::spawn(ControllersParams {
+        client: client.clone(),
+        namespace: pod.namespace.clone(),
+        pod_name: pod.name.clone(),
+        suffix: config.api_group_suffix.clone(),
+        labels: config.labels.clone(),
+        names: controller_names(&config),
+        owner_deployment,
+        owner_api_service,
+        api_serving_lifetime: config.serving_certificate_duration,
+        api_serving_renew_before: config.serving_certificate_renew_before,
+        api_serving: api_serving.clone(),
+        impersonator: ImpersonatorParams {
+            port: config.impersonation_proxy_server_port,
+            serving: proxy_serving,
+            signer: proxy_signer.clone(),
+            proxy: Arc::new(proxy),
+            serving_lifetime: GENERATED_LIFETIME,
+            disable_grace: DISABLE_GRACE,
+            shutdown_grace: SHUTDOWN_GRACE,
+        },
+        registry: registry.clone(),
+        proxies: ProxyEnvironment::from_env(),
+        lease_timing: Timing::default(),
+    });
+    controllers_started.done();
+    tokens_started.done();
+    let proxy_health = controllers.impersonator();
+    health.ready_check("impersonation-proxy", move || {
+        if proxy_health.is_ready() {
+            Ok(())
+        } else {
+            Err("this pod's impersonation proxy does not serve yet".into())
+        }
+    });
+
+    let issuers: Vec<Arc<dyn ClientCertIssuer>> =
+        vec![Arc::new(HolderIssuer::new(kube_signer)), Arc::new(HolderIssuer::new(proxy_signer))];
+    let server = apiserver::serve(
+        listener,
+        apiserver::Params {
+            serving: api_serving,
+            registry,
+            issuers,
+            suffix: config.api_group_suffix.clone(),
+            cluster_auth,
+            reviewer,
+            authorizer,
+            log_usernames_and_groups: config.log_usernames_and_groups,
+            credential_lifetime: config.credential_lifetime,
+            health,
+            metrics,
+        },
+    );
+
+    let failed = server.failed();
+    let failure = tokio::select! {
+        () = signals.next() => None,
+        reason = failed => Some(reason),
+    };
+    tracing::info!(name = "ShutdownInitiated", "[graceful-termination] shutdown event");
+    stopping.begin();
+    let orderly = async {
+        stop_token_client.cancel();
+        // The proxies drain while the lease is being released; the aggregated API goes last, since logins in flight
+        // need it.
+        controllers.shutdown().await;
+        while token_tasks.join_next().await.is_some() {}
+        server.drain(SHUTDOWN_GRACE).await;
+        stop.cancel();
+        while background.join_next().await.is_some() {}
+    };
+    tokio::select! {
+        () = orderly => tracing::info!("[graceful-termination] apiserver is exiting"),
+        () = signals.next() => tracing::warn!("told to stop a second time, exiting at once"),
+    }
+    match failure {
+        Some(reason) => Err(anyhow::anyhow!("aggregated API server stopped: {reason}")),
+        None => Ok(()),
+    }
+}
+
+struct Prepared {
+    owner_deployment: k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference,
+    owner_api_service: k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference,
+    cluster_auth: ClusterAuthConfigWatch,
+}
+
+/// What must be known of the cluster before anything is served.
+async fn prepare(client: &kube::Client, config: &Config, pod: &PodInfo) -> anyhow::Result<Prepared> {
+    let owner_deployment =
+        tokio::time::timeout(OWNER_TIMEOUT, owner::deployment(client, &pod.namespace, &pod.name))
+            .await
+            .context(
+                "could not prepare controllers: cannot create deployment ref: context deadline exceeded",
+            )?
+            .context("could not prepare controllers")?;
+    let owner_api_service = owner::api_service(client, &config.api_group_suffix)
+        .await
+        .context("could not prepare controllers")?;
+    let cluster_auth = ClusterAuthConfigWatch::load(client.clone())
+        .await
+        .context("could not configure aggregated API server")?;
+    Ok(Prepared { owner_deployment, owner_api_service, cluster_auth })
+}
+
+fn controller_names(config: &Config) -> Names {
+    let names = config.names.clone();
+    Names {
+        serving_certificate_secret: names.serving_certificate_secret,
+        credential_issuer: names.credential_issuer,
+        api_service: names.api_service,
+        impersonation_load_balancer_service: names.impersonation_load_balancer_service,
+        impersonation_cluster_ip_service: names.impersonation_cluster_ip_service,
+        impersonation_tls_certificate_secret: names.impersonation_tls_certificate_secret,
+        impersonation_ca_certificate_secret: names.impersonation_ca_certificate_secret,
+        impersonation_signer_secret: names.impersonation_signer_secret,
+        impersonation_proxy_legacy_secret: names.impersonation_proxy_legacy_secret,
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn install() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("could not listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("could not listen for SIGINT")?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    /// The future's output, or `None` when a signal came first.
+    async fn or_interrupted<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            output = future => Some(output),
+            () = self.next() => None,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Who issues the client certificates that a login ends with.
+//!
+//! Several issuers may be there at once: the cluster's own signing key when it could be had, the impersonation
+//! proxy's signer otherwise. They are asked in order and the first success wins ([`issue`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use pinniped_pki::{
+    CertificateAuthority, CertificateHolder, ClientSubject, IssueError, IssuedPair, LoadError, PairError,
+    Validity,
+};
+
+/// Name of the issuer that holds the cluster's own signing key.
+pub const KUBE_SIGNING_CERT: &str = "concierge-kube-signing-cert";
+
+/// Name of the issuer that holds the impersonation proxy's signer.
+pub const IMPERSONATION_PROXY_SIGNING_CERT: &str = "impersonation-proxy-signing-cert";
+
+/// Why one issuer issued nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerError {
+    /// It has no usable CA at present.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Its CA could not issue.
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+    /// Another party that signs refused; its own words.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// One source of client certificates.
+pub trait ClientCertIssuer: Send + Sync {
+    /// The name that errors and logs use.
+    fn name(&self) -> &str;
+
+    /// Issues a client certificate that ends `lifetime` after `now`.
+    fn issue<'a>(
+        &'a self,
+        subject: &'a ClientSubject,
+        lifetime: Duration,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<IssuedPair, IssuerError>>;
+}
+
+/// Issues with whatever CA a holder holds at the moment.
+#[derive(Clone, Debug)]
+pub struct HolderIssuer {
+    holder: CertificateHolder,
+}
+
+impl HolderIssuer {
+    /// An issuer of the holder's name.
+    pub fn new(holder: CertificateHolder) -> Self {
+        Self { holder }
+    }
+
+    fn issue_now(
+        &self,
+        subject: &ClientSubject,
+        lifetime: Duration,
+        now: Timestamp,
+    ) -> Result<IssuedPair, IssuerError> {
+        let Some(pair) = self.holder.current() else {
+            // What a Go server says of an empty pair.
+            return Err(LoadError::Pair(PairError::NoCertificatePem).into());
+        };
+        let authority =
+            CertificateAuthority::load(pair.certificate_pem().as_bytes(), pair.private_key_pem().as_bytes())?;
+        Ok(authority.issue_client(subject, &Validity::starting(now, lifetime))?)
+    }
+}
+
+impl ClientCertIssuer for HolderIssuer {
+    fn name(&self) -> &str {
+        self.holder.name()
+    }
+
+    fn issue<'a>(
+        &'a self,
+        subject: &'a ClientSubject,
+        lifetime: Duration,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<IssuedPair, IssuerError>> {
+        Box::pin(async move { self.issue_now(subject, lifetime, now) })
+    }
+}
+
+/// Asks the issuers in order; the first certificate wins.
+///
+/// # Errors
+/// All refusals in one text, each with its issuer's name.
+pub async fn issue(
+    issuers: &[Arc<dyn ClientCertIssuer>],
+    subject: &ClientSubject,
+    lifetime: Duration,
+    now: Timestamp,
+) -> Result<IssuedPair, String> {
+    let mut refusals: Vec<String> = Vec::new();
+    for issuer in issuers {
+        match issuer.issue(subject, lifetime, now).await {
+            Ok(pair) => return Ok(pair),
+            Err(error) => {
+                refusals.push(format!("{} failed to issue client cert: {error}", issuer.name()));
+            }
+        }
+    }
+    Err(match refusals.as_slice() {
+        [] => "failed to issue cert".to_owned(),
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-02T03:04:05Z".parse().expect("a time")
+    }
+
+    fn issuer(name: &str, with_ca: bool) -> Arc<dyn ClientCertIssuer> {
+        let holder = CertificateHolder::signer(name);
+        if with_ca {
+            let validity = Validity::starting(now(), Duration::from_secs(3600));
+            let ca = CertificateAuthority::generate(name, &validity).expect("a CA");
+            let key = ca.private_key_pem();
+            holder.set(ca.certificate_pem().as_bytes(), key.as_bytes()).expect("a signing pair");
+        }
+        Arc::new(HolderIssuer::new(holder))
+    }
+
+    async fn ask(issuers: &[Arc<dyn ClientCertIssuer>]) -> Result<IssuedPair, String> {
+        let subject = ClientSubject { username: "u".to_owned(), ..ClientSubject::default() };
+        issue(issuers, &subject, Duration::from_secs(300), now()).await
+    }
+
+    #[tokio::test]
+    async fn the_first_issuer_that_can_issues() {
+        let pair = ask(&[issuer("first", false), issuer("second", true)]).await.expect("a certificate");
+        let leaf =
+            pinniped_pki::Certificate::parse_pem(pair.certificate_pem.as_bytes()).expect("a certificate");
+        assert_eq!(leaf.subject_cn, "u");
+        assert_eq!(pair.validity.not_after.to_string(), "2026-01-02T03:09:05Z");
+    }
+
+    #[tokio::test]
+    async fn every_refusal_is_told_with_its_issuer() {
+        assert_eq!(ask(&[]).await.expect_err("nobody"), "failed to issue cert");
+        let empty = "could not load CA: tls: failed to find any PEM data in certificate input";
+        assert_eq!(
+            ask(&[issuer("a", false)]).await.expect_err("empty"),
+            format!("a failed to issue client cert: {empty}"),
+        );
+        assert_eq!(
+            ask(&[issuer("a", false), issuer("b", false)]).await.expect_err("empty"),
+            format!("[a failed to issue client cert: {empty}, b failed to issue client cert: {empty}]"),
+        );
+    }
+}

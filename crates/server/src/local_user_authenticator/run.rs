@@ -1,0 +1,173 @@
+//! The program: client, watch, certificate, listener; until a signal.
+
+use std::{
+    convert::Infallible,
+    net::{Ipv6Addr, SocketAddr},
+    path::Path,
+    process::ExitCode,
+    time::Duration,
+};
+
+use hyper::body::Incoming;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, runtime::watcher};
+use pinniped_controllers::{
+    lease::Leadership,
+    runtime::{self, Trigger},
+    watch::Watched,
+};
+use pinniped_pki::{
+    CertificateHolder,
+    tls::{self, ALPN_HTTP, CipherRestriction, ClientCertificates, Profile},
+};
+use pinniped_proxy::upstream::{Upstream, UpstreamParams};
+use pinniped_serve::{Limits, Listener, serve};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    CERTIFICATE_SECRET, NAMESPACE, certificates::ServingCertificate, service::Authenticator, users::Secrets,
+};
+use crate::{
+    in_cluster,
+    log::{self, LogLevel},
+};
+
+/// On all addresses, of both kinds where the node has both.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
+const LISTEN_V4: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 8443);
+
+/// How long requests under way may take at the end.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// The whole program; what it returns is the exit status.
+pub fn main() -> ExitCode {
+    pinniped_pki::install_crypto_provider();
+    // It exists for tests and demonstrations, where what happened matters more than the size of the log.
+    log::init(LogLevel::Debug);
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(%error, "cannot run");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why the program ended other than by a signal.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error("cannot start: {0}")]
+    Start(#[source] std::io::Error),
+    #[error("cannot create k8s client: {0}")]
+    Client(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("cannot create listener: {0}")]
+    Listen(#[source] std::io::Error),
+    #[error("{0}")]
+    Serve(String),
+}
+
+fn run() -> Result<(), RunError> {
+    // One thread for everything but passwords, which have their own.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Start)?;
+    let outcome = runtime.block_on(async {
+        let ending = ending()?;
+        authenticate_users(client()?, ending).await
+    });
+    // A password that is still being checked is nobody's any more.
+    runtime.shutdown_background();
+    outcome
+}
+
+fn client() -> Result<kube::Client, RunError> {
+    let cluster =
+        in_cluster::load(|name| std::env::var_os(name), Path::new(in_cluster::SERVICE_ACCOUNT_DIRECTORY))
+            .map_err(|error| RunError::Client(error.into()))?;
+    let upstream = Upstream::new(UpstreamParams::new(cluster.server, cluster.ca))
+        .map_err(|error| RunError::Client(error.into()))?;
+    Ok(upstream.kube_client(cluster.token, NAMESPACE))
+}
+
+/// Resolves to the name of the signal that ends the program. Signals count from this call on.
+fn ending() -> Result<impl Future<Output = &'static str>, RunError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Start)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Start)?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => "interrupt",
+            _ = terminate.recv() => "terminated",
+        }
+    })
+}
+
+async fn authenticate_users(
+    client: kube::Client,
+    ending: impl Future<Output = &'static str>,
+) -> Result<(), RunError> {
+    let cancel = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    let holder = CertificateHolder::serving(CERTIFICATE_SECRET);
+
+    let api: Api<Secret> = Api::namespaced(client, NAMESPACE);
+    let what = format!("secrets in namespace {NAMESPACE:?}");
+    let mut secrets = Watched::new(api.clone(), (), watcher::Config::default().any_semantic(), what);
+    let store = secrets.store();
+    let trigger = Trigger::new();
+    secrets.wake(&trigger, |secret| secret.metadata.name.as_deref() == Some(CERTIFICATE_SECRET));
+    let ready = secrets.ready();
+    tasks.spawn(secrets.run(cancel.clone()));
+    let certificate = ServingCertificate { api, store: store.clone(), holder: holder.clone() };
+    // Every replica may create the Secret, nobody leads.
+    tasks.spawn(runtime::run(certificate, trigger, ready, Leadership::fixed(true), cancel.clone()));
+    tracing::debug!("controllers are ready");
+
+    let listener = Listener::bind(LISTEN).or_else(|_| Listener::bind(LISTEN_V4)).map_err(RunError::Listen)?;
+    let ciphers = CipherRestriction::default();
+    let tls = tls::server_config(Profile::Secure, &ciphers, &holder, ClientCertificates::Ignore, ALPN_HTTP);
+    let checks = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let authenticator = Authenticator::new(Secrets(store), checks);
+    let service = tower::service_fn(move |request: http::Request<Incoming>| {
+        let authenticator = authenticator.clone();
+        async move { Ok::<_, Infallible>(authenticator.handle(request).await) }
+    });
+    let server = serve(listener, tls, service, limits());
+    tracing::debug!(address = %server.local_addr(), "webhook is ready");
+
+    let outcome = tokio::select! {
+        signal = ending => {
+            tracing::debug!(signal, "webhook exiting");
+            Ok(())
+        }
+        reason = server.failed() => {
+            tracing::debug!(err = reason, "server exited");
+            Err(RunError::Serve(reason))
+        }
+        // Neither task ends unless told to; their panics end up here.
+        Some(ended) = tasks.join_next() => {
+            let reason = ended.err().map_or_else(|| "a task ended early".to_owned(), |error| error.to_string());
+            Err(RunError::Serve(reason))
+        }
+    };
+    cancel.cancel();
+    server.drain(DRAIN).await;
+    tasks.shutdown().await;
+    outcome
+}
+
+/// Small: a few Concierge pods are all the clients there should be.
+fn limits() -> Limits {
+    Limits {
+        header_bytes: 64 << 10,
+        header_fields: 100,
+        header_read_timeout: Duration::from_secs(10),
+        h2_streams: 100,
+        h2_stream_window: 64 << 10,
+        h2_connection_window: 1 << 20,
+        connections: 256,
+        ..Limits::default()
+    }
+}

@@ -34,5 +34,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.quick {
         command.arg("--quick");
     }
-    Ok(cargo::exit_code(cargo::status(&mut command)?))
+    Err(cargo::become_program(&mut command))
 }

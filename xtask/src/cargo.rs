@@ -1,5 +1,6 @@
 //! Running cargo and what it built.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
@@ -41,6 +42,12 @@ pub(crate) fn succeed(command: &mut Command, what: &str) -> anyhow::Result<()> {
     let status = status(command)?;
     anyhow::ensure!(status.success(), "{what} failed ({status})");
     Ok(())
+}
+
+/// Becomes another program, so that Ctrl-C and the exit status are its own. Returns only with an error.
+pub(crate) fn become_program(command: &mut Command) -> anyhow::Error {
+    let error = command.exec();
+    anyhow::Error::new(error).context(format!("could not start {}", command.get_program().display()))
 }
 
 /// A child's exit status as our own.

@@ -30,5 +30,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.keep {
         command.arg("--keep");
     }
-    Ok(cargo::exit_code(cargo::status(&mut command)?))
+    Err(cargo::become_program(&mut command))
 }

@@ -93,9 +93,9 @@ pub fn skip(what: &str, why: &str) {
     assert!(!require_all(), "{what} may not be skipped: {why}");
     // Not by eprintln: the test harness would swallow it.
     let _ = writeln!(std::io::stderr(), "SKIPPED {what}: {why}");
-    if let Some(file) = std::env::var_os(SKIPS_ENV) {
-        if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(file) {
-            let _ = writeln!(file, "{what}: {why}");
-        }
+    if let Some(file) = std::env::var_os(SKIPS_ENV)
+        && let Ok(mut file) = std::fs::File::options().create(true).append(true).open(file)
+    {
+        let _ = writeln!(file, "{what}: {why}");
     }
 }

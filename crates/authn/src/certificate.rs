@@ -18,6 +18,7 @@ use x509_parser::der_parser::oid;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::cluster_auth_config::RequestHeaderConfig;
+use crate::digest::Digest;
 use crate::token::hex;
 
 /// The CAs trusted at one time.
@@ -216,13 +217,13 @@ fn uid(leaf: &CertificateDer<'_>) -> Result<String, String> {
 }
 
 /// The key under which a verdict is kept.
-pub(crate) fn chain_digest(chain: &[CertificateDer<'_>]) -> [u8; 32] {
+pub(crate) fn chain_digest(chain: &[CertificateDer<'_>]) -> Digest {
     let mut context = Context::new(&SHA256);
     for certificate in chain {
         context.update(&certificate.len().to_le_bytes());
         context.update(certificate);
     }
-    let mut digest = [0; 32];
+    let mut digest = Digest::default();
     digest.copy_from_slice(context.finish().as_ref());
     digest
 }

@@ -4,7 +4,7 @@
 //! time become one call. A question that cannot be answered is an error to the caller, is never kept, and is never
 //! a yes.
 
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ mod token_reviewer;
 pub use authorizer::{Authorizer, Decision};
 pub use token_reviewer::TokenReviewer;
 
+use crate::digest::{Digest, DigestHasher};
 use crate::review::{Answer, Backoff, CallError, MAX_ANSWER};
 
 /// How long an answer is kept.
@@ -104,29 +105,6 @@ fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
         next = source.source();
     }
     text
-}
-
-/// A cache key: a digest, never the thing itself.
-type Digest = [u8; 32];
-
-/// Keys are digests, so any eight bytes of one are a good hash.
-#[derive(Clone, Default)]
-struct DigestHasher(u64);
-
-impl Hasher for DigestHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(first) = bytes.first_chunk() {
-            self.0 = u64::from_ne_bytes(*first);
-        }
-    }
-
-    fn write_usize(&mut self, _length: usize) {
-        // The length prefix of the array, always the same.
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 type Cache<V> = moka::future::Cache<Digest, V, BuildHasherDefault<DigestHasher>>;

@@ -18,6 +18,7 @@ pub mod bearer;
 mod certificate;
 pub mod cluster;
 pub mod cluster_auth_config;
+mod digest;
 pub mod registry;
 pub mod request;
 mod request_header;

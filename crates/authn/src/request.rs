@@ -11,6 +11,7 @@
 //! certificate beside a good token is the token's user, a bad certificate alone is nobody (401), no credential at
 //! all is anonymous. Everything is judged per request, never per connection.
 
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use crate::bearer::{replace_protocols, websocket_token};
 use crate::certificate::{ClientVerdict, FrontProxyVerdict, Trust, Verdict, chain_digest};
 use crate::cluster::TokenReviewer;
 use crate::cluster_auth_config::ClusterAuthConfigWatch;
+use crate::digest::{Digest, DigestHasher};
 use crate::request_header;
 use crate::token::Token;
 
@@ -119,7 +121,7 @@ struct Inner {
     extra: Option<Arc<dyn ClientCaSource>>,
     reviewer: TokenReviewer,
     trust: ArcSwap<Trust>,
-    verdicts: moka::future::Cache<[u8; 32], Arc<Verdict>>,
+    verdicts: moka::future::Cache<Digest, Arc<Verdict>, BuildHasherDefault<DigestHasher>>,
 }
 
 impl RequestAuthenticator {
@@ -127,8 +129,10 @@ impl RequestAuthenticator {
     pub fn new(params: RequestAuthenticatorParams) -> Self {
         let RequestAuthenticatorParams { cluster, extra_client_ca: extra, reviewer } = params;
         let trust = trust_of(&cluster, extra.as_deref());
-        let verdicts =
-            moka::future::Cache::builder().max_capacity(VERDICTS).time_to_idle(VERDICT_IDLE).build();
+        let verdicts = moka::future::Cache::builder()
+            .max_capacity(VERDICTS)
+            .time_to_idle(VERDICT_IDLE)
+            .build_with_hasher(BuildHasherDefault::default());
         Self(Arc::new(Inner { cluster, extra, reviewer, trust: ArcSwap::from_pointee(trust), verdicts }))
     }
 

@@ -9,7 +9,8 @@ use pinniped_core::attributes::{Attributes, ResourceAttributes};
 use pinniped_core::identity::{MASTERS, User};
 use serde::{Deserialize, Serialize};
 
-use super::{Cache, Digest, ReviewError, Reviews, answers};
+use super::{Cache, ReviewError, Reviews, answers};
+use crate::digest::Digest;
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const RESOURCE: &str = "post subjectaccessreviews.authorization.k8s.io";

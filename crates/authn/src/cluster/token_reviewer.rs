@@ -5,7 +5,8 @@ use std::sync::Arc;
 use aws_lc_rs::hmac;
 use pinniped_core::identity::User;
 
-use super::{Cache, Digest, ReviewError, Reviews, answers};
+use super::{Cache, ReviewError, Reviews, answers};
+use crate::digest::Digest;
 use crate::review::{TokenReviewAnswer, TokenVerdict, token_review_body};
 use crate::token::Token;
 

@@ -6,6 +6,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -31,7 +32,14 @@ const LAST_PASS: Duration = Duration::from_secs(3);
 
 /// Wakes one controller. Any number of wakes before its next pass are one.
 #[derive(Clone, Debug, Default)]
-pub struct Trigger(Arc<Notify>);
+pub struct Trigger(Arc<Pulled>);
+
+/// A notification alone would not do: one wake may go to the waiting task, and the next be kept for another pass.
+#[derive(Debug, Default)]
+struct Pulled {
+    flag: AtomicBool,
+    notify: Notify,
+}
 
 impl Trigger {
     /// A trigger that has not been pulled.
@@ -41,11 +49,14 @@ impl Trigger {
 
     /// Asks for a pass.
     pub fn wake(&self) {
-        self.0.notify_one();
+        self.0.flag.store(true, Ordering::SeqCst);
+        self.0.notify.notify_one();
     }
 
     async fn woken(&self) {
-        self.0.notified().await;
+        while !self.0.flag.swap(false, Ordering::SeqCst) {
+            self.0.notify.notified().await;
+        }
     }
 }
 

@@ -35,6 +35,7 @@ where
     writer: Writer<K>,
     interests: Vec<Interest<K>>,
     problem: tokio::sync::watch::Sender<Option<String>>,
+    filled: tokio::sync::watch::Sender<bool>,
 }
 
 /// Why a cache cannot be filled right now, if so.
@@ -69,7 +70,7 @@ where
     ) -> Self {
         let writer = Writer::new(dynamic_type.clone());
         let problem = tokio::sync::watch::Sender::default();
-        Self { api, config, what: what.into(), dynamic_type, writer, interests: Vec::new(), problem }
+        Self { api, config, what: what.into(), dynamic_type, writer, interests: Vec::new(), problem, filled: Default::default() }
     }
 
     /// The cache to read from.
@@ -82,12 +83,12 @@ where
         self.interests.push((Box::new(filter), trigger.clone()));
     }
 
-    /// Resolves when the first list has arrived.
+    /// Resolves when the first list has arrived. (kube's own `wait_until_ready` wakes only one of several waiters.)
     pub fn ready(&self) -> impl Future<Output = ()> + Send + use<K> {
-        let store = self.store();
+        let mut filled = self.filled.subscribe();
         async move {
-            // The only error is a dropped writer, that is shutdown, when nobody should go on.
-            if store.wait_until_ready().await.is_err() {
+            // The only error is a dropped sender, that is shutdown, when nobody should go on.
+            if filled.wait_for(|filled| *filled).await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
@@ -145,6 +146,7 @@ where
             Event::InitDone => {
                 // A first list, or one after an interruption: what changed in between is not known.
                 self.writer.apply_watcher_event(event);
+                self.filled.send_replace(true);
                 for (_, trigger) in &self.interests {
                     trigger.wake();
                 }

@@ -5,7 +5,7 @@
 //! server offers it, else HTTP/1.1; connections are kept and reused. Redirects are not followed. Proxies of the
 //! environment (`HTTPS_PROXY`, `NO_PROXY`) are used as Go uses them.
 //!
-//! Errors carry Go's texts ([`go_text`]), since they end up in status conditions that people search the web for.
+//! Errors carry Go's texts (`go_text.rs`), since they end up in status conditions that people search the web for.
 
 use std::time::Duration;
 

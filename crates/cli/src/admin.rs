@@ -11,7 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tower::ServiceBuilder;
 
 use crate::dial::Dialer;
-use crate::https::{describe, tls_text};
+use crate::https::{describe, tls_cause, tls_text};
 use crate::version;
 
 /// A client and the address it talks to.
@@ -69,6 +69,8 @@ impl Admin {
     fn from_config(mut config: kube::Config, dialer: Dialer) -> Result<Self, String> {
         pinniped_pki::install_crypto_provider();
         config.proxy_url = None;
+        // Go takes an empty name for none.
+        config.tls_server_name = config.tls_server_name.filter(|name| !name.is_empty());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let text = |err: kube::Error| match err {
             kube::Error::Auth(err) => format!("getting credentials: {}", describe(&err)),
@@ -123,7 +125,7 @@ fn transport_text(err: &(dyn std::error::Error + 'static)) -> String {
             return dial.to_string();
         }
         if let Some(io) = err.downcast_ref::<std::io::Error>()
-            && io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
+            && tls_cause(io).is_some()
         {
             return tls_text(io);
         }

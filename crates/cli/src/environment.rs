@@ -27,7 +27,7 @@ pub struct Environment {
     pub home: Option<PathBuf>,
     /// The absolute path of the running program, or why it is not known.
     pub executable: Option<PathBuf>,
-    variables: HashMap<String, String>,
+    pub(crate) variables: HashMap<String, String>,
 }
 
 /// The environment may hold tokens: only its shape is shown.

@@ -192,15 +192,22 @@ pub fn describe(err: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
+/// The TLS error inside an I/O error, however often it was wrapped.
+pub fn tls_cause(err: &std::io::Error) -> Option<&rustls::Error> {
+    let inner: &(dyn std::error::Error + 'static) = err.get_ref()?;
+    inner.downcast_ref::<rustls::Error>().or_else(|| tls_cause(inner.downcast_ref::<std::io::Error>()?))
+}
+
 /// A failed handshake in Go's words where they are known.
 pub fn tls_text(err: &std::io::Error) -> String {
     use rustls::{CertificateError as Certificate, Error};
     const PREFIX: &str = "tls: failed to verify certificate: x509: ";
-    let Some(tls) = err.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
+    let Some(tls) = tls_cause(err) else {
         return crate::flags::value::go_io(err);
     };
     match tls {
-        Error::InvalidCertificate(Certificate::UnknownIssuer) => {
+        // A CA of the right name with another key is no authority that we know.
+        Error::InvalidCertificate(Certificate::UnknownIssuer | Certificate::BadSignature) => {
             format!("{PREFIX}certificate signed by unknown authority")
         }
         Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => {

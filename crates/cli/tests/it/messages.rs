@@ -1,0 +1,112 @@
+//! Mistakes on the command line, help, version, completion: no server needed.
+
+use crate::support::Home;
+
+#[test]
+fn mistakes_end_in_one_line_and_exit_one() {
+    let home = Home::new();
+    for (args, stderr) in [
+        (&["foo"][..], "Error: unknown command \"foo\" for \"pinniped\"\nRun 'pinniped --help' for usage.\n"),
+        (
+            &["whoam"],
+            "Error: unknown command \"whoam\" for \"pinniped\"\n\nDid you mean this?\n\twhoami\n\nRun 'pinniped --help' for usage.\n",
+        ),
+        (
+            &["get", "kubeconfig", "extra"],
+            "Error: unknown command \"extra\" for \"pinniped get kubeconfig\"\n",
+        ),
+        (&["--version"], "Error: unknown flag: --version\n"),
+        (&["login", "oidc"], "Error: required flag(s) \"issuer\" not set\n"),
+        (&["version", "-o", "xml"], "Error: 'xml' is not a valid option for output\n"),
+        (&["login", "static"], "Error: one of --token or --token-env must be set\n"),
+    ] {
+        let run = home.run(args);
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (1, "", stderr), "{args:?}");
+    }
+}
+
+#[test]
+fn groups_and_help_succeed() {
+    let home = Home::new();
+    for args in [
+        &[][..],
+        &["help"],
+        &["get", "foo"],
+        &["login"],
+        &["completion", "foo"],
+        &["help", "get", "kubeconfig"],
+    ] {
+        let run = home.run(args);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{args:?}");
+        assert!(run.stdout.contains("\nUsage:\n  pinniped"), "{args:?}: {}", run.stdout);
+    }
+    let run = home.run(&["help", "nonsense"]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, ""));
+    assert!(run.stderr.starts_with("Unknown help topic [`nonsense`]\nUsage:\n"), "{}", run.stderr);
+}
+
+#[test]
+fn oidc_says_that_it_cannot_yet() {
+    let run = Home::new().run(&["login", "oidc", "--issuer", "https://issuer.example.com"]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""));
+    assert!(run.last_error().unwrap().starts_with("could not complete Pinniped login: "), "{run:?}");
+}
+
+#[test]
+fn the_version_is_one_line_or_a_document() {
+    let home = Home::new();
+    assert_eq!(home.run(&["version"]).stdout.lines().count(), 1);
+    let run = home.run(&["version", "-o", "json"]);
+    assert!(
+        run.stdout.starts_with("{\n  \"major\": \"") && run.stdout.ends_with("\"\n}\n"),
+        "{}",
+        run.stdout
+    );
+    let keys: Vec<String> = home
+        .run(&["version", "--output=yaml"])
+        .stdout
+        .lines()
+        .map(|line| line.split(':').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            "buildDate",
+            "compiler",
+            "gitCommit",
+            "gitTreeState",
+            "gitVersion",
+            "goVersion",
+            "major",
+            "minor",
+            "platform"
+        ]
+    );
+}
+
+#[test]
+fn completion_works_for_every_shell_and_for_older_scripts() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish", "powershell"] {
+        let run = home.run(&["completion", shell]);
+        assert_eq!(run.code, 0, "{shell}");
+        assert!(run.stdout.contains("static-token"), "{shell}");
+        // Bash shows no descriptions in any case.
+        let short = home.run(&["completion", shell, "--no-descriptions"]).stdout;
+        assert!(short.len() < run.stdout.len() || shell == "bash", "{shell}");
+    }
+    let run = home.run(&["__complete", "get", ""]);
+    assert_eq!(run.stdout, "kubeconfig\tGenerate a Pinniped-based kubeconfig for a cluster\n:4\n");
+    assert_eq!(run.stderr, "Completion ended with directive: ShellCompDirectiveNoFileComp\n");
+    assert_eq!(home.run(&["__completeNoDesc", "login", "s"]).stdout, "static\n:4\n");
+}
+
+#[test]
+fn a_missing_home_matters_only_where_one_is_needed() {
+    let home = Home::new();
+    assert_eq!(home.run_without_variables(&["version"]).code, 0);
+    assert_eq!(home.run_without_variables(&["login", "static", "--token=t", "--credential-cache="]).code, 0);
+    let run = home.run_without_variables(&["login", "static", "--token=t"]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""));
+    assert!(run.last_error().unwrap().contains("HOME"), "{run:?}");
+}

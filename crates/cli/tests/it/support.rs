@@ -1,0 +1,326 @@
+//! A scripted HTTPS server, a home directory, and the program run in it.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ProtocolVersion, ServerConfig, ServerConnection, StreamOwned};
+use serde_json::{Value, json};
+
+/// No client of these tests is silent for longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One request as the server saw it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    pub headers: HashMap<String, String>,
+    pub body: String,
+    pub client_certificate: bool,
+    pub tls: Option<ProtocolVersion>,
+}
+
+/// What the server answers: status, extra header lines, body.
+pub struct Answer {
+    status: u16,
+    headers: &'static str,
+    body: String,
+}
+
+impl Answer {
+    pub fn json(value: &Value) -> Self {
+        Self { status: 200, headers: "Content-Type: application/json\r\n", body: value.to_string() }
+    }
+
+    pub fn text(status: u16, body: &str) -> Self {
+        Self { status, headers: "Content-Type: text/plain\r\n", body: body.to_owned() }
+    }
+
+    pub fn with_status(self, status: u16) -> Self {
+        Self { status, ..self }
+    }
+
+    pub fn with_audit_id(self) -> Self {
+        Self { headers: "Content-Type: application/json\r\nAudit-Id: some-audit-id\r\n", ..self }
+    }
+
+    /// The `Status` of a Kubernetes API server for an object that is not there.
+    pub fn not_found(message: &str) -> Self {
+        Self::json(&json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": "NotFound", "code": 404,
+        }))
+        .with_status(404)
+    }
+
+    pub fn list(items: &[Value]) -> Self {
+        Self::json(
+            &json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}),
+        )
+    }
+}
+
+/// An HTTPS server with a certificate of its own; ends with the value.
+pub struct Server {
+    address: SocketAddr,
+    pub ca: String,
+    seen: Arc<Mutex<Vec<Request>>>,
+    stop: Arc<AtomicBool>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts one that asks `script` for every answer.
+    pub fn start(script: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
+        let (ca, tls) = tls();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let accepting = std::thread::spawn({
+            let (seen, stop) = (seen.clone(), stop.clone());
+            move || {
+                std::thread::scope(|scope| {
+                    for stream in listener.incoming() {
+                        if stop.load(Ordering::SeqCst) {
+                            break;
+                        }
+                        let (tls, seen, script) = (tls.clone(), &seen, &script);
+                        scope.spawn(move || stream.and_then(|stream| converse(stream, tls, seen, script)));
+                    }
+                });
+            }
+        });
+        Self { address, ca, seen, stop, accepting: Some(accepting) }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// The CA certificate as flags and kubeconfigs have it.
+    pub fn ca_data(&self) -> String {
+        pinniped_cli::base64go::encode(self.ca.as_bytes())
+    }
+
+    /// All requests so far.
+    pub fn seen(&self) -> Vec<Request> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// `GET /path`, `POST /path`, ...
+    pub fn seen_lines(&self) -> Vec<String> {
+        self.seen().into_iter().map(|request| format!("{} {}", request.method, request.path)).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        // Wakes the accepting thread; if that fails it was awake.
+        let _ = TcpStream::connect(self.address);
+        if let Some(accepting) = self.accepting.take() {
+            let _ = accepting.join();
+        }
+    }
+}
+
+fn tls() -> (String, Arc<ServerConfig>) {
+    pinniped_pki::install_crypto_provider();
+    let ca_key = rcgen::KeyPair::generate().unwrap();
+    let mut ca_params = rcgen::CertificateParams::default();
+    ca_params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    ca_params.distinguished_name.push(rcgen::DnType::CommonName, "test CA");
+    let ca = ca_params.self_signed(&ca_key).unwrap();
+    let issuer = rcgen::Issuer::new(ca_params, ca_key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = ["127.0.0.1".to_owned(), "concierge.test".to_owned()];
+    let leaf = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
+
+    // Client certificates are asked for, so that the tests see whether one is sent.
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ca.der().clone()).unwrap();
+    let verifier = rustls::server::WebPkiClientVerifier::builder(Arc::new(roots))
+        .allow_unauthenticated()
+        .build()
+        .unwrap();
+    let config = ServerConfig::builder()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(leaf.pem().as_bytes()).unwrap()],
+            PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap(),
+        )
+        .unwrap();
+    (ca.pem(), Arc::new(config))
+}
+
+fn converse(
+    stream: TcpStream,
+    tls: Arc<ServerConfig>,
+    seen: &Mutex<Vec<Request>>,
+    script: &(impl Fn(&Request) -> Answer + Sync),
+) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let connection = ServerConnection::new(tls).map_err(std::io::Error::other)?;
+    let mut stream = BufReader::new(StreamOwned::new(connection, stream));
+    let mut line = String::new();
+    stream.read_line(&mut line)?;
+    let mut words = line.split_whitespace().map(str::to_owned);
+    let (Some(method), Some(path)) = (words.next(), words.next()) else { return Ok(()) };
+    let mut headers = HashMap::new();
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.insert(name.to_lowercase(), value.trim().to_owned());
+    }
+    let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    let connection = &stream.get_ref().conn;
+    let request = Request {
+        method,
+        path,
+        headers,
+        body: String::from_utf8(body).unwrap(),
+        client_certificate: connection.peer_certificates().is_some(),
+        tls: connection.protocol_version(),
+    };
+    let answer = script(&request);
+    seen.lock().unwrap().push(request);
+    let stream = stream.get_mut();
+    write!(
+        stream,
+        "HTTP/1.1 {} X\r\n{}Content-Length: {}\r\nConnection: close\r\n\r\n{}",
+        answer.status,
+        answer.headers,
+        answer.body.len(),
+        answer.body
+    )?;
+    stream.conn.send_close_notify();
+    stream.flush()
+}
+
+/// What a run of the program left.
+#[derive(Debug)]
+pub struct Run {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Run {
+    /// Fails the test unless the run failed with exactly this text.
+    #[track_caller]
+    pub fn fails_with(&self, error: &str) {
+        assert_eq!(self.last_error(), Some(error), "{self:?}");
+        assert_eq!((self.code, self.stdout.as_str()), (1, ""), "{self:?}");
+    }
+
+    /// The text behind the last `Error: `.
+    pub fn last_error(&self) -> Option<&str> {
+        self.stderr.lines().rev().find_map(|line| line.strip_prefix("Error: "))
+    }
+
+    /// Messages and pairs of the log, without time and place.
+    pub fn log(&self) -> Vec<String> {
+        self.stderr
+            .lines()
+            .filter(|line| !line.starts_with("Error: "))
+            .map(|line| line.splitn(3, "  ").nth(2).unwrap_or(line).to_owned())
+            .collect()
+    }
+}
+
+/// A home directory to run the program in.
+pub struct Home {
+    dir: tempfile::TempDir,
+    variables: Vec<(String, String)>,
+}
+
+impl Home {
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), variables: Vec::new() }
+    }
+
+    pub fn set(&mut self, name: &str, value: &str) -> &mut Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Runs the program with nothing but `HOME` and the variables set here.
+    pub fn run<S: AsRef<str>>(&self, args: &[S]) -> Run {
+        let mut command = self.bare(args);
+        command.env("HOME", self.dir.path());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        finish(command)
+    }
+
+    /// Runs the program without any variable.
+    pub fn run_without_variables<S: AsRef<str>>(&self, args: &[S]) -> Run {
+        finish(self.bare(args))
+    }
+
+    fn bare<S: AsRef<str>>(&self, args: &[S]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pinniped"));
+        command.env_clear().current_dir(self.dir.path()).stdin(Stdio::null());
+        command.args(args.iter().map(AsRef::as_ref));
+        command
+    }
+}
+
+fn finish(mut command: Command) -> Run {
+    let output = command.output().unwrap();
+    Run {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// An administrator's kubeconfig for `server` with a bearer token.
+pub fn admin_kubeconfig(server: &str, cluster_extra: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Config
+current-context: kind-context
+contexts:
+- name: kind-context
+  context: {{cluster: kind-cluster, user: kind-user, namespace: some-namespace}}
+- name: other-context
+  context: {{cluster: kind-cluster, user: kind-user}}
+clusters:
+- name: kind-cluster
+  cluster:
+    server: {server}
+{cluster_extra}
+users:
+- name: kind-user
+  user: {{token: admin-token}}
+"
+    )
+}

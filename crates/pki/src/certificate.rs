@@ -18,6 +18,9 @@ const ORGANIZATIONAL_UNIT: Oid<'static> = oid!(2.5.4.11);
 /// Where Kubernetes looks for a user's UID.
 const USER_UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
+/// Basic constraints and subject alternative names.
+const READ_EXTENSIONS: [Oid<'static>; 2] = [oid!(2.5.29.19), oid!(2.5.29.17)];
+
 /// Why something is not a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
@@ -124,7 +127,10 @@ impl Certificate {
                         }
                     }
                 }
-                ParsedExtension::ParseError { .. } => return Err(CertificateError::Malformed),
+                // Others may be as odd as they like.
+                ParsedExtension::ParseError { .. } if READ_EXTENSIONS.contains(&extension.oid) => {
+                    return Err(CertificateError::Malformed);
+                }
                 _ => {}
             }
         }

@@ -1,6 +1,9 @@
 //! A certificate chain and the private key of its leaf.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use rustls::{crypto::aws_lc_rs::sign::any_supported_type, sign::CertifiedKey};
 use rustls_pki_types::CertificateDer;
@@ -10,7 +13,7 @@ use x509_parser::{
 };
 
 use crate::{
-    Certificate, CertificateError, PrivateKeyPem, certificate,
+    Certificate, CertificateAuthority, CertificateError, LoadError, PrivateKeyPem, certificate,
     key::{KeyError, KeyFamily, KeyPair},
     pem,
 };
@@ -80,6 +83,7 @@ pub struct CertificatePair {
     leaf: Certificate,
     certificate_pem: String,
     private_key_pem: PrivateKeyPem,
+    authority: Arc<OnceLock<Result<Arc<CertificateAuthority>, LoadError>>>,
 }
 
 impl fmt::Debug for CertificatePair {
@@ -116,8 +120,23 @@ impl CertificatePair {
             leaf,
             certificate_pem: String::from_utf8_lossy(cert_pem).into_owned(),
             private_key_pem: PrivateKeyPem::new(String::from_utf8_lossy(key_pem).into_owned()),
+            authority: Arc::default(),
         };
         Ok((pair, key))
+    }
+
+    /// The pair as a CA. Loaded once and then kept with the pair, since checking an RSA key takes longer than signing
+    /// with it.
+    ///
+    /// # Errors
+    ///
+    /// When it is no single CA certificate.
+    pub fn authority(&self) -> Result<Arc<CertificateAuthority>, LoadError> {
+        let load = || {
+            let (certificate, key) = (self.certificate_pem.as_bytes(), self.private_key_pem.as_bytes());
+            CertificateAuthority::load(certificate, key).map(Arc::new)
+        };
+        self.authority.get_or_init(load).clone()
     }
 
     /// The chain, leaf first; never empty.

@@ -155,3 +155,16 @@ fn debug_shows_no_key() {
     let shown = format!("{:?}", parse(&made.cert, &made.key).unwrap());
     assert!(!shown.contains("PRIVATE"), "{shown}");
 }
+
+#[test]
+fn a_pair_is_loaded_as_a_ca_once() {
+    let validity = Validity::starting(Timestamp::now(), Duration::from_secs(60));
+    let ca = CertificateAuthority::generate("some CA", &validity).unwrap();
+    let pair = parse(ca.certificate_pem(), ca.private_key_pem().as_str()).unwrap();
+    let (first, second) = (pair.authority().unwrap(), pair.clone().authority().unwrap());
+    assert!(Arc::ptr_eq(&first, &second));
+    assert_eq!(first.certificate_der(), ca.certificate_der());
+    let leaf = made(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let error = parse(&leaf.cert, &leaf.key).unwrap().authority().unwrap_err();
+    assert_eq!(error.to_string(), "invalid CA certificate: passed in key pair is not a CA");
+}

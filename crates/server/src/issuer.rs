@@ -69,9 +69,7 @@ impl HolderIssuer {
             // What a Go server says of an empty pair.
             return Err(LoadError::Pair(PairError::NoCertificatePem).into());
         };
-        let authority =
-            CertificateAuthority::load(pair.certificate_pem().as_bytes(), pair.private_key_pem().as_bytes())?;
-        Ok(authority.issue_client(subject, &Validity::starting(now, lifetime))?)
+        Ok(pair.authority()?.issue_client(subject, &Validity::starting(now, lifetime))?)
     }
 }
 

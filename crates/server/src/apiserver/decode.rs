@@ -31,7 +31,7 @@ pub(super) enum BodyForm {
 }
 
 /// The form that `Content-Type` names; none is JSON.
-pub(super) fn body_form(headers: &HeaderMap) -> Result<BodyForm, Status> {
+pub(super) fn body_form(headers: &HeaderMap) -> Result<BodyForm, Box<Status>> {
     let given = headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let given = given.as_deref().unwrap_or_default();
     let media_type = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -40,7 +40,7 @@ pub(super) fn body_form(headers: &HeaderMap) -> Result<BodyForm, Status> {
         "application/json" => Ok(BodyForm::Json),
         "application/yaml" => Ok(BodyForm::Yaml),
         // Protobuf too: these kinds have no protobuf form.
-        _ => Err(Status::unsupported_media_type(&MEDIA_TYPES)),
+        _ => Err(Box::new(Status::unsupported_media_type(&MEDIA_TYPES))),
     }
 }
 
@@ -58,13 +58,13 @@ pub(super) fn decode<T: DeserializeOwned>(
     form: BodyForm,
     body: &[u8],
     validation: FieldValidation,
-) -> Result<Decoded<T>, Status> {
+) -> Result<Decoded<T>, Box<Status>> {
     let unrecognized = |error: String| {
-        Status::bad_request(format!(
+        Box::new(Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {error} ({})",
             kind.as_str(),
             summary(body)
-        ))
+        )))
     };
     let mistakes = RefCell::new(Vec::new());
     let value = parse(form, body, &mistakes).map_err(unrecognized)?;
@@ -78,11 +78,11 @@ pub(super) fn decode<T: DeserializeOwned>(
     let (given_kind, given_version) = identify(&members, kind, suffix).map_err(unrecognized)?;
     let refused = |error: String| {
         let version = given_version.rsplit('/').next().unwrap_or_default();
-        Status::bad_request(format!(
+        Box::new(Status::bad_request(format!(
             "{given_kind} in version {} cannot be handled as a {}: {error}",
             quote(version),
             kind.as_str()
-        ))
+        )))
     };
     check_kind(kind, suffix, &given_kind, &given_version).map_err(&refused)?;
     members.insert("kind".to_owned(), given_kind.clone().into());

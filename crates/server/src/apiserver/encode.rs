@@ -48,7 +48,7 @@ impl Output {
         query: Option<&str>,
         shape: Shape,
         go_type: &str,
-    ) -> Result<Self, Status> {
+    ) -> Result<Self, Box<Status>> {
         let pretty = respond::wants_pretty(headers, query);
         let clauses = accept::parse_all(headers);
         if clauses.is_empty() {
@@ -60,8 +60,8 @@ impl Output {
             Some(Self { encoding, pretty: pretty || clause.param("pretty") == Some("1"), transform })
         });
         match chosen {
-            None => Err(Status::no_acceptable_representation(&MEDIA_TYPES)),
-            Some(output) if output.encoding == Encoding::Protobuf => Err(not_in_protobuf(go_type)),
+            None => Err(Box::new(Status::no_acceptable_representation(&MEDIA_TYPES))),
+            Some(output) if output.encoding == Encoding::Protobuf => Err(Box::new(not_in_protobuf(go_type))),
             Some(output) => Ok(output),
         }
     }

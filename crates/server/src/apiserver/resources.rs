@@ -54,7 +54,7 @@ impl Call<'_> {
     {
         let suffix = &exchange.suffix;
         match *method {
-            Method::GET => self.list(suffix).map_err(Box::new),
+            Method::GET => self.list(suffix),
             Method::POST => match self.kind {
                 Kind::TokenCredentialRequest => self.log_in(body, exchange).await,
                 Kind::WhoAmIRequest => self.who_am_i(body, suffix).await,
@@ -63,11 +63,12 @@ impl Call<'_> {
         }
     }
 
-    fn list(&self, suffix: &GroupSuffix) -> Result<Response<Body>, Status> {
+    fn list(&self, suffix: &GroupSuffix) -> Result<Response<Body>, Box<Status>> {
         let query = self.query.unwrap_or_default();
         let watch = first_query_value(query, "watch");
         if watch.is_some_and(|watch| !matches!(watch.to_ascii_lowercase().as_str(), "false" | "0")) {
-            return Err(Status::method_not_supported(&self.kind.group(suffix), self.kind.plural(), "watch"));
+            let group = self.kind.group(suffix);
+            return Err(Box::new(Status::method_not_supported(&group, self.kind.plural(), "watch")));
         }
         let output = self.output(Shape::List)?;
         Ok(match self.kind {
@@ -140,17 +141,17 @@ impl Call<'_> {
         Ok(Created { output, decoded, dry_run: options.dry_run })
     }
 
-    fn output(&self, shape: Shape) -> Result<Output, Status> {
+    fn output(&self, shape: Shape) -> Result<Output, Box<Status>> {
         let list = if shape == Shape::List { "List" } else { "" };
         let go_type = format!("{VERSION}.{}{list}", self.kind.as_str());
         Output::negotiate(self.headers, self.query, shape, &go_type)
     }
 
-    fn refuse_dry_run(&self, name: &str, dry_run: bool) -> Result<(), Status> {
+    fn refuse_dry_run(&self, name: &str, dry_run: bool) -> Result<(), Box<Status>> {
         if !dry_run {
             return Ok(());
         }
-        Err(self.invalid(name, StatusCause::not_supported("dryRun", "[\"All\"]", &[])))
+        Err(Box::new(self.invalid(name, StatusCause::not_supported("dryRun", "[\"All\"]", &[]))))
     }
 
     /// The kind in these messages is blank, as upstream has it.
@@ -174,7 +175,7 @@ struct Options {
 }
 
 impl Options {
-    fn parse(query: &str) -> Result<Self, Status> {
+    fn parse(query: &str) -> Result<Self, Box<Status>> {
         let mut options = Self { dry_run: false, validation: FieldValidation::Warn };
         let mut dry_runs = Vec::new();
         let mut causes = Vec::new();
@@ -204,7 +205,7 @@ impl Options {
             causes.insert(0, StatusCause::not_supported("dryRun", &given, &["All"]));
         }
         if !causes.is_empty() {
-            return Err(Status::invalid("meta.k8s.io", "CreateOptions", "", causes));
+            return Err(Box::new(Status::invalid("meta.k8s.io", "CreateOptions", "", causes)));
         }
         options.dry_run = !dry_runs.is_empty();
         Ok(options)

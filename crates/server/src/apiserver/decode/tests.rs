@@ -111,7 +111,7 @@ fn no_message_quotes_a_token() {
 
 #[test]
 fn yaml_is_read_too_and_other_forms_are_refused() {
-    let body = b"spec:\n  token: \"123\"\n  authenticator: {kind: k, name: n}\n";
+    let body = b"spec:\n  token: \"123\"\n  authenticator: {kind: k, name: my-webhook}\n";
     let decoded: Decoded<TokenCredentialRequest> = decode(
         Kind::TokenCredentialRequest,
         &GroupSuffix::default(),

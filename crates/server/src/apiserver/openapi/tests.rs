@@ -6,6 +6,7 @@ use super::*;
 ///
 /// 1. Descriptions are in our own words (each one that upstream has, we have too).
 /// 2. Shared v2 parameters stand where they are used.
+/// 3. `required` is a set; its order differs.
 fn recorded(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/upstream/api").join(name);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -44,6 +45,15 @@ fn compare(path: &str, ours: &Value, theirs: &Value) {
                 match (key.as_str(), their_value) {
                     ("description", Value::String(_)) => {
                         assert!(ours[key].as_str().is_some_and(|text| !text.is_empty()), "{path}.{key}");
+                    }
+                    ("required", Value::Array(names)) => {
+                        let sorted = |names: &[Value]| -> Vec<String> {
+                            let mut names: Vec<String> = names.iter().map(Value::to_string).collect();
+                            names.sort();
+                            names
+                        };
+                        let ours = ours[key].as_array().expect("a list");
+                        assert_eq!(sorted(ours), sorted(names), "{path}.{key}");
                     }
                     _ => compare(&format!("{path}.{key}"), &ours[key], their_value),
                 }

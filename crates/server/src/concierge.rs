@@ -30,6 +30,7 @@ use pinniped_proxy::upstream::{Upstream, UpstreamParams};
 use pinniped_serve::metrics::Metrics;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::apiserver::{self, Health};
@@ -46,8 +47,10 @@ use crate::token_client::TokenClient;
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// What open streams get when the proxy is disabled.
 const DISABLE_GRACE: Duration = Duration::from_secs(5);
-/// How long finding our own Deployment may take.
-const OWNER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the cluster may take to answer the questions at start.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LAST_RETRY: Duration = Duration::from_secs(2);
 
 /// Runs the Concierge until it is told to stop. Every failure is one log line.
 pub fn main(config_path: &Path, downward_api_path: &Path) -> ExitCode {
@@ -229,21 +232,45 @@ struct Prepared {
 }
 
 /// What must be known of the cluster before anything is served.
+///
+/// An install is applied in one go, so the pod may run before its role bindings are in effect, or before the API server
+/// answers. That passes by itself: each step is tried again for [`PREPARE_TIMEOUT`] before the program gives up.
 async fn prepare(client: &kube::Client, config: &Config, pod: &PodInfo) -> anyhow::Result<Prepared> {
-    let owner_deployment =
-        tokio::time::timeout(OWNER_TIMEOUT, owner::deployment(client, &pod.namespace, &pod.name))
-            .await
-            .context(
-                "could not prepare controllers: cannot create deployment ref: context deadline exceeded",
-            )?
-            .context("could not prepare controllers")?;
-    let owner_api_service = owner::api_service(client, &config.api_group_suffix)
+    let deadline = Instant::now() + PREPARE_TIMEOUT;
+    let owner_deployment = retry(deadline, || owner::deployment(client, &pod.namespace, &pod.name))
         .await
         .context("could not prepare controllers")?;
-    let cluster_auth = ClusterAuthConfigWatch::load(client.clone())
+    let owner_api_service = retry(deadline, || owner::api_service(client, &config.api_group_suffix))
+        .await
+        .context("could not prepare controllers")?;
+    let cluster_auth = retry(deadline, || ClusterAuthConfigWatch::load(client.clone()))
         .await
         .context("could not configure aggregated API server")?;
     Ok(Prepared { owner_deployment, owner_api_service, cluster_auth })
+}
+
+/// Tries until it works or the deadline is over; the last error is the one that is told.
+async fn retry<T, E, F>(deadline: Instant, mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
+where
+    F: Future<Output = Result<T, E>>,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let mut pause = FIRST_RETRY;
+    loop {
+        match tokio::time::timeout_at(deadline, attempt()).await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(error)) if Instant::now() + pause >= deadline => return Err(error.into()),
+            Ok(Err(error)) => {
+                tracing::info!(
+                    error = &error as &dyn std::error::Error,
+                    "the cluster is not ready for this pod yet (will retry)"
+                );
+            }
+            Err(_) => anyhow::bail!("context deadline exceeded"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LAST_RETRY);
+    }
 }
 
 fn controller_names(config: &Config) -> Names {

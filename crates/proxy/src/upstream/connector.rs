@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::Uri;
@@ -26,6 +27,9 @@ use super::{RequestBody, UpstreamConfigError, UpstreamLimits};
 /// Tunnels carry no pings of ours, so TCP must find out that the server is gone.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
+/// How often a new connection is asked whether the server's settings have come.
+const SETTINGS_TICK: Duration = Duration::from_millis(1);
+
 /// Why there is no connection to the API server.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
@@ -46,6 +50,9 @@ pub enum DialError {
     /// TLS failed.
     #[error("TLS handshake failed: {0}")]
     Handshake(#[source] io::Error),
+    /// The server did not say how many streams it takes.
+    #[error("http2: timeout awaiting the server's settings")]
+    SettingsTimeout,
     /// HTTP could not begin.
     #[error("HTTP handshake failed: {0}")]
     Http(#[source] hyper::Error),
@@ -113,8 +120,10 @@ impl Connector {
         let streams = u32::try_from(limits.streams_per_connection).unwrap_or(u32::MAX);
         // The protocol's largest window is 2^31 - 1.
         let connection_window = limits.stream_window.saturating_mul(streams).min(i32::MAX.unsigned_abs());
-        let (sender, connection) = http2::Builder::new(self.tasks.clone())
+        let (sender, mut connection) = http2::Builder::new(self.tasks.clone())
             .timer(TokioTimer::new())
+            // None before the server has said how many, see below.
+            .initial_max_send_streams(0)
             .initial_stream_window_size(limits.stream_window)
             .initial_connection_window_size(connection_window)
             .max_header_list_size(limits.header_bytes)
@@ -125,6 +134,18 @@ impl Connector {
             .handshake(io)
             .await
             .map_err(DialError::Http)?;
+        // A stream beyond the server's limit would wait for ever, so the limit must be known before the first one. hyper
+        // tells nobody when it comes; it follows the handshake at once.
+        let announced = async {
+            while connection.current_max_send_streams() == 0 {
+                if let Poll::Ready(Err(error)) = futures::poll!(&mut connection) {
+                    return Err(DialError::Http(error));
+                }
+                tokio::time::sleep(SETTINGS_TICK).await;
+            }
+            Ok(())
+        };
+        timeout(limits.handshake_timeout, announced).await.map_err(|_| DialError::SettingsTimeout)??;
         let allowed = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
         let seen = Arc::clone(&allowed);
         self.tasks.spawn(async move {

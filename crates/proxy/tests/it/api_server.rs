@@ -1,0 +1,255 @@
+//! A scripted API server: real TLS, real HTTP, answers from closures.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use pinniped_pki::{CaBundle, CertificateAuthority, CertificateHolder, Validity};
+use pinniped_serve::{Body, body};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+/// Answers a request that is no review and no probe.
+pub(crate) type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+/// Answers a review: the `spec` of a SubjectAccessReview.
+pub(crate) type Policy = Arc<dyn Fn(&Value) -> bool + Send + Sync>;
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) method: Method,
+    pub(crate) uri: http::Uri,
+    pub(crate) version: Version,
+    pub(crate) headers: HeaderMap,
+}
+
+impl Seen {
+    pub(crate) fn all(&self, name: &str) -> Vec<String> {
+        let values = self.headers.get_all(name).iter();
+        values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
+    }
+
+    pub(crate) fn names_starting_with(&self, prefix: &str) -> Vec<String> {
+        let mut names: Vec<String> =
+            self.headers.keys().map(|name| name.as_str().to_owned()).filter(|n| n.starts_with(prefix)).collect();
+        names.sort();
+        names
+    }
+}
+
+/// What the server does.
+#[derive(Clone)]
+pub(crate) struct Script {
+    pub(crate) handler: Handler,
+    pub(crate) policy: Policy,
+    /// Token to the `user` of its TokenReview.
+    pub(crate) tokens: HashMap<String, Value>,
+    pub(crate) healthz: StatusCode,
+    pub(crate) nodes: StatusCode,
+    pub(crate) max_streams: u32,
+    /// May UIDs be impersonated?
+    pub(crate) uids: bool,
+    /// SubjectAccessReviews are answered 500.
+    pub(crate) broken_reviews: bool,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            handler: Arc::new(|_| Box::pin(async { json_response(&json!({"kind": "NamespaceList", "items": []})) })),
+            policy: Arc::new(|_| true),
+            tokens: HashMap::new(),
+            healthz: StatusCode::OK,
+            nodes: StatusCode::FORBIDDEN,
+            max_streams: 100,
+            uids: false,
+            broken_reviews: false,
+        }
+    }
+}
+
+pub(crate) fn json_response(value: &Value) -> Response<Body> {
+    let mut response = Response::new(body::full(value.to_string()));
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    response
+}
+
+struct Shared {
+    script: Script,
+    seen: Mutex<Vec<Seen>>,
+    reviews: Mutex<Vec<Value>>,
+    connections: Mutex<usize>,
+}
+
+/// The server; it ends when dropped.
+pub(crate) struct ApiServer {
+    pub(crate) address: SocketAddr,
+    pub(crate) roots: CaBundle,
+    shared: Arc<Shared>,
+    _tasks: JoinSet<()>,
+}
+
+impl ApiServer {
+    pub(crate) async fn start(script: Script) -> Self {
+        pinniped_pki::install_crypto_provider();
+        let validity = Validity::starting(jiff::Timestamp::now(), std::time::Duration::from_secs(3600));
+        let authority = CertificateAuthority::generate("kubernetes", &validity).unwrap();
+        let pair = authority.issue_server(&[], &["127.0.0.1".parse().unwrap()], &validity).unwrap();
+        let holder = CertificateHolder::serving("api-server");
+        holder.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes()).unwrap();
+        let config = pinniped_pki::tls::server_config(
+            pinniped_pki::tls::Profile::Default,
+            &pinniped_pki::tls::CipherRestriction::default(),
+            &holder,
+            pinniped_pki::tls::ClientCertificates::Ignore,
+            &[b"h2", b"http/1.1"],
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            script,
+            seen: Mutex::default(),
+            reviews: Mutex::default(),
+            connections: Mutex::default(),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, config.into(), Arc::clone(&shared)));
+        let roots = CaBundle::from_pem(authority.certificate_pem().as_bytes()).unwrap();
+        Self { address, roots, shared, _tasks: tasks }
+    }
+
+    /// The requests that were neither reviews nor probes.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.shared.seen.lock().unwrap().clone()
+    }
+
+    /// The only one.
+    pub(crate) fn only_seen(&self) -> Seen {
+        let seen = self.seen();
+        assert_eq!(seen.len(), 1, "{seen:?}");
+        seen[0].clone()
+    }
+
+    /// `verb group/version resource/subresource namespace/name` (or `verb path`) of each SubjectAccessReview.
+    pub(crate) fn reviews(&self) -> Vec<String> {
+        self.shared.reviews.lock().unwrap().iter().map(describe).collect()
+    }
+
+    /// HTTP connections that were opened.
+    pub(crate) fn connections(&self) -> usize {
+        *self.shared.connections.lock().unwrap()
+    }
+}
+
+pub(crate) fn describe(spec: &Value) -> String {
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or("").to_owned();
+    if let Some(r) = spec.get("resourceAttributes") {
+        let [verb, group, version, resource, sub, namespace, name] =
+            ["verb", "group", "version", "resource", "subresource", "namespace", "name"].map(|key| text(r, key));
+        return format!("{verb} {group}/{version} {resource}/{sub} {namespace}/{name}");
+    }
+    let n = &spec["nonResourceAttributes"];
+    format!("{} {}", text(n, "verb"), text(n, "path"))
+}
+
+async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((tcp, _)) = listener.accept().await else { return };
+        let (tls, shared) = (tls.clone(), Arc::clone(&shared));
+        connections.spawn(async move {
+            let Ok(tls) = tls.accept(tcp).await else { return };
+            *shared.connections.lock().unwrap() += 1;
+            let h2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+            let streams = shared.script.max_streams;
+            let service = service_fn(move |request| {
+                let shared = Arc::clone(&shared);
+                async move { Ok::<_, Infallible>(answer(&shared, request).await) }
+            });
+            // How a connection ends is the client's business.
+            if h2 {
+                let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                builder.max_concurrent_streams(streams).max_header_list_size(1 << 20);
+                let _ = builder.serve_connection(TokioIo::new(tls), service).await;
+            } else {
+                let builder = hyper::server::conn::http1::Builder::new();
+                let _ = builder.serve_connection(TokioIo::new(tls), service).with_upgrades().await;
+            }
+        });
+    }
+}
+
+async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+    let script = &shared.script;
+    let authorized = request.headers().contains_key("authorization");
+    let plain = |status: StatusCode| {
+        let mut response = Response::new(body::full(if status.is_success() { "ok" } else { "broken" }));
+        *response.status_mut() = status;
+        response
+    };
+    match request.uri().path() {
+        "/healthz" if !authorized => return plain(script.healthz),
+        "/api/v1/nodes" if !authorized => return plain(script.nodes),
+        "/version" => {
+            let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "",
+                "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+            return json_response(&version);
+        }
+        "/apis/authentication.k8s.io/v1/tokenreviews" => {
+            let review = read(request).await;
+            let user = script.tokens.get(review["spec"]["token"].as_str().unwrap_or(""));
+            let status = match user {
+                Some(user) => json!({"authenticated": true, "user": user}),
+                None => json!({"authenticated": false, "error": "invalid bearer token"}),
+            };
+            return created(&json!({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {},
+                "spec": review["spec"], "status": status}));
+        }
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
+            let review = read(request).await;
+            let spec = &review["spec"];
+            let about_uids = describe(spec) == "impersonate authentication.k8s.io/v1 uids/ /";
+            let allowed = if about_uids {
+                script.uids
+            } else {
+                shared.reviews.lock().unwrap().push(spec.clone());
+                if script.broken_reviews {
+                    let mut response = plain(StatusCode::BAD_REQUEST);
+                    *response.body_mut() = body::full("broken");
+                    return response;
+                }
+                (script.policy)(spec)
+            };
+            return created(&json!({"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+                "metadata": {}, "spec": spec, "status": {"allowed": allowed}}));
+        }
+        _ => {}
+    }
+    shared.seen.lock().unwrap().push(Seen {
+        method: request.method().clone(),
+        uri: request.uri().clone(),
+        version: request.version(),
+        headers: request.headers().clone(),
+    });
+    (script.handler)(request).await
+}
+
+async fn read(request: Request<Incoming>) -> Value {
+    let bytes = request.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+fn created(value: &Value) -> Response<Body> {
+    let mut response = json_response(value);
+    *response.status_mut() = StatusCode::CREATED;
+    response
+}

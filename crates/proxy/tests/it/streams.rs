@@ -1,0 +1,163 @@
+//! Many streams at once, and the pool that carries them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::{Request, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use pinniped_proxy::upstream::{RequestBody, UpstreamLimits, UpstreamParams};
+use pinniped_serve::{Body, BoxError, body};
+
+use crate::api_server::{ApiServer, Handler, Script};
+use crate::world::{PATIENCE, World, eventually, upstream_of};
+
+/// One event, then silence.
+fn watch_handler() -> Handler {
+    Arc::new(|_| {
+        Box::pin(async {
+            let event = futures::stream::once(async { Ok::<_, BoxError>(Frame::data(Bytes::from("event"))) });
+            let silence = futures::stream::pending();
+            let stream = futures::StreamExt::chain(event, silence);
+            http::Response::new(StreamBody::new(stream).boxed_unsync())
+        })
+    })
+}
+
+#[tokio::test]
+async fn more_watches_than_one_connection_may_carry_are_all_answered() {
+    let script = Script { handler: watch_handler(), max_streams: 100, ..Script::default() };
+    let world = World::start(script).await;
+    let client = world.certificate("u", &[]);
+    let h2 = client.h2::<Body>().await;
+    let watches = (0..150).map(|_| {
+        let mut h2 = h2.clone();
+        let request = client.request("/api/v1/pods?watch=1").body(body::empty()).unwrap();
+        async move {
+            let mut body = h2.send_request(request).await.unwrap().into_body();
+            body.frame().await.unwrap().unwrap();
+            body
+        }
+    });
+    let open = tokio::time::timeout(PATIENCE, join_all(watches)).await.expect("every watch is answered");
+    assert_eq!(open.len(), 150);
+    assert_eq!(world.upstream.stats().streams, 150);
+    assert!(world.upstream.stats().connections >= 2);
+
+    // Ordinary requests still pass, over the same pool.
+    let other = world.certificate("other", &[]);
+    let answer = other.h2::<Body>().await.send_request(other.request("/x").body(body::empty()).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+
+    drop((open, answer));
+    eventually("all streams are given back", || world.upstream.stats().streams == 0).await;
+}
+
+#[tokio::test]
+async fn a_slow_reader_does_not_stop_the_others() {
+    let script = Script {
+        handler: Arc::new(|request| {
+            Box::pin(async move {
+                if request.uri().path() == "/flood" {
+                    let chunk = || async { Some((Ok::<_, BoxError>(Frame::data(Bytes::from(vec![0; 16 << 10]))), ())) };
+                    let flood = futures::stream::unfold((), move |()| chunk());
+                    return http::Response::new(StreamBody::new(flood).boxed_unsync());
+                }
+                http::Response::new(body::full("quick"))
+            })
+        }),
+        ..Script::default()
+    };
+    let world = World::start(script).await;
+    let client = world.certificate("u", &[]);
+    let slow = client.h2::<Body>().await;
+    let floods = (0..20).map(|_| {
+        let mut slow = slow.clone();
+        let request = client.request("/flood").body(body::empty()).unwrap();
+        async move { slow.send_request(request).await.unwrap() }
+    });
+    // Nobody reads these.
+    let floods = join_all(floods).await;
+    for _ in 0..20 {
+        let answer = tokio::time::timeout(PATIENCE, client.get("/quick")).await.expect("not stopped");
+        assert_eq!(answer.text, "quick");
+    }
+    assert_eq!(world.upstream.stats().connections, 1);
+    drop(floods);
+}
+
+fn get(path: &str) -> Request<RequestBody> {
+    Request::get(path).body(RequestBody::Empty).unwrap()
+}
+
+#[tokio::test]
+async fn the_pool_closes_connections_that_nobody_needs_any_more() {
+    let script = Script { handler: watch_handler(), max_streams: 2, ..Script::default() };
+    let api = ApiServer::start(script).await;
+    let mut params = UpstreamParams::new(format!("https://{}", api.address).parse().unwrap(), api.roots.clone());
+    params.limits = UpstreamLimits { idle_timeout: Duration::ZERO, ..UpstreamLimits::default() };
+    let upstream = pinniped_proxy::upstream::Upstream::new(params).unwrap();
+    // The limit is known after the first answer.
+    drop(upstream.send(get("/first")).await.unwrap());
+    let open = join_all((0..6).map(|_| upstream.send(get("/watch")))).await;
+    assert!(open.iter().all(Result::is_ok));
+    assert_eq!(upstream.stats().connections, 3);
+    drop(open);
+    eventually("streams end", || upstream.stats().streams == 0).await;
+    drop(upstream.send(get("/last")).await.unwrap());
+    assert_eq!(upstream.stats().connections, 1);
+}
+
+#[tokio::test]
+async fn a_full_pool_says_so() {
+    let script = Script { handler: watch_handler(), max_streams: 1, ..Script::default() };
+    let api = ApiServer::start(script).await;
+    let mut params = UpstreamParams::new(format!("https://{}", api.address).parse().unwrap(), api.roots.clone());
+    params.limits = UpstreamLimits { connections: 1, ..UpstreamLimits::default() };
+    let upstream = pinniped_proxy::upstream::Upstream::new(params).unwrap();
+    let first = upstream.send(get("/watch")).await.unwrap();
+    let error = upstream.send(get("/watch")).await.unwrap_err();
+    assert_eq!(error.to_string(), "all 1 connections to the API server are full");
+    drop(first);
+}
+
+#[tokio::test]
+async fn one_dial_serves_all_who_wait_for_it() {
+    let api = ApiServer::start(Script::default()).await;
+    let upstream = upstream_of(&api);
+    let answers = join_all((0..50).map(|_| upstream.send(get("/x")))).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(api.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_died_is_replaced() {
+    let api = ApiServer::start(Script::default()).await;
+    let upstream = upstream_of(&api);
+    drop(upstream.send(get("/x")).await.unwrap());
+    // The server cuts the connection while it handles this one.
+    let cut = Script { handler: Arc::new(|_| Box::pin(async { panic!("cut") })), ..Script::default() };
+    let other = ApiServer::start(cut).await;
+    let doomed = upstream_of(&other);
+    assert!(doomed.send(get("/x")).await.is_err());
+    drop(other);
+    assert!(doomed.send(get("/x")).await.is_err());
+    assert_eq!(upstream.send(get("/x")).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(api.connections(), 1);
+}
+
+#[tokio::test]
+async fn the_kubernetes_client_uses_the_pool_with_its_own_token() {
+    let api = ApiServer::start(Script::default()).await;
+    let upstream = upstream_of(&api);
+    let client = upstream.kube_client(crate::world::token_source(Some("mine")), "ns");
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(client);
+    namespaces.list(&kube::api::ListParams::default()).await.unwrap();
+    let seen = api.only_seen();
+    assert_eq!(seen.version, http::Version::HTTP_2);
+    assert_eq!(seen.all("authorization"), ["Bearer mine"]);
+    assert!(seen.all("user-agent")[0].contains("kubernetes"));
+    assert_eq!(upstream.stats().connections, 1);
+}

@@ -361,7 +361,8 @@ fn pending_strategies_are_waited_for() {
 
 #[test]
 fn what_discovery_does_not_find_is_said() {
-    let cases: [(&str, fn(&mut Cluster), &[&str], &str); 9] = [
+    type Case = (&'static str, fn(&mut Cluster), &'static [&'static str], &'static str);
+    let cases: [Case; 9] = [
         ("no issuer", |c| c.issuers.clear(), &[], "no CredentialIssuers were found"),
         (
             "two issuers",

@@ -95,12 +95,12 @@ fn the_token_is_exchanged_once_and_then_cached() {
 
     // Again: the same bytes, without a request.
     let again = home.run(&args);
-    assert_eq!((again.code, again.stdout), (0, run.stdout.clone()));
+    assert_eq!((again.code, again.stdout), (0, run.stdout));
     assert_eq!(server.seen().len(), 1);
     assert!(home.path().join(".config/pinniped/credentials.yaml").exists());
 
     // Another cluster in KUBERNETES_EXEC_INFO is another key; so are other arguments.
-    let mut other = args.clone();
+    let mut other = args;
     other.push("--concierge-namespace=x".into());
     let run = home.run(&other);
     assert_eq!(run.stderr, "Flag --concierge-namespace has been deprecated, not needed anymore\n");

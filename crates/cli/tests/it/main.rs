@@ -1,5 +1,6 @@
 //! Runs the real binary against scripted TLS servers in this process.
 #![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail at once")]
 
 mod get_kubeconfig;
 mod login_static;

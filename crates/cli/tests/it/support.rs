@@ -20,42 +20,42 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One request as the server saw it.
 #[derive(Clone, Debug)]
-pub struct Request {
-    pub method: String,
+pub(crate) struct Request {
+    pub(crate) method: String,
     /// Path and query.
-    pub path: String,
-    pub headers: HashMap<String, String>,
-    pub body: String,
-    pub client_certificate: bool,
-    pub tls: Option<ProtocolVersion>,
+    pub(crate) path: String,
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: String,
+    pub(crate) client_certificate: bool,
+    pub(crate) tls: Option<ProtocolVersion>,
 }
 
 /// What the server answers: status, extra header lines, body.
-pub struct Answer {
+pub(crate) struct Answer {
     status: u16,
     headers: &'static str,
     body: String,
 }
 
 impl Answer {
-    pub fn json(value: &Value) -> Self {
+    pub(crate) fn json(value: &Value) -> Self {
         Self { status: 200, headers: "Content-Type: application/json\r\n", body: value.to_string() }
     }
 
-    pub fn text(status: u16, body: &str) -> Self {
+    pub(crate) fn text(status: u16, body: &str) -> Self {
         Self { status, headers: "Content-Type: text/plain\r\n", body: body.to_owned() }
     }
 
-    pub fn with_status(self, status: u16) -> Self {
+    pub(crate) fn with_status(self, status: u16) -> Self {
         Self { status, ..self }
     }
 
-    pub fn with_audit_id(self) -> Self {
+    pub(crate) fn with_audit_id(self) -> Self {
         Self { headers: "Content-Type: application/json\r\nAudit-Id: some-audit-id\r\n", ..self }
     }
 
     /// The `Status` of a Kubernetes API server for an object that is not there.
-    pub fn not_found(message: &str) -> Self {
+    pub(crate) fn not_found(message: &str) -> Self {
         Self::json(&json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": message, "reason": "NotFound", "code": 404,
@@ -63,7 +63,7 @@ impl Answer {
         .with_status(404)
     }
 
-    pub fn list(items: &[Value]) -> Self {
+    pub(crate) fn list(items: &[Value]) -> Self {
         Self::json(
             &json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}),
         )
@@ -71,9 +71,9 @@ impl Answer {
 }
 
 /// An HTTPS server with a certificate of its own; ends with the value.
-pub struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
-    pub ca: String,
+    pub(crate) ca: String,
     seen: Arc<Mutex<Vec<Request>>>,
     stop: Arc<AtomicBool>,
     accepting: Option<JoinHandle<()>>,
@@ -81,7 +81,7 @@ pub struct Server {
 
 impl Server {
     /// Starts one that asks `script` for every answer.
-    pub fn start(script: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(script: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
         let (ca, tls) = tls();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -104,26 +104,26 @@ impl Server {
         Self { address, ca, seen, stop, accepting: Some(accepting) }
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
     /// The CA certificate as flags and kubeconfigs have it.
-    pub fn ca_data(&self) -> String {
+    pub(crate) fn ca_data(&self) -> String {
         pinniped_cli::base64go::encode(self.ca.as_bytes())
     }
 
     /// All requests so far.
-    pub fn seen(&self) -> Vec<Request> {
+    pub(crate) fn seen(&self) -> Vec<Request> {
         self.seen.lock().unwrap().clone()
     }
 
     /// `GET /path`, `POST /path`, ...
-    pub fn seen_lines(&self) -> Vec<String> {
+    pub(crate) fn seen_lines(&self) -> Vec<String> {
         self.seen().into_iter().map(|request| format!("{} {}", request.method, request.path)).collect()
     }
 }
@@ -217,27 +217,27 @@ fn converse(
 
 /// What a run of the program left.
 #[derive(Debug)]
-pub struct Run {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Run {
     /// Fails the test unless the run failed with exactly this text.
     #[track_caller]
-    pub fn fails_with(&self, error: &str) {
+    pub(crate) fn fails_with(&self, error: &str) {
         assert_eq!(self.last_error(), Some(error), "{self:?}");
         assert_eq!((self.code, self.stdout.as_str()), (1, ""), "{self:?}");
     }
 
     /// The text behind the last `Error: `.
-    pub fn last_error(&self) -> Option<&str> {
+    pub(crate) fn last_error(&self) -> Option<&str> {
         self.stderr.lines().rev().find_map(|line| line.strip_prefix("Error: "))
     }
 
     /// Messages and pairs of the log, without time and place.
-    pub fn log(&self) -> Vec<String> {
+    pub(crate) fn log(&self) -> Vec<String> {
         self.stderr
             .lines()
             .filter(|line| !line.starts_with("Error: "))
@@ -247,33 +247,33 @@ impl Run {
 }
 
 /// A home directory to run the program in.
-pub struct Home {
+pub(crate) struct Home {
     dir: tempfile::TempDir,
     variables: Vec<(String, String)>,
 }
 
 impl Home {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap(), variables: Vec::new() }
     }
 
-    pub fn set(&mut self, name: &str, value: &str) -> &mut Self {
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> &mut Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.dir.path().join(name);
         std::fs::write(&path, text).unwrap();
         path
     }
 
     /// Runs the program with nothing but `HOME` and the variables set here.
-    pub fn run<S: AsRef<str>>(&self, args: &[S]) -> Run {
+    pub(crate) fn run<S: AsRef<str>>(&self, args: &[S]) -> Run {
         let mut command = self.bare(args);
         command.env("HOME", self.dir.path());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
@@ -281,7 +281,7 @@ impl Home {
     }
 
     /// Runs the program without any variable.
-    pub fn run_without_variables<S: AsRef<str>>(&self, args: &[S]) -> Run {
+    pub(crate) fn run_without_variables<S: AsRef<str>>(&self, args: &[S]) -> Run {
         finish(self.bare(args))
     }
 
@@ -303,7 +303,7 @@ fn finish(mut command: Command) -> Run {
 }
 
 /// An administrator's kubeconfig for `server` with a bearer token.
-pub fn admin_kubeconfig(server: &str, cluster_extra: &str) -> String {
+pub(crate) fn admin_kubeconfig(server: &str, cluster_extra: &str) -> String {
     format!(
         "apiVersion: v1
 kind: Config

@@ -50,7 +50,7 @@ pub(super) enum Frontend {
 /// What will judge the tokens.
 #[derive(Clone, Debug)]
 pub(super) enum Authenticator {
-    Webhook(WebhookAuthenticator),
+    Webhook(Box<WebhookAuthenticator>),
     Jwt(Box<JwtAuthenticator>),
 }
 
@@ -219,7 +219,7 @@ async fn authenticator(
     let (kind, name) = (&flags.authenticator_type, &flags.authenticator_name);
     if !kind.is_empty() && !name.is_empty() {
         return match kind.to_lowercase().as_str() {
-            "webhook" => Ok(Authenticator::Webhook(lookup.get(name).await?)),
+            "webhook" => Ok(Authenticator::Webhook(Box::new(lookup.get(name).await?))),
             "jwt" => Ok(Authenticator::Jwt(Box::new(lookup.get(name).await?))),
             _ => Err(format!(
                 "invalid authenticator type {}, supported values are \"webhook\" and \"jwt\"",
@@ -239,7 +239,7 @@ async fn authenticator(
     let mut all: Vec<Authenticator> = jwts
         .into_iter()
         .map(|jwt| Authenticator::Jwt(Box::new(jwt)))
-        .chain(webhooks.into_iter().map(Authenticator::Webhook))
+        .chain(webhooks.into_iter().map(|webhook| Authenticator::Webhook(Box::new(webhook))))
         .collect();
     if all.len() > 1 {
         for authenticator in &all {

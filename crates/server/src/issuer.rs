@@ -9,8 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use pinniped_pki::{
-    CertificateAuthority, CertificateHolder, ClientSubject, IssueError, IssuedPair, LoadError, PairError,
-    Validity,
+    CertificateHolder, ClientSubject, IssueError, IssuedPair, LoadError, PairError, Validity,
 };
 
 /// Name of the issuer that holds the cluster's own signing key.
@@ -116,6 +115,8 @@ pub async fn issue(
 
 #[cfg(test)]
 mod tests {
+    use pinniped_pki::CertificateAuthority;
+
     use super::*;
 
     fn now() -> Timestamp {

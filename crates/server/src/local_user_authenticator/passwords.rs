@@ -130,7 +130,7 @@ mod tests {
             ("$2b$", good.replacen("$2y$", "$2b$", 1), "hunter2", true),
             ("$2x$", good.replacen("$2y$", "$2x$", 1), "hunter2", true),
             ("any minor", good.replacen("$2y$", "$2~$", 1), "hunter2", true),
-            ("no minor", format!("$2${}", tail), "hunter2", true),
+            ("no minor", format!("$2${tail}"), "hunter2", true),
             ("major 3", good.replacen("$2y$", "$3y$", 1), "hunter2", false),
             ("a newline behind", format!("{good}\n"), "hunter2", true),
             ("text behind", format!("{good}garbage"), "hunter2", true),

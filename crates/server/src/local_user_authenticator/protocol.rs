@@ -255,7 +255,10 @@ impl<'de> Deserialize<'de> for Object {
 mod tests {
     use super::*;
 
-    fn parts(method: Method, path: &str, headers: &[(&str, &str)]) -> Parts {
+    /// Header names and values.
+    type Fields<'a> = &'a [(&'a str, &'a str)];
+
+    fn parts(method: Method, path: &str, headers: Fields<'_>) -> Parts {
         let mut request = http::Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -270,7 +273,7 @@ mod tests {
     fn requests_are_checked_in_order() {
         let post = || Method::POST;
         let accept = |value: &'static str| [CONTENT, ("Accept", value)];
-        let table: &[(Method, &str, &[(&str, &str)], u16)] = &[
+        let table: &[(Method, &str, Fields<'_>, u16)] = &[
             (post(), "/authenticate", &[CONTENT, ACCEPTED], 200),
             (post(), "/authenticate?timeout=30s", &[CONTENT, ACCEPTED], 200),
             (post(), "/tuna", &[], 404),

@@ -90,14 +90,17 @@ impl Stage {
         Self { controller, cache, asked }
     }
 
-    fn see(&mut self, event: Event<Secret>) {
-        self.cache.apply_watcher_event(&event);
+    fn see(&mut self, event: &Event<Secret>) {
+        self.cache.apply_watcher_event(event);
     }
 
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 }
+
+/// Spoils a Secret.
+type Change<'a> = &'a dyn Fn(&mut Secret);
 
 const CREATE: &str = "POST /api/v1/namespaces/local-user-authenticator/secrets";
 
@@ -108,7 +111,7 @@ async fn a_missing_secret_is_created_and_an_existing_one_loaded() {
     assert_eq!(stage.asked(), [CREATE]);
     assert!(stage.controller.holder.current().is_none());
     let secret = new_secret(now()).unwrap();
-    stage.see(Event::Apply(secret.clone()));
+    stage.see(&Event::Apply(secret.clone()));
     for _ in 0..2 {
         assert_eq!(stage.controller.reconcile().await.unwrap(), Action::done());
         let current = stage.controller.holder.current().unwrap();
@@ -121,7 +124,7 @@ async fn a_missing_secret_is_created_and_an_existing_one_loaded() {
 async fn the_loser_of_a_race_waits_for_the_winners_secret() {
     let mut stage = Stage::new(409);
     assert_eq!(stage.controller.reconcile().await.unwrap(), Action::recheck(SETTLE));
-    stage.see(Event::Apply(new_secret(now()).unwrap()));
+    stage.see(&Event::Apply(new_secret(now()).unwrap()));
     stage.controller.reconcile().await.unwrap();
     assert!(stage.controller.holder.current().is_some());
     assert_eq!(stage.asked(), [CREATE]);
@@ -131,13 +134,13 @@ async fn the_loser_of_a_race_waits_for_the_winners_secret() {
 async fn a_deleted_secret_ends_serving_until_there_is_a_new_one() {
     let mut stage = Stage::new(201);
     let (first, second) = (new_secret(now()).unwrap(), new_secret(now()).unwrap());
-    stage.see(Event::Apply(first.clone()));
+    stage.see(&Event::Apply(first.clone()));
     stage.controller.reconcile().await.unwrap();
-    stage.see(Event::Delete(first));
+    stage.see(&Event::Delete(first));
     stage.controller.reconcile().await.unwrap();
     assert!(stage.controller.holder.current().is_none());
     assert_eq!(stage.asked(), [CREATE]);
-    stage.see(Event::Apply(second.clone()));
+    stage.see(&Event::Apply(second.clone()));
     stage.controller.reconcile().await.unwrap();
     let current = stage.controller.holder.current().unwrap();
     assert_eq!(current.certificate_pem(), text(&second, "tlsCertificateChain"));
@@ -146,7 +149,7 @@ async fn a_deleted_secret_ends_serving_until_there_is_a_new_one() {
 #[tokio::test]
 async fn a_bad_secret_is_told_and_the_pair_before_it_stays() {
     let mut stage = Stage::new(201);
-    stage.see(Event::Apply(new_secret(now()).unwrap()));
+    stage.see(&Event::Apply(new_secret(now()).unwrap()));
     stage.controller.reconcile().await.unwrap();
     let prefix = "failed to set serving cert/key content from secret \
                   local-user-authenticator/local-user-authenticator-tls-serving-certificate: \
@@ -160,7 +163,7 @@ async fn a_bad_secret_is_told_and_the_pair_before_it_stays() {
             data.insert(to.to_owned(), value);
         }
     };
-    let table: [(&dyn Fn(&mut Secret), &str); 2] = [
+    let table: [(Change<'_>, &str); 2] = [
         (
             &|secret| secret.data = None,
             "invalid key pair: tls: failed to find any PEM data in certificate input",
@@ -170,7 +173,7 @@ async fn a_bad_secret_is_told_and_the_pair_before_it_stays() {
     for (change, expected) in table {
         let mut secret = new_secret(now()).unwrap();
         change(&mut secret);
-        stage.see(Event::Apply(secret));
+        stage.see(&Event::Apply(secret));
         let error = stage.controller.reconcile().await.unwrap_err();
         assert_eq!(error.to_string(), format!("{prefix}{expected}"));
         assert!(stage.controller.holder.current().is_some());

@@ -7,6 +7,8 @@ use pinniped_authn::cluster_auth_config::ClusterAuthConfig;
 
 use super::*;
 
+mod tls;
+
 const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
 const WHOAMI: &str = "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests";
 

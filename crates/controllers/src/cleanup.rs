@@ -36,7 +36,9 @@ impl Reconcile for LegacySecretCleaner {
     async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
         let name = &self.context.names.impersonation_proxy_legacy_secret;
         let namespace = &self.context.namespace;
-        let Some(secret) = get_named(&self.secrets, (), Some(namespace), name) else { return Ok(Action::done()) };
+        let Some(secret) = get_named(&self.secrets, (), Some(namespace), name) else {
+            return Ok(Action::done());
+        };
         if secret.type_.as_deref() == Some(TOKEN_SECRET) {
             let api = Api::namespaced(self.context.client.clone(), namespace);
             self.context.writer().delete_object(&api, secret.as_ref()).await?;
@@ -87,7 +89,9 @@ impl Reconcile for LegacyPodCleaner {
             };
             match deleted {
                 Ok(()) => tracing::info!(pod = %name, "deleted an agent pod of an old version"),
-                Err(error) => failures.push(ReconcileError::from(error).context("could not delete legacy agent pod")),
+                Err(error) => {
+                    failures.push(ReconcileError::from(error).context("could not delete legacy agent pod"));
+                }
             }
         }
         match ReconcileError::aggregate(failures) {

@@ -236,8 +236,18 @@ impl Caches {
                 named(&context.names.credential_issuer),
                 CredentialIssuer::plural(suffix),
             ),
-            secrets: Watched::new(Api::namespaced(client(), namespace), (), any(), inside("secrets", namespace)),
-            services: Watched::new(Api::namespaced(client(), namespace), (), any(), inside("services", namespace)),
+            secrets: Watched::new(
+                Api::namespaced(client(), namespace),
+                (),
+                any(),
+                inside("secrets", namespace),
+            ),
+            services: Watched::new(
+                Api::namespaced(client(), namespace),
+                (),
+                any(),
+                inside("services", namespace),
+            ),
             config_maps: Watched::new(
                 Api::namespaced(client(), namespace),
                 (),
@@ -400,7 +410,8 @@ impl Spawner {
         caches.issuers.wake(&trigger, |_| true);
         caches.controller_managers.wake(&trigger, |_| true);
         let pods = &caches.controller_managers;
-        let (issuers_ready, pods_ready, no_pods) = (caches.issuers.ready(), pods.ready(), pods.problem().arises());
+        let (issuers_ready, pods_ready, no_pods) =
+            (caches.issuers.ready(), pods.ready(), pods.problem().arises());
         let controller = CertAgentController::new(issuers, pods.store(), pods.problem());
         self.start(controller, trigger, async {
             issuers_ready.await;
@@ -462,8 +473,10 @@ impl Spawner {
         // Any Secret may be the external one, whatever its type; there are few, and a pass is cheap.
         caches.secrets.wake(&trigger, |_| true);
         let names = &self.context.names;
-        let services =
-            [names.impersonation_load_balancer_service.clone(), names.impersonation_cluster_ip_service.clone()];
+        let services = [
+            names.impersonation_load_balancer_service.clone(),
+            names.impersonation_cluster_ip_service.clone(),
+        ];
         caches.services.wake(&trigger, move |service| {
             service.metadata.name.as_ref().is_some_and(|name| services.contains(name))
         });

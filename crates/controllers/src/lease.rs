@@ -185,7 +185,11 @@ impl LeaderElection {
             let left = self.params.timing.renew_deadline.saturating_sub(now.duration_since(renewed));
             return left.min(retry / 8).max(Duration::from_millis(10));
         }
-        let spread = self.params.identity.bytes().fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+        let spread = self
+            .params
+            .identity
+            .bytes()
+            .fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
         retry + retry.mul_f64(f64::from(spread % 100) / 500.0)
     }
 
@@ -251,7 +255,9 @@ impl LeaderElection {
             Ok(Err(error)) => {
                 tracing::warn!(lease = %self.params.name, error = %error_text(&error), "could not release the leader election lease");
             }
-            Err(_) => tracing::warn!(lease = %self.params.name, "releasing the leader election lease timed out"),
+            Err(_) => {
+                tracing::warn!(lease = %self.params.name, "releasing the leader election lease timed out");
+            }
         }
     }
 }
@@ -304,7 +310,10 @@ fn claim(current: Option<&LeaseSpec>, identity: &str, lease: Duration, now: Time
     LeaseSpec {
         holder_identity: Some(identity.to_owned()),
         lease_duration_seconds: Some(i32::try_from(lease.as_secs().max(1)).unwrap_or(i32::MAX)),
-        acquire_time: current.filter(|_| ours).and_then(|spec| spec.acquire_time.clone()).or(Some(MicroTime(now))),
+        acquire_time: current
+            .filter(|_| ours)
+            .and_then(|spec| spec.acquire_time.clone())
+            .or(Some(MicroTime(now))),
         renew_time: Some(MicroTime(now)),
         lease_transitions: Some(match current {
             None => 0,
@@ -366,7 +375,10 @@ mod tests {
         let renewed = LeaseSpec { renew_time: Some(MicroTime(Timestamp::UNIX_EPOCH)), ..spec("you", 1) };
         seen.observe(Some(&renewed), start + Duration::from_secs(100));
         seen.observe(Some(&renewed), start + Duration::from_secs(200));
-        assert_eq!(judge(&seen, "me", LEASE_DURATION, start + Duration::from_secs(236)), Judgement::HeldByOther);
+        assert_eq!(
+            judge(&seen, "me", LEASE_DURATION, start + Duration::from_secs(236)),
+            Judgement::HeldByOther
+        );
         assert_eq!(judge(&seen, "me", LEASE_DURATION, start + Duration::from_secs(237)), Judgement::Take);
     }
 

@@ -281,8 +281,7 @@ mod tests {
         let (sender, passes) = mpsc::unbounded_channel();
         let (trigger, cancel) = (Trigger::new(), CancellationToken::new());
         let controller = Scripted { passes: sender, outcome, count: 0 };
-        let task =
-            tokio::spawn(run(controller, trigger.clone(), async {}, leadership, cancel.clone()));
+        let task = tokio::spawn(run(controller, trigger.clone(), async {}, leadership, cancel.clone()));
         Running { passes, trigger, cancel, task }
     }
 
@@ -299,7 +298,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failures_double_the_delay_and_success_forgets_them() {
-        let fails = |n| if n % 5 == 0 { Ok(Action::done()) } else { Err(ReconcileError::Failed("no".into())) };
+        let fails =
+            |n| if n % 5 == 0 { Ok(Action::done()) } else { Err(ReconcileError::Failed("no".into())) };
         let mut running = start(fails, Leadership::fixed(true));
         let millis: Vec<u128> = gaps(&mut running, 6).await.iter().map(Duration::as_millis).collect();
         for (actual, wanted) in millis.iter().zip([5, 10, 20, 40, 180_000, 5]) {

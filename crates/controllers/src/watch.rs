@@ -70,7 +70,16 @@ where
     ) -> Self {
         let writer = Writer::new(dynamic_type.clone());
         let problem = tokio::sync::watch::Sender::default();
-        Self { api, config, what: what.into(), dynamic_type, writer, interests: Vec::new(), problem, filled: Default::default() }
+        Self {
+            api,
+            config,
+            what: what.into(),
+            dynamic_type,
+            writer,
+            interests: Vec::new(),
+            problem,
+            filled: Default::default(),
+        }
     }
 
     /// The cache to read from.
@@ -167,7 +176,9 @@ impl Trouble {
     fn report(&mut self, what: &str, error: &watcher::Error) -> String {
         let (verb, cause) = match error {
             watcher::Error::InitialListFailed(cause) => ("list", Some(cause)),
-            watcher::Error::WatchStartFailed(cause) | watcher::Error::WatchFailed(cause) => ("watch", Some(cause)),
+            watcher::Error::WatchStartFailed(cause) | watcher::Error::WatchFailed(cause) => {
+                ("watch", Some(cause))
+            }
             watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => ("watch", None),
         };
         let text = cause.map_or_else(|| error.to_string(), error_text);

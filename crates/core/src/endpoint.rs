@@ -85,7 +85,8 @@ pub fn is_ip(text: &str) -> bool {
     let parts: Vec<&str> = text.split('.').collect();
     parts.len() == 4
         && parts.iter().all(|part| {
-            part.bytes().all(|byte| byte.is_ascii_digit()) && part.parse::<u32>().is_ok_and(|number| number <= 255)
+            part.bytes().all(|byte| byte.is_ascii_digit())
+                && part.parse::<u32>().is_ok_and(|number| number <= 255)
         })
 }
 
@@ -143,9 +144,15 @@ mod tests {
 
     #[test]
     fn hosts_without_a_port_get_the_default_one() {
-        for host in
-            ["127.0.0.1", "host", "host.example.com", "HoSt.EXamplE.cOM", "2001:db8::ffff", "::127.0.0.1", "010.0.0.1"]
-        {
+        for host in [
+            "127.0.0.1",
+            "host",
+            "host.example.com",
+            "HoSt.EXamplE.cOM",
+            "2001:db8::ffff",
+            "::127.0.0.1",
+            "010.0.0.1",
+        ] {
             assert_eq!(Endpoint::parse(host, 443), Ok(Endpoint { host: host.to_owned(), port: 443 }));
         }
     }
@@ -158,7 +165,11 @@ mod tests {
             ("[host.example.com]:8443", "host.example.com"),
             ("[127.0.0.1]:8443", "127.0.0.1"),
         ] {
-            assert_eq!(Endpoint::parse(text, 443), Ok(Endpoint { host: host.to_owned(), port: 8443 }), "{text}");
+            assert_eq!(
+                Endpoint::parse(text, 443),
+                Ok(Endpoint { host: host.to_owned(), port: 8443 }),
+                "{text}"
+            );
         }
     }
 

@@ -11,7 +11,12 @@ pub fn due(not_before: Timestamp, not_after: Timestamp, renew_before: Duration, 
 }
 
 /// How long after `now` [`due`] will be true; zero when it is already.
-pub fn due_in(not_before: Timestamp, not_after: Timestamp, renew_before: Duration, now: Timestamp) -> Duration {
+pub fn due_in(
+    not_before: Timestamp,
+    not_after: Timestamp,
+    renew_before: Duration,
+    now: Timestamp,
+) -> Duration {
     let expired = not_after.saturating_add(SignedDuration::from_nanos(1)).unwrap_or(Timestamp::MAX);
     let at = due_at(not_before, renew_before).min(expired);
     Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)

@@ -29,7 +29,8 @@ impl CertsExpirer {
     /// Begin and end of the certificate's life.
     fn bounds(&self, secret: &Secret) -> Result<(Timestamp, Timestamp), String> {
         let failed = |why: &dyn std::fmt::Display| {
-            let (name, key) = (pinniped_api::gojson::quote(&self.secret.name), pinniped_api::gojson::quote(self.key));
+            let (name, key) =
+                (pinniped_api::gojson::quote(&self.secret.name), pinniped_api::gojson::quote(self.key));
             format!("failed to get cert bounds for secret {name} with key {key}: {why}")
         };
         let text = bytes(secret, self.key);
@@ -97,7 +98,8 @@ mod tests {
     #[tokio::test]
     async fn bounds_are_those_of_the_first_certificate() {
         let now = Timestamp::from_second(1_000_000_000).unwrap();
-        let ca = CertificateAuthority::generate("x", &Validity::starting(now, Duration::from_secs(100))).unwrap();
+        let ca =
+            CertificateAuthority::generate("x", &Validity::starting(now, Duration::from_secs(100))).unwrap();
         let (not_before, not_after) = expirer()(ca.certificate_pem().as_bytes()).unwrap();
         assert_eq!((not_before.as_second(), not_after.as_second()), (1_000_000_000 - 300, 1_000_000_100));
     }

@@ -39,10 +39,8 @@ impl CertsManager {
         let validity = Validity::starting(now, self.material.lifetime);
         let ca = CertificateAuthority::generate(&self.material.ca_common_name, &validity)?;
         let ca_key = ca.private_key_pem();
-        let mut data = data([
-            (CA_CERTIFICATE, ca.certificate_pem().as_bytes()),
-            (CA_PRIVATE_KEY, ca_key.as_bytes()),
-        ]);
+        let mut data =
+            data([(CA_CERTIFICATE, ca.certificate_pem().as_bytes()), (CA_PRIVATE_KEY, ca_key.as_bytes())]);
         if !self.material.serving_names.is_empty() {
             let leaf = ca.issue_server(&self.material.serving_names, &[], &validity)?;
             let more = super::data([

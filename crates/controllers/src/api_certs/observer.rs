@@ -31,7 +31,10 @@ impl Reconcile for CertsObserver {
                 .holder
                 .set(bytes(&secret, TLS_CERTIFICATE_CHAIN), bytes(&secret, TLS_PRIVATE_KEY))
                 .map_err(|error| {
-                    ReconcileError::Failed(format!("failed to set serving cert/key content from secret {}/{}: {error}", self.secret.namespace, self.secret.name))
+                    ReconcileError::Failed(format!(
+                        "failed to set serving cert/key content from secret {}/{}: {error}",
+                        self.secret.namespace, self.secret.name
+                    ))
                 })?,
         }
         Ok(Action::done())

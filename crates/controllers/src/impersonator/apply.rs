@@ -131,12 +131,17 @@ impl ImpersonatorController {
             }
         };
         let now = Timestamp::now();
-        let failed = |reason, text: &str| status::failing(StrategyType::ImpersonationProxy, reason, text, now);
+        let failed =
+            |reason, text: &str| status::failing(StrategyType::ImpersonationProxy, reason, text, now);
         let mut errors = Vec::new();
         let entry = match (&walked.failure, &verdict) {
             (Some((text, race, forbidden)), _) => {
                 let error = text.clone();
-                errors.push(if *forbidden { ReconcileError::Forbidden(error) } else { ReconcileError::Failed(error) });
+                errors.push(if *forbidden {
+                    ReconcileError::Forbidden(error)
+                } else {
+                    ReconcileError::Failed(error)
+                });
                 failed(if *race { StrategyReason::Pending } else { StrategyReason::ErrorDuringSetup }, text)
             }
             (None, Verdict::NoCredentialIssuer(text)) => return Err(ReconcileError::Failed(text.clone())),

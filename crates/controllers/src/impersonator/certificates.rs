@@ -44,7 +44,8 @@ impl ImpersonatorController {
             "creating CA certificates for impersonation proxy"
         );
         let validity = Validity::starting(Timestamp::now(), GENERATED_LIFETIME);
-        let ca = CertificateAuthority::generate(CA_COMMON_NAME, &validity).map_err(issue_failed)?;
+        let ca = CertificateAuthority::generate(CA_COMMON_NAME, &validity)
+            .map_err(|error| issue_failed(&error))?;
         let key = ca.private_key_pem();
         let pairs = data([(CA_CERTIFICATE, ca.certificate_pem().as_bytes()), (CA_KEY, key.as_bytes())]);
         let secret = new_secret(&self.context, name, "Opaque", pairs);
@@ -70,7 +71,9 @@ impl ImpersonatorController {
         );
         let validity = Validity::starting(Timestamp::now(), self.params.serving_lifetime);
         let ips: &[IpAddr] = &names.ips;
-        let leaf = ca.issue_server(names.hostname.as_slice(), ips, &validity).map_err(issue_failed)?;
+        let leaf = ca
+            .issue_server(names.hostname.as_slice(), ips, &validity)
+            .map_err(|error| issue_failed(&error))?;
         let pairs = data([
             (TLS_CERTIFICATE, leaf.certificate_pem.as_bytes()),
             (TLS_KEY, leaf.private_key_pem.as_bytes()),
@@ -91,10 +94,9 @@ impl ImpersonatorController {
             secret = self.reference(name),
             "loading TLS certificates for impersonation proxy"
         );
-        self.params
-            .serving
-            .set(certificate, bytes(secret, TLS_KEY))
-            .map_err(|error| StepError::failed(format!("could not parse TLS cert PEM data from Secret: {error}")))?;
+        self.params.serving.set(certificate, bytes(secret, TLS_KEY)).map_err(|error| {
+            StepError::failed(format!("could not parse TLS cert PEM data from Secret: {error}"))
+        })?;
         self.loaded.serving = Some(id_of(secret));
         Ok(())
     }
@@ -165,10 +167,15 @@ fn new_secret(
     type_: &str,
     data: Option<std::collections::BTreeMap<String, k8s_openapi::ByteString>>,
 ) -> Secret {
-    Secret { metadata: context.new_namespaced(name), type_: Some(type_.to_owned()), data, ..Secret::default() }
+    Secret {
+        metadata: context.new_namespaced(name),
+        type_: Some(type_.to_owned()),
+        data,
+        ..Secret::default()
+    }
 }
 
-fn issue_failed(error: IssueError) -> StepError {
+fn issue_failed(error: &IssueError) -> StepError {
     StepError::failed(format!("could not create impersonation proxy certificate: {error}"))
 }
 

@@ -94,7 +94,9 @@ impl ImpersonatorController {
         let not_pem = "found missing or not PEM-encoded data in TLS Secret";
         match removal {
             Removal::NotPem => tracing::info!(logger = LOGGER, secret, "{not_pem}"),
-            Removal::NotX509(error) => tracing::error!(logger = LOGGER, secret, error = error.as_str(), "{not_pem}"),
+            Removal::NotX509(error) => {
+                tracing::error!(logger = LOGGER, secret, error = error.as_str(), "{not_pem}");
+            }
             Removal::BadKey(error) => tracing::error!(
                 logger = LOGGER,
                 secret,

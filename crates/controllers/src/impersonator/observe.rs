@@ -59,11 +59,15 @@ impl ImpersonatorController {
             cluster_ip: self.service(&settings.cluster_ip_service),
             ca,
             serving: tls.as_deref().map_or(ServingSecret::Missing, |secret| {
-                ServingSecret::Present(id_of(secret), read_serving(secret, authority.as_ref(), Timestamp::now()))
+                ServingSecret::Present(
+                    id_of(secret),
+                    read_serving(secret, authority.as_ref(), Timestamp::now()),
+                )
             }),
-            external: external
-                .as_deref()
-                .map(|secret| ExternalSecret { id: id_of(secret), ca_crt: bytes(secret, CA_CERTIFICATE).to_vec() }),
+            external: external.as_deref().map(|secret| ExternalSecret {
+                id: id_of(secret),
+                ca_crt: bytes(secret, CA_CERTIFICATE).to_vec(),
+            }),
             signer: signer.as_deref().map(id_of),
             loaded: self.loaded.clone(),
         };
@@ -176,6 +180,9 @@ mod tests {
         assert_eq!(of("", ""), CaSecret::Broken(text.to_owned()));
         let leaf = issue(&ca);
         let text = "invalid CA certificate: passed in key pair is not a CA";
-        assert_eq!(of(&leaf.certificate_pem, leaf.private_key_pem.as_str()), CaSecret::Broken(text.to_owned()));
+        assert_eq!(
+            of(&leaf.certificate_pem, leaf.private_key_pem.as_str()),
+            CaSecret::Broken(text.to_owned())
+        );
     }
 }

@@ -40,10 +40,12 @@ pub(super) struct Supervisor {
     draining: Arc<()>,
 }
 
+/// How to stop: the grace, and the mark that something drains, which lives as long as the draining task.
+type Order = (Duration, Arc<()>);
+
 struct Current {
     stop: CancellationToken,
-    /// The grace, and the mark that something drains, which lives as long as the draining task.
-    order: Arc<Mutex<Option<(Duration, Arc<()>)>>>,
+    order: Arc<Mutex<Option<Order>>>,
     ended: Arc<Mutex<Option<Option<String>>>>,
 }
 
@@ -75,7 +77,7 @@ impl Supervisor {
             }
         };
         let stop = CancellationToken::new();
-        let order: Arc<Mutex<Option<(Duration, Arc<()>)>>> = Arc::default();
+        let order: Arc<Mutex<Option<Order>>> = Arc::default();
         let ended = Arc::new(Mutex::new(None));
         self.current =
             Some(Current { stop: stop.clone(), order: Arc::clone(&order), ended: Arc::clone(&ended) });

@@ -23,7 +23,11 @@ impl ImpersonatorController {
         }
     }
 
-    pub(super) async fn create_service(&mut self, kind: Balancing, mut service: Service) -> Result<(), StepError> {
+    pub(super) async fn create_service(
+        &mut self,
+        kind: Balancing,
+        mut service: Service,
+    ) -> Result<(), StepError> {
         let writer = self.context.writer();
         writer.guard()?;
         let name = self.service_name(kind).to_owned();
@@ -44,7 +48,8 @@ impl ImpersonatorController {
         writer.guard()?;
         let name = self.service_name(kind).to_owned();
         tracing::info!(logger = LOGGER, "updating service for impersonation proxy");
-        let old = patch.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let old =
+            patch.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
         let patched = writer.merge_patch(&self.services_api(), &name, patch).await?;
         if id_of(&patched).resource_version != old {
             self.expect_service(name, Expect::Changed(old)).await;
@@ -65,9 +70,7 @@ impl ImpersonatorController {
                 tracing::info!(logger = LOGGER, service, "deleting cluster ip for impersonation proxy");
             }
         }
-        writer
-            .delete_exactly(&self.services_api(), &name, Some(&id.uid), Some(&id.resource_version))
-            .await?;
+        writer.delete_exactly(&self.services_api(), &name, Some(&id.uid), Some(&id.resource_version)).await?;
         // A load balancer may stay for a while, until its cloud has let go of it.
         self.expect_service(name, Expect::Changed(id.resource_version.clone())).await;
         Ok(())

@@ -16,7 +16,8 @@ async fn trusts(install: &Install, group: &str, ca: &[u8]) -> anyhow::Result<()>
     let name = format!("v1alpha1.{group}.concierge.{}", install.suffix);
     wait::until_ok(PATIENCE, format!("the bundle of {name}"), async || {
         let object = install.api_services().get(&name).await?;
-        let bundle = object.data.pointer("/spec/caBundle").and_then(|value| value.as_str()).context("no bundle")?;
+        let bundle =
+            object.data.pointer("/spec/caBundle").and_then(|value| value.as_str()).context("no bundle")?;
         anyhow::ensure!(bundle == STANDARD.encode(ca), "another bundle");
         Ok(())
     })

@@ -109,9 +109,12 @@ async fn enabled_without_a_service_serves_repairs_tampering_and_is_disabled() ->
     // A CA that cannot be read is an error that names it, and nothing is overwritten.
     let patch = Patch::Merge(json!({"data": {"ca.crt": ""}}));
     install.secrets().patch("concierge-ca", &PatchParams::default(), &patch).await?;
-    let failed = install.strategy("an error", |entry| entry.reason == StrategyReason::ErrorDuringSetup).await?;
+    let failed =
+        install.strategy("an error", |entry| entry.reason == StrategyReason::ErrorDuringSetup).await?;
     assert!(
-        failed.message.starts_with("could not load CA: tls: failed to find any PEM data in certificate input"),
+        failed
+            .message
+            .starts_with("could not load CA: tls: failed to find any PEM data in certificate input"),
         "{}",
         failed.message
     );
@@ -225,7 +228,8 @@ async fn an_external_certificate_replaces_the_generated_one_and_gives_way_again(
 
     // A name that does not exist (yet) costs nothing.
     install.configure(json!({"tls": {"secretName": "mine"}})).await?;
-    let failed = install.strategy("an error", |entry| entry.reason == StrategyReason::ErrorDuringSetup).await?;
+    let failed =
+        install.strategy("an error", |entry| entry.reason == StrategyReason::ErrorDuringSetup).await?;
     assert_eq!(
         failed.message,
         "could not load the externally provided TLS secret for the impersonation proxy: secret \"mine\" not found"
@@ -258,6 +262,59 @@ async fn an_external_certificate_replaces_the_generated_one_and_gives_way_again(
     install.strategy("the original bundle", |entry| bundle(entry).is_ok_and(|pem| pem == generated)).await?;
     serves(&pod, &generated).await?;
     assert!(install.secrets().get_opt("mine").await?.is_some(), "the administrator's Secret is left alone");
+    pod.controllers.shutdown().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schema_that_refuses_an_empty_bundle_is_named_with_its_remedy() -> anyhow::Result<()> {
+    let install = Install::new("strict", json!({"mode": "disabled", "service": {"type": "None"}})).await?;
+    // As upstream's definition has it.
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/strategies/items/properties\
+                /frontend/properties/impersonationProxyInfo/properties/certificateAuthorityData/minLength";
+    let strict = json!([{"op": "add", "path": path, "value": 1}]).to_string();
+    let crd = format!("credentialissuers.config.concierge.{}", install.suffix);
+    World::shared()?.kubectl().output(&["patch", "crd", &crd, "--type=json", "-p", &strict]).await?;
+    let entry = json!({
+        "type": "ImpersonationProxy", "status": "Success", "reason": "Listening", "message": "m",
+        "lastUpdateTime": "2026-01-01T00:00:00Z",
+        "frontend": {
+            "type": "ImpersonationProxy",
+            "impersonationProxyInfo": {"endpoint": "https://x", "certificateAuthorityData": ""},
+        },
+    });
+    let loose = Patch::Merge(json!({"status": {"strategies": [entry]}}));
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    wait::until_ok(PATIENCE, "the schema to be strict", async || {
+        let refused = install.issuers().patch_status("concierge-config", &dry_run, &loose).await.is_err();
+        anyhow::ensure!(refused, "still loose");
+        Ok(())
+    })
+    .await?;
+
+    let validity = pinniped_pki::Validity::starting(jiff::Timestamp::now(), PATIENCE * 100);
+    let authority = pinniped_pki::CertificateAuthority::generate("external", &validity)?;
+    let leaf = authority.issue_server(&["proxy.example.com".to_owned()], &[], &validity)?;
+    let secret = serde_json::from_value(json!({
+        "metadata": {"name": "mine"}, "type": "kubernetes.io/tls",
+        "stringData": {"tls.crt": leaf.certificate_pem, "tls.key": leaf.private_key_pem.as_str()},
+    }))?;
+    install.secrets().create(&Default::default(), &secret).await?;
+    let pod = install.pod("pod-1");
+    install
+        .configure(json!({
+            "mode": "enabled", "externalEndpoint": "proxy.example.com", "tls": {"secretName": "mine"},
+        }))
+        .await?;
+    let remedy = "the installed CredentialIssuer CRD does not allow an empty certificateAuthorityData: apply the CRD of \
+                  this release, or set spec.impersonationProxy.tls.certificateAuthorityData";
+    let refused = install.strategy("the remedy", |entry| entry.message == remedy).await?;
+    assert_eq!(refused.reason, StrategyReason::ErrorDuringSetup);
+    serves(&pod, authority.certificate_pem().as_bytes()).await?;
+
+    let data = STANDARD.encode(authority.certificate_pem());
+    install.configure(json!({"tls": {"certificateAuthorityData": data}})).await?;
+    install.strategy("Listening", listens).await?;
     pod.controllers.shutdown().await;
     Ok(())
 }

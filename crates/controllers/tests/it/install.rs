@@ -20,7 +20,9 @@ use pinniped_controllers::api_certs::ApiServiceUpdater;
 use pinniped_controllers::context::Names;
 use pinniped_controllers::controllers::{Controllers, ControllersParams};
 use pinniped_controllers::impersonator::server::{ProxyServer, RunningProxy};
-use pinniped_controllers::impersonator::{GENERATED_LIFETIME, ImpersonatorParams, SERVING_HOLDER, SIGNER_HOLDER};
+use pinniped_controllers::impersonator::{
+    GENERATED_LIFETIME, ImpersonatorParams, SERVING_HOLDER, SIGNER_HOLDER,
+};
 use pinniped_controllers::lease::Timing;
 use pinniped_pki::CertificateHolder;
 use pinniped_test_support::wait;

@@ -68,7 +68,10 @@ mod tests {
                  expected behavior for some cluster types, including most cloud provider clusters (e.g. GKE, AKS, EKS)",
             ),
             (phases(&["Pending"]), "could not find a healthy kube-controller-manager pod (1 candidate)"),
-            (phases(&["Failed", "Pending"]), "could not find a healthy kube-controller-manager pod (2 candidates)"),
+            (
+                phases(&["Failed", "Pending"]),
+                "could not find a healthy kube-controller-manager pod (2 candidates)",
+            ),
             (phases(&["Pending", "Running"]), "could not find a healthy agent pod (0 candidates)"),
             (Err("boom".to_owned()), "error while looking for controller manager pod: boom"),
         ];

@@ -104,7 +104,9 @@ fn from_load_balancer(service: Option<&Service>) -> Result<NameInfo, String> {
         Some(first) if filled(&first.hostname) || filled(&first.ip) => {}
         _ => return Ok(NameInfo::Pending),
     }
-    if let Some(hostname) = ingress.iter().filter_map(|entry| entry.hostname.clone()).find(|name| !name.is_empty()) {
+    if let Some(hostname) =
+        ingress.iter().filter_map(|entry| entry.hostname.clone()).find(|name| !name.is_empty())
+    {
         let endpoint = format!("https://{hostname}");
         return Ok(NameInfo::Ready(CertificateNames { hostname: Some(hostname), ips: Vec::new(), endpoint }));
     }
@@ -189,9 +191,15 @@ mod tests {
             (serde_json::json!([]), Ok(NameInfo::Pending)),
             (serde_json::json!([{}]), Ok(NameInfo::Pending)),
             (serde_json::json!([{"ip": ""}, {"ip": "1.2.3.4"}]), Ok(NameInfo::Pending)),
-            (serde_json::json!([{"ip": "1.2.3.4"}, {"ip": "5.6.7.8"}]), Ok(names("", &["1.2.3.4"], "https://1.2.3.4"))),
+            (
+                serde_json::json!([{"ip": "1.2.3.4"}, {"ip": "5.6.7.8"}]),
+                Ok(names("", &["1.2.3.4"], "https://1.2.3.4")),
+            ),
             (serde_json::json!([{"ip": "1.2.3.4"}, {"hostname": "h"}]), Ok(names("h", &[], "https://h"))),
-            (serde_json::json!([{"ip": "bad"}, {"ip": "fd00::5"}]), Ok(names("", &["fd00::5"], "https://[fd00::5]"))),
+            (
+                serde_json::json!([{"ip": "bad"}, {"ip": "fd00::5"}]),
+                Ok(names("", &["fd00::5"], "https://[fd00::5]")),
+            ),
             (
                 serde_json::json!([{"ip": "not-an-ip"}]),
                 Err("could not find valid IP addresses or hostnames from load balancer ns/lb".to_owned()),
@@ -207,12 +215,14 @@ mod tests {
     fn certificates_match_only_exactly() {
         let ips = |texts: &[&str]| texts.iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>();
         let dns = |texts: &[&str]| texts.iter().map(|&name| name.to_owned()).collect::<Vec<String>>();
-        let by_ip = CertificateNames { hostname: None, ips: ips(&["1.1.1.1", "2.2.2.2"]), endpoint: String::new() };
+        let by_ip =
+            CertificateNames { hostname: None, ips: ips(&["1.1.1.1", "2.2.2.2"]), endpoint: String::new() };
         assert!(by_ip.match_certificate(&ips(&["1.1.1.1", "2.2.2.2"]), &[]));
         assert!(!by_ip.match_certificate(&ips(&["2.2.2.2", "1.1.1.1"]), &[]));
         assert!(!by_ip.match_certificate(&ips(&["1.1.1.1"]), &[]));
         assert!(!by_ip.match_certificate(&ips(&["1.1.1.1", "2.2.2.2"]), &dns(&["x"])));
-        let by_name = CertificateNames { hostname: Some("Host".to_owned()), ips: Vec::new(), endpoint: String::new() };
+        let by_name =
+            CertificateNames { hostname: Some("Host".to_owned()), ips: Vec::new(), endpoint: String::new() };
         assert!(by_name.match_certificate(&[], &dns(&["Host"])));
         assert!(!by_name.match_certificate(&[], &dns(&["host"])));
         assert!(!by_name.match_certificate(&[], &dns(&["Host", "other"])));

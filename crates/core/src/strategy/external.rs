@@ -55,7 +55,8 @@ pub fn decode_base64(text: &str) -> Result<Vec<u8>, usize> {
 
 /// The rest of the text, from the first `=` on.
 fn padding(bytes: &[u8], start: usize, quantum: &[u8], out: &mut Vec<u8>) -> Result<(), usize> {
-    let mut rest = bytes.iter().enumerate().skip(start + 1).filter(|(_, byte)| !matches!(byte, b'\r' | b'\n'));
+    let mut rest =
+        bytes.iter().enumerate().skip(start + 1).filter(|(_, byte)| !matches!(byte, b'\r' | b'\n'));
     let given = match quantum {
         [a, b] => {
             match rest.next() {
@@ -104,8 +105,8 @@ pub fn has_pem_block(data: &[u8]) -> bool {
         };
         let end = format!("-----END {label}-----");
         let mut body = String::new();
-        let mut ahead = lines.clone();
-        while let Some(line) = ahead.next() {
+        // Looked at ahead: a block may begin within one that has no end.
+        for line in lines.clone() {
             if line == end {
                 if decode_base64(&body).is_ok() {
                     return true;

@@ -9,359 +9,24 @@
 //! after the external one is loaded; names are not worked out for a proxy that is not wanted; a Secret of ours that the
 //! spec names as external is refused, and never deleted.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Service;
 use pinniped_api::config::CredentialIssuerSpec;
 use pinniped_api::gojson::quote;
-use serde_json::Value;
 
-use super::certificate_names::{CertificateNames, NameInfo, certificate_names};
+use super::certificate_names::{NameInfo, certificate_names};
 use super::service::{self, Balancing};
 use super::spec::{ExternalTls, Mode, ProxyConfig, ServiceKind};
 use super::{external, status};
 
-/// What stays the same for the life of the process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The namespace of all objects named here.
-    pub namespace: String,
-    /// Put on every object; the one called `app` also selects the Concierge's pods.
-    pub labels: BTreeMap<String, String>,
-    /// The port the proxy listens on.
-    pub port: u16,
-    /// The `CredentialIssuer`.
-    pub credential_issuer: String,
-    /// Group of the `CredentialIssuer`, for messages.
-    pub credential_issuer_group: String,
-    /// The Service of type `LoadBalancer`.
-    pub load_balancer_service: String,
-    /// The Service of type `ClusterIP`.
-    pub cluster_ip_service: String,
-    /// The Secret of the generated serving certificate.
-    pub tls_secret: String,
-    /// The Secret of its CA.
-    pub ca_secret: String,
-    /// The Secret of the CA that signs client certificates.
-    pub signer_secret: String,
-}
+mod plan;
+mod world;
 
-/// A certain state of a certain object.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ObjectId {
-    /// Its UID.
-    pub uid: String,
-    /// Its resource version.
-    pub resource_version: String,
-}
-
-/// What the nodes say about the kind of cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Nodes {
-    /// Not asked for; enough unless the mode is `auto`.
-    Unknown,
-    /// A node carries a label of the control plane.
-    ControlPlane,
-    /// There are only workers.
-    WorkersOnly,
-    /// They could not be listed, or there are none.
-    Failed(String),
-}
-
-/// This process's proxy server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProxyState {
-    /// Not running.
-    Stopped,
-    /// Running.
-    Running,
-    /// It ended without being asked to, with or without an error.
-    Ended(Option<String>),
-}
-
-/// The Secret of the generated CA.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CaSecret {
-    /// There is none.
-    Missing,
-    /// It does not hold a CA; why, in Go's words.
-    Broken(String),
-    /// It holds a CA.
-    Usable,
-}
-
-/// The Secret of the generated serving certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServingSecret {
-    /// There is none.
-    Missing,
-    /// There is one.
-    Present(ObjectId, Finding),
-}
-
-/// What is in the Secret of the generated serving certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
-    /// No PEM block.
-    NotPem,
-    /// A PEM block that is no certificate.
-    NotX509(String),
-    /// No key, or one of another certificate.
-    BadKey(String),
-    /// A certificate that does not verify with the CA that was observed.
-    Untrusted(String),
-    /// A usable certificate.
-    Leaf {
-        /// Its addresses, in order.
-        ips: Vec<IpAddr>,
-        /// Its DNS names, in order.
-        dns_names: Vec<String>,
-        /// The end of its life.
-        not_after: Timestamp,
-    },
-}
-
-/// The Secret that the spec names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalSecret {
-    /// Its state.
-    pub id: ObjectId,
-    /// Its `ca.crt`; empty when missing.
-    pub ca_crt: Vec<u8>,
-}
-
-/// What this process has taken from Secrets into memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Loaded {
-    /// The Secret of the serving certificate.
-    pub serving: Option<ObjectId>,
-    /// The Secret of the signer.
-    pub signer: Option<ObjectId>,
-}
-
-/// One snapshot of the world.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Observed {
-    /// Names and such.
-    pub settings: Arc<Settings>,
-    /// The `CredentialIssuer`: `None` when it does not exist, else its spec.
-    pub credential_issuer: Option<Option<CredentialIssuerSpec>>,
-    /// The nodes, see [`needs_nodes`].
-    pub nodes: Nodes,
-    /// This process's proxy.
-    pub proxy: ProxyState,
-    /// The Service of type `LoadBalancer`.
-    pub load_balancer: Option<Arc<Service>>,
-    /// The Service of type `ClusterIP`.
-    pub cluster_ip: Option<Arc<Service>>,
-    /// The generated CA.
-    pub ca: CaSecret,
-    /// The generated serving certificate.
-    pub serving: ServingSecret,
-    /// The Secret named by the spec, see [`external_secret`].
-    pub external: Option<ExternalSecret>,
-    /// The signer's Secret.
-    pub signer: Option<ObjectId>,
-    /// What is in memory.
-    pub loaded: Loaded,
-}
-
-/// Why the generated serving certificate is deleted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Removal {
-    /// The proxy is not wanted.
-    NotWanted,
-    /// An external certificate has taken over.
-    Replaced,
-    /// It is not PEM.
-    NotPem,
-    /// It is no certificate.
-    NotX509(String),
-    /// It has no matching key.
-    BadKey(String),
-    /// It does not verify with the CA, or has expired.
-    Untrusted,
-    /// The Service has lost its address.
-    NamesPending,
-    /// It is for other names.
-    NamesDiffer,
-}
-
-impl Removal {
-    /// What comes before the error when the deletion fails, as upstream words it.
-    pub fn failure_prefix(&self, secret: &str) -> String {
-        match self {
-            Self::NotPem => "found missing or not PEM-encoded data in TLS Secret, but got error while deleting it: ".into(),
-            Self::NotX509(_) => "PEM data represented an invalid cert, but got error while deleting it: ".into(),
-            Self::BadKey(_) => "cert had an invalid private key, but got error while deleting it: ".into(),
-            Self::Replaced => format!("unable to remove generated TLS secret with name {secret}: "),
-            Self::NotWanted | Self::Untrusted | Self::NamesPending | Self::NamesDiffer => String::new(),
-        }
-    }
-}
-
-/// Something worth a line in the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
-    /// What the nodes said.
-    ControlPlaneNodes(bool),
-    /// The load balancer has no address yet.
-    WaitingForIngress,
-    /// The names of the certificate that exists were compared.
-    CheckedNames {
-        /// What is wanted.
-        desired: CertificateNames,
-        /// The certificate's addresses.
-        actual_ips: Vec<IpAddr>,
-        /// The certificate's DNS names.
-        actual_hostnames: Vec<String>,
-    },
-    /// An external Secret is configured.
-    UsingExternal {
-        /// As written in the spec.
-        secret_name: String,
-    },
-    /// It does not exist.
-    ExternalNotFound {
-        /// As written in the spec.
-        secret_name: String,
-    },
-    /// It exists.
-    ExternalFound {
-        /// As written in the spec.
-        secret_name: String,
-    },
-    /// It has a `ca.crt`.
-    ExternalCaCrt {
-        /// As written in the spec.
-        secret_name: String,
-        /// The bytes.
-        ca_crt: Vec<u8>,
-    },
-    /// Its `ca.crt` is no PEM.
-    ExternalCaCrtNotPem,
-    /// The bundle of the spec is advertised.
-    AdvertisesConfigured {
-        /// The bundle, decoded.
-        pem: Vec<u8>,
-    },
-}
-
-/// One thing to do.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// Say something, if it has not just been said.
-    Log(Note),
-    /// Start this process's proxy.
-    StartProxy,
-    /// Stop it, in the background.
-    StopProxy,
-    /// It has ended by itself: let go of it.
-    ForgetProxy,
-    /// Create a Service.
-    CreateService(Balancing, Box<Service>),
-    /// Patch a Service (JSON merge patch).
-    UpdateService(Balancing, Value),
-    /// Delete a Service, exactly this state of it.
-    DeleteService(Balancing, ObjectId),
-    /// Make a CA and its Secret.
-    CreateCa,
-    /// Delete the Secret of the generated serving certificate, exactly this state of it.
-    DeleteServing(ObjectId, Removal),
-    /// Issue a serving certificate with the generated CA, make its Secret, and serve it.
-    CreateServing(CertificateNames),
-    /// Serve the certificate of the generated Secret.
-    LoadServing,
-    /// Serve the certificate of the Secret that the spec names.
-    LoadExternal,
-    /// Serve no certificate.
-    ClearServing,
-    /// Sign, and verify, with the CA of the signer's Secret.
-    LoadSigner,
-    /// Sign with nothing.
-    ClearSigner,
-}
-
-impl std::fmt::Display for Step {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Log(_) => f.write_str("log"),
-            Self::StartProxy => f.write_str("start proxy"),
-            Self::StopProxy => f.write_str("stop proxy"),
-            Self::ForgetProxy => f.write_str("forget proxy"),
-            Self::CreateService(kind, _) => write!(f, "create {} Service", kind.as_str()),
-            Self::UpdateService(kind, _) => write!(f, "update {} Service", kind.as_str()),
-            Self::DeleteService(kind, _) => write!(f, "delete {} Service", kind.as_str()),
-            Self::CreateCa => f.write_str("create CA"),
-            Self::DeleteServing(..) => f.write_str("delete TLS"),
-            Self::CreateServing(CertificateNames { hostname: Some(name), .. }) => write!(f, "create TLS for {name}"),
-            Self::CreateServing(CertificateNames { ips, .. }) => write!(f, "create TLS for {ips:?}"),
-            Self::LoadServing => f.write_str("load TLS"),
-            Self::LoadExternal => f.write_str("load external TLS"),
-            Self::ClearServing => f.write_str("clear TLS"),
-            Self::LoadSigner => f.write_str("load signer"),
-            Self::ClearSigner => f.write_str("clear signer"),
-        }
-    }
-}
-
-/// The bundle that clients are told to verify with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bundle {
-    /// The generated CA: the one observed, or the one that [`Step::CreateCa`] has just made.
-    Generated,
-    /// This PEM, which may be empty.
-    Pem(Vec<u8>),
-}
-
-/// What the status will say if all steps succeed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The `CredentialIssuer` does not exist: nobody to tell.
-    NoCredentialIssuer(String),
-    /// Switched off, with the message.
-    Disabled(&'static str),
-    /// Waiting for an address.
-    Pending,
-    /// Serving.
-    Listening {
-        /// `https://…`
-        endpoint: String,
-        /// What clients verify with.
-        bundle: Bundle,
-    },
-    /// Something is wrong; the text is Go's or ours and goes into the status.
-    Failed(String),
-}
-
-/// Steps, then a verdict.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    /// To be done in this order.
-    pub steps: Vec<Step>,
-    /// For the status.
-    pub verdict: Verdict,
-    /// Whether this process's proxy should be running.
-    pub wanted: Option<bool>,
-    /// Look again after this long, if nothing happens before.
-    pub recheck_after: Option<Duration>,
-}
-
-impl Plan {
-    /// The steps that do something, one after another, for the log and for tests.
-    pub fn summary(&self) -> Vec<String> {
-        self.steps.iter().filter(|step| !matches!(step, Step::Log(_))).map(ToString::to_string).collect()
-    }
-
-    /// Whether there is nothing to do.
-    pub fn is_idle(&self) -> bool {
-        self.steps.iter().all(|step| matches!(step, Step::Log(_)))
-    }
-}
+pub use plan::{Bundle, Note, Plan, Removal, Step, Verdict};
+pub use world::{
+    CaSecret, ExternalSecret, Finding, Loaded, Nodes, ObjectId, Observed, ProxyState, ServingSecret, Settings,
+};
 
 /// Whether the nodes have to be listed for this spec: only mode `auto` asks.
 pub fn needs_nodes(spec: Option<&CredentialIssuerSpec>) -> bool {
@@ -371,7 +36,10 @@ pub fn needs_nodes(spec: Option<&CredentialIssuerSpec>) -> bool {
 /// The Secret in the own namespace that this spec names, if any.
 pub fn external_secret<'a>(spec: Option<&'a CredentialIssuerSpec>, namespace: &str) -> Option<&'a str> {
     let tls = spec?.impersonation_proxy.as_ref()?.tls.as_ref()?;
-    tls.secret_name.as_deref().map(|name| external::local_name(name, namespace)).filter(|name| !name.is_empty())
+    tls.secret_name
+        .as_deref()
+        .map(|name| external::local_name(name, namespace))
+        .filter(|name| !name.is_empty())
 }
 
 /// Decides.
@@ -461,7 +129,9 @@ impl Pass<'_> {
             (ProxyState::Ended(error), true) => {
                 // Told once; the pass that follows starts a new one.
                 self.step(Step::ForgetProxy);
-                return Err(error.clone().unwrap_or_else(|| "unexpected shutdown of proxy server".to_owned()));
+                return Err(error
+                    .clone()
+                    .unwrap_or_else(|| "unexpected shutdown of proxy server".to_owned()));
             }
             (ProxyState::Ended(_), false) => self.step(Step::ForgetProxy),
         }
@@ -498,7 +168,10 @@ impl Pass<'_> {
 
     /// The proxy is not wanted: nothing generated is left but the CA, which is in users' kubeconfigs.
     fn clear(&mut self, config: &ProxyConfig) {
-        let spares = config.tls.as_ref().is_some_and(|tls| external::is_own(&tls.secret_name, &self.observed.settings));
+        let spares = config
+            .tls
+            .as_ref()
+            .is_some_and(|tls| external::is_own(&tls.secret_name, &self.observed.settings));
         if let (ServingSecret::Present(id, _), false) = (&self.observed.serving, spares) {
             self.step(Step::DeleteServing(id.clone(), Removal::NotWanted));
         }
@@ -570,7 +243,8 @@ impl Pass<'_> {
         let settings = &self.observed.settings;
         let name = tls.secret_name.clone();
         if name.is_empty() {
-            return Err("must provide impersonationSpec.TLS.secretName if impersonationSpec.TLS is provided".to_owned());
+            return Err("must provide impersonationSpec.TLS.secretName if impersonationSpec.TLS is provided"
+                .to_owned());
         }
         if external::is_own(&name, settings) {
             return Err("impersonationSpec.TLS.secretName must not be the name of the Secret managed by this controller"

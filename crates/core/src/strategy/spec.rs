@@ -135,6 +135,7 @@ impl ProxyConfig {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "literals read better without a reference each")]
     fn parse(proxy: serde_json::Value) -> Result<ProxyConfig, String> {
         let spec: CredentialIssuerSpec =
             serde_json::from_value(serde_json::json!({ "impersonationProxy": proxy })).unwrap();
@@ -144,7 +145,10 @@ mod tests {
     #[test]
     fn each_wrong_field_has_its_message() {
         let cases = [
-            (serde_json::json!({"mode": "x", "service": {}}), r#"invalid proxy mode "x" (expected auto, disabled, or enabled)"#),
+            (
+                serde_json::json!({"mode": "x", "service": {}}),
+                r#"invalid proxy mode "x" (expected auto, disabled, or enabled)"#,
+            ),
             (
                 serde_json::json!({"mode": "auto", "service": {"type": "x"}}),
                 r#"invalid service type "x" (expected None, LoadBalancer, or ClusterIP)"#,

@@ -3,8 +3,8 @@
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pinniped_api::config::{
-    CredentialIssuerFrontend, CredentialIssuerStrategy, ImpersonationProxyInfo, StrategyReason, StrategyStatus,
-    StrategyType,
+    CredentialIssuerFrontend, CredentialIssuerStrategy, ImpersonationProxyInfo, StrategyReason,
+    StrategyStatus, StrategyType,
 };
 
 /// Message of a proxy that serves.
@@ -37,7 +37,11 @@ pub fn failing(
 }
 
 /// The entry of a proxy that serves at `endpoint` and whose certificate verifies with the bundle, given as base64.
-pub fn listening(endpoint: &str, certificate_authority_data: String, now: Timestamp) -> CredentialIssuerStrategy {
+pub fn listening(
+    endpoint: &str,
+    certificate_authority_data: String,
+    now: Timestamp,
+) -> CredentialIssuerStrategy {
     CredentialIssuerStrategy {
         type_: StrategyType::ImpersonationProxy,
         status: StrategyStatus::Success,

@@ -1,4 +1,12 @@
-use serde_json::json;
+//! The tables of what the controller has to do, situation by situation.
+#![expect(clippy::needless_pass_by_value, reason = "literals read better without a reference each")]
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -27,7 +35,9 @@ fn id(version: &str) -> ObjectId {
 fn world(proxy: Value) -> Observed {
     Observed {
         settings: Arc::new(settings()),
-        credential_issuer: Some(Some(serde_json::from_value(json!({ "impersonationProxy": proxy })).unwrap())),
+        credential_issuer: Some(Some(
+            serde_json::from_value(json!({ "impersonationProxy": proxy })).unwrap(),
+        )),
         nodes: Nodes::Unknown,
         proxy: ProxyState::Stopped,
         load_balancer: None,
@@ -84,7 +94,8 @@ impl Observed {
     }
     /// A load balancer Service as it should be, with this ingress.
     fn lb(mut self, ingress: Value) -> Self {
-        self.load_balancer = Some(self.made(Balancing::LoadBalancer, json!({"loadBalancer": {"ingress": ingress}}), &[]));
+        self.load_balancer =
+            Some(self.made(Balancing::LoadBalancer, json!({"loadBalancer": {"ingress": ingress}}), &[]));
         self
     }
     fn cip(mut self, ips: &[&str]) -> Self {
@@ -272,7 +283,11 @@ fn every_situation_has_its_steps_and_its_verdict() {
         ),
         (
             "the type changed from LoadBalancer to ClusterIP",
-            world(enabled("ClusterIP", "example.com")).lb(json!([])).ca().tls(&["example.com"]).serving(Some("t1")),
+            world(enabled("ClusterIP", "example.com"))
+                .lb(json!([]))
+                .ca()
+                .tls(&["example.com"])
+                .serving(Some("t1")),
             &["delete LoadBalancer Service", "create ClusterIP Service"],
             listening("https://example.com"),
         ),
@@ -321,12 +336,15 @@ fn every_situation_has_its_steps_and_its_verdict() {
                 world
             },
             &["start proxy", "create CA", "create TLS for example.com"],
-            failed("could not load the impersonator's credential signing secret: secret \"signer\" not found"),
+            failed(
+                "could not load the impersonator's credential signing secret: secret \"signer\" not found",
+            ),
         ),
         (
             "the signer was rotated",
             {
-                let mut world = world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1"));
+                let mut world =
+                    world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1"));
                 world.signer = Some(id("s2"));
                 world
             },
@@ -416,7 +434,9 @@ fn an_external_certificate_has_its_steps_and_its_verdict() {
             "the spec's bundle is no PEM",
             world(spec(json!({"secretName": "mine", "certificateAuthorityData": "aGkh"}))).external(""),
             &["start proxy", "load external TLS"],
-            failed("could not decode impersonationSpec.TLS.certificateAuthorityData: data is not a certificate"),
+            failed(
+                "could not decode impersonationSpec.TLS.certificateAuthorityData: data is not a certificate",
+            ),
         ),
         (
             "no name",
@@ -424,9 +444,24 @@ fn an_external_certificate_has_its_steps_and_its_verdict() {
             &["start proxy"],
             failed("must provide impersonationSpec.TLS.secretName if impersonationSpec.TLS is provided"),
         ),
-        ("our own Secret", world(spec(json!({"secretName": "tls"}))).tls(&["x"]), &["start proxy"], not_ours.clone()),
-        ("with a slash", world(spec(json!({"secretName": "/ca"}))).tls(&["x"]), &["start proxy"], not_ours.clone()),
-        ("by namespace", world(spec(json!({"secretName": "ns/signer"}))).tls(&["x"]), &["start proxy"], not_ours),
+        (
+            "our own Secret",
+            world(spec(json!({"secretName": "tls"}))).tls(&["x"]),
+            &["start proxy"],
+            not_ours.clone(),
+        ),
+        (
+            "with a slash",
+            world(spec(json!({"secretName": "/ca"}))).tls(&["x"]),
+            &["start proxy"],
+            not_ours.clone(),
+        ),
+        (
+            "by namespace",
+            world(spec(json!({"secretName": "ns/signer"}))).tls(&["x"]),
+            &["start proxy"],
+            not_ours,
+        ),
         (
             "our own Secret, disabled: still not deleted",
             world(with_tls(disabled(), json!({"secretName": "ns/tls"}))).tls(&["x"]).serving(Some("t1")),
@@ -435,7 +470,10 @@ fn an_external_certificate_has_its_steps_and_its_verdict() {
         ),
         (
             "disabled: the generated certificate goes, the external Secret is not touched",
-            world(with_tls(disabled(), json!({"secretName": "mine"}))).tls(&["x"]).serving(Some("e1")).external(PEM),
+            world(with_tls(disabled(), json!({"secretName": "mine"})))
+                .tls(&["x"])
+                .serving(Some("e1"))
+                .external(PEM),
             &["stop proxy", "delete TLS", "clear TLS", "clear signer"],
             Verdict::Disabled(status::DISABLED),
         ),
@@ -478,7 +516,8 @@ fn a_certificate_that_cannot_be_used_is_issued_anew() {
 
 #[test]
 fn a_proxy_that_ended_is_told_about_once_and_started_in_the_next_pass() {
-    for (error, wanted) in [(None, "unexpected shutdown of proxy server"), (Some("boom".to_owned()), "boom")] {
+    for (error, wanted) in [(None, "unexpected shutdown of proxy server"), (Some("boom".to_owned()), "boom")]
+    {
         let mut world = world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1"));
         world.proxy = ProxyState::Ended(error);
         let plan = decide(&world, now());

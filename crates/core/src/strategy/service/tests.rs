@@ -101,7 +101,8 @@ fn a_key_removed_from_the_spec_goes_and_foreign_keys_stay() {
     let mut existing = service(Balancing::LoadBalancer, &[("a", "1"), ("b", "2")], None);
     existing.metadata.annotations.as_mut().unwrap().insert("foreign".into(), "f".into());
     let updated = patched(&existing, &service(Balancing::LoadBalancer, &[("a", "1")], None)).unwrap();
-    let wanted = [("a", "1"), ("foreign", "f"), (ANNOTATION_KEYS, r#"["a"]"#), (LABEL_KEYS, r#"["app","other-key"]"#)];
+    let wanted =
+        [("a", "1"), ("foreign", "f"), (ANNOTATION_KEYS, r#"["a"]"#), (LABEL_KEYS, r#"["app","other-key"]"#)];
     assert_eq!(annotations(&updated), map(&wanted));
 }
 

@@ -67,7 +67,10 @@ impl Narrator {
             return;
         }
         match show {
-            Show::Output => print!("{}", outcome.stdout),
+            Show::Output if outcome.stdout.ends_with('\n') => print!("{}", outcome.stdout),
+            // As jsonpath prints it, without a newline.
+            Show::Output if !outcome.stdout.is_empty() => println!("{}", outcome.stdout),
+            Show::Output => {}
             Show::RedirectedTo(_) => {}
             Show::Size => println!("({} bytes)", outcome.stdout.len()),
         }

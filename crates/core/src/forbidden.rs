@@ -65,7 +65,11 @@ fn denial(username: &str, attributes: &Attributes) -> String {
             } else {
                 format!("in the namespace {}", quote(&r.namespace))
             };
-            format!("User {user} cannot {} resource {resource} in API group {} {scope}", r.verb, quote(&r.group))
+            format!(
+                "User {user} cannot {} resource {resource} in API group {} {scope}",
+                r.verb,
+                quote(&r.group)
+            )
         }
     }
 }
@@ -108,11 +112,7 @@ mod tests {
                 r#"pods is forbidden: User "pinny" cannot list resource "pods" in API group "" at the cluster scope: "#,
             ),
             ("u", get("/healthz/log"), r#"forbidden: User "u" cannot get path "/healthz/log": "#),
-            (
-                "a<b>&\"",
-                get("/x"),
-                r#"forbidden: User "a&lt;b&gt;&amp;\"" cannot get path "/x": "#,
-            ),
+            ("a<b>&\"", get("/x"), r#"forbidden: User "a&lt;b&gt;&amp;\"" cannot get path "/x": "#),
             (
                 "u",
                 resource("", "", ["namespaces", "", "", ""]),

@@ -173,7 +173,8 @@ pub fn check_extra_keys(extra: &BTreeMap<String, Vec<String>>) -> Result<(), Str
     for key in extra.keys().filter(|key| *key != CREDENTIAL_ID_EXTRA) {
         let mut texts = domain_prefixed_path_errors(key);
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-        let reserved = |name: &str| domain == name || domain.strip_suffix(name).is_some_and(|d| d.ends_with('.'));
+        let reserved =
+            |name: &str| domain == name || domain.strip_suffix(name).is_some_and(|d| d.ends_with('.'));
         if reserved("k8s.io") || reserved("kubernetes.io") {
             texts.push(format!(
                 "Invalid value: {}: k8s.io, kubernetes.io and their subdomains are reserved for Kubernetes use",

@@ -218,7 +218,8 @@ impl Questions {
     fn groups(&self, groups: &[String], steps: &mut Vec<Step>) {
         let about = |name: &str| self.about(self.group(), "groups", name);
         if self.constrained() {
-            let deny = |name: &str, text: &str| Step::Deny { attributes: about(name), reason: text.to_owned() };
+            let deny =
+                |name: &str, text: &str| Step::Deny { attributes: about(name), reason: text.to_owned() };
             if groups.iter().any(String::is_empty) {
                 return steps.push(deny("", "impersonating the empty string group is not allowed"));
             }
@@ -256,12 +257,7 @@ impl Questions {
     }
 }
 
-fn push_each(
-    steps: &mut Vec<Step>,
-    many: bool,
-    any: impl FnOnce() -> Attributes,
-    each: Vec<Attributes>,
-) {
+fn push_each(steps: &mut Vec<Step>, many: bool, any: impl FnOnce() -> Attributes, each: Vec<Attributes>) {
     if many {
         steps.push(Step::AskAnyOrEach { any: any(), each });
     } else {
@@ -274,7 +270,8 @@ fn refused_extra(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".to_owned());
     }
-    let errors = domain_prefixed_path_errors(key).into_iter().map(|text| format!("extra.key: {text}")).collect();
+    let errors =
+        domain_prefixed_path_errors(key).into_iter().map(|text| format!("extra.key: {text}")).collect();
     if let Some(all) = aggregate(errors) {
         return Some(format!("impersonating an invalid key in extra is not allowed: {all}"));
     }

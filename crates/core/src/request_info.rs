@@ -208,11 +208,12 @@ impl ListOptions {
         if query.is_empty() {
             return Self::default();
         }
-        let watch = first_query_value(query, "watch").is_some_and(|v| !(v == "0" || v.eq_ignore_ascii_case("false")));
+        let watch =
+            first_query_value(query, "watch").is_some_and(|v| !(v == "0" || v.eq_ignore_ascii_case("false")));
         // Where any option cannot be read, the API server drops them all except `watch`.
-        let readable = ["timeoutSeconds", "limit"].iter().all(|key| {
-            first_query_value(query, key).is_none_or(|value| value.parse::<i64>().is_ok())
-        });
+        let readable = ["timeoutSeconds", "limit"]
+            .iter()
+            .all(|key| first_query_value(query, key).is_none_or(|value| value.parse::<i64>().is_ok()));
         let name = readable
             .then(|| first_query_value(query, "fieldSelector"))
             .flatten()

@@ -89,6 +89,8 @@ struct StackInner {
     in_flight: InFlight,
     tunnels: Tunnels,
     draining: CancellationToken,
+    /// Cancelled when the proxy is gone.
+    ended: CancellationToken,
     metrics: ImpersonatorMetrics,
 }
 
@@ -140,7 +142,8 @@ impl StackInner {
         };
         self.metrics.ended(outcome, received.elapsed());
 
-        if extra_space && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\"")) {
+        if extra_space && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\""))
+        {
             response.headers_mut().append(WARNING, warning);
         }
         layers::add_audit_id(response.headers_mut(), audit_id);
@@ -171,7 +174,9 @@ impl StackInner {
         let admitted = self.admit(request, facts);
         match deadline {
             None => admitted.await,
-            Some(deadline) => tokio::time::timeout_at(deadline, admitted).await.map_err(|_| Refusal::Deadline)?,
+            Some(deadline) => {
+                tokio::time::timeout_at(deadline, admitted).await.map_err(|_| Refusal::Deadline)?
+            }
         }
     }
 
@@ -181,7 +186,8 @@ impl StackInner {
         let policy = self.capabilities.anonymous();
         let Facts { connection, info, .. } = &facts;
         let caller =
-            authenticate::authenticate(&self.authenticator, policy, info, &mut parts.headers, connection).await?;
+            authenticate::authenticate(&self.authenticator, policy, info, &mut parts.headers, connection)
+                .await?;
 
         let attributes = Attributes::from(info);
         let wanted =
@@ -189,8 +195,9 @@ impl StackInner {
         let target = match wanted {
             None => None,
             Some(wanted) => {
-                let target = self.impersonations.become_user(&caller.user, &wanted, &attributes).await?;
-                Some(target)
+                // Rare, and large, see `send`.
+                let target = self.impersonations.become_user(&caller.user, &wanted, &attributes);
+                Some(Box::pin(target).await?)
             }
         };
         let (user, original) = match &target {
@@ -221,7 +228,7 @@ impl StackInner {
         upgrade: bool,
     ) -> Result<Identity<'a>, Refusal> {
         let verdict = match &token {
-            Some(token) if needs_token_verdict(user, original.is_some()) => self.whose(token).await,
+            Some(token) if needs_token_verdict(user, original.is_some()) => Box::pin(self.whose(token)).await,
             _ => TokenVerdict::None,
         };
         let refusal = match (plan(user, original, &verdict, self.capabilities.uids()), token) {
@@ -265,8 +272,11 @@ impl StackInner {
         forward::rewrite(&mut parts, identity, ours, peer)?;
         match (protocol, client) {
             (Some(protocol), Some(client)) => {
-                let wanted = upgrade::Wanted { protocol, client };
-                upgrade::upgrade(&self.upstream, parts, body, wanted, &self.tunnels, deadline, hold).await
+                let wanted = upgrade::Wanted { protocol, client, ended: self.ended.clone() };
+                let upgrade =
+                    upgrade::upgrade(&self.upstream, parts, body, wanted, &self.tunnels, deadline, hold);
+                // Rare, and large: every other request would carry its room.
+                Box::pin(upgrade).await
             }
             _ => forward::forward(&self.upstream, parts, body, http1, deadline, hold).await,
         }

@@ -164,7 +164,10 @@ impl Upstream {
     ///
     /// # Errors
     /// When there is no response head. A failure after it shows in the body.
-    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, UpstreamError> {
+    pub async fn send(
+        &self,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, UpstreamError> {
         self.complete(request.uri_mut());
         *request.version_mut() = http::Version::HTTP_2;
         let mut spare = replay_of(&request);
@@ -216,7 +219,11 @@ impl Upstream {
     }
 
     /// A Kubernetes client whose requests go through this pool. Each request gets the token of that moment.
-    pub fn kube_client(&self, tokens: Arc<dyn TokenSource>, default_namespace: impl Into<String>) -> kube::Client {
+    pub fn kube_client(
+        &self,
+        tokens: Arc<dyn TokenSource>,
+        default_namespace: impl Into<String>,
+    ) -> kube::Client {
         kube::Client::new(kube_service::KubeService::new(self.clone(), tokens), default_namespace)
     }
 

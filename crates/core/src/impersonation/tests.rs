@@ -108,17 +108,17 @@ fn refusals_have_the_texts_logs_are_searched_for() {
 
 #[test]
 fn headers_carry_the_whole_identity_in_order() {
-    let given = user(
-        "jürgen",
-        "7",
-        &["z", "a"],
-        &[("iam.gke.io/user-assertion", &["1", "2"]), ("k", &["v"])],
-    );
+    let given =
+        user("jürgen", "7", &["z", "a"], &[("iam.gke.io/user-assertion", &["1", "2"]), ("k", &["v"])]);
     let admin = user("admin <x>", "0x001", &["g"], &[("b", &["1"]), ("a", &["2\u{2028}"])]);
     let mut headers = HeaderMap::new();
     Impersonation { user: &given, original: Some(&admin) }.write(&mut headers).unwrap();
     let all = |name: &str| {
-        headers.get_all(name).iter().map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).collect::<Vec<_>>()
+        headers
+            .get_all(name)
+            .iter()
+            .map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(all("impersonate-user"), ["jürgen"]);
     assert_eq!(all("impersonate-uid"), ["7"]);
@@ -127,7 +127,9 @@ fn headers_carry_the_whole_identity_in_order() {
     assert_eq!(all("impersonate-extra-k"), ["v"]);
     assert_eq!(
         all("impersonate-extra-original-user-info.impersonation-proxy.concierge.pinniped.dev"),
-        [r#"{"username":"admin \u003cx\u003e","uid":"0x001","groups":["g"],"extra":{"a":["2\u2028"],"b":["1"]}}"#]
+        [
+            r#"{"username":"admin \u003cx\u003e","uid":"0x001","groups":["g"],"extra":{"a":["2\u2028"],"b":["1"]}}"#
+        ]
     );
     assert_eq!(headers.len(), 8);
 }
@@ -140,7 +142,9 @@ fn empty_members_of_the_original_user_are_left_out() {
 
 #[test]
 fn control_characters_are_refused() {
-    for bad in [user("a\nb", "", &[], &[]), user("a", "", &["\u{7f}"], &[]), user("a", "", &[], &[("k", &["\0"])])] {
+    for bad in
+        [user("a\nb", "", &[], &[]), user("a", "", &["\u{7f}"], &[]), user("a", "", &[], &[("k", &["\0"])])]
+    {
         let mut headers = HeaderMap::new();
         assert_eq!(Impersonation { user: &bad, original: None }.write(&mut headers), Err(InvalidHeader));
     }

@@ -7,9 +7,7 @@ use http::header::{HeaderName, HeaderValue};
 use pinniped_api::gojson::quote;
 
 use crate::identity::{User, unescape_extra_key};
-use crate::impersonation::{
-    IMPERSONATE_EXTRA_PREFIX, IMPERSONATE_GROUP, IMPERSONATE_UID, IMPERSONATE_USER,
-};
+use crate::impersonation::{IMPERSONATE_EXTRA_PREFIX, IMPERSONATE_GROUP, IMPERSONATE_UID, IMPERSONATE_USER};
 
 /// The headers ask for something, but not for a user. The text is the one of the API server, which prints its own data
 /// structure.

@@ -8,7 +8,10 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     pairs
         .iter()
         .map(|(name, value)| {
-            (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_bytes(value.as_bytes()).unwrap())
+            (
+                HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            )
         })
         .collect()
 }
@@ -39,7 +42,8 @@ fn headers_are_read_and_removed() {
         ("accept", "a"),
     ]);
     let got = intake(&mut given).unwrap().unwrap();
-    let wanted = user("ü", "7", &["b", "a"], &[("roar", &["x"]), ("acme.io/foo", &["1", "2"]), ("bad%zz", &["3"])]);
+    let wanted =
+        user("ü", "7", &["b", "a"], &[("roar", &["x"]), ("acme.io/foo", &["1", "2"]), ("bad%zz", &["3"])]);
     assert_eq!(got, wanted);
     assert_eq!(leftover(&given).map(HeaderName::as_str), Some("impersonate-something"));
     assert_eq!(given, headers(&[("impersonate-something", "s"), ("accept", "a")]));
@@ -57,7 +61,12 @@ fn asking_without_a_user_name_is_told_in_the_words_of_go() {
             r#"&user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g"}, Extra:map[string][]string(nil)}"#,
         ),
         (
-            &[("impersonate-group", "g"), ("impersonate-group", "h"), ("impersonate-extra-foo", "g"), ("impersonate-extra-bar", "")],
+            &[
+                ("impersonate-group", "g"),
+                ("impersonate-group", "h"),
+                ("impersonate-extra-foo", "g"),
+                ("impersonate-extra-bar", ""),
+            ],
             r#"&user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g", "h"}, Extra:map[string][]string{"bar":[]string{""}, "foo":[]string{"g"}}}"#,
         ),
         (
@@ -124,7 +133,7 @@ fn modes_apply_by_the_form_of_the_names() {
     for (requestor, wanted, expected) in [
         (&agent, node.clone(), vec![Mode::AssociatedNode, Mode::ArbitraryNode, Mode::Legacy]),
         (&two_nodes, node.clone(), vec![Mode::ArbitraryNode, Mode::Legacy]),
-        (&fake_agent, node.clone(), vec![Mode::ArbitraryNode, Mode::Legacy]),
+        (&fake_agent, node, vec![Mode::ArbitraryNode, Mode::Legacy]),
         (&agent, user("system:node:n2", "", &[], &[]), vec![Mode::ArbitraryNode, Mode::Legacy]),
         (&plain, user("system:node:n1", "", &["g"], &[]), vec![Mode::Legacy]),
         (&plain, user("system:node:N1", "", &[], &[]), vec![Mode::UserInfo, Mode::Legacy]),
@@ -168,8 +177,14 @@ fn many_groups_and_extras_are_first_asked_for_at_once() {
     let wanted = user("bob", "", &["a", "b", "c", "d"], &[("acme.io/k", &["1", "2", "3", "4"])]);
     let plan = plan_mode(Mode::UserInfo, &requestor, &wanted, &list_pods()).unwrap();
     let asked = questions(&plan);
-    assert!(asked[2].starts_with("any impersonate:user-info authentication.k8s.io/v1 groups/ /* each "), "{asked:?}");
-    assert!(asked[3].starts_with("any impersonate:user-info authentication.k8s.io/v1 userextras/* /* each "), "{asked:?}");
+    assert!(
+        asked[2].starts_with("any impersonate:user-info authentication.k8s.io/v1 groups/ /* each "),
+        "{asked:?}"
+    );
+    assert!(
+        asked[3].starts_with("any impersonate:user-info authentication.k8s.io/v1 userextras/* /* each "),
+        "{asked:?}"
+    );
     let legacy = plan_mode(Mode::Legacy, &requestor, &wanted, &list_pods()).unwrap();
     assert_eq!(legacy.steps.len(), 1 + 4 + 4);
 }
@@ -180,7 +195,10 @@ fn constrained_rules_refuse_what_they_do_not_know() {
     let groups = "deny impersonate:user-info authentication.k8s.io/v1 groups/ ";
     let extras = "deny impersonate:user-info authentication.k8s.io/v1 userextras/ /: ";
     for (wanted, expected) in [
-        (user("b", "", &["a", ""], &[]), format!("{groups}/: impersonating the empty string group is not allowed")),
+        (
+            user("b", "", &["a", ""], &[]),
+            format!("{groups}/: impersonating the empty string group is not allowed"),
+        ),
         (
             user("b", "", &["a", MASTERS], &[]),
             format!("{groups}/system:masters: impersonating the system:masters group is not allowed"),
@@ -228,7 +246,12 @@ fn nodes_and_service_accounts_are_asked_about_as_such() {
     );
     assert_eq!(
         plan.reviewed_as,
-        user("system:serviceaccount:ns:sa", "", &["g"], &[(ASSOCIATED_NODE_KEYS_EXTRA, &["a", NODE_NAME_EXTRA])])
+        user(
+            "system:serviceaccount:ns:sa",
+            "",
+            &["g"],
+            &[(ASSOCIATED_NODE_KEYS_EXTRA, &["a", NODE_NAME_EXTRA])]
+        )
     );
     assert_eq!(plan.becomes, user("system:node:n1", "", &["system:nodes", AUTHENTICATED], &[]));
 

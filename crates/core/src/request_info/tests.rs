@@ -18,7 +18,12 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
             ["get", "api", "", "v1", "other", "namespaces", "", "other"],
             &["namespaces", "other"],
         ),
-        ("GET", "/api/v1/namespaces/other/pods", ["list", "api", "", "v1", "other", "pods", "", ""], &["pods"]),
+        (
+            "GET",
+            "/api/v1/namespaces/other/pods",
+            ["list", "api", "", "v1", "other", "pods", "", ""],
+            &["pods"],
+        ),
         (
             "GET",
             "/api/v1/namespaces/other/pods/foo",
@@ -60,7 +65,12 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
         ("GET", "/api/v1/pods?watch=", ["watch", "api", "", "v1", "", "pods", "", ""], &["pods"]),
         ("GET", "/api/v1/pods?watch", ["watch", "api", "", "v1", "", "pods", "", ""], &["pods"]),
         ("GET", "/api/v1/pods?w%61tch=1", ["watch", "api", "", "v1", "", "pods", "", ""], &["pods"]),
-        ("GET", "/api/v1/pods?watch=1&timeoutSeconds=abc", ["watch", "api", "", "v1", "", "pods", "", ""], &["pods"]),
+        (
+            "GET",
+            "/api/v1/pods?watch=1&timeoutSeconds=abc",
+            ["watch", "api", "", "v1", "", "pods", "", ""],
+            &["pods"],
+        ),
         // Subresources.
         (
             "GET",
@@ -87,11 +97,31 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
             &["namespaces", "other", "status"],
         ),
         // Verbs.
-        ("PATCH", "/api/v1/namespaces/other/pods/foo", ["patch", "api", "", "v1", "other", "pods", "", "foo"], &["pods", "foo"]),
-        ("DELETE", "/api/v1/namespaces/other/pods/foo", ["delete", "api", "", "v1", "other", "pods", "", "foo"], &["pods", "foo"]),
-        ("POST", "/api/v1/namespaces/other/pods", ["create", "api", "", "v1", "other", "pods", "", ""], &["pods"]),
+        (
+            "PATCH",
+            "/api/v1/namespaces/other/pods/foo",
+            ["patch", "api", "", "v1", "other", "pods", "", "foo"],
+            &["pods", "foo"],
+        ),
+        (
+            "DELETE",
+            "/api/v1/namespaces/other/pods/foo",
+            ["delete", "api", "", "v1", "other", "pods", "", "foo"],
+            &["pods", "foo"],
+        ),
+        (
+            "POST",
+            "/api/v1/namespaces/other/pods",
+            ["create", "api", "", "v1", "other", "pods", "", ""],
+            &["pods"],
+        ),
         ("DELETE", "/api/v1/nodes", ["deletecollection", "api", "", "v1", "", "nodes", "", ""], &["nodes"]),
-        ("DELETE", "/api/v1/namespaces", ["deletecollection", "api", "", "v1", "", "namespaces", "", ""], &["namespaces"]),
+        (
+            "DELETE",
+            "/api/v1/namespaces",
+            ["deletecollection", "api", "", "v1", "", "namespaces", "", ""],
+            &["namespaces"],
+        ),
         ("OPTIONS", "/api/v1/namespaces", ["", "api", "", "v1", "", "namespaces", "", ""], &["namespaces"]),
         ("BREW", "/api/v1/namespaces/a/pods/b", ["", "api", "", "v1", "a", "pods", "", "b"], &["pods", "b"]),
         // Groups.
@@ -101,7 +131,12 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
             ["create", "apis", "extensions", "v1", "other", "jobs", "", ""],
             &["jobs"],
         ),
-        ("GET", "/apis/apps/v1/deployments", ["list", "apis", "apps", "v1", "", "deployments", "", ""], &["deployments"]),
+        (
+            "GET",
+            "/apis/apps/v1/deployments",
+            ["list", "apis", "apps", "v1", "", "deployments", "", ""],
+            &["deployments"],
+        ),
         // Escapes and doubled slashes.
         ("GET", "/api/v1/namespaces%2Fa%2Fpods", ["list", "api", "", "v1", "a", "pods", "", ""], &["pods"]),
         ("GET", "//api/v1/pods//", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
@@ -109,17 +144,72 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
         ("GET", "/api/v1//pods", ["get", "api", "", "v1", "", "", "", "pods"], &["", "pods"]),
         ("GET", "/api/v1/pods/..", ["get", "api", "", "v1", "", "pods", "", ".."], &["pods", ".."]),
         // A field selector that names one object.
-        ("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dfoo", ["list", "api", "", "v1", "", "pods", "", "foo"], &["pods"]),
-        ("GET", "/api/v1/pods?fieldSelector=metadata.name==foo", ["list", "api", "", "v1", "", "pods", "", "foo"], &["pods"]),
-        ("GET", "/api/v1/pods?watch=1&fieldSelector=spec.x!=1,metadata.name=foo", ["watch", "api", "", "v1", "", "pods", "", "foo"], &["pods"]),
-        ("GET", "/api/v1/pods?fieldSelector=metadata.name!=foo", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
-        ("GET", "/api/v1/pods?fieldSelector=metadata.name=a/b", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
-        ("GET", "/api/v1/pods?fieldSelector=metadata.name=a%25b", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
-        ("GET", "/api/v1/pods?fieldSelector=metadata.name=..", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
-        ("GET", "/api/v1/pods?fieldSelector=metadata.name=a%5C,b", ["list", "api", "", "v1", "", "pods", "", "a,b"], &["pods"]),
-        ("GET", "/api/v1/pods?fieldSelector=metadata.name=foo,garbage", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
-        ("GET", "/api/v1/pods?fieldSelector=metadata.name=foo&limit=x", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
-        ("DELETE", "/api/v1/pods?fieldSelector=metadata.name=foo", ["deletecollection", "api", "", "v1", "", "pods", "", ""], &["pods"]),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name%3Dfoo",
+            ["list", "api", "", "v1", "", "pods", "", "foo"],
+            &["pods"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name==foo",
+            ["list", "api", "", "v1", "", "pods", "", "foo"],
+            &["pods"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods?watch=1&fieldSelector=spec.x!=1,metadata.name=foo",
+            ["watch", "api", "", "v1", "", "pods", "", "foo"],
+            &["pods"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name!=foo",
+            ["list", "api", "", "v1", "", "pods", "", ""],
+            &["pods"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name=a/b",
+            ["list", "api", "", "v1", "", "pods", "", ""],
+            &["pods"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name=a%25b",
+            ["list", "api", "", "v1", "", "pods", "", ""],
+            &["pods"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name=..",
+            ["list", "api", "", "v1", "", "pods", "", ""],
+            &["pods"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name=a%5C,b",
+            ["list", "api", "", "v1", "", "pods", "", "a,b"],
+            &["pods"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name=foo,garbage",
+            ["list", "api", "", "v1", "", "pods", "", ""],
+            &["pods"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name=foo&limit=x",
+            ["list", "api", "", "v1", "", "pods", "", ""],
+            &["pods"],
+        ),
+        (
+            "DELETE",
+            "/api/v1/pods?fieldSelector=metadata.name=foo",
+            ["deletecollection", "api", "", "v1", "", "pods", "", ""],
+            &["pods"],
+        ),
     ];
     for (method, uri, [verb, prefix, group, version, namespace, resource, subresource, name], parts) in rows {
         let info = parse(method, uri);
@@ -134,7 +224,11 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
             &info.name,
         ];
         assert!(info.is_resource, "{method} {uri}");
-        assert_eq!(got, [verb, prefix, group, version, namespace, resource, subresource, name], "{method} {uri}");
+        assert_eq!(
+            got,
+            [verb, prefix, group, version, namespace, resource, subresource, name],
+            "{method} {uri}"
+        );
         assert_eq!(info.parts, *parts, "{method} {uri}");
     }
 }

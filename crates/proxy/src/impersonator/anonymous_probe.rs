@@ -41,7 +41,12 @@ pub(super) async fn probe_anonymous(upstream: &Upstream) -> Result<AnonymousPoli
 }
 
 /// `what` names the resource in errors, in client-go's way.
-async fn ask(upstream: &Upstream, api: &'static str, path: &'static str, what: &str) -> Result<bool, ProbeError> {
+async fn ask(
+    upstream: &Upstream,
+    api: &'static str,
+    path: &'static str,
+    what: &str,
+) -> Result<bool, ProbeError> {
     let error = |error: String| ProbeError { api, error };
     let (status, body) = tokio::time::timeout(CALL_TIMEOUT, get(upstream, path))
         .await
@@ -93,7 +98,9 @@ fn client_go_text(status: StatusCode, body: &[u8], what: &str) -> String {
             let quoted = pinniped_api::gojson::quote(text);
             format!("an error on the server ({quoted}) has prevented the request from succeeding{what}")
         }
-        code => format!("the server responded with the status code {code} but did not return more information{what}"),
+        code => format!(
+            "the server responded with the status code {code} but did not return more information{what}"
+        ),
     }
 }
 
@@ -119,7 +126,11 @@ impl Capabilities {
     pub(super) fn set_anonymous(&self, policy: AnonymousPolicy) {
         let bits = u8::from(policy.health) | u8::from(policy.other) << 1;
         if self.anonymous.swap(bits, Ordering::Relaxed) != bits {
-            tracing::info!(health = policy.health, other = policy.other, "anonymous access of the API server");
+            tracing::info!(
+                health = policy.health,
+                other = policy.other,
+                "anonymous access of the API server"
+            );
         }
     }
 
@@ -177,7 +188,8 @@ pub(super) async fn probe_uids(
 
 /// Compares versions like `1` and `22+`.
 fn is_since(major: &str, minor: &str, since: (u32, u32)) -> bool {
-    let number = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u32>();
+    let number =
+        |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u32>();
     match (number(major), number(minor)) {
         (Ok(major), Ok(minor)) => (major, minor) >= since,
         _ => false,
@@ -190,9 +202,14 @@ mod tests {
 
     #[test]
     fn versions_are_compared_as_numbers() {
-        for (major, minor, wanted) in
-            [("1", "22", true), ("1", "21", false), ("1", "36+", true), ("1", "9", false), ("2", "0", true), ("", "", false)]
-        {
+        for (major, minor, wanted) in [
+            ("1", "22", true),
+            ("1", "21", false),
+            ("1", "36+", true),
+            ("1", "9", false),
+            ("2", "0", true),
+            ("", "", false),
+        ] {
             assert_eq!(is_since(major, minor, UIDS_SINCE), wanted, "{major}.{minor}");
         }
     }
@@ -200,7 +217,12 @@ mod tests {
     #[test]
     fn unexpected_answers_are_told_as_client_go_tells_them() {
         for (code, body, what, wanted) in [
-            (500, "broken", "", r#"an error on the server ("broken") has prevented the request from succeeding"#),
+            (
+                500,
+                "broken",
+                "",
+                r#"an error on the server ("broken") has prevented the request from succeeding"#,
+            ),
             (
                 500,
                 "broken\n",

@@ -29,7 +29,11 @@ pub(super) async fn ask(authorizer: &Authorizer, user: &User, attributes: &Attri
 }
 
 /// Lets a request pass or says why not.
-pub(super) async fn authorize(authorizer: &Authorizer, user: &User, attributes: &Attributes) -> Result<(), Refusal> {
+pub(super) async fn authorize(
+    authorizer: &Authorizer,
+    user: &User,
+    attributes: &Attributes,
+) -> Result<(), Refusal> {
     ask(authorizer, user, attributes).await.map_err(|denial| match denial {
         Denial::No(reason) => {
             tracing::debug!(reason, "Forbidden");

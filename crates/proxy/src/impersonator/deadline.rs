@@ -13,7 +13,11 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// When a request ends at the latest; `None` for long-running ones, whose `timeout` parameter is the API server's
 /// business.
-pub(super) fn of(long_running: bool, query: Option<&str>, received: Instant) -> Result<Option<Instant>, Refusal> {
+pub(super) fn of(
+    long_running: bool,
+    query: Option<&str>,
+    received: Instant,
+) -> Result<Option<Instant>, Refusal> {
     if long_running {
         return Ok(None);
     }

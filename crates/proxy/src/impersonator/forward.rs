@@ -101,7 +101,8 @@ pub(super) async fn forward(
     hold: Hold,
 ) -> Result<Response<Body>, Refusal> {
     let request = http::Request::from_parts(parts, RequestBody::from(body));
-    let answer = if http1 { upstream.send_http1(request).await } else { upstream.send(request).await };
+    let answer =
+        if http1 { Box::pin(upstream.send_http1(request)).await } else { upstream.send(request).await };
     let response = answer.map_err(|error| bad_gateway(&error))?;
     Ok(relay(response, deadline, hold))
 }
@@ -139,3 +140,5 @@ fn failed(error: &dyn std::fmt::Display) {
     tracing::error!(%error, "could not RoundTrip impersonation proxy request to API server");
 }
 
+#[cfg(test)]
+mod tests;

@@ -71,7 +71,11 @@ impl ImpersonatorMetrics {
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("pinniped_impersonator");
         registry.register("requests", "Requests by how they ended", self.requests.clone());
-        registry.register("in_flight", "Requests being forwarded, by the limit they count against", self.in_flight.clone());
+        registry.register(
+            "in_flight",
+            "Requests being forwarded, by the limit they count against",
+            self.in_flight.clone(),
+        );
         registry.register(
             "response_head_seconds",
             "Time from a request's head to its response's head",

@@ -101,7 +101,9 @@ impl Refusal {
                 response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
                 response
             }
-            Self::BadTimeout(message) | Self::BadImpersonation(message) => status(&Status::bad_request(message)),
+            Self::BadTimeout(message) | Self::BadImpersonation(message) => {
+                status(&Status::bad_request(message))
+            }
             Self::Deadline => {
                 let mut response = Response::new(body::full(Status::timeout().to_json() + "\n"));
                 *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;

@@ -15,7 +15,7 @@ use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_c
 use pinniped_serve::tunnels::Tunnels;
 use pinniped_serve::{Limits, Listener, ServerHandle, serve};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::anonymous_probe::{self, Capabilities, ProbeError};
 use super::in_flight::{InFlight, InFlightLimits};
@@ -82,6 +82,7 @@ pub struct Impersonator {
     tunnels: Tunnels,
     draining: CancellationToken,
     probes: AbortOnDrop,
+    ended: DropGuard,
 }
 
 /// Starts a proxy.
@@ -108,6 +109,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
     let tls = server_config(Profile::Default, &params.ciphers, &params.serving, hints, &alpn);
 
     let draining = CancellationToken::new();
+    let ended = CancellationToken::new();
     let tunnels = Tunnels::new();
     let stack = Stack(Arc::new(StackInner {
         authenticator,
@@ -120,6 +122,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
         in_flight: InFlight::new(&params.in_flight, params.metrics.clone()),
         tunnels: tunnels.clone(),
         draining: draining.clone(),
+        ended: ended.clone(),
         metrics: params.metrics.clone(),
     }));
     let probes = Probes {
@@ -134,7 +137,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
     probes.uids().await;
     let handle = serve(listener, tls, stack, params.limits);
     let probes = AbortOnDrop(tokio::spawn(probes.run(draining.clone())));
-    Ok(Impersonator { handle, tunnels, draining, probes })
+    Ok(Impersonator { handle, tunnels, draining, probes, ended: ended.drop_guard() })
 }
 
 impl Impersonator {
@@ -167,9 +170,9 @@ impl Impersonator {
     /// Stops: the port is closed at once, requests get `grace` to finish, then everything that is left is reset.
     pub async fn stop(self, grace: Duration) {
         self.begin_stop();
-        let Self { handle, tunnels, draining: _, probes } = self;
+        let Self { handle, tunnels, draining: _, probes, ended } = self;
         tokio::join!(handle.drain(grace), tunnels.drain(grace));
-        drop(probes);
+        drop((probes, ended));
     }
 }
 
@@ -206,7 +209,9 @@ impl Probes {
             self.metrics.upstream(self.upstream.stats());
             match anonymous_probe::probe_anonymous(&self.upstream).await {
                 Ok(policy) => self.capabilities.set_anonymous(policy),
-                Err(error) => tracing::warn!(%error, "anonymous access could not be probed, the last answer stays"),
+                Err(error) => {
+                    tracing::warn!(%error, "anonymous access could not be probed, the last answer stays");
+                }
             }
             self.uids().await;
         }
@@ -214,7 +219,8 @@ impl Probes {
 
     async fn uids(&self) {
         let Some(impersonator) = &self.impersonator else { return };
-        if let Some(usable) = anonymous_probe::probe_uids(&self.client, &self.authorizer, impersonator).await {
+        if let Some(usable) = anonymous_probe::probe_uids(&self.client, &self.authorizer, impersonator).await
+        {
             self.capabilities.set_uids(usable);
         }
     }

@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use pinniped_serve::tunnels::{self, Tunnels};
 use pinniped_serve::{Body, body};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::forward::{bad_gateway, relay};
 use super::hold::Hold;
@@ -25,6 +26,8 @@ pub(super) struct Wanted {
     pub(super) protocol: HeaderValue,
     /// Its connection, after the 101.
     pub(super) client: OnUpgrade,
+    /// Ends the tunnel.
+    pub(super) ended: CancellationToken,
 }
 
 /// Asks the API server for the upgrade; `None` deadline for what may last.
@@ -53,12 +56,18 @@ pub(super) async fn upgrade(
     tunnels.spawn(async move {
         let _hold = hold;
         let tunnel = run(wanted.client, server);
-        let ended = match deadline {
-            None => tunnel.await,
-            Some(deadline) => tokio::time::timeout_at(deadline, tunnel).await.unwrap_or(Ok(())),
+        let in_time = async {
+            match deadline {
+                None => tunnel.await,
+                Some(deadline) => tokio::time::timeout_at(deadline, tunnel).await.unwrap_or(Ok(())),
+            }
         };
-        if let Err(error) = ended {
-            tracing::debug!(error = %error, "upgraded connection broke");
+        tokio::select! {
+            biased;
+            () = wanted.ended.cancelled() => {}
+            outcome = in_time => if let Err(error) = outcome {
+                tracing::debug!(%error, "upgraded connection broke");
+            },
         }
     });
     let (mut head, _) = response.into_parts();

@@ -90,9 +90,14 @@ pub(super) struct H2 {
 }
 
 impl Connector {
-    pub(super) fn new(server: &Uri, roots: CaBundle, limits: UpstreamLimits) -> Result<Self, UpstreamConfigError> {
+    pub(super) fn new(
+        server: &Uri,
+        roots: CaBundle,
+        limits: UpstreamLimits,
+    ) -> Result<Self, UpstreamConfigError> {
         let refused = || UpstreamConfigError::Server(server.clone());
-        let authority = server.authority().filter(|_| server.scheme() == Some(&Scheme::HTTPS)).ok_or_else(refused)?;
+        let authority =
+            server.authority().filter(|_| server.scheme() == Some(&Scheme::HTTPS)).ok_or_else(refused)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let server_name = ServerName::try_from(host.clone()).map_err(|_| refused())?;
         let config = |roots, alpn| client_config(Profile::Secure, Roots::Bundle(roots), &[alpn]);

@@ -76,9 +76,14 @@ impl Pool {
 
     /// Room for a stream, on a connection there is or on a new one.
     pub(super) async fn lease(&self) -> Result<Lease, UpstreamError> {
-        if let Some(lease) = self.room() {
-            return Ok(lease);
+        match self.room() {
+            Some(lease) => Ok(lease),
+            // Rare, and a large future: every request would carry its room.
+            None => Box::pin(self.dial()).await,
         }
+    }
+
+    async fn dial(&self) -> Result<Lease, UpstreamError> {
         let seen = self.dials.load(Ordering::Acquire);
         // The semaphore is never closed; were it, dialling without it would only be wasteful.
         let _turn = self.dialing.acquire().await.ok();
@@ -145,8 +150,7 @@ impl Pool {
     fn add(&self, h2: H2) -> Lease {
         let load = Load { open: AtomicUsize::new(1), made: Instant::now(), last_used: AtomicU64::new(0) };
         let connection = Connection { sender: h2.sender, allowed: h2.allowed, load: Arc::new(load) };
-        let lease =
-            Lease { sender: connection.sender.clone(), stream: Stream(Arc::clone(&connection.load)) };
+        let lease = Lease { sender: connection.sender.clone(), stream: Stream(Arc::clone(&connection.load)) };
         lock(&self.connections).push(connection);
         lease
     }

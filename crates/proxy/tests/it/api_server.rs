@@ -39,8 +39,12 @@ impl Seen {
     }
 
     pub(crate) fn names_starting_with(&self, prefix: &str) -> Vec<String> {
-        let mut names: Vec<String> =
-            self.headers.keys().map(|name| name.as_str().to_owned()).filter(|n| n.starts_with(prefix)).collect();
+        let mut names: Vec<String> = self
+            .headers
+            .keys()
+            .map(|name| name.as_str().to_owned())
+            .filter(|n| n.starts_with(prefix))
+            .collect();
         names.sort();
         names
     }
@@ -65,7 +69,9 @@ pub(crate) struct Script {
 impl Default for Script {
     fn default() -> Self {
         Self {
-            handler: Arc::new(|_| Box::pin(async { json_response(&json!({"kind": "NamespaceList", "items": []})) })),
+            handler: Arc::new(|_| {
+                Box::pin(async { json_response(&json!({"kind": "NamespaceList", "items": []})) })
+            }),
             policy: Arc::new(|_| true),
             tokens: HashMap::new(),
             healthz: StatusCode::OK,
@@ -154,7 +160,8 @@ pub(crate) fn describe(spec: &Value) -> String {
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or("").to_owned();
     if let Some(r) = spec.get("resourceAttributes") {
         let [verb, group, version, resource, sub, namespace, name] =
-            ["verb", "group", "version", "resource", "subresource", "namespace", "name"].map(|key| text(r, key));
+            ["verb", "group", "version", "resource", "subresource", "namespace", "name"]
+                .map(|key| text(r, key));
         return format!("{verb} {group}/{version} {resource}/{sub} {namespace}/{name}");
     }
     let n = &spec["nonResourceAttributes"];
@@ -211,8 +218,10 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
                 Some(user) => json!({"authenticated": true, "user": user}),
                 None => json!({"authenticated": false, "error": "invalid bearer token"}),
             };
-            return created(&json!({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {},
-                "spec": review["spec"], "status": status}));
+            return created(
+                &json!({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {},
+                "spec": review["spec"], "status": status}),
+            );
         }
         "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
             let review = read(request).await;

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use pinniped_serve::{Body, BoxError, body};
 
 use crate::api_server::{Handler, Script, json_response};
-use crate::world::{Answer, PATIENCE, World};
+use crate::world::{Answer, PATIENCE, World, eventually};
 
 fn handler<F>(answer: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Handler
 where
@@ -111,7 +111,7 @@ async fn headers_are_not_invented() {
     world.certificate("u", &[]).get("/api/v1/namespaces").await;
     let seen = world.api.only_seen();
     for name in ["user-agent", "accept", "accept-encoding", "content-length", "content-type", "te"] {
-        assert_eq!(seen.all(name), [String::new(); 0], "{name}");
+        assert_eq!(seen.all(name), Vec::<String>::new(), "{name}");
     }
 }
 
@@ -189,7 +189,8 @@ async fn a_large_body_is_passed_on_whole() {
     };
     let world = World::start(script).await;
     let mut h2 = world.certificate("u", &[]).h2::<Full<Bytes>>().await;
-    let request = Request::post("https://h/api/v1/namespaces").body(Full::new(Bytes::from(vec![b'x'; 3 << 20])));
+    let request =
+        Request::post("https://h/api/v1/namespaces").body(Full::new(Bytes::from(vec![b'x'; 3 << 20])));
     let response = h2.send_request(request.unwrap()).await.unwrap();
     assert_eq!(Answer::read(response).await.text, (3 << 20).to_string());
     assert_eq!(world.api.only_seen().all("content-length"), [(3 << 20).to_string()]);
@@ -197,25 +198,39 @@ async fn a_large_body_is_passed_on_whole() {
 
 #[tokio::test]
 async fn a_body_that_breaks_is_broken_for_the_client_too() {
+    let go = Arc::new(tokio::sync::Semaphore::new(0));
+    let begun = Arc::clone(&go);
     let script = Script {
-        handler: handler(|_| async {
-            let (sender, frames) = tokio::sync::mpsc::channel(2);
-            sender.send(Ok(Frame::data(Bytes::from("begin")))).await.unwrap();
-            sender.send(Err(BoxError::from("broken"))).await.unwrap();
-            streamed(frames)
+        handler: handler(move |_| {
+            let go = Arc::clone(&begun);
+            async move {
+                let (sender, frames) = tokio::sync::mpsc::channel(1);
+                tokio::spawn(async move {
+                    sender.send(Ok(Frame::data(Bytes::from("begin")))).await.unwrap();
+                    // Broken only once the client has read: a reset overtakes what waits to be sent.
+                    go.acquire().await.unwrap().forget();
+                    sender.send(Err(BoxError::from("broken"))).await.unwrap();
+                });
+                streamed(frames)
+            }
         }),
         ..Script::default()
     };
     let world = World::start(script).await;
     let client = world.certificate("u", &[]);
     let mut h2 = client.h2::<Body>().await;
-    let response = h2.send_request(client.request("/x").body(body::empty()).unwrap()).await.unwrap();
-    assert_eq!(response.status(), StatusCode::OK);
-    response.into_body().collect().await.expect_err("HTTP/2 stream is reset");
+    let over_h2 = h2.send_request(client.request("/x").body(body::empty()).unwrap()).await.unwrap();
     let request = Request::get("/x").header("host", "h").body(body::empty()).unwrap();
-    let response = client.h1().await.send_request(request).await.unwrap();
-    response.into_body().collect().await.expect_err("HTTP/1.1 connection is closed");
-    crate::world::eventually("all streams end", || world.upstream.stats().streams == 0).await;
+    let over_h1 = client.h1().await.send_request(request).await.unwrap();
+    for response in [over_h2, over_h1] {
+        assert_eq!(response.status(), StatusCode::OK);
+        let mut body = response.into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "begin");
+        go.add_permits(1);
+        // HTTP/2: the stream is reset. HTTP/1.1: the connection is closed before the last chunk.
+        body.collect().await.expect_err("broken");
+    }
+    eventually("all streams end", || world.upstream.stats().streams == 0).await;
 }
 
 #[tokio::test]
@@ -245,7 +260,7 @@ async fn a_client_that_goes_away_ends_its_stream() {
     assert_eq!(world.upstream.stats().streams, 1);
     drop((body, h2));
     tokio::time::timeout(PATIENCE, is_gone.recv()).await.expect("the API server sees it");
-    crate::world::eventually("the stream is closed", || world.upstream.stats().streams == 0).await;
+    eventually("the stream is closed", || world.upstream.stats().streams == 0).await;
 }
 
 #[tokio::test]

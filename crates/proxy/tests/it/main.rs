@@ -1,5 +1,7 @@
 //! The proxy over real sockets and real TLS, in front of a scripted API server.
 
+#![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
+
 mod api_server;
 mod forwarding;
 mod identity;

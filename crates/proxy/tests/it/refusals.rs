@@ -76,7 +76,9 @@ async fn forbidden_requests_are_told_so_in_the_words_of_kubernetes() {
         (
             Method::GET,
             "/api/v1/pods",
-            format!(r#"pods is forbidden: User \"pinny\" cannot list resource \"pods\" in API group \"\" at the cluster scope: {suffix}"#),
+            format!(
+                r#"pods is forbidden: User \"pinny\" cannot list resource \"pods\" in API group \"\" at the cluster scope: {suffix}"#
+            ),
             r#"{"kind":"pods"}"#,
         ),
         (
@@ -245,7 +247,9 @@ async fn a_second_space_before_the_token_earns_a_warning() {
     assert_eq!(answer.status, StatusCode::OK);
     assert_eq!(
         answer.all("warning"),
-        ["299 - \"the provided Authorization header contains extra space before the bearer token, and is ignored\""]
+        [
+            "299 - \"the provided Authorization header contains extra space before the bearer token, and is ignored\""
+        ]
     );
 }
 
@@ -254,7 +258,9 @@ async fn stopping_frees_the_port_and_ends_what_is_left() {
     let script = Script { handler: Arc::new(|_| Box::pin(std::future::pending())), ..Script::default() };
     let world = World::start(script).await;
     let mut sender = world.certificate("u", &[]).h2().await;
-    let request = Request::get("https://h/api/v1/pods?watch=1").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+    let request = Request::get("https://h/api/v1/pods?watch=1")
+        .body(http_body_util::Empty::<bytes::Bytes>::new())
+        .unwrap();
     let open = tokio::spawn(sender.send_request(request));
     crate::world::eventually("the watch arrives", || !world.api.seen().is_empty()).await;
     let address = world.address();

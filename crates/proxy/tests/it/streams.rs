@@ -48,7 +48,12 @@ async fn more_watches_than_one_connection_may_carry_are_all_answered() {
 
     // Ordinary requests still pass, over the same pool.
     let other = world.certificate("other", &[]);
-    let answer = other.h2::<Body>().await.send_request(other.request("/x").body(body::empty()).unwrap()).await.unwrap();
+    let answer = other
+        .h2::<Body>()
+        .await
+        .send_request(other.request("/x").body(body::empty()).unwrap())
+        .await
+        .unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
 
     drop((open, answer));
@@ -61,7 +66,9 @@ async fn a_slow_reader_does_not_stop_the_others() {
         handler: Arc::new(|request| {
             Box::pin(async move {
                 if request.uri().path() == "/flood" {
-                    let chunk = || async { Some((Ok::<_, BoxError>(Frame::data(Bytes::from(vec![0; 16 << 10]))), ())) };
+                    let chunk = || async {
+                        Some((Ok::<_, BoxError>(Frame::data(Bytes::from(vec![0; 16 << 10]))), ()))
+                    };
                     let flood = futures::stream::unfold((), move |()| chunk());
                     return http::Response::new(StreamBody::new(flood).boxed_unsync());
                 }
@@ -96,7 +103,8 @@ fn get(path: &str) -> Request<RequestBody> {
 async fn the_pool_closes_connections_that_nobody_needs_any_more() {
     let script = Script { handler: watch_handler(), max_streams: 2, ..Script::default() };
     let api = ApiServer::start(script).await;
-    let mut params = UpstreamParams::new(format!("https://{}", api.address).parse().unwrap(), api.roots.clone());
+    let mut params =
+        UpstreamParams::new(format!("https://{}", api.address).parse().unwrap(), api.roots.clone());
     params.limits = UpstreamLimits { idle_timeout: Duration::ZERO, ..UpstreamLimits::default() };
     let upstream = pinniped_proxy::upstream::Upstream::new(params).unwrap();
     // The limit is known after the first answer.
@@ -114,7 +122,8 @@ async fn the_pool_closes_connections_that_nobody_needs_any_more() {
 async fn a_full_pool_says_so() {
     let script = Script { handler: watch_handler(), max_streams: 1, ..Script::default() };
     let api = ApiServer::start(script).await;
-    let mut params = UpstreamParams::new(format!("https://{}", api.address).parse().unwrap(), api.roots.clone());
+    let mut params =
+        UpstreamParams::new(format!("https://{}", api.address).parse().unwrap(), api.roots.clone());
     params.limits = UpstreamLimits { connections: 1, ..UpstreamLimits::default() };
     let upstream = pinniped_proxy::upstream::Upstream::new(params).unwrap();
     let first = upstream.send(get("/watch")).await.unwrap();

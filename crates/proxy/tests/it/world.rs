@@ -15,7 +15,9 @@ use pinniped_authn::cluster::{Authorizer, TokenReviewer};
 use pinniped_authn::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch};
 use pinniped_authn::{Token, TokenSource};
 use pinniped_pki::{CertificateAuthority, CertificateDer, CertificateHolder, ClientSubject, Validity};
-use pinniped_proxy::impersonator::{self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits};
+use pinniped_proxy::impersonator::{
+    self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,
+};
 use pinniped_proxy::upstream::{Upstream, UpstreamParams};
 use pinniped_serve::Body;
 use rustls::pki_types::pem::PemObject as _;
@@ -77,7 +79,10 @@ impl World {
         Self::try_start(script, options).await.unwrap()
     }
 
-    pub(crate) async fn try_start(script: Script, options: Options) -> Result<Self, impersonator::StartError> {
+    pub(crate) async fn try_start(
+        script: Script,
+        options: Options,
+    ) -> Result<Self, impersonator::StartError> {
         let api = ApiServer::start(script).await;
         let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
         let serving_ca = CertificateAuthority::generate("proxy", &validity).unwrap();
@@ -225,7 +230,11 @@ impl Answer {
     pub(crate) async fn read(response: Response<Incoming>) -> Self {
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        Self { status: parts.status, headers: parts.headers, text: String::from_utf8_lossy(&bytes).into_owned() }
+        Self {
+            status: parts.status,
+            headers: parts.headers,
+            text: String::from_utf8_lossy(&bytes).into_owned(),
+        }
     }
 
     pub(crate) fn all(&self, name: &str) -> Vec<&str> {

@@ -1,0 +1,76 @@
+use http::Request;
+use pinniped_core::identity::User;
+use pinniped_core::impersonation::{Plan, TokenVerdict, UidImpersonation, plan};
+
+use super::*;
+
+fn parts(uri: &str, headers: &[(&str, &str)]) -> Parts {
+    let mut builder = Request::get(uri);
+    for (name, value) in headers {
+        builder = builder.header(*name, *value);
+    }
+    builder.body(()).unwrap().into_parts().0
+}
+
+#[test]
+fn what_only_the_proxy_may_add_is_refused() {
+    for (name, wanted) in [
+        ("Authorization", Some("invalid authorization header")),
+        ("Impersonate-User", Some("invalid impersonation")),
+        ("Impersonate-Group", Some("invalid impersonation")),
+        ("Impersonate-Extra-x", Some("invalid impersonation")),
+        ("Impersonate-Something", Some("invalid impersonation")),
+        ("X-Impersonate", None),
+    ] {
+        let refused = match check_clean(&parts("/x", &[(name, "v")])) {
+            Err(Refusal::Internal(message)) => Some(message),
+            _ => None,
+        };
+        assert_eq!(refused, wanted, "{name}");
+    }
+}
+
+fn rewritten(uri: &str, headers: &[(&str, &str)]) -> Parts {
+    let user = User { name: "u".to_owned(), ..User::default() };
+    let Plan::Impersonate(impersonation) = plan(&user, None, &TokenVerdict::None, UidImpersonation::Disabled)
+    else {
+        panic!("a plain user is impersonated");
+    };
+    let mut parts = parts(uri, headers);
+    let ours = Some(HeaderValue::from_static("Bearer ours"));
+    let peer = "::ffff:10.0.0.7".parse().unwrap();
+    rewrite(&mut parts, &Identity::Impersonate(impersonation), ours, peer).unwrap();
+    parts
+}
+
+#[test]
+fn the_host_of_the_client_is_kept_wherever_it_stood() {
+    for (uri, headers, wanted) in [
+        ("/a%2Fb?x", &[("host", "h:1")][..], "https://h:1/a%2Fb?x"),
+        ("http://h2.example/a", &[], "https://h2.example/a"),
+        ("http://h2.example/a", &[("host", "other")], "https://h2.example/a"),
+        ("/a", &[], "/a"),
+    ] {
+        let parts = rewritten(uri, headers);
+        assert_eq!(parts.uri.to_string(), wanted);
+        assert!(!parts.headers.contains_key("host"));
+    }
+}
+
+#[test]
+fn hop_by_hop_rules_cannot_remove_the_identity() {
+    let parts = rewritten(
+        "/x",
+        &[
+            ("connection", "impersonate-user, authorization, x-forwarded-for"),
+            ("x-forwarded-for", "1.2.3.4"),
+            ("expect", "100-continue"),
+        ],
+    );
+    let mut got: Vec<(&str, &str)> =
+        parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+    got.sort_unstable();
+    let wanted =
+        [("authorization", "Bearer ours"), ("impersonate-user", "u"), ("x-forwarded-for", "10.0.0.7")];
+    assert_eq!(got, wanted);
+}

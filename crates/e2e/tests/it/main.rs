@@ -1,4 +1,5 @@
 //! Our programs, installed from our manifests, against a real control plane.
 
 mod demo;
+mod installed;
 mod walkthrough;

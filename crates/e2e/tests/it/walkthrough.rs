@@ -1,34 +1,28 @@
 //! The walk-through of the release post, and what can go wrong in it.
 
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, LOCAL_USER_AUTHENTICATOR, Walk};
+use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, Walk};
 use pinniped_test_support::kubectl::{Outcome, run};
 use pinniped_test_support::world::World;
 use serde_json::{Value, json};
 
+use crate::installed::{self, Installed, PROXY_ACCOUNT};
+
 const ENDPOINT: &str = "https://impersonation-proxy-mtls.local";
-const PROXY_ACCOUNT: &str = "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy";
 
 /// One test, because each step builds on the one before, as in the post.
 #[tokio::test]
 async fn a_person_logs_in_through_the_impersonation_proxy() {
-    let world = World::shared().unwrap();
-    let Some(pods) = world.pods("a person logs in through the impersonation proxy") else { return };
-    let walk = Walk::new(world, Narrator::Silent, std::time::Instant::now()).unwrap();
-    if let Err(error) = story(world, &walk).await {
-        let tails: String = [CONCIERGE, LOCAL_USER_AUTHENTICATOR]
-            .iter()
-            .map(|namespace| pods.log_tails(namespace, 40))
-            .collect();
-        panic!("{error:?}\n{tails}");
-    }
+    let Some(installed) = installed::shared("a person logs in through the impersonation proxy").await else {
+        return;
+    };
+    let walk = Walk::new(installed.world(), Narrator::Silent, std::time::Instant::now()).unwrap();
+    story(&installed, &walk).await.unwrap();
 }
 
-async fn story(world: &World, walk: &Walk<'_>) -> anyhow::Result<()> {
-    walk.install().await?;
-    walk.create_user().await?;
-
-    let strategies = &walk.look_at_credential_issuer().await?["status"]["strategies"];
+async fn story(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> {
+    let world = installed.world();
+    let strategies = &installed.issuer_at_first["status"]["strategies"];
     assert_eq!(strategies[0]["type"], "KubeClusterSigningCertificate");
     assert_eq!(
         (&strategies[0]["status"], &strategies[0]["reason"]),
@@ -40,16 +34,12 @@ async fn story(world: &World, walk: &Walk<'_>) -> anyhow::Result<()> {
         strategies[1]["message"],
         "automatically determined that impersonation proxy should be disabled"
     );
-    let secrets = world.kubectl().output(&["get", "secrets", "-n", CONCIERGE, "-o", "name"]).await?;
+    let secrets = &installed.secrets_at_first;
     assert!(!secrets.contains("impersonation-proxy-ca-certificate"), "{secrets}");
     assert!(!secrets.contains("impersonation-proxy-tls-serving-certificate"), "{secrets}");
 
-    walk.create_authenticator().await?;
     assert_authenticator_is_ready(world).await?;
-
-    walk.create_workload().await?;
-    let issuer = walk.enable_proxy().await?;
-    let strategy = &issuer["status"]["strategies"][1];
+    let strategy = &installed.issuer["status"]["strategies"][1];
     assert_eq!((&strategy["status"], &strategy["reason"]), (&json!("Success"), &json!("Listening")));
     assert_eq!(strategy["message"], "impersonation proxy is ready to accept client connections");
     assert_eq!(strategy["frontend"]["type"], "ImpersonationProxy");

@@ -1,0 +1,274 @@
+//! The Concierge and the local-user-authenticator, installed once for all tests of this executable, as the
+//! walk-through does it, with the impersonation proxy on behind a ClusterIP Service.
+//!
+//! Tests share it ([`shared`]) and keep apart by the names of users and namespaces. A test that takes
+//! something away for a while asks for it [`alone`]: it runs while no other test does, and puts everything back.
+
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::Api;
+use kube::api::PostParams;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use pinniped_e2e::narrator::Narrator;
+use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR, Walk};
+use pinniped_test_support::certs::Pair;
+use pinniped_test_support::kubectl::Kubectl;
+use pinniped_test_support::pods::Pods;
+use pinniped_test_support::wait;
+use pinniped_test_support::world::World;
+use serde_json::{Value, json};
+use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// How long anything may take on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// The account whose token the proxy uses towards the API server.
+pub(crate) const PROXY_ACCOUNT: &str =
+    "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy";
+
+static INSTALLED: OnceCell<Result<Installed, String>> = OnceCell::const_new();
+static TAKEN: RwLock<()> = RwLock::const_new(());
+
+/// What the install found. Nothing in it belongs to a test's runtime.
+pub(crate) struct Installed {
+    world: &'static World,
+    /// The CredentialIssuer after the install, proxy still off (mode `auto`, control plane node visible).
+    pub(crate) issuer_at_first: Value,
+    /// `kubectl get secrets -o name` of the Concierge's namespace at that time.
+    pub(crate) secrets_at_first: String,
+    /// The CredentialIssuer once the proxy listened.
+    pub(crate) issuer: Value,
+    /// The CA bundle that the CredentialIssuer advertises, PEM.
+    pub(crate) ca_pem: String,
+    /// The address that the proxy's name resolves to.
+    pub(crate) address: IpAddr,
+}
+
+/// A test's hold on the installation, with the lock `G`. If the test fails, the pods' logs are printed.
+pub(crate) struct Hold<G> {
+    installed: &'static Installed,
+    _lock: G,
+}
+
+/// The installation, for a test that leaves it as it is. `None`: this machine cannot run it, which is noted.
+pub(crate) async fn shared(test: &str) -> Option<Hold<RwLockReadGuard<'static, ()>>> {
+    let installed = installed(test).await?;
+    Some(Hold { installed, _lock: TAKEN.read().await })
+}
+
+/// The installation, while no other test uses it.
+pub(crate) async fn alone(test: &str) -> Option<Hold<RwLockWriteGuard<'static, ()>>> {
+    let installed = installed(test).await?;
+    Some(Hold { installed, _lock: TAKEN.write().await })
+}
+
+async fn installed(test: &str) -> Option<&'static Installed> {
+    let world = World::shared().unwrap();
+    let pods = world.pods(test)?;
+    let installed = INSTALLED.get_or_init(|| async {
+        install(world).await.map_err(|error| {
+            let tails = [CONCIERGE, LOCAL_USER_AUTHENTICATOR].map(|namespace| pods.log_tails(namespace, 40));
+            format!("{error:?}\n{}", tails.concat())
+        })
+    });
+    match installed.await {
+        Ok(installed) => Some(installed),
+        Err(error) => panic!("the install failed: {error}"),
+    }
+}
+
+async fn install(world: &'static World) -> anyhow::Result<Installed> {
+    let walk = Walk::new(world, Narrator::Silent, Instant::now())?;
+    walk.install().await?;
+    walk.create_user().await?;
+    let issuer_at_first = walk.look_at_credential_issuer().await?;
+    let secrets_at_first = world.kubectl().output(&["get", "secrets", "-n", CONCIERGE, "-o", "name"]).await?;
+    walk.create_authenticator().await?;
+    walk.create_workload().await?;
+    let issuer = walk.enable_proxy().await?;
+
+    let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
+    let ca = info["certificateAuthorityData"].as_str().context("no CA bundle is advertised")?;
+    let ca_pem = String::from_utf8(STANDARD.decode(ca)?)?;
+    let address = wait::until_ok(SOON, "the proxy to answer under its name", async || {
+        let address = tokio::net::lookup_host((EXTERNAL_NAME, 443)).await?.next().context("no address")?;
+        tokio::net::TcpStream::connect(address).await?;
+        Ok(address.ip())
+    })
+    .await?;
+    Ok(Installed { world, issuer_at_first, secrets_at_first, issuer, ca_pem, address })
+}
+
+impl<G> Deref for Hold<G> {
+    type Target = Installed;
+
+    fn deref(&self) -> &Installed {
+        self.installed
+    }
+}
+
+impl<G> Drop for Hold<G> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.installed.pods().log_tails(CONCIERGE, 30));
+        }
+    }
+}
+
+/// What a client of the proxy shows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Credentials {
+    /// A client certificate.
+    pub(crate) certificate: Option<Pair>,
+    /// A bearer token.
+    pub(crate) token: Option<String>,
+}
+
+impl Credentials {
+    /// Nothing: an anonymous client.
+    pub(crate) fn none() -> Self {
+        Self::default()
+    }
+
+    /// A bearer token only.
+    pub(crate) fn token(token: &str) -> Self {
+        Self { certificate: None, token: Some(token.to_owned()) }
+    }
+}
+
+impl From<Pair> for Credentials {
+    fn from(pair: Pair) -> Self {
+        Self { certificate: Some(pair), token: None }
+    }
+}
+
+impl Installed {
+    /// The world that it is installed in.
+    pub(crate) fn world(&self) -> &'static World {
+        self.world
+    }
+
+    /// The pods.
+    pub(crate) fn pods(&self) -> &'static Pods {
+        self.world.pods("the installation").expect("the installation has pods")
+    }
+
+    /// A client with all rights, straight to the API server.
+    pub(crate) async fn admin(&self) -> kube::Client {
+        self.world.client().await.unwrap()
+    }
+
+    /// A certificate of the cluster's own CA, which the proxy trusts beside its own.
+    pub(crate) fn certificate(&self, user: &str, group: Option<&str>) -> Pair {
+        self.world.control_plane().ca().client(user, group).unwrap()
+    }
+
+    /// A kubeconfig's content for clients of the proxy, verifying its certificate with the advertised CA.
+    pub(crate) fn kubeconfig(&self, credentials: &Credentials) -> Value {
+        let mut user = json!({});
+        if let Some(pair) = &credentials.certificate {
+            user["client-certificate-data"] = json!(STANDARD.encode(&pair.certificate_pem));
+            user["client-key-data"] = json!(STANDARD.encode(&pair.private_key_pem));
+        }
+        if let Some(token) = &credentials.token {
+            user["token"] = json!(token);
+        }
+        json!({"apiVersion": "v1", "kind": "Config", "current-context": "proxy",
+            "clusters": [{"name": "proxy", "cluster": {"server": format!("https://{EXTERNAL_NAME}"),
+                "certificate-authority-data": STANDARD.encode(&self.ca_pem)}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "user"}}],
+            "users": [{"name": "user", "user": user}]})
+    }
+
+    /// A client of the proxy.
+    pub(crate) async fn client(&self, credentials: &Credentials) -> kube::Client {
+        self.client_acting(credentials, |_| {}).await
+    }
+
+    /// A client of the proxy which may be made to act as somebody else.
+    pub(crate) async fn client_acting(
+        &self,
+        credentials: &Credentials,
+        change: impl FnOnce(&mut AuthInfo),
+    ) -> kube::Client {
+        let text = self.kubeconfig(credentials).to_string();
+        let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
+        let mut config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        change(&mut config.auth_info);
+        kube::Client::try_from(config).unwrap()
+    }
+
+    /// kubectl through the proxy. `name` is the file's, one per test.
+    pub(crate) fn kubectl(&self, name: &str, credentials: &Credentials) -> Kubectl {
+        let dir = self.world.dir().join("kubeconfigs").join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let file: PathBuf = dir.join("kubeconfig");
+        std::fs::write(&file, self.kubeconfig(credentials).to_string()).unwrap();
+        self.world.kubectl().with_kubeconfig(&file)
+    }
+
+    /// A new namespace.
+    pub(crate) async fn namespace(&self, name: &str) {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+        Api::all(self.admin().await).create(&PostParams::default(), &namespace).await.unwrap();
+    }
+
+    /// Gives `user` a cluster role of its own with `rules` (in YAML's words, as JSON), and waits until the API
+    /// server knows: a request before that would have its refusal remembered by the proxy for 10 s.
+    pub(crate) async fn allow(&self, user: &str, rules: Value) {
+        let name = role_name(user);
+        let role = json!({"metadata": {"name": name}, "rules": rules});
+        let role: ClusterRole = serde_json::from_value(role).unwrap();
+        Api::all(self.admin().await).create(&PostParams::default(), &role).await.unwrap();
+        let first = |field: &str| rules[0][field][0].as_str().unwrap_or_default().to_owned();
+        let resource = first("resources");
+        let (resource, subresource) = resource.split_once('/').unwrap_or((&resource, ""));
+        let asked = if rules[0]["nonResourceURLs"].is_array() {
+            json!({"nonResourceAttributes": {"verb": first("verbs"), "path": first("nonResourceURLs")}})
+        } else {
+            json!({"resourceAttributes": {"verb": first("verbs"), "group": first("apiGroups"),
+                "resource": resource, "subresource": subresource, "name": first("resourceNames")}})
+        };
+        self.bind(user, &name, asked).await;
+    }
+
+    /// Binds `user` to an existing cluster role, and waits until the API server allows what is `asked`: the
+    /// attributes of a SubjectAccessReview's spec.
+    pub(crate) async fn bind(&self, user: &str, role: &str, asked: Value) {
+        let binding = json!({"metadata": {"name": format!("{}-{}", role_name(user), role_name(role))},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]});
+        let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
+        let client = self.admin().await;
+        Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
+        let mut spec = asked;
+        spec["user"] = json!(user);
+        let review: SubjectAccessReview = serde_json::from_value(json!({"spec": spec})).unwrap();
+        let reviews = Api::<SubjectAccessReview>::all(client);
+        wait::until(SOON, format!("{user} to be allowed {}", review_text(&review)), async || {
+            let answer = reviews.create(&PostParams::default(), &review).await.ok()?;
+            answer.status?.allowed.then_some(())
+        })
+        .await
+        .unwrap();
+    }
+}
+
+fn role_name(user: &str) -> String {
+    format!("it-{}", user.replace(':', "."))
+}
+
+fn review_text(review: &SubjectAccessReview) -> String {
+    serde_json::to_string(&review.spec).unwrap_or_default()
+}

@@ -30,7 +30,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     cargo::succeed(&mut build, "building the measured programs")?;
     let bins = cargo::target_dir()?.join("release");
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
-    command.arg("run").env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
+    command.arg("run").arg("--concierge").arg(bins.join("pinniped-concierge"));
+    command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     if args.quick {
         command.arg("--quick");
     }

@@ -155,7 +155,6 @@ async fn install(world: &World, pods: &Pods) -> anyhow::Result<(u32, std::net::I
         })
         .await?;
     }
-    kubectl.output(&["scale", "deployment", "pinniped-concierge", "-n", NAMESPACE, "--replicas=1"]).await?;
     let patch = format!(
         r#"{{"spec":{{"impersonationProxy":{{"mode":"enabled","externalEndpoint":"{PROXY_NAME}","service":{{"type":"None"}}}}}}}}"#
     );

@@ -130,13 +130,7 @@ fn known() -> Vec<&'static str> {
 /// aws-lc-rs with our suites and groups.
 pub(super) fn provider(ciphers: &CipherRestriction) -> Arc<CryptoProvider> {
     let cipher_suites = SUITES_1_3.into_iter().chain(ciphers.suites().map(|(_, suite)| suite)).collect();
-    let kx_groups = vec![
-        kx_group::X25519MLKEM768,
-        kx_group::X25519,
-        kx_group::SECP256R1,
-        // For clients that are bound to FIPS curves and have no P-256; Go's servers take it too.
-        kx_group::SECP384R1,
-    ];
+    let kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1];
     Arc::new(CryptoProvider { cipher_suites, kx_groups, ..default_provider() })
 }
 

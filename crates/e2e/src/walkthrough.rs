@@ -89,6 +89,16 @@ impl<'w> Walk<'w> {
         self.narrator.heading(self.start, text);
     }
 
+    /// How a kind is named to kubectl: briefly for people; in full where other tests of the same cluster may
+    /// have kinds of the same name under another API group suffix.
+    fn kind(&self, brief: &str) -> String {
+        let group = if brief == "credentialissuer" { "config" } else { "authentication" };
+        match self.narrator {
+            Narrator::Loud => brief.to_owned(),
+            Narrator::Silent => format!("{brief}s.{group}.concierge.pinniped.dev"),
+        }
+    }
+
     fn admin(&self) -> Kubectl {
         self.world.kubectl()
     }
@@ -140,15 +150,17 @@ impl<'w> Walk<'w> {
     /// When it is not there or has no strategies in time.
     pub async fn look_at_credential_issuer(&self) -> anyhow::Result<serde_json::Value> {
         self.heading("What the Concierge says about this cluster");
-        let issuer = wait::until(SOON, "the CredentialIssuer to have two strategies", async || {
-            let issuer = self.credential_issuer().await.ok()?;
-            (issuer["status"]["strategies"].as_array()?.len() >= 2).then_some(issuer)
+        let issuer = wait::until_ok(SOON, "the CredentialIssuer to have two strategies", async || {
+            let issuer = self.credential_issuer().await?;
+            let count = issuer["status"]["strategies"].as_array().map_or(0, Vec::len);
+            anyhow::ensure!(count >= 2, "its status is {}", issuer["status"]);
+            Ok(issuer)
         })
         .await?;
-        self.kubectl(&["get", "credentialissuer"], None, Show::Output).await?;
+        self.kubectl(&["get", &self.kind("credentialissuer")], None, Show::Output).await?;
         let path =
             r#"jsonpath={range .status.strategies[*]}{.type}: {.status}/{.reason}: {.message}{"\n"}{end}"#;
-        let args = ["get", "credentialissuer", "pinniped-concierge-config", "-o", path];
+        let args = ["get", &self.kind("credentialissuer"), "pinniped-concierge-config", "-o", path];
         self.kubectl(&args, None, Show::Output).await?;
         Ok(issuer)
     }
@@ -158,7 +170,7 @@ impl<'w> Walk<'w> {
     /// # Errors
     /// When it cannot be read.
     pub async fn credential_issuer(&self) -> anyhow::Result<serde_json::Value> {
-        let args = ["get", "credentialissuer", "pinniped-concierge-config", "-o", "json"];
+        let args = ["get", &self.kind("credentialissuer"), "pinniped-concierge-config", "-o", "json"];
         Ok(serde_json::from_str(&self.admin().output(&args).await?)?)
     }
 
@@ -197,10 +209,10 @@ impl<'w> Walk<'w> {
             )
         };
         self.kubectl(&["apply", "-f", "-"], Some(&shown(&ca)), Show::Output).await?;
-        let name = "webhookauthenticator/local-user-authenticator";
-        let args = ["wait", name, "--for=jsonpath={.status.phase}=Ready", "--timeout=60s"];
+        let name = format!("{}/local-user-authenticator", self.kind("webhookauthenticator"));
+        let args = ["wait", &name, "--for=jsonpath={.status.phase}=Ready", "--timeout=60s"];
         self.kubectl(&args, None, Show::Output).await?;
-        self.kubectl(&["get", "webhookauthenticator"], None, Show::Output).await?;
+        self.kubectl(&["get", &self.kind("webhookauthenticator")], None, Show::Output).await?;
         Ok(())
     }
 
@@ -223,13 +235,20 @@ impl<'w> Walk<'w> {
         let patch = format!(
             r#"{{"spec":{{"impersonationProxy":{{"mode":"enabled","externalEndpoint":"{EXTERNAL_NAME}","service":{{"type":"ClusterIP"}}}}}}}}"#
         );
-        let args =
-            ["patch", "credentialissuer", "pinniped-concierge-config", "--type=merge", "--patch", &patch];
+        let args = [
+            "patch",
+            &self.kind("credentialissuer"),
+            "pinniped-concierge-config",
+            "--type=merge",
+            "--patch",
+            &patch,
+        ];
         self.kubectl(&args, None, Show::Output).await?;
         let listening = "--for=jsonpath={.status.strategies[1].reason}=Listening";
-        let args = ["wait", "credentialissuer/pinniped-concierge-config", listening, "--timeout=60s"];
+        let name = format!("{}/pinniped-concierge-config", self.kind("credentialissuer"));
+        let args = ["wait", &name, listening, "--timeout=60s"];
         self.kubectl(&args, None, Show::Output).await?;
-        self.kubectl(&["get", "credentialissuer"], None, Show::Output).await?;
+        self.kubectl(&["get", &self.kind("credentialissuer")], None, Show::Output).await?;
 
         let service = "pinniped-concierge-impersonation-proxy-cluster-ip";
         let args = ["get", "service", service, "--namespace", CONCIERGE, "-o", "jsonpath={.spec.clusterIP}"];

@@ -88,7 +88,13 @@ async fn story(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> {
 }
 
 async fn assert_authenticator_is_ready(world: &World) -> anyhow::Result<()> {
-    let args = ["get", "webhookauthenticators.authentication.concierge.pinniped.dev", "local-user-authenticator", "-o", "json"];
+    let args = [
+        "get",
+        "webhookauthenticators.authentication.concierge.pinniped.dev",
+        "local-user-authenticator",
+        "-o",
+        "json",
+    ];
     let object: Value = serde_json::from_str(&world.kubectl().output(&args).await?)?;
     let condition = |kind: &str| {
         let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();

@@ -1,0 +1,134 @@
+//! Input that must get a clear answer and harm nobody else.
+
+use pinniped_e2e::walkthrough::EXTERNAL_NAME;
+use pinniped_test_support::certs::{Authority, Pair};
+use pinniped_test_support::wire;
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+
+use super::whoami::UNAUTHORIZED;
+use super::{Connection, LOGIN, Protocol, ask, get, post, service_account, tls, token_of, who_am_i, with};
+use crate::installed::{self, Credentials, Installed};
+
+/// A certificate of the cluster's CA that ended an hour ago.
+fn expired(installed: &Installed) -> Pair {
+    let ca = installed.world().control_plane().ca();
+    let mut issuer = CertificateParams::default();
+    issuer.distinguished_name = rcgen::DistinguishedName::new();
+    issuer.distinguished_name.push(DnType::CommonName, "kubernetes-ca");
+    let issuer = Issuer::new(issuer, KeyPair::from_pem(&ca.private_key_pem).unwrap());
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "expired-user");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2020, 1, 2);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+    Pair { certificate_pem: certificate.pem(), private_key_pem: key.serialize_pem() }
+}
+
+#[tokio::test]
+async fn a_bad_certificate_is_401_everywhere_unless_a_good_token_comes_with_it() {
+    let Some(installed) = installed::shared("bad certificates").await else { return };
+    let (name, _) = service_account(&installed, "bad-certificates").await;
+    let token = token_of(&installed, "bad-certificates", json!({})).await;
+    let foreign =
+        Authority::new("kubernetes-ca").unwrap().client("intruder", Some("system:masters")).unwrap();
+    for pair in [expired(&installed), foreign] {
+        let mut connection = Connection::open(&installed, Protocol::Http2, &pair.clone().into()).await;
+        // Also where anonymous clients are let in.
+        for request in [get("/healthz"), get("/api/v1/namespaces"), post(LOGIN, &json!({}))] {
+            let answer = connection.ask(request).await;
+            assert_eq!((answer.status, answer.body.as_str()), (401, UNAUTHORIZED));
+        }
+        let both = Credentials { certificate: Some(pair), token: Some(token.clone()) };
+        let answer = ask(&installed, &both, who_am_i()).await;
+        assert_eq!(answer.status, 201, "{answer:?}");
+        assert_eq!(answer.json()["status"]["kubernetesUserInfo"]["user"]["username"], json!(name));
+    }
+    // The other way round the certificate counts.
+    let pair = installed.certificate("good-certificate", None);
+    let both = Credentials { certificate: Some(pair), token: Some("nonsense".to_owned()) };
+    let answer = ask(&installed, &both, who_am_i()).await;
+    assert_eq!(answer.json()["status"]["kubernetesUserInfo"]["user"]["username"], "good-certificate");
+}
+
+#[tokio::test]
+async fn old_versions_of_tls_and_weak_suites_end_with_an_alert() {
+    let Some(installed) = installed::shared("old TLS").await else { return };
+    let address = format!("{}:443", installed.address);
+    let cases = [
+        (["-tls1_1", "-cipher", "DEFAULT:@SECLEVEL=0"], "protocol version"),
+        (["-tls1", "-cipher", "DEFAULT:@SECLEVEL=0"], "protocol version"),
+        (["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA"], "handshake failure"),
+    ];
+    for (flags, alert) in cases {
+        let mut command = std::process::Command::new("openssl");
+        command.args(["s_client", "-connect", &address, "-servername", EXTERNAL_NAME]).args(flags);
+        let outcome = pinniped_test_support::kubectl::run(command, None).await.unwrap();
+        assert_eq!(outcome.code, 1, "{outcome:?}");
+        assert!(outcome.stderr.contains(&format!("alert {alert}")), "{flags:?}: {}", outcome.stderr);
+    }
+    assert_eq!(ask(&installed, &Credentials::none(), get("/healthz")).await.status, 200);
+}
+
+#[tokio::test]
+async fn headers_over_the_limit_are_refused_and_large_ones_below_it_are_not() {
+    let Some(installed) = installed::shared("headers over the limit").await else { return };
+    let pair = installed.certificate("large-headers", None);
+    let credentials = Credentials::from(pair.clone());
+    let large = "x".repeat(100 << 10);
+    let mut below: Vec<(&str, &str)> = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        below.push((name, &large));
+    }
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let mut connection = Connection::open(&installed, protocol, &credentials).await;
+        let answer = connection.ask(with(get("/version"), &below)).await;
+        assert_eq!(answer.status, 200, "{protocol:?}: 400 KiB of headers: {}", answer.body);
+    }
+
+    let stream = tls(&installed, &[b"http/1.1"], Some(&pair)).await;
+    let (read, mut write) = tokio::io::split(stream);
+    let head = format!("GET /version HTTP/1.1\r\nHost: {EXTERNAL_NAME}\r\nX-Large: ");
+    let flood = async {
+        write.write_all(head.as_bytes()).await?;
+        for _ in 0..20 {
+            write.write_all(large.as_bytes()).await?;
+        }
+        write.write_all(b"\r\n\r\n").await
+    };
+    let answer = wire::raw_request(tokio::io::join(read, tokio::io::sink()), b"");
+    // The server may close before it has read all of it.
+    let (_, answer) = tokio::join!(flood, answer);
+    assert_eq!(answer.unwrap().status, 431);
+
+    let mut connection = Connection::open(&installed, Protocol::Http2, &credentials).await;
+    let over = vec![("x-large", large.as_str()); 11];
+    assert_eq!(connection.ask(with(get("/version"), &over)).await.status, 431);
+    assert_eq!(connection.ask(get("/version")).await.status, 200, "the connection is still good");
+}
+
+#[tokio::test]
+async fn paths_that_cannot_be_read_are_refused_and_odd_ones_reach_the_api_server_as_they_are() {
+    let Some(installed) = installed::shared("odd paths").await else { return };
+    let pair = installed.certificate("odd-paths", Some("system:masters"));
+    for (target, status) in [
+        ("/api/v1/namespaces/%zz", 400),
+        ("/api/v1/namespaces/%", 400),
+        ("/api/v1/watch", 500),
+        ("/api/v1/namespaces/default%2Fconfigmaps?limit=1&x=%zz", 200),
+    ] {
+        let stream = tls(&installed, &[b"http/1.1"], Some(&pair)).await;
+        let request =
+            format!("GET {target} HTTP/1.1\r\nHost: {EXTERNAL_NAME}\r\nUser-Agent: odd{target}\r\n\r\n");
+        let answer = wire::raw_request(stream, request.as_bytes()).await.unwrap();
+        assert_eq!(answer.status, status, "{target}: {}", answer.head);
+        if status == 200 {
+            let event = super::audited(&installed, &format!("odd{target}")).await;
+            assert_eq!(event["requestURI"], target);
+        }
+    }
+}

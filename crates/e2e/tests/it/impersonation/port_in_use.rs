@@ -1,0 +1,77 @@
+//! A pod in which a port of the Concierge is taken already.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use pinniped_e2e::walkthrough::CONCIERGE;
+use pinniped_test_support::{tools, wait};
+use serde_json::{Value, json};
+
+use crate::installed::{self, Installed, SOON};
+
+/// Takes the port in its first argument, keeps it, and becomes the program that the others name.
+const TAKER: &str = "#!/usr/bin/perl
+use IO::Socket::INET;
+$^F = 255;
+my $port = shift;
+my $taken = IO::Socket::INET->new(LocalAddr => '0.0.0.0', LocalPort => $port, Listen => 1) or die $!;
+exec @ARGV;
+";
+
+/// Runs a third Concierge beside the installed two, in a pod where `port` is taken, until its log has `wanted`;
+/// returns the log and how often the container ended.
+async fn log_with_port_taken(installed: &Installed, port: u16, wanted: &str) -> (String, u32) {
+    let name = format!("port-{port}-in-use");
+    let taker: PathBuf = installed.world().dir().join(&name);
+    std::fs::write(&taker, TAKER).unwrap();
+    std::fs::set_permissions(&taker, std::fs::Permissions::from_mode(0o755)).unwrap();
+    installed.pods().register(&name, taker);
+
+    // The installed Deployment, with other labels, so that no Service leads to it.
+    let kubectl = installed.world().kubectl();
+    let args = ["get", "deployment", "-n", CONCIERGE, CONCIERGE, "-o", "json"];
+    let mut deployment: Value = serde_json::from_str(&kubectl.output(&args).await.unwrap()).unwrap();
+    deployment["metadata"] = json!({"name": name, "namespace": CONCIERGE});
+    deployment["spec"]["replicas"] = json!(1);
+    deployment["spec"]["selector"]["matchLabels"] = json!({"test": name});
+    let pod = &mut deployment["spec"]["template"];
+    pod["metadata"]["labels"] = json!({"test": name});
+    let volumes = pod["spec"]["volumes"].as_array_mut().unwrap();
+    volumes.push(json!({"name": "programs", "hostPath": {"path": tools::bin_dir().unwrap()}}));
+    let container = &mut pod["spec"]["containers"][0];
+    let mounts = container["volumeMounts"].as_array_mut().unwrap();
+    mounts.push(json!({"name": "programs", "mountPath": "/programs", "readOnly": true}));
+    let command = container["command"].as_array_mut().unwrap();
+    command[0] = json!("/programs/pinniped-concierge");
+    command.splice(0..0, [json!(name), json!(port.to_string())]);
+    kubectl.apply(&deployment.to_string()).await.unwrap();
+
+    let own = || installed.pods().list(CONCIERGE).into_iter().find(|(pod, _)| pod.starts_with(&name));
+    let found = wait::until_ok(SOON, format!("the log to say {wanted:?}"), async || {
+        let (_, pod) = own().ok_or_else(|| anyhow::anyhow!("no pod"))?;
+        let log = std::fs::read_to_string(&pod.log)?;
+        anyhow::ensure!(log.contains(wanted), "{log}");
+        Ok((log, pod.restarts))
+    })
+    .await;
+    kubectl.output(&["delete", "deployment", "-n", CONCIERGE, &name]).await.unwrap();
+    found.unwrap()
+}
+
+#[tokio::test]
+async fn without_the_port_of_the_aggregated_api_the_concierge_ends_and_says_why() {
+    let Some(installed) = installed::shared("the aggregated API's port is in use").await else { return };
+    let (log, _) = log_with_port_taken(&installed, 10250, "container ended: exit status: 1").await;
+    assert!(log.contains("failed to listen on 0.0.0.0:10250"), "{log}");
+    assert!(log.contains("Address already in use"), "{log}");
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+#[tokio::test]
+async fn without_the_port_of_the_proxy_the_concierge_reports_it_and_keeps_the_rest_going() {
+    let Some(installed) = installed::shared("the proxy's port is in use").await else { return };
+    let (log, restarts) = log_with_port_taken(&installed, 8444, "Address already in use").await;
+    assert!(log.contains("8444"), "{log}");
+    assert!(!log.contains("panicked"), "{log}");
+    assert_eq!(restarts, 0, "{log}");
+}

@@ -1,0 +1,91 @@
+//! Rights that change while the proxy runs.
+
+use std::time::Duration;
+
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use pinniped_e2e::walkthrough::DECISION;
+use pinniped_test_support::wait;
+use serde_json::json;
+
+use super::{Connection, Protocol, get};
+use crate::installed::{self, PROXY_ACCOUNT, SOON};
+
+/// Verdicts are kept for 10 s.
+const CACHED: Duration = Duration::from_secs(15);
+
+#[tokio::test]
+async fn a_right_that_is_given_or_taken_counts_within_the_ten_seconds_of_the_caches() {
+    let Some(installed) = installed::shared("changed rights").await else { return };
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+    installed.allow("rights-taken", rules.clone()).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let connect = async |user: &str| {
+        let pair = installed.certificate(user, None);
+        Connection::open(&installed, Protocol::Http2, &pair.into()).await
+    };
+    let mut taken = connect("rights-taken").await;
+    let mut given = connect("rights-given").await;
+    assert_eq!(taken.ask(get(path)).await.status, 200);
+    let refused = |user: &str| {
+        let text = "cannot list resource \"configmaps\" in API group \"\" in the namespace \"default\"";
+        (403, format!("configmaps is forbidden: User \"{user}\" {text}: {DECISION}"))
+    };
+    assert_eq!(given.ask(get(path)).await.message(), refused("rights-given"));
+
+    installed.allow("rights-given", rules).await;
+    let bindings = Api::<ClusterRoleBinding>::all(installed.admin().await);
+    let removed = bindings.delete("it-rights-taken-it-it-rights-taken", &DeleteParams::default()).await;
+    removed.unwrap();
+
+    let becomes_given = wait::until(CACHED, "the given right to count", async || {
+        (given.ask(get(path)).await.status == 200).then_some(())
+    });
+    // A moment lies between the proxy's verdict and the API server's own, so the text may at first be without ours.
+    let becomes_taken = wait::until(CACHED, "the taken right to count", async || {
+        let answer = taken.ask(get(path)).await;
+        (answer.status == 403 && answer.message() == refused("rights-taken")).then_some(())
+    });
+    let (given, taken) = tokio::join!(becomes_given, becomes_taken);
+    given.unwrap();
+    taken.unwrap();
+}
+
+#[tokio::test]
+async fn without_its_own_right_to_impersonate_the_proxy_hands_on_the_api_servers_words() {
+    let Some(installed) = installed::alone("the proxy's own right is gone").await else { return };
+    let user = "rights-of-proxy";
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+    installed.allow(user, rules).await;
+    let pair = installed.certificate(user, None);
+    let mut connection = Connection::open(&installed, Protocol::Http2, &pair.into()).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    assert_eq!(connection.ask(get(path)).await.status, 200);
+
+    let name = "pinniped-concierge-impersonation-proxy";
+    let bindings = Api::<ClusterRoleBinding>::all(installed.admin().await);
+    let mut binding = bindings.get(name).await.unwrap();
+    bindings.delete(name, &DeleteParams::default()).await.unwrap();
+    let wanted = format!(
+        "users \"{user}\" is forbidden: User \"{PROXY_ACCOUNT}\" cannot impersonate resource \"users\" in API group \
+         \"\" at the cluster scope"
+    );
+    let refused = wait::until_ok(SOON, "the refusal of the API server", async || {
+        let message = connection.ask(get(path)).await;
+        anyhow::ensure!(message.status == 403 && message.message().1 == wanted, "{message:?}");
+        Ok(())
+    });
+    let refused = refused.await;
+
+    // Put back before anything may fail: other tests come after this one.
+    binding.metadata.resource_version = None;
+    binding.metadata.uid = None;
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    wait::until(SOON, "the right to be back", async || {
+        (connection.ask(get(path)).await.status == 200).then_some(())
+    })
+    .await
+    .unwrap();
+    refused.unwrap();
+}

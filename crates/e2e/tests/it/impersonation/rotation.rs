@@ -1,0 +1,88 @@
+//! The proxy's certificates renewed while it serves.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME};
+use pinniped_test_support::wait;
+use serde_json::json;
+
+use super::whoami::UNAUTHORIZED;
+use super::{Connection, Lines, Protocol, ask, create_webhook_user, get, log_in, tls, who_am_i};
+use crate::installed::{self, Installed, SOON};
+
+/// The certificate that the proxy shows.
+async fn shown(installed: &Installed) -> Vec<u8> {
+    let stream = tls(installed, &[b"h2"], None).await;
+    stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()
+}
+
+#[tokio::test]
+async fn a_new_serving_certificate_is_for_new_connections_and_old_ones_go_on() {
+    let Some(installed) = installed::shared("a new serving certificate").await else { return };
+    let user = "rotation-serving";
+    installed.namespace(user).await;
+    installed.allow(user, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}])).await;
+    let pair = installed.certificate(user, None).into();
+    let mut before = Connection::open(&installed, Protocol::Http2, &pair).await;
+    let path = format!("/api/v1/namespaces/{user}/configmaps");
+    let watch = format!("{path}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Dlater");
+    let mut events = Lines::of(before.send(get(&watch)).await);
+    let old = shown(&installed).await;
+
+    let secrets = Api::<Secret>::namespaced(installed.admin().await, CONCIERGE);
+    let name = "pinniped-concierge-impersonation-proxy-tls-serving-certificate";
+    secrets.delete(name, &DeleteParams::default()).await.unwrap();
+    // Two pods serve, and each takes it up by itself: several handshakes in a row must show the new one. None
+    // fails meanwhile, as `shown` would panic.
+    let new = wait::until(SOON, "a new serving certificate", async || {
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            seen.push(shown(&installed).await);
+        }
+        seen.iter().all(|leaf| *leaf != old && *leaf == seen[0]).then(|| seen.remove(0))
+    });
+    assert_ne!(new.await.unwrap(), old);
+
+    // The CA stays, so the client that verifies still connects.
+    let client = installed.client(&pair).await;
+    let maps = Api::<ConfigMap>::namespaced(client, user);
+    let map = serde_json::from_value(json!({"metadata": {"name": "later"}})).unwrap();
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    assert_eq!(events.next().await["object"]["metadata"]["name"], "later", "the old watch goes on");
+    assert_eq!(before.ask(get(&path)).await.status, 200, "and the old connection");
+}
+
+#[tokio::test]
+async fn a_new_signer_ends_the_credentials_of_the_old_one_at_the_next_request_and_new_logins_work() {
+    let Some(installed) = installed::alone("a new signer").await else { return };
+    let user = "rotation-signer";
+    create_webhook_user(&installed, user, "g").await;
+    let login = wait::until_ok(SOON, "the user to be known", async || log_in(&installed, user).await);
+    let old = login.await.unwrap();
+    let mut connection = Connection::open(&installed, Protocol::Http2, &old).await;
+    assert_eq!(connection.ask(who_am_i()).await.status, 201);
+
+    let secrets = Api::<Secret>::namespaced(installed.admin().await, CONCIERGE);
+    let name = "pinniped-concierge-impersonation-proxy-signer-ca-certificate";
+    secrets.delete(name, &DeleteParams::default()).await.unwrap();
+    let refused = wait::until(SOON, "the old credential to be refused", async || {
+        let answer = connection.ask(who_am_i()).await;
+        (answer.status == 401).then_some(answer.body)
+    });
+    assert_eq!(refused.await.unwrap(), UNAUTHORIZED);
+
+    // Each of the two pods issues and accepts; both have to know the new one.
+    wait::until_ok(SOON, "logins to work everywhere", async || {
+        let new = log_in(&installed, user).await?;
+        for _ in 0..4 {
+            let answer = ask(&installed, &new, who_am_i()).await;
+            anyhow::ensure!(answer.status == 201, "{answer:?}");
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let certificate = installed.certificate("rotation-other", None).into();
+    assert_eq!(ask(&installed, &certificate, who_am_i()).await.status, 201, "of {EXTERNAL_NAME}'s other CA");
+}

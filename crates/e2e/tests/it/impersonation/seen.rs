@@ -1,0 +1,67 @@
+//! What the API server sees of a forwarded request, by its own audit log.
+
+use pinniped_test_support::pods::NODE_IP;
+use serde_json::json;
+
+use super::{
+    CREDENTIAL_ID, Connection, Protocol, audited, credential_id, get, service_account, token_of, with,
+};
+use crate::installed::{self, Credentials, PROXY_ACCOUNT};
+
+#[tokio::test]
+async fn the_api_server_sees_the_proxys_account_acting_as_the_user_and_nothing_of_the_clients_credentials() {
+    let Some(installed) = installed::shared("what the API server sees").await else { return };
+    let user = "seen-user";
+    installed.allow(user, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}])).await;
+    // A token that the API server would accept: were it passed on, it would be the user.
+    service_account(&installed, "seen").await;
+    let token = token_of(&installed, "seen", json!({})).await;
+    let pair = installed.certificate(user, Some("seen-group"));
+    let id = credential_id(&pair.certificate_pem);
+    let both = Credentials { certificate: Some(pair), token: Some(token) };
+
+    for (protocol, agent) in [(Protocol::Http1, "seen/1.1"), (Protocol::Http2, "seen/2")] {
+        let mut connection = Connection::open(&installed, protocol, &both).await;
+        let request = with(
+            get("/api/v1/namespaces/seen/configmaps?limit=1"),
+            &[
+                ("user-agent", agent),
+                ("x-forwarded-for", "203.0.113.7"),
+                ("X-Forwarded-For", "203.0.113.8, 203.0.113.9"),
+                // Of a front proxy's client; this client is none.
+                ("x-remote-user", "somebody-else"),
+                ("x-remote-group", "system:masters"),
+            ],
+        );
+        let answer = connection.ask(request).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+
+        let event = audited(&installed, agent).await;
+        assert_eq!(event["user"]["username"], PROXY_ACCOUNT);
+        assert_eq!(
+            event["impersonatedUser"],
+            json!({"username": user, "groups": ["seen-group", "system:authenticated"],
+                "extra": {CREDENTIAL_ID: [id]}})
+        );
+        assert_eq!(event["sourceIPs"], json!([NODE_IP]), "the client's X-Forwarded-For was passed on");
+        assert_eq!(event["requestURI"], "/api/v1/namespaces/seen/configmaps?limit=1");
+        assert_eq!(event["responseStatus"]["code"], 200);
+    }
+}
+
+#[tokio::test]
+async fn answers_carry_the_security_headers_and_the_audit_id_of_the_client() {
+    let Some(installed) = installed::shared("security headers").await else { return };
+    let pair = installed.certificate("headers-user", None);
+    let mut connection = Connection::open(&installed, Protocol::Http2, &pair.into()).await;
+    let id = "0f1e2d3c-0000-4000-8000-00000000c0de";
+    for path in ["/version", "/api/v1/pods"] {
+        let answer = connection.ask(with(get(path), &[("audit-id", id)])).await;
+        let first = |name: &str| answer.headers[name].to_str().unwrap().to_owned();
+        assert_eq!(first("audit-id"), id, "{answer:?}");
+        assert_eq!(first("cache-control"), "no-cache,no-store,max-age=0,must-revalidate");
+        assert_eq!(first("content-security-policy"), "default-src 'none'; frame-ancestors 'none'");
+        assert_eq!(first("x-frame-options"), "DENY");
+        assert_eq!(first("x-content-type-options"), "nosniff");
+    }
+}

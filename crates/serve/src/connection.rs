@@ -18,7 +18,7 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ProtocolVersion;
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -102,7 +102,7 @@ where
     let limits = &shared.limits;
     crate::listener::tune(&stream, limits.tcp_keepalive);
     let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
-    let mut handshake = pin!(timeout(limits.handshake_timeout, shared.tls.accept(stream)));
+    let mut handshake = pin!(timeout(limits.handshake_timeout, accept(&shared.tls, stream)));
     let tls = tokio::select! {
         biased;
         done = handshake.as_mut() => done,
@@ -142,9 +142,43 @@ where
     outcome
 }
 
+/// The TLS handshake, with a clear answer for clients that know no version from TLS 1.2 on.
+///
+/// rustls misses the extensions of TLS 1.2 before it looks at the version, and answers "handshake failure".
+async fn accept(tls: &TlsAcceptor, mut stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+    // A ClientHello comes in one piece; of one that does not, rustls is the judge.
+    let mut head = [0; 11];
+    let known = stream.peek(&mut head).await?;
+    let Some(version) = old_version(&head[..known]) else { return tls.accept(stream).await };
+    let [major, minor] = version.to_be_bytes();
+    let alert = [ALERT, major, minor, 0, 2, FATAL, PROTOCOL_VERSION];
+    stream.write_all(&alert).await?;
+    linger(stream).await;
+    Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the client offers no version from TLS 1.2 on"))
+}
+
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+const ALERT: u8 = 21;
+const FATAL: u8 = 2;
+const PROTOCOL_VERSION: u8 = 70;
+
+/// The highest version of a ClientHello which begins with `head`, when that is below TLS 1.2. A client of TLS
+/// 1.3 says 1.2 here (RFC 8446, 4.1.2).
+fn old_version(head: &[u8]) -> Option<u16> {
+    match *head {
+        // Content type, record version, record length; message type, message length; version.
+        [HANDSHAKE, 3, _, _, _, CLIENT_HELLO, _, _, _, major, minor] => {
+            let version = u16::from_be_bytes([major, minor]);
+            (version < 0x0303).then_some(version)
+        }
+        _ => None,
+    }
+}
+
 /// Closes our direction and reads on for a moment. A socket that is closed with unread bytes sends a reset, and
 /// a reset makes the peer's system throw away what it has not read yet: the last answer, or the GOAWAY.
-async fn linger(mut socket: TlsStream<TcpStream>) {
+async fn linger(mut socket: impl AsyncRead + AsyncWrite + Unpin) {
     let farewell = async {
         socket.shutdown().await?;
         let mut ignored = [0; 512];

@@ -32,6 +32,24 @@ async fn a_silent_handshake_is_ended_after_its_time() {
 }
 
 #[tokio::test]
+async fn a_client_that_knows_only_old_versions_of_tls_is_told_so() {
+    let world = World::start(Limits::default());
+    // The head of a ClientHello of TLS 1.1, as OpenSSL sends it, and of one in SSL 3's words.
+    for version in [[3, 2], [3, 1], [3, 0]] {
+        let mut stream = within(TcpStream::connect(world.addr())).await.expect("connect");
+        let mut hello = vec![22, 3, 1, 0, 45, 1, 0, 0, 41, version[0], version[1]];
+        hello.extend([7; 32]);
+        hello.extend([0, 0, 2, 0xc0, 0x09, 1, 0]);
+        within(stream.write_all(&hello)).await.expect("write");
+        let mut answer = Vec::new();
+        within(stream.read_to_end(&mut answer)).await.expect("an alert and the end");
+        // A fatal alert, "protocol_version" (RFC 5246, 7.2.2).
+        assert_eq!(answer, [21, version[0], version[1], 0, 2, 2, 70]);
+    }
+    until("three failed handshakes", || world.handle.stats().handshakes_failed == 3).await;
+}
+
+#[tokio::test]
 async fn headers_that_trickle_in_are_cut_off() {
     let limits = Limits { header_read_timeout: Duration::from_millis(300), ..Limits::default() };
     let world = World::start(limits);

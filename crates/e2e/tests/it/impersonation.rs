@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use pinniped_e2e::walkthrough::EXTERNAL_NAME;
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::wire;
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -227,6 +228,24 @@ async fn log_in(installed: &Installed, name: &str) -> anyhow::Result<Credentials
         anyhow::bail!("no credential: {answer:?}");
     };
     Ok(Pair { certificate_pem, private_key_pem }.into())
+}
+
+/// A client certificate of the cluster's CA which `change` makes unusual.
+fn signed(installed: &Installed, common_name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pair {
+    let named = |common_name: &str| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params
+    };
+    let ca = installed.world().control_plane().ca();
+    let issuer = Issuer::new(named("kubernetes-ca"), KeyPair::from_pem(&ca.private_key_pem).unwrap());
+    let mut params = named(common_name);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    change(&mut params);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+    Pair { certificate_pem: certificate.pem(), private_key_pem: key.serialize_pem() }
 }
 
 /// What a certificate is named in the extra [`CREDENTIAL_ID`].

@@ -3,30 +3,21 @@
 use pinniped_e2e::walkthrough::EXTERNAL_NAME;
 use pinniped_test_support::certs::{Authority, Pair};
 use pinniped_test_support::wire;
-use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
 use super::whoami::UNAUTHORIZED;
-use super::{Connection, LOGIN, Protocol, ask, get, post, service_account, tls, token_of, who_am_i, with};
+use super::{
+    Connection, LOGIN, Protocol, ask, get, post, service_account, signed, tls, token_of, who_am_i, with,
+};
 use crate::installed::{self, Credentials, Installed};
 
-/// A certificate of the cluster's CA that ended an hour ago.
+/// A certificate of the cluster's CA whose time is over.
 fn expired(installed: &Installed) -> Pair {
-    let ca = installed.world().control_plane().ca();
-    let mut issuer = CertificateParams::default();
-    issuer.distinguished_name = rcgen::DistinguishedName::new();
-    issuer.distinguished_name.push(DnType::CommonName, "kubernetes-ca");
-    let issuer = Issuer::new(issuer, KeyPair::from_pem(&ca.private_key_pem).unwrap());
-    let mut params = CertificateParams::default();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "expired-user");
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
-    params.not_after = rcgen::date_time_ymd(2020, 1, 2);
-    let key = KeyPair::generate().unwrap();
-    let certificate = params.signed_by(&key, &issuer).unwrap();
-    Pair { certificate_pem: certificate.pem(), private_key_pem: key.serialize_pem() }
+    signed(installed, "expired-user", |params| {
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2020, 1, 2);
+    })
 }
 
 #[tokio::test]

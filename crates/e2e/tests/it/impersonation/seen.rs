@@ -1,10 +1,12 @@
 //! What the API server sees of a forwarded request, by its own audit log.
 
+use pinniped_test_support::certs::Pair;
 use pinniped_test_support::pods::NODE_IP;
 use serde_json::json;
 
 use super::{
-    CREDENTIAL_ID, Connection, Protocol, audited, credential_id, get, service_account, token_of, with,
+    CREDENTIAL_ID, Connection, Protocol, ask, audited, credential_id, get, service_account, signed, token_of,
+    who_am_i, with,
 };
 use crate::installed::{self, Credentials, PROXY_ACCOUNT};
 
@@ -47,6 +49,57 @@ async fn the_api_server_sees_the_proxys_account_acting_as_the_user_and_nothing_o
         assert_eq!(event["requestURI"], "/api/v1/namespaces/seen/configmaps?limit=1");
         assert_eq!(event["responseStatus"]["code"], 200);
     }
+}
+
+#[tokio::test]
+async fn a_certificate_with_a_uid_is_impersonated_with_it() {
+    let Some(installed) = installed::shared("a certificate with a UID").await else { return };
+    let pair = signed(&installed, "uid-user", |params| {
+        let uid = rcgen::DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
+        params.distinguished_name.push(uid, "0123-uid");
+    });
+    let id = credential_id(&pair.certificate_pem);
+    let request = with(who_am_i(), &[("user-agent", "certificate-uid/1")]);
+    let answer = ask(&installed, &pair.into(), request).await;
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let event = audited(&installed, "certificate-uid/1").await;
+    assert_eq!(event["user"]["username"], PROXY_ACCOUNT);
+    assert_eq!(
+        event["impersonatedUser"],
+        json!({"username": "uid-user", "uid": "0123-uid", "groups": ["system:authenticated"],
+            "extra": {CREDENTIAL_ID: [id]}})
+    );
+}
+
+#[tokio::test]
+async fn a_front_proxy_says_who_the_user_is_and_nobody_else_does() {
+    let Some(installed) = installed::shared("a front proxy").await else { return };
+    let pki = installed.world().dir().join("pki");
+    let read = |name: &str| std::fs::read_to_string(pki.join(name)).unwrap();
+    let front_proxy = Pair {
+        certificate_pem: read("front-proxy-client.crt"),
+        private_key_pem: read("front-proxy-client.key"),
+    };
+    let said = [
+        ("x-remote-user", "front-user"),
+        ("x-remote-uid", "front-uid"),
+        ("x-remote-group", "front-b"),
+        ("x-remote-group", "front-a"),
+        ("x-remote-extra-example.com%2Fcolour", "blue"),
+        ("user-agent", "front-proxy/1"),
+    ];
+    let answer = ask(&installed, &front_proxy.into(), with(who_am_i(), &said)).await;
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let event = audited(&installed, "front-proxy/1").await;
+    assert_eq!(event["user"]["username"], PROXY_ACCOUNT);
+    assert_eq!(
+        event["impersonatedUser"],
+        json!({"username": "front-user", "uid": "front-uid",
+            "groups": ["front-b", "front-a", "system:authenticated"], "extra": {"example.com/colour": ["blue"]}})
+    );
+    // From anybody else these headers mean nothing, and are not passed on.
+    let answer = ask(&installed, &Credentials::none(), with(who_am_i(), &said)).await;
+    assert_eq!(answer.json()["status"]["kubernetesUserInfo"]["user"]["username"], "system:anonymous");
 }
 
 #[tokio::test]

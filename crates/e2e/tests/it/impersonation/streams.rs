@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -12,8 +14,10 @@ use pinniped_test_support::kubectl::run;
 use pinniped_test_support::wire;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
-use super::{Connection, Lines, Protocol, get, tls};
+use super::{Connection, Lines, Protocol, audited, get, service_account, tls, token_of};
 use crate::installed::{self, Credentials, Installed, SOON};
 
 /// A namespace and a user of that name, who may do everything with its ConfigMaps.
@@ -115,18 +119,60 @@ async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     }
 }
 
+/// Opens a watch as a browser would.
+async fn watch_over_websocket(
+    installed: &Installed,
+    user: &Credentials,
+    path: &str,
+    more_headers: &str,
+) -> wire::RawAnswer<TlsStream<TcpStream>> {
+    let stream = tls(installed, &[b"http/1.1"], user.certificate.as_ref()).await;
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {EXTERNAL_NAME}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Origin: https://{EXTERNAL_NAME}\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more_headers}\r\n"
+    );
+    wire::raw_request(stream, request.as_bytes()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_service_account_may_watch_over_websocket_with_its_token_as_a_subprotocol() {
+    let Some(installed) = installed::shared("a token as a WebSocket subprotocol").await else { return };
+    let (account, _) = service_account(&installed, "watch-token").await;
+    installed
+        .allow(&account, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}]))
+        .await;
+    let token = URL_SAFE_NO_PAD.encode(token_of(&installed, "watch-token", json!({})).await);
+    let path = watch("watch-token", "framed", "");
+    let header = |token: &str, more: &str| {
+        format!("Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.{token}{more}\r\n")
+    };
+    let nobody = Credentials::none();
+    let more = header(&token, ", mine") + "User-Agent: subprotocol/1\r\n";
+    let mut answer = watch_over_websocket(&installed, &nobody, &path, &more).await;
+    assert_eq!(answer.status, 101, "{}", answer.head);
+    create(&installed, "watch-token", "framed").await;
+    let mut bytes = (&answer.rest[..]).chain(&mut answer.stream);
+    let frame = tokio::time::timeout(SOON, read_frame(&mut bytes)).await.unwrap();
+    is_added(&serde_json::from_slice(&frame).unwrap(), "framed");
+    drop(answer);
+    let event = audited(&installed, "subprotocol/1").await;
+    assert_eq!((&event["user"]["username"], &event["impersonatedUser"]), (&json!(account), &Value::Null));
+
+    let broken = URL_SAFE_NO_PAD.encode("not a token");
+    let answer = watch_over_websocket(&installed, &nobody, &path, &header(&broken, ", mine")).await;
+    assert_eq!(answer.status, 401, "{}", answer.head);
+    // One more protocol must be offered, or there would be nothing for the server to choose.
+    let answer = watch_over_websocket(&installed, &nobody, &path, &header(&token, "")).await;
+    assert_eq!(answer.status, 401, "{}", answer.head);
+}
+
 #[tokio::test]
 async fn a_watch_over_websocket_works() {
     let Some(installed) = installed::shared("a watch over WebSocket").await else { return };
     let user = prepare(&installed, "watch-websocket").await;
-    let stream = tls(&installed, &[b"http/1.1"], user.certificate.as_ref()).await;
-    let request = format!(
-        "GET {} HTTP/1.1\r\nHost: {EXTERNAL_NAME}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Origin: https://{EXTERNAL_NAME}\r\nSec-WebSocket-Version: 13\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        watch("watch-websocket", "framed", "")
-    );
-    let mut answer = wire::raw_request(stream, request.as_bytes()).await.unwrap();
+    let path = watch("watch-websocket", "framed", "");
+    let mut answer = watch_over_websocket(&installed, &user, &path, "").await;
     assert_eq!(answer.status, 101, "{}", answer.head);
     assert!(answer.head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "the key's answer: {}", answer.head);
     assert!(answer.head.to_lowercase().contains("x-content-type-options: nosniff"), "{}", answer.head);

@@ -7,12 +7,14 @@
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use kube::client::ConfigExt as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+use secrecy::ExposeSecret;
 use tower::ServiceBuilder;
 
 use crate::dial::Dialer;
 use crate::https::{describe, tls_cause, tls_text};
 use crate::version;
+use crate::{exec_plugin, kubeconfig};
 
 /// A client and the address it talks to.
 #[derive(Clone)]
@@ -46,13 +48,23 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// What is wrong with the context's entries, on one line.
-    pub async fn new(config: Kubeconfig, context: &str, dialer: Dialer) -> Result<Self, String> {
+    /// What is wrong with the context's entries.
+    pub async fn new(mut config: Kubeconfig, context: &str, dialer: Dialer) -> Result<Self, String> {
         let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
-        let proxy = config_proxy(&config, context);
-        let config = kube::Config::from_custom_kubeconfig(config, &options)
+        let mut proxy = None;
+        if let Some((name, cluster)) = cluster_of(&mut config, context) {
+            let secure = cluster.certificate_authority.is_some()
+                || cluster.certificate_authority_data.is_some()
+                || cluster.insecure_skip_tls_verify == Some(true);
+            let server = cluster.server.as_deref().unwrap_or_default();
+            cluster.server = Some(kubeconfig::server_url(name, server, secure)?);
+            proxy = cluster.proxy_url.clone();
+        }
+        let mut config = kube::Config::from_custom_kubeconfig(config, &options)
             .await
             .map_err(|err| format!("invalid configuration: {}", describe(&err)))?;
+        exec_plugin::resolve(&mut config.auth_info).map_err(|why| format!("getting credentials: {why}"))?;
+        check_header(&config.auth_info)?;
         Self::from_config(config, dialer.with_proxy(proxy.as_deref()))
     }
 
@@ -111,10 +123,25 @@ impl Admin {
     }
 }
 
-fn config_proxy(config: &Kubeconfig, context: &str) -> Option<String> {
+/// The cluster that `context` refers to, with its name.
+fn cluster_of<'a>(config: &'a mut Kubeconfig, context: &str) -> Option<(&'a str, &'a mut Cluster)> {
     let context = config.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
-    let cluster = config.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
-    cluster.proxy_url.clone()
+    let named = config.clusters.iter_mut().find(|named| named.name == context.cluster)?;
+    Some((named.name.as_str(), named.cluster.as_mut()?))
+}
+
+/// Refuses tokens that no header can carry; the layer that makes the header would panic.
+fn check_header(user: &AuthInfo) -> Result<(), String> {
+    let token = user.token.iter().map(ExposeSecret::expose_secret);
+    let provider = user.auth_provider.iter().flat_map(|provider| {
+        ["id-token", "access-token"]
+            .into_iter()
+            .filter_map(|key| provider.config.get(key).map(String::as_str))
+    });
+    if token.chain(provider).any(|text| http::HeaderValue::from_bytes(text.as_bytes()).is_err()) {
+        return Err("net/http: invalid header field value for \"Authorization\"".into());
+    }
+    Ok(())
 }
 
 /// The innermost error that says something about the connection.

@@ -8,7 +8,7 @@ pub mod whoami;
 use crate::environment::Environment;
 use crate::flags::parse::{Outcome, Parsed, find};
 use crate::flags::tree::{Action, ROOT};
-use crate::flags::{completion, help};
+use crate::flags::{completion, help, markdown};
 use crate::printer::{Level, Printer};
 use crate::write;
 
@@ -41,6 +41,7 @@ pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Resu
             printer.line("Completion ended with directive: ShellCompDirectiveNoFileComp");
             Ok(())
         }
+        Action::MarkdownHelp => write(printer, markdown::reference().as_bytes()),
         Action::Help => match find(&ROOT, &parsed.words) {
             Ok((path, rest)) if rest.is_empty() || path.len() > 1 => {
                 write(printer, help::help(&path, environment).as_bytes())

@@ -33,6 +33,8 @@ struct Rules {
     https: Option<String>,
     http: Option<String>,
     exceptions: Vec<Exception>,
+    /// Whether this machine itself is reached through the proxy too.
+    local_too: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -53,6 +55,7 @@ impl Dialer {
             https: either("HTTPS_PROXY", "https_proxy"),
             http: either("HTTP_PROXY", "http_proxy"),
             exceptions: exceptions.split(',').filter_map(Exception::parse).collect(),
+            local_too: false,
         };
         Self { rules: Arc::new(rules) }
     }
@@ -66,6 +69,7 @@ impl Dialer {
                     https: Some(proxy.to_owned()),
                     http: Some(proxy.to_owned()),
                     exceptions: Vec::new(),
+                    local_too: true,
                 }),
             },
             None => self,
@@ -95,6 +99,7 @@ impl Rules {
         let proxy = if https { self.https.as_deref() } else { self.http.as_deref() }?;
         let address: Option<IpAddr> = host.parse().ok();
         let local = host == "localhost" || address.is_some_and(|address| address.is_loopback());
+        let local = local && !self.local_too;
         let excepted = self.exceptions.iter().any(|exception| exception.matches(host, address, port));
         (!local && !excepted).then_some(proxy)
     }
@@ -295,6 +300,8 @@ mod tests {
     #[test]
     fn a_kubeconfigs_proxy_wins() {
         let dialer = dialer("*").with_proxy(Some("http://other"));
-        assert_eq!(dialer.rules.proxy_for("example.com", 443, true), Some("http://other"));
+        for host in ["example.com", "localhost", "127.0.0.1"] {
+            assert_eq!(dialer.rules.proxy_for(host, 443, true), Some("http://other"), "{host}");
+        }
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod completion;
 pub mod help;
+pub mod markdown;
 pub mod parse;
 pub mod tree;
 pub mod value;

@@ -144,6 +144,28 @@ pub fn certificate_authority(name: &str, cluster: &Cluster) -> Result<Vec<u8>, S
     }
 }
 
+/// The address of a cluster as a URL; a scheme may be missing, as in client-go.
+///
+/// # Errors
+///
+/// What is no address, in the words of client-go.
+pub(crate) fn server_url(cluster: &str, server: &str, secure: bool) -> Result<String, String> {
+    if server.is_empty() {
+        return Err(format!("invalid configuration: no server found for cluster {}", quote(cluster)));
+    }
+    let wrong = || format!("host must be a URL or a host:port pair: {}", quote(server));
+    let text = match server.split_once("://") {
+        Some(_) => server.to_owned(),
+        None if server.starts_with('/') => return Err(wrong()),
+        None => format!("{}://{server}", if secure { "https" } else { "http" }),
+    };
+    let url = url::Url::parse(&text).map_err(|_| wrong())?;
+    if !["http", "https"].contains(&url.scheme()) {
+        return Err(wrong());
+    }
+    Ok(text)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -241,5 +263,25 @@ clusters:
             Err("unable to read certificate-authority /nope for c due to open /nope: no such file or directory".into())
         );
         assert_eq!(certificate_authority("c", &Cluster::default()), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn an_address_needs_no_scheme_but_must_be_one() {
+        for (server, secure, url) in [
+            ("https://h:6443/base", false, Ok("https://h:6443/base".to_owned())),
+            ("127.0.0.1:1", true, Ok("https://127.0.0.1:1".to_owned())),
+            ("h", false, Ok("http://h".to_owned())),
+            ("", true, Err("invalid configuration: no server found for cluster \"c\"".to_owned())),
+            ("/x", true, Err("host must be a URL or a host:port pair: \"/x\"".to_owned())),
+            (
+                "https://h:99999",
+                true,
+                Err("host must be a URL or a host:port pair: \"https://h:99999\"".to_owned()),
+            ),
+            ("ftp://h", true, Err("host must be a URL or a host:port pair: \"ftp://h\"".to_owned())),
+            ("::::", true, Err("host must be a URL or a host:port pair: \"::::\"".to_owned())),
+        ] {
+            assert_eq!(server_url("c", server, secure), url, "{server}");
+        }
     }
 }

@@ -22,6 +22,7 @@ pub mod commands;
 pub mod concierge;
 pub mod dial;
 pub mod environment;
+mod exec_plugin;
 pub mod flags;
 pub mod https;
 pub mod kubeconfig;

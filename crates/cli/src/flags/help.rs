@@ -9,8 +9,6 @@ use super::tree::{CommandSpec, Default, FlagSpec, HELP_FLAG};
 use super::value::Kind;
 use crate::environment::Environment;
 
-/// The command column of the program's own help: its longest command, a hidden one, counts.
-const ROOT_COLUMN: usize = 22;
 /// Narrower command columns are widened to this.
 const SMALLEST_COLUMN: usize = 11;
 
@@ -41,8 +39,9 @@ pub fn usage(path: &[&'static CommandSpec], environment: &Environment) -> String
     }
     out.push('\n');
     if !command.children.is_empty() {
+        // Hidden commands count, as in cobra.
         let longest = command.children.iter().map(|child| child.name.len()).max().unwrap_or(0);
-        let column = if path.len() == 1 { ROOT_COLUMN } else { longest.max(SMALLEST_COLUMN) };
+        let column = longest.max(SMALLEST_COLUMN);
         out.push_str("\nAvailable Commands:\n");
         for child in command.children.iter().filter(|child| !child.hidden) {
             let _ = writeln!(out, "  {:column$} {}", child.name, child.short);
@@ -135,8 +134,8 @@ mod tests {
              -h, --help                        help for whoami\n      \
              --kubeconfig string           Path of the kubeconfig to use (default \"/some/kubeconfig\")\n      \
              --kubeconfig-context string   Context of the kubeconfig to use (default: the current one)\n  \
-             -o, --output string               Output format ('text', 'json', 'yaml') (default \"text\")\n      \
-             --timeout duration            Limit for the request, 0 for none\n"
+             -o, --output string               Output format: 'text', 'json' or 'yaml' (default \"text\")\n      \
+             --timeout duration            Time limit for the request; 0 for none\n"
         );
     }
 }

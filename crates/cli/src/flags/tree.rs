@@ -22,6 +22,8 @@ pub enum Action {
         /// Whether candidates have a tab and a description behind them.
         descriptions: bool,
     },
+    /// The reference page of all commands.
+    MarkdownHelp,
     /// Help about the command named by the words.
     Help,
 }
@@ -209,21 +211,21 @@ static GET_KUBECONFIG: [FlagSpec; 34] = [
     FlagSpec::text("concierge-authenticator-name", "Name of the authenticator (default: discovered)"),
     FlagSpec::text(
         "concierge-authenticator-type",
-        "Type of the authenticator, 'webhook' or 'jwt' (default: discovered)",
+        "Type of the authenticator, either 'webhook' or 'jwt' (default: discovered)",
     ),
     FlagSpec::new(
         "concierge-ca-bundle",
         Kind::CaBundle,
-        "PEM file of CA certificates for the Concierge, can be repeated (default: discovered)",
+        "PEM file of CA certificates for the Concierge; can be repeated (default: discovered)",
     ),
     FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: discovered)"),
     FlagSpec::text("concierge-endpoint", "URL of the Concierge (default: discovered)"),
-    FlagSpec::new("concierge-mode", Kind::Mode, "Way to reach the Concierge (default: discovered)")
+    FlagSpec::new("concierge-mode", Kind::Mode, "Way to reach the Concierge: 'TokenCredentialRequestAPI' or 'ImpersonationProxy', discovered if not given")
         .or_text("TokenCredentialRequestAPI"),
     deprecated_namespace(),
     FlagSpec::switch("concierge-skip-wait", "Take the Concierge as it is, even while strategies are pending"),
     FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials"),
-    FlagSpec::text("generated-name-suffix", "Appended to the names of the cluster, context and user")
+    FlagSpec::text("generated-name-suffix", "Suffix appended to the names of the cluster, context and user")
         .or_text(DEFAULT_NAME_SUFFIX),
     FlagSpec::text("install-hint", "What kubectl prints when the pinniped command is missing")
         .or_text(DEFAULT_INSTALL_HINT),
@@ -233,9 +235,9 @@ static GET_KUBECONFIG: [FlagSpec; 34] = [
     FlagSpec::new(
         "oidc-ca-bundle",
         Kind::CaBundle,
-        "PEM file of CA certificates for the OIDC issuer, can be repeated",
+        "PEM file of CA certificates for the OIDC issuer; can be repeated",
     ),
-    FlagSpec::text("oidc-client-id", "OIDC client ID (default: discovered)").or_text(DEFAULT_CLIENT_ID),
+    FlagSpec::text("oidc-client-id", "OIDC client ID").or_text(DEFAULT_CLIENT_ID),
     FlagSpec::switch("oidc-debug-session-cache", "Log what happens in the session cache").hidden(),
     FlagSpec::text("oidc-issuer", "OIDC issuer URL (default: discovered)"),
     FlagSpec::new(
@@ -256,26 +258,26 @@ static GET_KUBECONFIG: [FlagSpec; 34] = [
         "static-token-env",
         "Write the name of the environment variable that holds the token instead of an OIDC login",
     ),
-    FlagSpec::new("timeout", Kind::Duration, "Limit for everything this command does").or_text("10m0s"),
+    FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command").or_text("10m0s"),
     FlagSpec::text(
         "upstream-identity-provider-flow",
-        "Flow of the Supervisor's identity provider ('cli_password', 'browser_authcode')",
+        "Flow of the Supervisor's identity provider: 'cli_password' or 'browser_authcode'",
     ),
     FlagSpec::text("upstream-identity-provider-name", "Name of the Supervisor's identity provider"),
     FlagSpec::text(
         "upstream-identity-provider-type",
-        "Type of the Supervisor's identity provider ('oidc', 'ldap', 'activedirectory', 'github')",
+        "Type of the Supervisor's identity provider: 'oidc', 'ldap', 'activedirectory' or 'github'",
     ),
 ];
 
 static LOGIN_STATIC: [FlagSpec; 10] = [
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
-    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, 'webhook' or 'jwt'"),
+    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'"),
     FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
     FlagSpec::text("concierge-endpoint", "URL of the Concierge"),
     deprecated_namespace(),
-    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials, '' for none")
+    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials; '' for none")
         .or(Default::CredentialCache),
     FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
     FlagSpec::text("token", "The token"),
@@ -283,20 +285,20 @@ static LOGIN_STATIC: [FlagSpec; 10] = [
 ];
 
 static LOGIN_OIDC: [FlagSpec; 22] = [
-    FlagSpec::new("ca-bundle", Kind::Strings, "PEM file of CA certificates for the issuer, can be repeated"),
+    FlagSpec::new("ca-bundle", Kind::Strings, "PEM file of CA certificates for the issuer; can be repeated"),
     FlagSpec::new(
         "ca-bundle-data",
         Kind::Strings,
-        "CA certificates for the issuer: base64 of PEM, can be repeated",
+        "CA certificates for the issuer: base64 of PEM; can be repeated",
     ),
     FlagSpec::text("client-id", "OIDC client ID").or_text(DEFAULT_CLIENT_ID),
     suffix("concierge-api-group-suffix"),
     FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
-    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, 'webhook' or 'jwt'"),
+    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'"),
     FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
     FlagSpec::text("concierge-endpoint", "URL of the Concierge"),
     deprecated_namespace(),
-    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials, '' for none")
+    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials; '' for none")
         .or(Default::CredentialCache),
     FlagSpec::switch("debug-session-cache", "Log what happens in the session cache").hidden(),
     FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
@@ -313,12 +315,12 @@ static LOGIN_OIDC: [FlagSpec; 22] = [
     FlagSpec::switch("skip-listen", "Do not listen on localhost").hidden(),
     FlagSpec::text(
         "upstream-identity-provider-flow",
-        "Flow of the Supervisor's identity provider ('cli_password', 'browser_authcode')",
+        "Flow of the Supervisor's identity provider: 'cli_password' or 'browser_authcode'",
     ),
     FlagSpec::text("upstream-identity-provider-name", "Name of the Supervisor's identity provider"),
     FlagSpec::text(
         "upstream-identity-provider-type",
-        "Type of the Supervisor's identity provider ('oidc', 'ldap', 'activedirectory', 'github')",
+        "Type of the Supervisor's identity provider: 'oidc', 'ldap', 'activedirectory' or 'github'",
     )
     .or_text("oidc"),
 ];
@@ -327,33 +329,64 @@ static WHOAMI: [FlagSpec; 5] = [
     suffix("api-group-suffix"),
     kubeconfig(),
     FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
-    FlagSpec::text("output", "Output format ('text', 'json', 'yaml')").letter('o').or_text("text"),
-    FlagSpec::new("timeout", Kind::Duration, "Limit for the request, 0 for none"),
+    FlagSpec::text("output", "Output format: 'text', 'json' or 'yaml'").letter('o').or_text("text"),
+    FlagSpec::new("timeout", Kind::Duration, "Time limit for the request; 0 for none"),
 ];
 
 static VERSION: [FlagSpec; 1] =
-    [FlagSpec::text("output", "Output format ('json', 'yaml'; default: one line)").letter('o')];
+    [FlagSpec::text("output", "Output format: 'json' or 'yaml' (default: one line)").letter('o')];
 
 static SHELL: [FlagSpec; 1] = [FlagSpec::switch("no-descriptions", "Leave the descriptions out")];
 
-const fn shell(name: &'static str, short: &'static str, shell: clap_complete::Shell) -> CommandSpec {
-    CommandSpec { name, short, action: Some(Action::Completion(shell)), flags: &SHELL, ..CommandSpec::EMPTY }
+const fn shell(
+    name: &'static str,
+    short: &'static str,
+    long: &'static str,
+    shell: clap_complete::Shell,
+) -> CommandSpec {
+    let action = Some(Action::Completion(shell));
+    CommandSpec { name, short, long, action, flags: &SHELL, ..CommandSpec::EMPTY }
 }
 
 static SHELLS: [CommandSpec; 4] = [
-    shell("bash", "Generate the autocompletion script for bash", clap_complete::Shell::Bash),
-    shell("fish", "Generate the autocompletion script for fish", clap_complete::Shell::Fish),
+    shell(
+        "bash",
+        "Generate the autocompletion script for bash",
+        "Generate the autocompletion script for bash.\n\nTo load it in the current shell:\n\n\
+         \tsource <(pinniped completion bash)\n\nTo load it in every new shell:\n\n\
+         \tpinniped completion bash > /etc/bash_completion.d/pinniped",
+        clap_complete::Shell::Bash,
+    ),
+    shell(
+        "fish",
+        "Generate the autocompletion script for fish",
+        "Generate the autocompletion script for fish.\n\nTo load it in the current shell:\n\n\
+         \tpinniped completion fish | source\n\nTo load it in every new shell:\n\n\
+         \tpinniped completion fish > ~/.config/fish/completions/pinniped.fish",
+        clap_complete::Shell::Fish,
+    ),
     shell(
         "powershell",
         "Generate the autocompletion script for powershell",
+        "Generate the autocompletion script for PowerShell.\n\nTo load it in the current shell:\n\n\
+         \tpinniped completion powershell | Out-String | Invoke-Expression\n\n\
+         To load it in every new shell, add this line to your profile.",
         clap_complete::Shell::PowerShell,
     ),
-    shell("zsh", "Generate the autocompletion script for zsh", clap_complete::Shell::Zsh),
+    shell(
+        "zsh",
+        "Generate the autocompletion script for zsh",
+        "Generate the autocompletion script for zsh.\n\nTo load it in the current shell, once compinit has run:\n\n\
+         \tsource <(pinniped completion zsh)\n\nTo load it in every new shell:\n\n\
+         \tpinniped completion zsh > \"${fpath[1]}/_pinniped\"",
+        clap_complete::Shell::Zsh,
+    ),
 ];
 
 static GET: [CommandSpec; 1] = [CommandSpec {
     name: "kubeconfig",
     short: "Generate a Pinniped-based kubeconfig for a cluster",
+    long: "Generate a Pinniped-based kubeconfig for a cluster.\n\nThe kubeconfig holds no credential and can be shared, unless --static-token is used: then the\ntoken is part of it. A file written with --output is created with the permissions of your umask.",
     action: Some(Action::GetKubeconfig),
     flags: &GET_KUBECONFIG,
     ..CommandSpec::EMPTY
@@ -362,21 +395,21 @@ static GET: [CommandSpec; 1] = [CommandSpec {
 static LOGIN: [CommandSpec; 2] = [
     CommandSpec {
         name: "oidc",
-        short: "Login using an OpenID Connect provider",
+        short: "Log in using an OpenID Connect provider",
         action: Some(Action::LoginOidc),
         flags: &LOGIN_OIDC,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
         name: "static",
-        short: "Login using a static token",
+        short: "Log in using a static token",
         action: Some(Action::LoginStatic),
         flags: &LOGIN_STATIC,
         ..CommandSpec::EMPTY
     },
 ];
 
-static COMMANDS: [CommandSpec; 8] = [
+static COMMANDS: [CommandSpec; 9] = [
     CommandSpec {
         name: "__complete",
         hidden: true,
@@ -401,6 +434,13 @@ static COMMANDS: [CommandSpec; 8] = [
         ..CommandSpec::EMPTY
     },
     CommandSpec {
+        name: "generate-markdown-help",
+        short: "Generate the reference page of this CLI in Markdown",
+        hidden: true,
+        action: Some(Action::MarkdownHelp),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
         name: "get",
         short: "Get things for use with a Pinniped cluster: kubeconfig",
         children: &GET,
@@ -415,7 +455,7 @@ static COMMANDS: [CommandSpec; 8] = [
     },
     CommandSpec {
         name: "login",
-        short: "Login to a cluster as kubectl's exec plugin: oidc, static",
+        short: "Log in to a cluster as kubectl's exec plugin: oidc, static",
         children: &LOGIN,
         ..CommandSpec::EMPTY
     },
@@ -438,8 +478,8 @@ static COMMANDS: [CommandSpec; 8] = [
 /// The program.
 pub static ROOT: CommandSpec = CommandSpec {
     name: "pinniped",
-    short: "The Pinniped CLI: log in to Kubernetes clusters with one identity",
-    long: "The Pinniped CLI is a kubectl exec plugin and a helper for it: it writes kubeconfigs which\nlog in to Kubernetes clusters through the Pinniped Concierge.",
+    short: "Log in to Kubernetes clusters with one identity",
+    long: "The Pinniped CLI is a kubectl exec plugin and a helper for it: it writes kubeconfigs that\nlog in to Kubernetes clusters through the Pinniped Concierge.",
     children: &COMMANDS,
     ..CommandSpec::EMPTY
 };

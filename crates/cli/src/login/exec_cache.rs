@@ -91,8 +91,9 @@ impl ExecCache {
 
     /// The credential kept under `key`, if it is still good at `now`. Notes that it was used.
     pub fn get(&self, key: &str, now: Timestamp) -> Option<Hit> {
-        // Without a file there is nothing to find, and nothing to leave behind.
-        if !self.path.exists() {
+        // Without a file there is nothing to find, and nothing to leave behind. A pipe or a device is none: reading
+        // it may never end.
+        if !self.path.is_file() {
             return None;
         }
         let mut hit = None;
@@ -136,6 +137,9 @@ impl ExecCache {
     }
 
     fn transaction(&self, now: Timestamp, change: impl FnOnce(&mut Vec<Entry>)) -> io::Result<()> {
+        if self.path.exists() && !self.path.is_file() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         if let Some(dir) = self.path.parent() {
             create_private_dir(dir)?;
         }

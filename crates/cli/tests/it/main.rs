@@ -2,8 +2,12 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail at once")]
 
+mod cluster;
+mod discovery;
 mod get_kubeconfig;
+mod hostile;
 mod login_static;
 mod messages;
+mod oidc_issuer;
 mod support;
 mod whoami;

@@ -102,6 +102,43 @@ fn completion_works_for_every_shell_and_for_older_scripts() {
 }
 
 #[test]
+fn the_reference_page_is_that_of_this_build() {
+    let page = Home::new().run(&["generate-markdown-help"]).stdout;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
+    assert!(
+        std::fs::read_to_string(path).is_ok_and(|text| text == page),
+        "docs/reference/cli.md is not up to date, make it anew with: \
+         cargo run -p pinniped-cli -- generate-markdown-help > docs/reference/cli.md"
+    );
+}
+
+#[test]
+fn bash_completes_with_the_generated_script() {
+    // Calls the completion function as readline does and prints its answer.
+    const DRIVER: &str = r#"
+        source "$1"; shift
+        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
+        _pinniped pinniped "${@: -1}" "${@: -2:1}" 2>/dev/null
+        echo "${COMPREPLY[*]}""#;
+    let home = Home::new();
+    let script = home.write("pinniped.bash", &home.run(&["completion", "bash"]).stdout);
+    for (words, answer) in [
+        (&["pinniped", "who"][..], "whoami"),
+        (&["pinniped", "login", "s"], "static"),
+        (&["pinniped", "get", "kubeconfig", "--static"], "--static-token --static-token-env"),
+        (&["pinniped", "completion", "z"], "zsh"),
+    ] {
+        let output = std::process::Command::new("bash")
+            .args(["--noprofile", "--norc", "-c", DRIVER, "bash"])
+            .arg(&script)
+            .args(words)
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap().trim_end(), answer, "{words:?}");
+    }
+}
+
+#[test]
 fn a_missing_home_matters_only_where_one_is_needed() {
     let home = Home::new();
     assert_eq!(home.run_without_variables(&["version"]).code, 0);

@@ -1,0 +1,159 @@
+//! Runs the credential plugin of a kubeconfig's user, as kubectl would.
+//!
+//! kube can do it too, but it runs the plugin once for the connection and again for the header, puts the plugin's
+//! output, which may be a credential, into the text of an error, and panics at a token that no header can carry.
+
+use std::io::ErrorKind;
+use std::process::{Command, Stdio};
+
+use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
+use serde_json::json;
+
+use pinniped_api::client_auth::{ExecCredential, ExecCredentialStatus, KIND};
+use pinniped_api::gojson;
+
+use crate::base64go;
+use crate::environment::KUBERNETES_EXEC_INFO;
+use crate::flags::value::go_io;
+
+/// Replaces the plugin in `user` with what it answers, unless another credential goes before it.
+///
+/// # Errors
+///
+/// In the words of client-go; never with anything that the plugin wrote to its standard output.
+pub(crate) fn resolve(user: &mut AuthInfo) -> Result<(), String> {
+    let basic = user.username.is_some() && user.password.is_some();
+    if user.auth_provider.is_some() || basic || user.token.is_some() || user.token_file.is_some() {
+        return Ok(());
+    }
+    let Some(exec) = user.exec.take() else { return Ok(()) };
+    let credential = run(&exec)?;
+    if !credential.token.is_empty() {
+        user.token = Some(credential.token.expose().to_owned().into());
+    }
+    if !credential.client_certificate_data.is_empty() {
+        user.client_certificate_data = Some(base64go::encode(credential.client_certificate_data.as_bytes()));
+        user.client_key_data = Some(base64go::encode(credential.client_key_data.expose().as_bytes()).into());
+    }
+    Ok(())
+}
+
+fn run(exec: &ExecConfig) -> Result<ExecCredentialStatus, String> {
+    let name = match exec.command.as_deref() {
+        None | Some("") => return Err("command must be specified to use exec authentication plugin".into()),
+        Some(name) => name,
+    };
+    let mut command = Command::new(name);
+    command.args(exec.args.iter().flatten());
+    let variables = exec.env.iter().flatten();
+    command.envs(variables.filter_map(|entry| Some((entry.get("name")?, entry.get("value")?))));
+    let interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never);
+    command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
+    command.stderr(Stdio::inherit());
+
+    let version = exec.api_version.clone().unwrap_or_default();
+    let mut spec = json!({ "interactive": interactive });
+    if exec.provide_cluster_info {
+        let cluster = exec.cluster.as_ref().ok_or("exec: the kubeconfig does not describe the cluster")?;
+        spec["cluster"] = serde_json::to_value(cluster).map_err(|err| format!("exec: {err}"))?;
+    }
+    let info = json!({ "kind": KIND, "apiVersion": version, "spec": spec });
+    command.env(KUBERNETES_EXEC_INFO, gojson::to_string(&info));
+
+    let output = command.output().map_err(|err| match err.kind() {
+        ErrorKind::NotFound => not_found(name, exec.install_hint.as_deref()),
+        _ => format!("exec: {name}: {}", go_io(&err)),
+    })?;
+    if !output.status.success() {
+        return Err(match output.status.code() {
+            Some(code) => format!("exec: executable {name} failed with exit code {code}"),
+            None => format!("exec: executable {name} was ended by a signal"),
+        });
+    }
+    let answer: ExecCredential = serde_saphyr::from_slice(&output.stdout)
+        .map_err(|_| format!("decoding stdout: executable {name} did not print an {KIND}"))?;
+    if answer.api_version != version {
+        return Err(format!(
+            "exec plugin is configured to use API version {version}, plugin returned version {}",
+            answer.api_version
+        ));
+    }
+    let status = answer.status.ok_or("exec plugin didn't return a status field")?;
+    let (certificate, key) = (&status.client_certificate_data, &status.client_key_data);
+    if status.token.is_empty() && certificate.is_empty() && key.is_empty() {
+        return Err("exec plugin didn't return a token or cert/key pair".into());
+    }
+    if certificate.is_empty() != key.is_empty() {
+        return Err("exec plugin returned only certificate or key, not both".into());
+    }
+    Ok(status)
+}
+
+fn not_found(name: &str, hint: Option<&str>) -> String {
+    let mut text = format!(
+        "exec: executable {name} not found\n\nIt looks like you are trying to use a client-go credential plugin \
+         that is not installed.\n\nTo learn more about this feature, consult the documentation available at:\n      \
+         https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins"
+    );
+    if let Some(hint) = hint.filter(|hint| !hint.is_empty()) {
+        text.push_str("\n\n");
+        text.push_str(hint);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Result<ExecCredentialStatus, String> {
+        run(&ExecConfig {
+            api_version: Some("client.authentication.k8s.io/v1beta1".into()),
+            command: Some("/bin/sh".into()),
+            args: Some(vec!["-c".into(), script.into()]),
+            ..serde_json::from_str("{}").unwrap()
+        })
+    }
+
+    fn print(status: &str) -> String {
+        format!(
+            r#"echo '{{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","status":{status}}}'"#
+        )
+    }
+
+    #[test]
+    fn a_plugin_is_told_the_version_and_gives_a_credential() {
+        let told = r#"[ "$KUBERNETES_EXEC_INFO" = '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","spec":{"interactive":true}}' ] || exit 9"#;
+        let script = format!("{told}; {}", print(r#"{"token":"t"}"#));
+        assert_eq!(shell(&script).unwrap().token.expose(), "t");
+    }
+
+    #[test]
+    fn a_failing_plugin_is_named_without_its_output() {
+        for (script, error) in [
+            ("echo hush; exit 3".to_owned(), "exec: executable /bin/sh failed with exit code 3"),
+            ("echo hush".to_owned(), "decoding stdout: executable /bin/sh did not print an ExecCredential"),
+            (
+                "echo '{\"apiVersion\":\"v1\",\"status\":{\"token\":\"hush\"}}'".to_owned(),
+                "exec plugin is configured to use API version client.authentication.k8s.io/v1beta1, plugin returned version v1",
+            ),
+            (print("null"), "exec plugin didn't return a status field"),
+            (print("{}"), "exec plugin didn't return a token or cert/key pair"),
+            (print(r#"{"clientKeyData":"hush"}"#), "exec plugin returned only certificate or key, not both"),
+        ] {
+            assert_eq!(shell(&script).unwrap_err(), error, "{script}");
+        }
+    }
+
+    #[test]
+    fn a_missing_plugin_prints_its_hint() {
+        let exec = ExecConfig {
+            command: Some("/no/such/plugin".into()),
+            install_hint: Some("please install it".into()),
+            ..serde_json::from_str("{}").unwrap()
+        };
+        let error = run(&exec).unwrap_err();
+        assert!(error.starts_with("exec: executable /no/such/plugin not found\n\nIt looks like "), "{error}");
+        assert!(error.ends_with("\n\nplease install it"), "{error}");
+    }
+}

@@ -1,0 +1,163 @@
+//! `get kubeconfig`: JWTAuthenticators, and what their issuers tell about themselves.
+
+use serde_json::json;
+
+use crate::cluster::{Cluster, api_strategy, exec_args, home_for, issuer, jwt, run};
+use crate::support::{Answer, Server};
+
+#[test]
+fn a_jwt_authenticator_makes_an_oidc_login() {
+    // The issuer is no Supervisor; the scopes stay.
+    let oidc = Server::start(|request| {
+        let address = format!("https://{}", request.headers["host"]);
+        Answer::json(&json!({"issuer": address, "scopes_supported": ["openid"]}))
+    });
+    let source = json!({"certificateAuthorityDataSource": {"kind": "Secret", "name": "ca", "key": "ca.crt"}});
+    let cluster = Cluster {
+        issuers: vec![issuer("test-issuer", &[api_strategy()])],
+        jwts: vec![jwt("test-jwt", &oidc.url(), &source)],
+        api_services: vec![
+            json!({"metadata": {"name": "a"}, "spec": {"group": "login.concierge.pinniped.dev", "groupPriorityMinimum": 1, "versionPriority": 1}}),
+            json!({"metadata": {"name": "b"}, "spec": {"group": "login.concierge.pinniped.dev", "groupPriorityMinimum": 1, "versionPriority": 1, "service": {"namespace": "concierge-namespace", "name": "n"}}}),
+        ],
+        secrets: vec![json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca"},
+            "data": {"ca.crt": pinniped_cli::base64go::encode(oidc.ca.as_bytes()), "empty": "", "other": "aGVsbG8="},
+        })],
+        ..Cluster::default()
+    };
+    let server = cluster.clone().start();
+    let home = home_for(&server);
+    let result = run(&home, &["--skip-validation"]);
+    let args = exec_args(&result);
+    assert_eq!(
+        args[8..],
+        [
+            format!("--issuer={}", oidc.url()),
+            "--client-id=pinniped-cli".to_owned(),
+            "--scopes=offline_access,openid,pinniped:request-audience,username,groups".to_owned(),
+            format!("--ca-bundle-data={}", oidc.ca_data()),
+            "--request-audience=test-audience".to_owned(),
+        ]
+    );
+    assert_eq!(
+        result.log()[4..],
+        [
+            "discovered JWTAuthenticator  {\"name\": \"test-jwt\"}".to_owned(),
+            format!("discovered OIDC issuer  {{\"issuer\": \"{}\"}}", oidc.url()),
+            "discovered OIDC audience  {\"audience\": \"test-audience\"}".to_owned(),
+            "discovered Concierge namespace for API group suffix  {\"apiGroupSuffix\": \"pinniped.dev\"}".to_owned(),
+            "discovered OIDC CA bundle from JWTAuthenticator spec.tls.certificateAuthorityDataSource  {\"roots\": 1}".to_owned(),
+        ]
+    );
+
+    const PREFIX: &str = "tried to autodiscover --oidc-ca-bundle, but ";
+    const FIELD: &str = "JWTAuthenticator test-jwt spec.tls.certificateAuthorityDataSource";
+    let object = "Secret concierge-namespace/ca";
+    for (kind, name, key, error) in [
+        (
+            "Secret",
+            "x",
+            "k",
+            format!(
+                "encountered error getting Secret concierge-namespace/x specified by {FIELD}: secrets \"x\" not found"
+            ),
+        ),
+        ("Secret", "ca", "k", format!("key \"k\" specified by {FIELD}.key does not exist in {object}")),
+        (
+            "Secret",
+            "ca",
+            "empty",
+            format!("key \"empty\" specified by {FIELD}.key exists but has empty value in {object}"),
+        ),
+        (
+            "Secret",
+            "ca",
+            "other",
+            format!(
+                "value at key \"other\" specified by {FIELD}.key does not contain any CA certificates in {object}"
+            ),
+        ),
+        ("Pod", "ca", "k", format!("{FIELD}.Kind value \"Pod\" is not supported by this CLI version")),
+    ] {
+        let mut cluster = cluster.clone();
+        let source = json!({"certificateAuthorityDataSource": {"kind": kind, "name": name, "key": key}});
+        cluster.jwts = vec![jwt("test-jwt", &oidc.url(), &source)];
+        let server = cluster.start();
+        let home = home_for(&server);
+        let result = run(&home, &["--skip-validation"]);
+        assert_eq!(result.last_error(), Some(format!("{PREFIX}{error}").as_str()), "{result:?}");
+    }
+    let server = Cluster { api_services: Vec::new(), ..cluster }.start();
+    let home = home_for(&server);
+    run(&home, &["--skip-validation"]).fails_with(&format!(
+        "{PREFIX}encountered error discovering namespace of Concierge for JWTAuthenticator test-jwt: could not find APIService with non-empty spec.service.namespace for API group login.concierge.pinniped.dev"
+    ));
+}
+
+#[test]
+fn a_supervisor_decides_scopes_provider_and_flow() {
+    let oidc = Server::start(|request| {
+        let address = format!("https://{}", request.headers["host"]);
+        match request.path.as_str() {
+            "/some/path/.well-known/openid-configuration" => Answer::json(&json!({
+                "issuer": format!("{address}/some/path"),
+                "scopes_supported": ["openid", "username"],
+                "discovery.supervisor.pinniped.dev/v1alpha1": {"pinniped_identity_providers_endpoint": format!("{address}/idps")},
+            })),
+            "/idps" => Answer::json(&json!({"pinniped_identity_providers": [
+                {"name": "some-ldap-idp", "type": "ldap", "flows": ["cli_password", "browser_authcode"]},
+                {"name": "some-oidc-idp", "type": "oidc", "flows": ["browser_authcode"]},
+            ]})),
+            _ => Answer::text(400, "{}"),
+        }
+    });
+    let inline = json!({"certificateAuthorityData": oidc.ca_data()});
+    let cluster = Cluster {
+        issuers: vec![issuer("test-issuer", &[api_strategy()])],
+        jwts: vec![jwt("test-jwt", &format!("{}/some/path", oidc.url()), &inline)],
+        ..Cluster::default()
+    };
+    let server = cluster.clone().start();
+    let home = home_for(&server);
+    let result = run(&home, &["--skip-validation", "--upstream-identity-provider-type=ldap"]);
+    let args = exec_args(&result);
+    assert_eq!(args[10], "--scopes=offline_access,openid,pinniped:request-audience");
+    assert_eq!(
+        args[12..],
+        [
+            "--request-audience=test-audience",
+            "--upstream-identity-provider-name=some-ldap-idp",
+            "--upstream-identity-provider-type=ldap",
+            "--upstream-identity-provider-flow=cli_password",
+        ]
+    );
+    assert_eq!(
+        result.log()[8..],
+        [
+            "removed scope from --oidc-scopes list because it is not supported by this Supervisor  {\"scope\": \"username\"}",
+            "removed scope from --oidc-scopes list because it is not supported by this Supervisor  {\"scope\": \"groups\"}",
+            "multiple client flows found, selecting first value as default  {\"idpName\": \"some-ldap-idp\", \"idpType\": \"ldap\", \"selectedFlow\": \"cli_password\", \"availableFlows\": [\"cli_password\",\"browser_authcode\"]}",
+        ]
+    );
+    run(&home, &["--skip-validation"]).fails_with(
+        "multiple Supervisor upstream identity providers were found, so the --upstream-identity-provider-name/--upstream-identity-provider-type flags must be specified. Found these upstreams: [{\"flows\":[\"cli_password\",\"browser_authcode\"],\"name\":\"some-ldap-idp\",\"type\":\"ldap\"},{\"flows\":[\"browser_authcode\"],\"name\":\"some-oidc-idp\",\"type\":\"oidc\"}]",
+    );
+    let asked = oidc.seen().len();
+    let all = [
+        "--upstream-identity-provider-name=n",
+        "--upstream-identity-provider-type=t",
+        "--upstream-identity-provider-flow=f",
+    ];
+    let flags: Vec<&str> = ["--skip-validation"].into_iter().chain(all).collect();
+    let args = exec_args(&run(&home, &flags));
+    assert_eq!(args[13..], all);
+    assert_eq!(oidc.seen().len(), asked + 1, "the list of providers was not asked for");
+
+    let broken =
+        Cluster { jwts: vec![jwt("test-jwt", &format!("{}/other", oidc.url()), &inline)], ..cluster };
+    let server = broken.start();
+    let home = home_for(&server);
+    run(&home, &["--skip-validation"])
+        .fails_with("while fetching OIDC discovery data from issuer: 400 Bad Request: {}");
+}

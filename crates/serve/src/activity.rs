@@ -130,6 +130,12 @@ impl CountedBody {
     }
 }
 
+impl Drop for CountedBody {
+    fn drop(&mut self) {
+        crate::connection::answered();
+    }
+}
+
 impl HttpBody for CountedBody {
     type Data = Bytes;
     type Error = BoxError;

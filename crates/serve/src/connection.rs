@@ -4,11 +4,13 @@
 //! behind TLS the client has already said what it speaks, so each protocol's own builder is used instead. No
 //! ALPN means HTTP/1.1, as with Go.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -20,7 +22,7 @@ use rustls::ProtocolVersion;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +31,39 @@ use tower::{Service, ServiceExt as _};
 use crate::activity::{Activity, CountedBody, Returned, Timeouts, Verdict, Watched};
 use crate::body::Body;
 use crate::limits::Limits;
+
+/// Put into the extensions of a response: when its body must have been taken by the client, or else its stream is
+/// reset, its HTTP/1.1 connection closed. The body itself cannot see to that, because nobody asks it for more while a
+/// client does not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndBy(pub Instant);
+
+tokio::task_local! {
+    /// The [`EndBy`] of the answer that the running task delivers.
+    static END_BY: Cell<Option<Instant>>;
+}
+
+/// Resolves when the answer that this task delivers is late. Looks again whenever the task runs.
+async fn overdue() {
+    let mut timer: Option<Pin<Box<Sleep>>> = None;
+    std::future::poll_fn(|cx| {
+        let Some(end) = END_BY.with(Cell::get) else {
+            timer = None;
+            return Poll::Pending;
+        };
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        if timer.deadline() != end {
+            timer.as_mut().reset(end);
+        }
+        timer.as_mut().poll(cx)
+    })
+    .await;
+}
+
+/// The answer is out, so it is not late.
+pub(crate) fn answered() {
+    let _known_or_nobody_asks = END_BY.try_with(|cell| cell.set(None));
+}
 
 /// What is known about the connection of a request. An `Arc` of it is in the extensions of every request.
 #[derive(Debug)]
@@ -69,6 +104,8 @@ pub(crate) enum ConnectionError {
     Address(#[source] std::io::Error),
     #[error("the client did not finish its request headers in time")]
     HeadersTooSlow,
+    #[error("the client did not take its answer in time")]
+    AnswerTooSlow,
     #[error("the client did not answer an orderly end")]
     UnansweredGoodbye,
     #[error("HTTP failed")]
@@ -132,10 +169,18 @@ where
         drive(http, &activity, timeouts, &shared.draining).await
     } else {
         let http = pin!(h1(limits).serve_connection(io, service).with_upgrades());
-        drive(http, &activity, timeouts, &shared.draining).await
+        END_BY
+            .scope(Cell::new(None), async {
+                tokio::select! {
+                    biased;
+                    ended = drive(http, &activity, timeouts, &shared.draining) => ended,
+                    () = overdue() => Err(ConnectionError::AnswerTooSlow),
+                }
+            })
+            .await
     };
     if let Some(socket) = returned.take()
-        && !matches!(outcome, Err(ConnectionError::HeadersTooSlow))
+        && !matches!(outcome, Err(ConnectionError::HeadersTooSlow | ConnectionError::AnswerTooSlow))
     {
         linger(socket).await;
     }
@@ -310,6 +355,9 @@ where
         let answer = self.inner.clone().oneshot(request);
         Box::pin(async move {
             let response = answer.await?;
+            let end_by = response.extensions().get::<EndBy>().map(|EndBy(end)| *end);
+            // Known to whoever polls this: the stream's task, or the connection's where there are no streams.
+            let _known_or_nobody_asks = END_BY.try_with(|cell| cell.set(end_by));
             Ok(response.map(|body| CountedBody::new(body, running)))
         })
     }
@@ -326,12 +374,14 @@ where
 {
     fn execute(&self, stream: F) {
         let ended = self.0.clone();
-        tokio::spawn(async move {
+        tokio::spawn(END_BY.scope(Cell::new(None), async move {
             tokio::select! {
                 biased;
                 () = ended.cancelled() => {}
                 _ = stream => {}
+                // What is dropped unfinished is reset.
+                () = overdue() => tracing::debug!("a client did not take its answer in time"),
             }
-        });
+        }));
     }
 }

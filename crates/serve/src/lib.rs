@@ -32,7 +32,7 @@ pub mod server;
 pub mod tunnels;
 
 pub use body::{Body, BoxError};
-pub use connection::Connection;
+pub use connection::{Connection, EndBy};
 pub use limits::Limits;
 pub use listener::Listener;
 pub use server::{ServerHandle, Stats, serve};

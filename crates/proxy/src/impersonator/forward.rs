@@ -12,7 +12,7 @@ use pinniped_authn::Token;
 use pinniped_core::hop;
 use pinniped_core::impersonation::Impersonation;
 use pinniped_core::nested::intake::leftover;
-use pinniped_serve::Body;
+use pinniped_serve::{Body, EndBy};
 use tokio::time::Instant;
 
 use super::hold::{ForwardedBody, Hold};
@@ -122,6 +122,9 @@ pub(super) fn relay(
     }
     parts.extensions.clear();
     parts.version = http::Version::HTTP_11;
+    if let Some(deadline) = deadline {
+        parts.extensions.insert(EndBy(deadline));
+    }
     Response::from_parts(parts, ForwardedBody::new(body, deadline, hold).boxed_unsync())
 }
 

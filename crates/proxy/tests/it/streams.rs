@@ -8,11 +8,15 @@ use futures::future::join_all;
 use http::{Request, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use pinniped_proxy::impersonator::InFlightLimits;
 use pinniped_proxy::upstream::{RequestBody, UpstreamLimits, UpstreamParams};
 use pinniped_serve::{Body, BoxError, body};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::api_server::{ApiServer, Handler, Script};
-use crate::world::{PATIENCE, World, eventually, upstream_of};
+use crate::world::{Options, PATIENCE, World, eventually, upstream_of};
 
 /// One event, then silence.
 fn watch_handler() -> Handler {
@@ -169,4 +173,38 @@ async fn the_kubernetes_client_uses_the_pool_with_its_own_token() {
     assert_eq!(seen.all("authorization"), ["Bearer mine"]);
     assert!(seen.all("user-agent")[0].contains("kubernetes"));
     assert_eq!(upstream.stats().connections, 1);
+}
+
+/// A short answer, larger than what waits on the way to a client that does not read.
+fn flood_handler() -> Handler {
+    Arc::new(|_| {
+        Box::pin(async {
+            let chunk =
+                || async { Some((Ok::<_, BoxError>(Frame::data(Bytes::from(vec![0; 16 << 10]))), ())) };
+            let flood = futures::stream::unfold((), move |()| chunk());
+            http::Response::new(StreamBody::new(flood).boxed_unsync())
+        })
+    })
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_loses_its_place_at_the_deadline() {
+    let script = Script { handler: flood_handler(), ..Script::default() };
+    let in_flight = InFlightLimits { short: 1, waiting: 1, ..InFlightLimits::default() };
+    let world = World::start_with(script, Options { in_flight, ..Options::default() }).await;
+    let client = world.certificate("u", &[]);
+
+    // Not one byte of a body may be sent to this one.
+    let io = TokioIo::new(client.tls(b"h2").await);
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let (mut h2, connection) = builder.initial_stream_window_size(0).handshake::<_, Body>(io).await.unwrap();
+    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let request = client.request("/x?timeout=500ms").body(body::empty()).unwrap();
+    let unread = h2.send_request(request).await.unwrap();
+    let mut h1 = client.h1().await;
+    let request = Request::get("/x?timeout=2s").header("host", "proxy.example");
+    let second = h1.send_request(request.body(body::empty()).unwrap()).await.unwrap();
+    assert_eq!(second.status(), StatusCode::OK, "the first one gave its place up");
+    eventually("both streams are given back", || world.upstream.stats().streams == 0).await;
+    drop((unread, second));
 }

@@ -7,7 +7,7 @@
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use kube::client::ConfigExt as _;
-use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, NamedAuthInfo};
 use secrecy::ExposeSecret;
 use tower::ServiceBuilder;
 
@@ -59,6 +59,12 @@ impl Admin {
             let server = cluster.server.as_deref().unwrap_or_default();
             cluster.server = Some(kubeconfig::server_url(name, server, secure)?);
             proxy = cluster.proxy_url.clone();
+        }
+        if let Some(user) = user_of(&config, context) {
+            kubeconfig::check_certificate(
+                &user.name,
+                user.auth_info.as_ref().unwrap_or(&AuthInfo::default()),
+            )?;
         }
         let mut config = kube::Config::from_custom_kubeconfig(config, &options)
             .await
@@ -128,6 +134,12 @@ fn cluster_of<'a>(config: &'a mut Kubeconfig, context: &str) -> Option<(&'a str,
     let context = config.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
     let named = config.clusters.iter_mut().find(|named| named.name == context.cluster)?;
     Some((named.name.as_str(), named.cluster.as_mut()?))
+}
+
+/// The user that `context` refers to.
+fn user_of<'a>(config: &'a Kubeconfig, context: &str) -> Option<&'a NamedAuthInfo> {
+    let context = config.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
+    config.auth_infos.iter().find(|named| Some(&named.name) == context.user.as_ref())
 }
 
 /// Refuses tokens that no header can carry; the layer that makes the header would panic.

@@ -5,7 +5,7 @@ pub mod generated;
 
 use std::path::Path;
 
-use kube::config::{Cluster, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
 
 use pinniped_api::gojson::quote;
 
@@ -141,6 +141,49 @@ pub fn certificate_authority(name: &str, cluster: &Cluster) -> Result<Vec<u8>, S
             )
         }),
         None => Ok(Vec::new()),
+    }
+}
+
+/// Checks that the client certificate of a user, if it has one, is there with its key.
+///
+/// # Errors
+///
+/// In the words of client-go, all at once.
+pub(crate) fn check_certificate(name: &str, user: &AuthInfo) -> Result<(), String> {
+    let set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
+    let (certificate, key) = (set(&user.client_certificate), set(&user.client_key));
+    let (certificate_data, key_data) = (set(&user.client_certificate_data), user.client_key_data.is_some());
+    if !certificate && !certificate_data {
+        return Ok(());
+    }
+    let mut problems = Vec::new();
+    if certificate && certificate_data {
+        problems.push(format!(
+            "client-cert-data and client-cert are both specified for {name}. client-cert-data will override."
+        ));
+    }
+    if key && key_data {
+        problems.push(format!(
+            "client-key-data and client-key are both specified for {name}; client-key-data will override"
+        ));
+    }
+    if !key && !key_data {
+        problems.push(format!(
+            "client-key-data or client-key must be specified for {name} to use the clientCert authentication method."
+        ));
+    }
+    for (what, path) in [("client-cert", &user.client_certificate), ("client-key", &user.client_key)] {
+        if let Some(path) = path.as_deref().filter(|path| !path.is_empty())
+            && let Err(err) = std::fs::File::open(path)
+        {
+            problems
+                .push(format!("unable to read {what} {path} for {name} due to open {path}: {}", go_io(&err)));
+        }
+    }
+    match problems.as_slice() {
+        [] => Ok(()),
+        [one] => Err(format!("invalid configuration: {one}")),
+        all => Err(format!("invalid configuration: [{}]", all.join(", "))),
     }
 }
 

@@ -30,6 +30,16 @@ fn a_kubeconfig_that_makes_no_sense_is_refused_in_words() {
             TOKEN_USER,
             "host must be a URL or a host:port pair: \"https://127.0.0.1:99999\"",
         ),
+        (
+            SERVER,
+            "{client-certificate: /nope, client-key: /nope}",
+            "invalid configuration: [unable to read client-cert /nope for u due to open /nope: no such file or directory, unable to read client-key /nope for u due to open /nope: no such file or directory]",
+        ),
+        (
+            SERVER,
+            "{client-certificate-data: aGVsbG8=}",
+            "invalid configuration: client-key-data or client-key must be specified for u to use the clientCert authentication method.",
+        ),
         (SERVER, "{token: \"a\\nb\"}", "net/http: invalid header field value for \"Authorization\""),
         (
             SERVER,

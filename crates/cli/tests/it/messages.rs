@@ -139,6 +139,19 @@ fn bash_completes_with_the_generated_script() {
 }
 
 #[test]
+fn a_reader_that_went_away_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_pinniped"))
+        .args(["get", "kubeconfig", "--help"])
+        .stdout(writer)
+        .stderr(std::process::Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
 fn a_missing_home_matters_only_where_one_is_needed() {
     let home = Home::new();
     assert_eq!(home.run_without_variables(&["version"]).code, 0);

@@ -48,6 +48,9 @@ pub struct UpstreamLimits {
     pub ping_timeout: Duration,
     /// A connection without streams for this long is closed, unless it is the only one.
     pub idle_timeout: Duration,
+    /// For the head of an answer to one of our own requests. Watches begin at once, too. Requests of clients have
+    /// their own deadlines.
+    pub answer_timeout: Duration,
     /// HTTP/2 connections at most.
     pub connections: usize,
     /// Streams of one connection at most, where the server allows more.
@@ -69,6 +72,7 @@ impl Default for UpstreamLimits {
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(15),
             idle_timeout: Duration::from_secs(90),
+            answer_timeout: Duration::from_secs(60),
             connections: 256,
             streams_per_connection: 250,
             stream_window: 64 << 10,
@@ -116,6 +120,9 @@ pub enum UpstreamError {
     /// All connections that we may have are full.
     #[error("all {0} connections to the API server are full")]
     Full(usize),
+    /// The connection lives, but there was no answer in time.
+    #[error("the API server did not answer in time")]
+    Silent,
     /// The connection failed, or the server broke its rules.
     #[error("request to the API server failed")]
     Http(#[source] hyper::Error),
@@ -140,6 +147,7 @@ pub struct Upstream {
 struct Inner {
     authority: Authority,
     pool: Pool,
+    answer_timeout: Duration,
 }
 
 impl Upstream {
@@ -149,9 +157,10 @@ impl Upstream {
     /// When the address is not `https://host[:port]` or there is no usable root.
     pub fn new(params: UpstreamParams) -> Result<Self, UpstreamConfigError> {
         let UpstreamParams { server, tls_roots, limits } = params;
+        let answer_timeout = limits.answer_timeout;
         let connector = Connector::new(&server, tls_roots, limits)?;
         let authority = connector.authority().clone();
-        Ok(Self { inner: Arc::new(Inner { authority, pool: Pool::new(connector) }) })
+        Ok(Self { inner: Arc::new(Inner { authority, pool: Pool::new(connector), answer_timeout }) })
     }
 
     /// Host and port of the API server.
@@ -225,6 +234,10 @@ impl Upstream {
         default_namespace: impl Into<String>,
     ) -> kube::Client {
         kube::Client::new(kube_service::KubeService::new(self.clone(), tokens), default_namespace)
+    }
+
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.inner.answer_timeout
     }
 
     /// How much is in use now.

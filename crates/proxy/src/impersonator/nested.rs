@@ -1,6 +1,7 @@
 //! Lets a client act as somebody else, after the reviews which [`pinniped_core::nested`] demands.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
 
 use pinniped_authn::cluster::Authorizer;
 use pinniped_core::attributes::Attributes;
@@ -13,6 +14,8 @@ use super::refusal::Refusal;
 
 /// Requestors whose last successful mode is remembered.
 const REMEMBERED: u64 = 10_000;
+/// Requestors who have not impersonated for this long start afresh.
+const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
 
 /// Impersonation by clients.
 pub(super) struct Impersonations {
@@ -24,7 +27,8 @@ pub(super) struct Impersonations {
 
 impl Impersonations {
     pub(super) fn new(authorizer: Authorizer) -> Self {
-        let last_mode = moka::future::Cache::new(REMEMBERED);
+        let last_mode =
+            moka::future::Cache::builder().max_capacity(REMEMBERED).time_to_idle(REMEMBERED_FOR).build();
         Self { authorizer, last_mode, hasher: RandomState::new() }
     }
 

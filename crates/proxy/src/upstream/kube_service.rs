@@ -54,11 +54,14 @@ impl Service<Request<kube::client::Body>> for KubeService {
         request.headers_mut().entry(USER_AGENT).or_insert(AGENT);
         let upstream = self.upstream.clone();
         Box::pin(async move {
-            if hop::wants_http1(request.headers()) {
-                upstream.send_http1(request).await
-            } else {
-                upstream.send(request).await
-            }
+            let http1 = hop::wants_http1(request.headers());
+            let answer = async {
+                if http1 { upstream.send_http1(request).await } else { upstream.send(request).await }
+            };
+            // Whoever asks seldom sets a deadline, and a controller that waits for ever is a dead one.
+            tokio::time::timeout(upstream.answer_timeout(), answer)
+                .await
+                .map_err(|_| UpstreamError::Silent)?
         })
     }
 }

@@ -1,6 +1,8 @@
 //! Many streams at once, and the pool that carries them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,8 +13,11 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pinniped_proxy::impersonator::InFlightLimits;
-use pinniped_proxy::upstream::{RequestBody, UpstreamLimits, UpstreamParams};
+use pinniped_proxy::upstream::{RequestBody, Upstream, UpstreamLimits, UpstreamParams};
 use pinniped_serve::{Body, BoxError, body};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::api_server::{ApiServer, Handler, Script};
@@ -110,7 +115,7 @@ async fn the_pool_closes_connections_that_nobody_needs_any_more() {
     let mut params =
         UpstreamParams::new(format!("https://{}", api.address).parse().unwrap(), api.roots.clone());
     params.limits = UpstreamLimits { idle_timeout: Duration::ZERO, ..UpstreamLimits::default() };
-    let upstream = pinniped_proxy::upstream::Upstream::new(params).unwrap();
+    let upstream = Upstream::new(params).unwrap();
     // The limit is known after the first answer.
     drop(upstream.send(get("/first")).await.unwrap());
     let open = join_all((0..6).map(|_| upstream.send(get("/watch")))).await;
@@ -129,7 +134,7 @@ async fn a_full_pool_says_so() {
     let mut params =
         UpstreamParams::new(format!("https://{}", api.address).parse().unwrap(), api.roots.clone());
     params.limits = UpstreamLimits { connections: 1, ..UpstreamLimits::default() };
-    let upstream = pinniped_proxy::upstream::Upstream::new(params).unwrap();
+    let upstream = Upstream::new(params).unwrap();
     let first = upstream.send(get("/watch")).await.unwrap();
     let error = upstream.send(get("/watch")).await.unwrap_err();
     assert_eq!(error.to_string(), "all 1 connections to the API server are full");
@@ -173,6 +178,97 @@ async fn the_kubernetes_client_uses_the_pool_with_its_own_token() {
     assert_eq!(seen.all("authorization"), ["Bearer mine"]);
     assert!(seen.all("user-agent")[0].contains("kubernetes"));
     assert_eq!(upstream.stats().connections, 1);
+}
+
+/// A line to the API server that can be cut.
+struct Line {
+    address: SocketAddr,
+    cut: mpsc::UnboundedSender<()>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Line {
+    async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (cut, mut cuts) = mpsc::unbounded_channel();
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    cut = cuts.recv() => {
+                        cut.expect("the line is still there");
+                        connections.abort_all();
+                    }
+                    accepted = listener.accept() => {
+                        let (mut near, _) = accepted.unwrap();
+                        connections.spawn(async move {
+                            let mut far = TcpStream::connect(server).await.unwrap();
+                            tokio::io::copy_bidirectional(&mut near, &mut far).await
+                        });
+                    }
+                }
+            }
+        });
+        Self { address, cut, _task: AbortOnDropHandle::new(task) }
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_side_effects_survives_a_cut_connection_and_others_are_not_repeated() {
+    for _ in 0..20 {
+        // The first request of each kind is heard and never answered.
+        let (heard, mut hearing) = mpsc::unbounded_channel();
+        let attempts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let counted = Arc::clone(&attempts);
+        let handler: Handler = Arc::new(move |request| {
+            let first = counted[usize::from(request.method() == http::Method::POST)]
+                .fetch_add(1, Ordering::SeqCst)
+                == 0;
+            let heard = heard.clone();
+            Box::pin(async move {
+                if first {
+                    heard.send(()).unwrap();
+                    std::future::pending::<()>().await;
+                }
+                http::Response::new(body::full("answer"))
+            })
+        });
+        let api = ApiServer::start(Script { handler, ..Script::default() }).await;
+        let line = Line::to(api.address).await;
+        let server = format!("https://{}", line.address).parse().unwrap();
+        let upstream = Upstream::new(UpstreamParams::new(server, api.roots.clone())).unwrap();
+        let post = Request::post("/x").body(RequestBody::Full(Bytes::from("once"))).unwrap();
+        for (kind, request, survives) in [(0, get("/x"), true), (1, post, false)] {
+            let cutting = async {
+                hearing.recv().await.unwrap();
+                line.cut.send(()).unwrap();
+            };
+            let both = async { tokio::join!(upstream.send(request), cutting) };
+            let (answer, ()) = tokio::time::timeout(PATIENCE, both).await.expect("an end of it");
+            assert_eq!(answer.is_ok(), survives, "{answer:?}");
+            assert_eq!(attempts[kind].load(Ordering::SeqCst), if survives { 2 } else { 1 });
+        }
+    }
+}
+
+#[tokio::test]
+async fn our_own_requests_do_not_wait_for_a_silent_server_for_ever() {
+    let handler: Handler = Arc::new(|_| Box::pin(std::future::pending()));
+    let api = ApiServer::start(Script { handler, ..Script::default() }).await;
+    let server = format!("https://{}", api.address).parse().unwrap();
+    let mut params = UpstreamParams::new(server, api.roots.clone());
+    params.limits.answer_timeout = Duration::from_millis(50);
+    let upstream = Upstream::new(params).unwrap();
+    let client = upstream.kube_client(crate::world::token_source(Some("mine")), "ns");
+    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> = kube::Api::namespaced(client, "ns");
+    let answer = tokio::time::timeout(PATIENCE, secrets.get("s")).await.expect("an end of it");
+    let error = answer.unwrap_err();
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    assert!(
+        format!("{error} {source:?}").contains("the API server did not answer in time"),
+        "{error} {source:?}"
+    );
 }
 
 /// A short answer, larger than what waits on the way to a client that does not read.

@@ -31,6 +31,7 @@ mod rotation;
 mod seen;
 mod streams;
 mod whoami;
+mod withdrawn;
 
 /// The collection of WhoAmIRequests.
 const WHOAMI: &str = "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests";

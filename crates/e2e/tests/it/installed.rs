@@ -53,7 +53,8 @@ pub(crate) struct Installed {
     pub(crate) address: IpAddr,
 }
 
-/// A test's hold on the installation, with the lock `G`. If the test fails, the pods' logs are printed.
+/// A test's hold on the installation, with the lock `G`. If the test fails, the pods' logs are printed; if it passes,
+/// they may hold no panic.
 pub(crate) struct Hold<G> {
     installed: &'static Installed,
     _lock: G,
@@ -118,8 +119,14 @@ impl<G> Deref for Hold<G> {
 
 impl<G> Drop for Hold<G> {
     fn drop(&mut self) {
+        let pods = self.installed.pods();
         if std::thread::panicking() {
-            eprintln!("{}", self.installed.pods().log_tails(CONCIERGE, 30));
+            eprintln!("{}", pods.log_tails(CONCIERGE, 30));
+        } else {
+            // Whatever a test sends, no program of ours may panic over it.
+            let logs = pods.logs(CONCIERGE) + &pods.logs(LOCAL_USER_AUTHENTICATOR);
+            let panics: Vec<_> = logs.lines().filter(|line| line.contains("panicked at")).collect();
+            assert!(panics.is_empty(), "{panics:#?}");
         }
     }
 }

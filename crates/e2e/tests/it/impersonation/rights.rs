@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use pinniped_e2e::walkthrough::DECISION;
 use pinniped_test_support::wait;
 use serde_json::json;
 
 use super::{Connection, Protocol, get};
-use crate::installed::{self, PROXY_ACCOUNT, SOON};
+use crate::installed;
 
 /// Verdicts are kept for 10 s.
 const CACHED: Duration = Duration::from_secs(15);
@@ -50,42 +50,4 @@ async fn a_right_that_is_given_or_taken_counts_within_the_ten_seconds_of_the_cac
     let (given, taken) = tokio::join!(becomes_given, becomes_taken);
     given.unwrap();
     taken.unwrap();
-}
-
-#[tokio::test]
-async fn without_its_own_right_to_impersonate_the_proxy_hands_on_the_api_servers_words() {
-    let Some(installed) = installed::alone("the proxy's own right is gone").await else { return };
-    let user = "rights-of-proxy";
-    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
-    installed.allow(user, rules).await;
-    let pair = installed.certificate(user, None);
-    let mut connection = Connection::open(&installed, Protocol::Http2, &pair.into()).await;
-    let path = "/api/v1/namespaces/default/configmaps";
-    assert_eq!(connection.ask(get(path)).await.status, 200);
-
-    let name = "pinniped-concierge-impersonation-proxy";
-    let bindings = Api::<ClusterRoleBinding>::all(installed.admin().await);
-    let mut binding = bindings.get(name).await.unwrap();
-    bindings.delete(name, &DeleteParams::default()).await.unwrap();
-    let wanted = format!(
-        "users \"{user}\" is forbidden: User \"{PROXY_ACCOUNT}\" cannot impersonate resource \"users\" in API group \
-         \"\" at the cluster scope"
-    );
-    let refused = wait::until_ok(SOON, "the refusal of the API server", async || {
-        let message = connection.ask(get(path)).await;
-        anyhow::ensure!(message.status == 403 && message.message().1 == wanted, "{message:?}");
-        Ok(())
-    });
-    let refused = refused.await;
-
-    // Put back before anything may fail: other tests come after this one.
-    binding.metadata.resource_version = None;
-    binding.metadata.uid = None;
-    bindings.create(&PostParams::default(), &binding).await.unwrap();
-    wait::until(SOON, "the right to be back", async || {
-        (connection.ask(get(path)).await.status == 200).then_some(())
-    })
-    .await
-    .unwrap();
-    refused.unwrap();
 }

@@ -1,14 +1,13 @@
-//! The proxy's certificates renewed while it serves.
+//! The proxy's serving certificate renewed while it serves.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME};
+use pinniped_e2e::walkthrough::CONCIERGE;
 use pinniped_test_support::wait;
 use serde_json::json;
 
-use super::whoami::UNAUTHORIZED;
-use super::{Connection, Lines, Protocol, ask, create_webhook_user, get, log_in, tls, who_am_i};
+use super::{Connection, Lines, Protocol, get, tls};
 use crate::installed::{self, Installed, SOON};
 
 /// The certificate that the proxy shows.
@@ -51,38 +50,4 @@ async fn a_new_serving_certificate_is_for_new_connections_and_old_ones_go_on() {
     maps.create(&PostParams::default(), &map).await.unwrap();
     assert_eq!(events.next().await["object"]["metadata"]["name"], "later", "the old watch goes on");
     assert_eq!(before.ask(get(&path)).await.status, 200, "and the old connection");
-}
-
-#[tokio::test]
-async fn a_new_signer_ends_the_credentials_of_the_old_one_at_the_next_request_and_new_logins_work() {
-    let Some(installed) = installed::alone("a new signer").await else { return };
-    let user = "rotation-signer";
-    create_webhook_user(&installed, user, "g").await;
-    let login = wait::until_ok(SOON, "the user to be known", async || log_in(&installed, user).await);
-    let old = login.await.unwrap();
-    let mut connection = Connection::open(&installed, Protocol::Http2, &old).await;
-    assert_eq!(connection.ask(who_am_i()).await.status, 201);
-
-    let secrets = Api::<Secret>::namespaced(installed.admin().await, CONCIERGE);
-    let name = "pinniped-concierge-impersonation-proxy-signer-ca-certificate";
-    secrets.delete(name, &DeleteParams::default()).await.unwrap();
-    let refused = wait::until(SOON, "the old credential to be refused", async || {
-        let answer = connection.ask(who_am_i()).await;
-        (answer.status == 401).then_some(answer.body)
-    });
-    assert_eq!(refused.await.unwrap(), UNAUTHORIZED);
-
-    // Each of the two pods issues and accepts; both have to know the new one.
-    wait::until_ok(SOON, "logins to work everywhere", async || {
-        let new = log_in(&installed, user).await?;
-        for _ in 0..4 {
-            let answer = ask(&installed, &new, who_am_i()).await;
-            anyhow::ensure!(answer.status == 201, "{answer:?}");
-        }
-        Ok(())
-    })
-    .await
-    .unwrap();
-    let certificate = installed.certificate("rotation-other", None).into();
-    assert_eq!(ask(&installed, &certificate, who_am_i()).await.status, 201, "of {EXTERNAL_NAME}'s other CA");
 }

@@ -1,0 +1,88 @@
+//! What is taken from the proxy while it serves: its right to impersonate, and its signer.
+//!
+//! These tests need the installation for themselves. Their file comes last by name, and so do they: they would wait
+//! for the tests that take long.
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use pinniped_e2e::walkthrough::CONCIERGE;
+use pinniped_test_support::wait;
+use serde_json::json;
+
+use super::whoami::UNAUTHORIZED;
+use super::{Connection, Protocol, ask, create_webhook_user, get, log_in, who_am_i};
+use crate::installed::{self, PROXY_ACCOUNT, SOON};
+
+#[tokio::test]
+async fn without_its_own_right_to_impersonate_the_proxy_hands_on_the_api_servers_words() {
+    let Some(installed) = installed::alone("the proxy's own right is gone").await else { return };
+    let user = "rights-of-proxy";
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+    installed.allow(user, rules).await;
+    let pair = installed.certificate(user, None);
+    let mut connection = Connection::open(&installed, Protocol::Http2, &pair.into()).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    assert_eq!(connection.ask(get(path)).await.status, 200);
+
+    let name = "pinniped-concierge-impersonation-proxy";
+    let bindings = Api::<ClusterRoleBinding>::all(installed.admin().await);
+    let mut binding = bindings.get(name).await.unwrap();
+    bindings.delete(name, &DeleteParams::default()).await.unwrap();
+    let wanted = format!(
+        "users \"{user}\" is forbidden: User \"{PROXY_ACCOUNT}\" cannot impersonate resource \"users\" in API group \
+         \"\" at the cluster scope"
+    );
+    let refused = wait::until_ok(SOON, "the refusal of the API server", async || {
+        let message = connection.ask(get(path)).await;
+        anyhow::ensure!(message.status == 403 && message.message().1 == wanted, "{message:?}");
+        Ok(())
+    });
+    let refused = refused.await;
+
+    // Put back before anything may fail: other tests come after this one.
+    binding.metadata.resource_version = None;
+    binding.metadata.uid = None;
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    wait::until(SOON, "the right to be back", async || {
+        (connection.ask(get(path)).await.status == 200).then_some(())
+    })
+    .await
+    .unwrap();
+    refused.unwrap();
+}
+
+#[tokio::test]
+async fn a_new_signer_ends_the_credentials_of_the_old_one_at_the_next_request_and_new_logins_work() {
+    let Some(installed) = installed::alone("a new signer").await else { return };
+    let user = "rotation-signer";
+    create_webhook_user(&installed, user, "g").await;
+    let login = wait::until_ok(SOON, "the user to be known", async || log_in(&installed, user).await);
+    let old = login.await.unwrap();
+    let mut connection = Connection::open(&installed, Protocol::Http2, &old).await;
+    assert_eq!(connection.ask(who_am_i()).await.status, 201);
+
+    let secrets = Api::<Secret>::namespaced(installed.admin().await, CONCIERGE);
+    let name = "pinniped-concierge-impersonation-proxy-signer-ca-certificate";
+    secrets.delete(name, &DeleteParams::default()).await.unwrap();
+    let refused = wait::until(SOON, "the old credential to be refused", async || {
+        let answer = connection.ask(who_am_i()).await;
+        (answer.status == 401).then_some(answer.body)
+    });
+    assert_eq!(refused.await.unwrap(), UNAUTHORIZED);
+
+    // Each of the two pods issues and accepts; both have to know the new one.
+    wait::until_ok(SOON, "logins to work everywhere", async || {
+        let new = log_in(&installed, user).await?;
+        for _ in 0..4 {
+            let answer = ask(&installed, &new, who_am_i()).await;
+            anyhow::ensure!(answer.status == 201, "{answer:?}");
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let certificate = installed.certificate("rotation-other", None).into();
+    assert_eq!(ask(&installed, &certificate, who_am_i()).await.status, 201, "of the cluster's CA");
+}

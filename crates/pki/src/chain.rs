@@ -84,8 +84,12 @@ fn verify(
     usage: KeyUsage,
 ) -> Result<(), ChainError> {
     let algorithms = default_provider().signature_verification_algorithms.all;
-    let anchors: Vec<_> =
-        roots.ders().iter().filter_map(|root| anchor_from_trusted_cert(root).ok()).collect();
+    let anchors: Vec<_> = roots
+        .ders()
+        .iter()
+        .filter(|root| is_good_at(root, now))
+        .filter_map(|root| anchor_from_trusted_cert(root).ok())
+        .collect();
     let seconds = u64::try_from(now.as_second()).unwrap_or(0);
     let time = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
     let end_entity = match EndEntityCert::try_from(leaf) {
@@ -163,6 +167,11 @@ fn is_signed_by(
 fn contents(der: &[u8]) -> Option<&[u8]> {
     use x509_parser::{asn1_rs::Any, prelude::FromDer as _};
     Any::from_der(der).ok().map(|(_, any)| any.data)
+}
+
+/// Is this root within its validity? webpki does not ask that of a root; Go does.
+fn is_good_at(root: &CertificateDer<'_>, now: Timestamp) -> bool {
+    certificate::parse(root).is_ok_and(|root| check_time(&root, now).is_ok())
 }
 
 fn check_time(certificate: &X509Certificate<'_>, now: Timestamp) -> Result<(), ChainError> {

@@ -26,6 +26,16 @@ fn der(pem: &str) -> CertificateDer<'static> {
 }
 
 #[test]
+fn a_ca_that_has_expired_vouches_for_nobody() {
+    let signer = ca("signer");
+    let longer = Validity::starting(now(), Duration::from_secs(20 * 3600));
+    let client = der(&signer.issue_client(&ClientSubject::default(), &longer).unwrap().certificate_pem);
+    assert_eq!(verify_client(&client, &[], &bundle(&[&signer]), later(9)), Ok(()));
+    let expired = verify_client(&client, &[], &bundle(&[&signer]), later(11));
+    assert_eq!(expired, Err(ChainError::UnknownAuthority));
+}
+
+#[test]
 fn clients_are_verified_with_gos_messages() {
     let (signer, other) = (ca("signer"), ca("other"));
     let validity = Validity::starting(now(), Duration::from_secs(3600));

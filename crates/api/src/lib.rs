@@ -23,6 +23,7 @@ pub mod condition;
 pub mod config;
 pub mod gojson;
 pub mod identity;
+pub mod log_value;
 pub mod login;
 pub mod names;
 mod resource;

@@ -126,7 +126,8 @@ where
             };
             match event {
                 Some(Ok(event)) => {
-                    if trouble.over(&self.what) {
+                    // The start of a list is announced before anybody was asked.
+                    if !matches!(event, Event::Init) && trouble.over(&self.what, &event) {
                         self.problem.send_replace(None);
                     }
                     self.apply(&event);
@@ -168,7 +169,8 @@ where
 /// Says once what is wrong with a watch, and once that it is over.
 #[derive(Default)]
 struct Trouble {
-    forbidden: bool,
+    list_forbidden: bool,
+    watch_forbidden: bool,
     failing: bool,
 }
 
@@ -183,10 +185,10 @@ impl Trouble {
         };
         let text = cause.map_or_else(|| error.to_string(), error_text);
         if cause.is_some_and(is_forbidden) {
-            if !self.forbidden {
+            let named = if verb == "list" { &mut self.list_forbidden } else { &mut self.watch_forbidden };
+            if !std::mem::replace(named, true) {
                 tracing::warn!(verb, resource = what, error = %text, "a right is missing: what needs it stays off");
             }
-            self.forbidden = true;
         } else if self.failing {
             tracing::debug!(verb, resource = what, error = %text, "watch still fails");
         } else {
@@ -197,12 +199,17 @@ impl Trouble {
         text
     }
 
-    fn over(&mut self, what: &str) -> bool {
-        let failed = self.forbidden || self.failing;
+    /// Takes note of an answer. Who may list but not watch gets lists again and again: only a change tells that a
+    /// watch works.
+    fn over<K>(&mut self, what: &str, event: &Event<K>) -> bool {
+        let watched = matches!(event, Event::Apply(_) | Event::Delete(_));
+        let failed = self.list_forbidden || self.failing || (watched && self.watch_forbidden);
         if failed {
             tracing::info!(resource = what, "watch works again");
-            *self = Self::default();
         }
+        self.list_forbidden = false;
+        self.failing = false;
+        self.watch_forbidden &= !watched;
         failed
     }
 }

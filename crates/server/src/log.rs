@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use jiff::Timestamp;
+use pinniped_api::log_value;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
@@ -57,7 +58,12 @@ impl LogLevel {
 
     fn enables(self, metadata: &Metadata<'_>) -> bool {
         let ours = metadata.target().starts_with("pinniped");
-        let limit = if ours || self == Self::All { self.most_verbose() } else { Level::WARN };
+        // kube's watcher warns at every single attempt of what the controllers name once.
+        let limit = match metadata.target() {
+            _ if ours || self == Self::All => self.most_verbose(),
+            "kube_runtime::watcher" => Level::ERROR,
+            _ => Level::WARN,
+        };
         *metadata.level() <= limit
     }
 }
@@ -125,8 +131,8 @@ impl Visit for Fields {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        // A value built by `json()` below is already JSON; everything else is text.
-        match value.strip_prefix(RAW_JSON) {
+        // A value built by `json()` is already JSON; everything else is text.
+        match log_value::raw(value) {
             Some(raw) => self.put(field, raw.to_owned()),
             None => self.put(field, string(value)),
         }
@@ -161,18 +167,6 @@ impl Visit for Fields {
             source = cause.source();
         }
         self.put(field, string(&text));
-    }
-}
-
-/// Marks a string field as JSON that is to be printed as it is. No text typed by a person begins like this.
-const RAW_JSON: &str = "\u{0}json:";
-
-/// Encodes a value so that it prints as JSON inside a log line, not as quoted text:
-/// `info!(service = json(&reference), "creating service")`.
-pub fn json<T: serde::Serialize>(value: &T) -> String {
-    match serde_json::to_string(value) {
-        Ok(text) => format!("{RAW_JSON}{text}"),
-        Err(_) => String::new(),
     }
 }
 
@@ -282,11 +276,29 @@ mod tests {
     }
 
     #[test]
+    fn the_watcher_of_kube_does_not_repeat_what_is_named_once() {
+        let log = || tracing::warn!(target: "kube_runtime::watcher", "watch list error with 403");
+        assert!(captured(LogLevel::Trace, log).is_empty());
+        assert_eq!(captured(LogLevel::All, log).len(), 1);
+    }
+
+    #[test]
     fn structured_values_print_as_json() {
         let lines = captured(LogLevel::Info, || {
-            tracing::info!(service = json(&serde_json::json!({"name": "a", "namespace": "b"})), "creating");
+            tracing::info!(
+                service = log_value::json(&serde_json::json!({"name": "a", "namespace": "b"})),
+                "creating"
+            );
         });
         assert_eq!(lines[0]["service"]["namespace"], "b");
+    }
+
+    #[test]
+    fn a_text_that_pretends_to_be_json_stays_a_text() {
+        let forged = "\0json:\"\"}\n{\"level\":\"error\"";
+        let lines = captured(LogLevel::Info, || tracing::info!(text = forged, "seen"));
+        assert_eq!(lines.len(), 1);
+        assert_eq!(lines[0]["text"], forged);
     }
 
     #[test]

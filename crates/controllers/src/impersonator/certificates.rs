@@ -5,13 +5,14 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use pinniped_api::log_value;
 use pinniped_core::strategy::certificate_names::CertificateNames;
 use pinniped_core::strategy::impersonator::{EXTERNAL_FAILED, ObjectId, Removal, SIGNER_FAILED};
 use pinniped_pki::{CertificateAuthority, IssueError, Validity};
 use serde_json::json;
 
 use super::apply::{Expect, StepError};
-use super::log::{LOGGER, as_json};
+use super::log::LOGGER;
 use super::observe::id_of;
 use super::{GENERATED_LIFETIME, ImpersonatorController};
 use crate::api_certs::{CA_CERTIFICATE as SIGNER_CERTIFICATE, CA_PRIVATE_KEY as SIGNER_KEY, bytes, data};
@@ -64,8 +65,8 @@ impl ImpersonatorController {
         let name = self.settings.tls_secret.clone();
         tracing::info!(
             logger = LOGGER,
-            ips = as_json(&json!(names.ips)),
-            hostnames = as_json(&json!(names.hostname.as_slice())),
+            ips = log_value::json(&json!(names.ips)),
+            hostnames = log_value::json(&json!(names.hostname.as_slice())),
             secret = self.reference(&name),
             "creating TLS certificates for impersonation proxy"
         );

@@ -5,6 +5,7 @@ use std::mem::Discriminant;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use pinniped_api::log_value;
 use pinniped_core::strategy::impersonator::{Note, Removal};
 use serde_json::json;
 
@@ -23,15 +24,10 @@ impl Said {
     }
 }
 
-/// A value that the log output prints as JSON rather than as text; the first characters are its mark.
-pub(super) fn as_json(value: &serde_json::Value) -> String {
-    format!("\u{0}json:{value}")
-}
-
 impl ImpersonatorController {
     /// `{"name": …, "namespace": …}` of an object in the own namespace.
     pub(super) fn reference(&self, name: &str) -> String {
-        as_json(&json!({"name": name, "namespace": self.settings.namespace}))
+        log_value::json(&json!({"name": name, "namespace": self.settings.namespace}))
     }
 
     pub(super) fn log_note(&mut self, note: &Note) {
@@ -50,10 +46,10 @@ impl ImpersonatorController {
             ),
             Note::CheckedNames { desired, actual_ips, actual_hostnames } => tracing::info!(
                 logger = LOGGER,
-                desiredIPs = as_json(&json!(desired.ips)),
+                desiredIPs = log_value::json(&json!(desired.ips)),
                 desiredHostname = desired.hostname.as_deref().unwrap_or_default(),
-                actualIPs = as_json(&json!(actual_ips)),
-                actualHostnames = as_json(&json!(actual_hostnames)),
+                actualIPs = log_value::json(&json!(actual_ips)),
+                actualHostnames = log_value::json(&json!(actual_hostnames)),
                 secret = tls,
                 "checking TLS certificate names"
             ),

@@ -69,12 +69,12 @@ pub fn check(parts: &Parts) -> Result<(), StatusCode> {
         return Err(StatusCode::METHOD_NOT_ALLOWED);
     }
     if !has_media_type(&parts.headers, &CONTENT_TYPE, &[JSON]) {
-        let values = crate::log::json(&values(&parts.headers, &CONTENT_TYPE));
+        let values = pinniped_api::log_value::json(&values(&parts.headers, &CONTENT_TYPE));
         tracing::debug!({ "Content-Type" } = values.as_str(), "content type is not application/json");
         return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
     if !has_media_type(&parts.headers, &ACCEPT, &[JSON, "application/*", "*/*"]) {
-        let values = crate::log::json(&values(&parts.headers, &ACCEPT));
+        let values = pinniped_api::log_value::json(&values(&parts.headers, &ACCEPT));
         tracing::debug!({ "Accept" } = values.as_str(), "client does not accept application/json");
         return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }

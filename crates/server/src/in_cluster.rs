@@ -115,7 +115,11 @@ impl FileToken {
 
 fn read(path: &Path) -> std::io::Result<Token> {
     let text = Zeroizing::new(std::fs::read_to_string(path)?);
-    Ok(Token::new(text.trim()))
+    match text.trim() {
+        // A file that is just being written; as a token it would make every request anonymous.
+        "" => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the file is empty")),
+        token => Ok(Token::new(token)),
+    }
 }
 
 impl TokenSource for FileToken {
@@ -166,6 +170,14 @@ mod tests {
         assert_eq!(surroundings.server.to_string(), "https://10.96.0.1:443/");
         assert_eq!(surroundings.ca.distinct_count(), 1);
         assert_eq!(surroundings.token.token().unwrap().expose(), "the-token");
+    }
+
+    #[test]
+    fn an_empty_file_is_no_token() {
+        let volume = volume();
+        std::fs::write(volume.path().join("token"), "\n").unwrap();
+        let error = load(environment("10.96.0.1"), volume.path()).err().unwrap();
+        assert!(error.to_string().contains("token: the file is empty"), "{error}");
     }
 
     #[test]

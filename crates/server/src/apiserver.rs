@@ -21,7 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{
-    ALLOW, CACHE_CONTROL, ETAG, EXPIRES, IF_NONE_MATCH, LAST_MODIFIED, LOCATION, RETRY_AFTER, VARY,
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, ETAG, EXPIRES, IF_NONE_MATCH, LAST_MODIFIED, LOCATION, RETRY_AFTER,
+    VARY,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
@@ -34,6 +35,7 @@ use pinniped_authn::cluster::{Authorizer, TokenReviewer};
 use pinniped_authn::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_authn::registry::Registry;
 use pinniped_authn::request::{RequestAuthenticator, RequestAuthenticatorParams};
+use pinniped_core::anonymous::is_health;
 use pinniped_core::attributes::Attributes;
 use pinniped_core::forbidden;
 use pinniped_core::identity::User;
@@ -234,12 +236,15 @@ impl ApiServer {
             }
         };
         let reads = matches!(info.verb.as_str(), "get" | "list" | "watch");
-        let Ok(_in_flight) = (if reads { &self.reads } else { &self.writes }).try_acquire() else {
+        // The kubelet's probes cost no review, and a pod must not be ended because others ask too much of it.
+        let is_probe = is_health(&info) && !request.headers().contains_key(AUTHORIZATION);
+        let place = (if reads { &self.reads } else { &self.writes }).try_acquire();
+        if place.is_err() && !is_probe {
             let status = StatusCode::TOO_MANY_REQUESTS;
             let mut response = layers::plain_error(status, "Too many requests, please try again later.");
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             return response;
-        };
+        }
         match tokio::time::timeout(DEADLINE, Box::pin(self.admitted(request, &info, audit_id, now))).await {
             Ok(response) => response,
             Err(_elapsed) => respond::status(&Status::timeout(), &Negotiated::JSON),

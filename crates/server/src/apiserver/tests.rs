@@ -355,3 +355,13 @@ async fn too_many_requests_are_told_to_come_back() {
     assert_eq!(answer.body, "Too many requests, please try again later.\n");
     assert_eq!(world.ask("GET", LOGIN, &[], "").await.status, 200);
 }
+
+#[tokio::test]
+async fn the_kubelet_hears_of_our_health_however_busy_we_are() {
+    let world = World::new("pinniped.dev");
+    let _all = world.server.reads.try_acquire_many(READS_IN_FLIGHT.try_into().expect("small")).expect("free");
+    assert_eq!(world.ask("GET", "/version", &[], "").await.status, 429);
+    assert_eq!(world.ask("GET", "/healthz", &[], "").await.status, 200);
+    let with_token = [("authorization", "Bearer good")];
+    assert_eq!(world.ask("GET", "/healthz", &with_token, "").await.status, 429);
+}

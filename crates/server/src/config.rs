@@ -137,7 +137,8 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
     parse(&text)
 }
 
-fn describe(error: &std::io::Error) -> String {
+/// The words of Go for the usual failures to open a file.
+pub(crate) fn describe(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "no such file or directory".to_owned(),
         std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::config;
+
 /// The pod's own coordinates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodInfo {
@@ -20,10 +22,10 @@ pub struct PodInfo {
 pub enum PodInfoError {
     /// `namespace` is missing or unreadable.
     #[error("could not load namespace: {0}")]
-    Namespace(#[source] std::io::Error),
+    Namespace(String),
     /// `labels` is missing or unreadable.
     #[error("could not load labels: {0}")]
-    Labels(#[source] std::io::Error),
+    Labels(String),
     /// `labels` has a line that is not `key="value"`.
     #[error("could not parse labels: {0}")]
     ParseLabels(&'static str),
@@ -40,9 +42,9 @@ pub fn load(directory: &Path) -> Result<PodInfo, PodInfoError> {
     Ok(PodInfo { namespace, name, labels: parse_labels(&labels)? })
 }
 
-fn read(path: &Path) -> std::io::Result<String> {
+fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path)
-        .map_err(|error| std::io::Error::new(error.kind(), format!("open {}: {error}", path.display())))
+        .map_err(|error| format!("open {}: {}", path.display(), config::describe(&error)))
 }
 
 /// Parses the kubelet's format: a line a label, the value quoted by Go's rules.

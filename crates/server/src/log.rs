@@ -231,8 +231,7 @@ mod tests {
         let write = move |line: &[u8]| sink.lock().unwrap().push(String::from_utf8(line.to_vec()).unwrap());
         let subscriber = tracing_subscriber::registry().with(JsonLines { level, write });
         tracing::subscriber::with_default(subscriber, log);
-        let lines = lines.lock().unwrap().clone();
-        lines
+        lines.lock().unwrap().clone()
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! An executable of its own, because the manifests use the same names as ours and a process has one world.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use pinniped_e2e::narrator::Narrator;
+use pinniped_e2e::walkthrough::Walk;
 use pinniped_test_support::world::World;
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
@@ -63,6 +65,16 @@ async fn story(world: &World) -> anyhow::Result<()> {
     let request = format!("GET /api/v1/pods HTTP/1.1\r\nHost: {ip}\r\n\r\n");
     let answer = pinniped_test_support::wire::raw_request(tls, request.as_bytes()).await?;
     assert_eq!(answer.status, 403, "{}", answer.head);
+
+    // And so it is for a person: the webhook, the exchange, the proxy's decision, who one is.
+    let walk = Walk::new(world, Narrator::Silent, Instant::now())?;
+    walk.create_user().await?;
+    walk.create_authenticator().await?;
+    walk.kubeconfig().await?;
+    walk.refused().await?;
+    let whoami = walk.whoami().await?.stdout;
+    assert!(whoami.contains(&format!("URL: https://{ip}\n")), "{whoami}");
+    assert!(whoami.ends_with("Username: pinny\nGroups: group-for-mtls, system:authenticated\n"), "{whoami}");
     Ok(())
 }
 

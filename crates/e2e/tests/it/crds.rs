@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use kube::{Api, Client};
 use pinniped_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
 use pinniped_api::config::CredentialIssuer;
@@ -46,7 +46,14 @@ async fn install(world: &World, folder: &str, suffix: &str) {
     let args = ["wait", "--for=condition=Established", "--timeout=30s", &names[0], &names[1], &names[2]];
     world.kubectl().output(&args).await.unwrap();
     // Established means accepted; which of two definitions is served shows in what the schema keeps.
-    let api = dynamic(&world.client().await.unwrap(), suffix, KINDS[2]);
+    let client = world.client().await.unwrap();
+    for kind in KINDS {
+        // "storage is (re)initializing" for a moment.
+        let api = dynamic(&client, suffix, kind);
+        let list = async || Ok(api.list(&ListParams::default()).await?);
+        wait::until_ok(SOON, format!("{} to be served", kind.0), list).await.unwrap();
+    }
+    let api = dynamic(&client, suffix, KINDS[2]);
     let probe = json!({
         "apiVersion": format!("config.concierge.{suffix}/v1alpha1"), "kind": "CredentialIssuer",
         "metadata": {"name": "probe"},
@@ -60,6 +67,11 @@ async fn install(world: &World, folder: &str, suffix: &str) {
     })
     .await
     .unwrap();
+}
+
+/// Our definitions under another suffix, for tests of what reads them.
+pub(crate) async fn install_ours(world: &World, suffix: &str) {
+    install(world, OURS, suffix).await;
 }
 
 fn dynamic(client: &Client, suffix: &str, (plural, group, kind): (&str, &str, &str)) -> Api<DynamicObject> {

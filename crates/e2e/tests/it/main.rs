@@ -1,5 +1,12 @@
 //! Our programs, installed from our manifests, against a real control plane.
 
+#![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
+
+mod apis;
+mod authenticators;
+mod bad_input;
+mod cli;
+mod crds;
 mod demo;
 mod impersonation;
 mod installed;

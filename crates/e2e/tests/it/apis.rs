@@ -1,0 +1,413 @@
+//! The aggregated API behind a real aggregator: discovery, explanations, the two requests, and the trust between
+//! the API server and the Concierge, also while that is being changed.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use pinniped_e2e::walkthrough::CONCIERGE;
+use pinniped_test_support::certs::Authority;
+use pinniped_test_support::world::World;
+use pinniped_test_support::{wait, wire};
+use serde_json::{Value, json};
+use x509_parser::prelude::*;
+
+use crate::installed::{self, SOON};
+
+const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1";
+const IDENTITY: &str = "/apis/identity.concierge.pinniped.dev/v1alpha1";
+const API_SERVICES: [&str; 2] =
+    ["v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"];
+const SERVING_SECRET: &str = "pinniped-concierge-api-tls-serving-certificate";
+
+/// A TokenCredentialRequest to the WebhookAuthenticator of this name.
+pub(crate) fn token_credential_request(token: &str, authenticator: &str) -> Value {
+    json!({"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest",
+        "metadata": {"name": "foo"},
+        "spec": {"token": token, "authenticator": {"apiGroup": "authentication.concierge.pinniped.dev",
+            "kind": "WebhookAuthenticator", "name": authenticator}}})
+}
+
+async fn call(client: &kube::Client, request: http::Request<Vec<u8>>) -> Result<Value, kube::Error> {
+    client.request(request).await
+}
+
+async fn post(client: &kube::Client, path: &str, body: &Value) -> Result<Value, kube::Error> {
+    let request = http::Request::post(path).header("content-type", "application/json");
+    call(client, request.body(body.to_string().into_bytes()).unwrap()).await
+}
+
+/// Sends a TokenCredentialRequest through the aggregator.
+pub(crate) async fn log_in(
+    client: &kube::Client,
+    token: &str,
+    authenticator: &str,
+) -> Result<Value, kube::Error> {
+    let body = token_credential_request(token, authenticator);
+    post(client, &format!("{LOGIN}/tokencredentialrequests"), &body).await
+}
+
+/// A client without credentials.
+async fn anonymous(world: &World) -> kube::Client {
+    client_with(world, AuthInfo::default()).await
+}
+
+/// A client of the API server with these credentials.
+async fn client_with(world: &World, credentials: AuthInfo) -> kube::Client {
+    let mut kubeconfig = Kubeconfig::read_from(world.admin_kubeconfig()).unwrap();
+    for user in &mut kubeconfig.auth_infos {
+        user.auth_info = Some(credentials.clone());
+    }
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    kube::Client::try_from(config).unwrap()
+}
+
+#[tokio::test]
+async fn discovery_lists_every_resource_in_both_forms() {
+    let Some(installed) = installed::shared("discovery").await else { return };
+    let kubectl = installed.world().kubectl();
+    // kubectl asks for the aggregated document, which the API server makes of ours.
+    let wanted = [
+        "authentication.concierge.pinniped.dev/v1alpha1 false JWTAuthenticator \
+         delete,deletecollection,get,list,patch,create,update,watch \
+         pinniped,pinniped-authenticator,pinniped-authenticators jwtauthenticators",
+        "authentication.concierge.pinniped.dev/v1alpha1 false WebhookAuthenticator \
+         delete,deletecollection,get,list,patch,create,update,watch \
+         pinniped,pinniped-authenticator,pinniped-authenticators webhookauthenticators",
+        "config.concierge.pinniped.dev/v1alpha1 false CredentialIssuer \
+         delete,deletecollection,get,list,patch,create,update,watch pinniped credentialissuers",
+        "identity.concierge.pinniped.dev/v1alpha1 false WhoAmIRequest create,list pinniped whoamirequests",
+        "login.concierge.pinniped.dev/v1alpha1 false TokenCredentialRequest create,list pinniped \
+         tokencredentialrequests",
+    ];
+    wait::until_ok(SOON, "kubectl api-resources", async || {
+        let args = ["api-resources", "--categories=pinniped", "-o", "wide", "--no-headers", "--cached=false"];
+        let text = kubectl.output(&args).await?;
+        let mut rows: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .filter(|cells| cells[1].ends_with("concierge.pinniped.dev/v1alpha1"))
+            .map(|cells| [&cells[1..], &cells[..1]].concat().join(" "))
+            .collect();
+        rows.sort();
+        anyhow::ensure!(rows == wanted, "{rows:#?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+
+    let raw = async |path: &str| -> Value {
+        serde_json::from_str(&kubectl.output(&["get", "--raw", path]).await.unwrap()).unwrap()
+    };
+    for (path, name, kind) in [
+        (LOGIN, "tokencredentialrequest", "TokenCredentialRequest"),
+        (IDENTITY, "whoamirequest", "WhoAmIRequest"),
+    ] {
+        let list = raw(path).await;
+        assert_eq!(list["groupVersion"], path.trim_start_matches("/apis/"));
+        assert_eq!(
+            list["resources"],
+            json!([{"name": format!("{name}s"), "singularName": name, "namespaced": false, "kind": kind,
+                "verbs": ["create", "list"], "categories": ["pinniped"]}])
+        );
+        let group = raw(path.trim_end_matches("/v1alpha1")).await;
+        assert_eq!(group["kind"], "APIGroup");
+        assert_eq!(group["preferredVersion"]["version"], "v1alpha1");
+    }
+}
+
+#[tokio::test]
+async fn listing_requests_finds_none() {
+    let Some(installed) = installed::shared("listing requests").await else { return };
+    let kubectl = installed.world().kubectl();
+    for resource in ["tokencredentialrequests", "whoamirequests"] {
+        let outcome = kubectl.run(&["get", resource]).await.unwrap().success().unwrap();
+        assert_eq!(
+            (outcome.stdout.as_str(), outcome.stderr.as_str()),
+            ("", "No resources found\n"),
+            "{resource}"
+        );
+    }
+    let outcome = kubectl.run(&["get", "tokencredentialrequest", "x"]).await.unwrap();
+    assert_eq!(outcome.code, 1);
+    assert!(
+        outcome.stderr.contains("the server could not find the requested resource"),
+        "{}",
+        outcome.stderr
+    );
+}
+
+/// `kubectl explain` of one thing; checks what holds for everything.
+async fn explain(world: &World, path: &str, group: &str, more: &[&str]) -> String {
+    let args = [&["explain", path], more].concat();
+    // The API server collects the documents of aggregated APIs in the background.
+    let text =
+        wait::until_ok(SOON, format!("kubectl explain {path}"), async || world.kubectl().output(&args).await)
+            .await
+            .unwrap();
+    let group_line = text.lines().any(|line| line.split_whitespace().eq(["GROUP:", group]));
+    let version_line = text.lines().any(|line| line.split_whitespace().eq(["VERSION:", "v1alpha1"]))
+        || text.lines().any(|line| line.split_whitespace().eq(["VERSION:", &format!("{group}/v1alpha1")]));
+    assert!(version_line && (group_line || text.contains(&format!("{group}/v1alpha1"))), "{path}: {text}");
+    assert!(text.contains("DESCRIPTION:"), "{path}: {text}");
+    assert!(!text.contains("<empty>"), "{path}: {text}");
+    text
+}
+
+#[tokio::test]
+async fn kubectl_explains_every_resource_and_every_field_of_the_requests() {
+    let Some(installed) = installed::shared("kubectl explain").await else { return };
+    let world = installed.world();
+    const V2: [&str; 2] = ["--output", "plaintext-openapiv2"];
+    let resources = [
+        ("tokencredentialrequests", "login.concierge.pinniped.dev"),
+        ("whoamirequests", "identity.concierge.pinniped.dev"),
+        ("credentialissuers", "config.concierge.pinniped.dev"),
+        ("webhookauthenticators", "authentication.concierge.pinniped.dev"),
+        ("jwtauthenticators", "authentication.concierge.pinniped.dev"),
+    ];
+    for (resource, group) in resources {
+        // Definitions of other suffixes may exist beside this one.
+        let qualified = format!("--api-version={group}/v1alpha1");
+        let text = explain(world, resource, group, &["--recursive", &qualified]).await;
+        assert!(text.contains("FIELDS:") && text.contains("spec\t<"), "{text}");
+        explain(world, resource, group, &[&V2[..], &[&qualified]].concat()).await;
+    }
+    for (path, group) in [
+        ("tokencredentialrequests.spec", resources[0].1),
+        ("tokencredentialrequests.spec.token", resources[0].1),
+        ("tokencredentialrequests.spec.authenticator", resources[0].1),
+        ("tokencredentialrequests.spec.authenticator.apiGroup", resources[0].1),
+        ("tokencredentialrequests.status.credential.clientKeyData", resources[0].1),
+        ("tokencredentialrequests.status.credential.expirationTimestamp", resources[0].1),
+        ("tokencredentialrequests.status.message", resources[0].1),
+        ("whoamirequests.spec", resources[1].1),
+        ("whoamirequests.status.kubernetesUserInfo.user", resources[1].1),
+        ("whoamirequests.status.kubernetesUserInfo.user.extra", resources[1].1),
+        ("whoamirequests.status.kubernetesUserInfo.audiences", resources[1].1),
+    ] {
+        explain(world, path, group, &[]).await;
+    }
+    let spec = explain(world, "whoamirequests.spec", resources[1].1, &V2).await;
+    assert!(!spec.contains("FIELDS:") && !spec.contains("FIELD:"), "{spec}");
+    explain(world, "tokencredentialrequests.spec.token", resources[0].1, &V2).await;
+}
+
+#[tokio::test]
+async fn a_token_is_exchanged_for_a_certificate_through_the_aggregator() {
+    let Some(installed) = installed::shared("a token is exchanged").await else { return };
+    let client = anonymous(installed.world()).await;
+    let before = jiff::Timestamp::now().as_second();
+    let answer = log_in(&client, "pinny:password123", "local-user-authenticator").await.unwrap();
+    let after = jiff::Timestamp::now().as_second();
+    assert_eq!(answer["kind"], "TokenCredentialRequest");
+    assert_eq!(answer["apiVersion"], "login.concierge.pinniped.dev/v1alpha1");
+    assert!(answer["metadata"].get("name").is_none(), "the answer is a fresh object: {}", answer["metadata"]);
+    assert_eq!(answer["spec"], json!({"authenticator": {"apiGroup": null, "kind": "", "name": ""}}));
+    let status = answer["status"].as_object().unwrap();
+    assert_eq!(status.keys().collect::<Vec<_>>(), ["credential"]);
+    let credential = status["credential"].as_object().unwrap();
+    assert_eq!(
+        credential.keys().collect::<Vec<_>>(),
+        ["clientCertificateData", "clientKeyData", "expirationTimestamp"]
+    );
+    assert!(credential["clientKeyData"].as_str().unwrap().starts_with("-----BEGIN PRIVATE KEY-----\n"));
+
+    let pem = credential["clientCertificateData"].as_str().unwrap();
+    assert_eq!(pem.matches("BEGIN CERTIFICATE").count(), 1);
+    assert!(pem.ends_with("-----END CERTIFICATE-----\n"));
+    let (_, pem) = parse_x509_pem(pem.as_bytes()).unwrap();
+    let certificate = pem.parse_x509().unwrap();
+    let values = |all: Vec<&AttributeTypeAndValue<'_>>| -> Vec<String> {
+        all.iter().map(|value| value.as_str().unwrap().to_owned()).collect()
+    };
+    let subject = certificate.subject();
+    assert_eq!(values(subject.iter_common_name().collect()), ["pinny"]);
+    assert_eq!(values(subject.iter_organization().collect()), ["group-for-mtls"]);
+    assert_eq!(values(subject.iter_organizational_unit().collect()), Vec::<String>::new());
+    let validity = certificate.validity();
+    assert!((before - 300..=after - 300).contains(&validity.not_before.timestamp()), "{validity:?}");
+    assert!((before + 300..=after + 300).contains(&validity.not_after.timestamp()), "{validity:?}");
+    let expiration: jiff::Timestamp = credential["expirationTimestamp"].as_str().unwrap().parse().unwrap();
+    assert_eq!(expiration.as_second(), validity.not_after.timestamp());
+    let usage = certificate.extended_key_usage().unwrap().unwrap().value;
+    assert!(usage.client_auth && !usage.server_auth);
+    assert!(!certificate.is_ca());
+}
+
+#[tokio::test]
+async fn a_login_that_fails_says_so_and_nothing_else() {
+    let Some(installed) = installed::shared("a login that fails").await else { return };
+    let client = anonymous(installed.world()).await;
+    for (token, authenticator) in [
+        ("pinny:wrong", "local-user-authenticator"),
+        ("nobody:password123", "local-user-authenticator"),
+        ("no colon", "local-user-authenticator"),
+        ("pinny:password123", "no-such-authenticator"),
+    ] {
+        let answer = log_in(&client, token, authenticator).await.unwrap();
+        assert_eq!(answer["status"], json!({"message": "authentication failed"}), "{token} {authenticator}");
+        assert_eq!(answer["spec"], json!({"authenticator": {"apiGroup": null, "kind": "", "name": ""}}));
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_a_token_is_invalid_for_one_cause() {
+    let Some(installed) = installed::shared("a request without a token").await else { return };
+    let client = anonymous(installed.world()).await;
+    let error = log_in(&client, "", "local-user-authenticator").await.unwrap_err();
+    let kube::Error::Api(status) = error else { panic!("{error}") };
+    assert_eq!((status.code, status.reason.as_str()), (422, "Invalid"));
+    assert_eq!(
+        status.message,
+        r#".login.concierge.pinniped.dev "foo" is invalid: spec.token.value: Required value: token must be supplied"#
+    );
+    let details = serde_json::to_value(status.details.unwrap()).unwrap();
+    assert_eq!(
+        details["causes"],
+        json!([{"reason": "FieldValueRequired", "message": "Required value: token must be supplied",
+            "field": "spec.token.value"}])
+    );
+}
+
+#[tokio::test]
+async fn who_am_i_tells_whom_the_api_server_authenticated() {
+    let Some(installed) = installed::shared("who am I").await else { return };
+    let body = json!({"apiVersion": "identity.concierge.pinniped.dev/v1alpha1", "kind": "WhoAmIRequest"});
+    let path = format!("{IDENTITY}/whoamirequests");
+    let who = async |client: &kube::Client| post(client, &path, &body).await.unwrap();
+
+    let pair = installed.certificate("olive", Some("cooks"));
+    let certificate = client_with(
+        installed.world(),
+        AuthInfo {
+            client_certificate_data: Some(STANDARD.encode(&pair.certificate_pem)),
+            client_key_data: Some(STANDARD.encode(&pair.private_key_pem).into()),
+            ..AuthInfo::default()
+        },
+    );
+    let certificate = certificate.await;
+    let answer = who(&certificate).await;
+    assert_eq!(answer["spec"], json!({}));
+    let user = &answer["status"]["kubernetesUserInfo"]["user"];
+    assert_eq!(user["username"], "olive");
+    assert_eq!(user["groups"], json!(["cooks", "system:authenticated"]));
+    assert!(user.get("uid").is_none(), "{user}");
+    let extra = &user["extra"]["authentication.kubernetes.io/credential-id"];
+    let extra = extra[0].as_str().unwrap_or_else(|| panic!("{user}"));
+    assert!(extra.starts_with("X509SHA256=") && extra.len() == 11 + 64, "{extra}");
+    assert!(answer["status"]["kubernetesUserInfo"].get("audiences").is_none());
+
+    let answer = who(&anonymous(installed.world()).await).await;
+    assert_eq!(
+        answer["status"]["kubernetesUserInfo"]["user"],
+        json!({"username": "system:anonymous", "groups": ["system:unauthenticated"]})
+    );
+}
+
+async fn object(world: &World, args: &[&str]) -> anyhow::Result<Value> {
+    Ok(serde_json::from_str(&world.kubectl().output(&[args, &["-o", "json"]].concat()).await?)?)
+}
+
+async fn ca_bundle(world: &World, name: &str) -> anyhow::Result<String> {
+    let service = object(world, &["get", "apiservice", name]).await?;
+    Ok(service["spec"]["caBundle"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Both APIServices trust `wanted` (base64).
+async fn await_ca_bundles(world: &World, wanted: &str) {
+    for name in API_SERVICES {
+        wait::until_ok(SOON, format!("the CA bundle of {name}"), async || {
+            let found = ca_bundle(world, name).await?;
+            anyhow::ensure!(found == wanted, "it is {found}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+}
+
+async fn serving_secret(world: &World) -> anyhow::Result<Value> {
+    object(world, &["get", "secret", SERVING_SECRET, "-n", CONCIERGE]).await
+}
+
+async fn ten_logins_in_a_row_work(world: &World) {
+    let client = anonymous(world).await;
+    let mut row = 0;
+    wait::until_ok(Duration::from_secs(60), "ten logins in a row", async || {
+        while row < 10 {
+            let answer = log_in(&client, "pinny:password123", "local-user-authenticator").await;
+            let worked = answer.as_ref().is_ok_and(|answer| answer["status"]["credential"].is_object());
+            row = if worked { row + 1 } else { 0 };
+            anyhow::ensure!(worked, "{answer:?}");
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_ca_bundle_that_somebody_changed_is_put_back() {
+    let Some(installed) = installed::alone("a CA bundle is put back").await else { return };
+    let world = installed.world();
+    let wanted = serving_secret(world).await.unwrap()["data"]["caCertificate"].as_str().unwrap().to_owned();
+    await_ca_bundles(world, &wanted).await;
+    let other = STANDARD.encode(Authority::new("somebody else").unwrap().certificate_pem);
+    for (name, patch) in [
+        (API_SERVICES[0], json!({"spec": {"caBundle": other}})),
+        (API_SERVICES[1], json!({"spec": {"caBundle": null}})),
+    ] {
+        let args = ["patch", "apiservice", name, "--type=merge", "-p", &patch.to_string()];
+        world.kubectl().output(&args).await.unwrap();
+    }
+    await_ca_bundles(world, &wanted).await;
+    ten_logins_in_a_row_work(world).await;
+}
+
+/// The certificate that a replica serves on its API port, PEM.
+async fn served_by(ip: IpAddr) -> anyhow::Result<Vec<u8>> {
+    let tcp = tokio::net::TcpStream::connect((ip, 10250)).await?;
+    let name = format!("pinniped-concierge-api.{CONCIERGE}.svc");
+    let tls = wire::connect_unverified(tcp, &name, &[b"http/1.1"], None).await?;
+    let chain = tls.get_ref().1.peer_certificates().unwrap_or_default();
+    Ok(chain.first().map(|leaf| leaf.to_vec()).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn a_deleted_serving_certificate_is_made_anew_and_trusted_within_seconds() {
+    let Some(installed) = installed::alone("a deleted serving certificate").await else { return };
+    let world = installed.world();
+    let old = serving_secret(world).await.unwrap();
+    world.kubectl().output(&["delete", "secret", SERVING_SECRET, "-n", CONCIERGE]).await.unwrap();
+    let new = wait::until_ok(SOON, "a new serving certificate", async || {
+        let new = serving_secret(world).await?;
+        anyhow::ensure!(new["metadata"]["uid"] != old["metadata"]["uid"], "still the old one");
+        Ok(new)
+    })
+    .await
+    .unwrap();
+    for key in ["caCertificate", "caCertificatePrivateKey", "tlsCertificateChain", "tlsPrivateKey"] {
+        assert!(new["data"][key].is_string() && new["data"][key] != old["data"][key], "{key}");
+    }
+    assert_eq!(new["metadata"]["labels"]["app"], "pinniped-concierge");
+    await_ca_bundles(world, new["data"]["caCertificate"].as_str().unwrap()).await;
+
+    let chain = STANDARD.decode(new["data"]["tlsCertificateChain"].as_str().unwrap()).unwrap();
+    let (_, leaf) = parse_x509_pem(&chain).unwrap();
+    let replicas: Vec<_> =
+        installed.pods().list(CONCIERGE).into_iter().filter_map(|(_, pod)| pod.pid.and(pod.ip)).collect();
+    assert_eq!(replicas.len(), 2);
+    for ip in replicas {
+        wait::until_ok(SOON, format!("the replica {ip} to serve the new certificate"), async || {
+            anyhow::ensure!(served_by(ip.into()).await? == leaf.contents, "another one");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+    ten_logins_in_a_row_work(world).await;
+}

@@ -1,0 +1,313 @@
+//! Bad configuration, bad Secrets, missing rights: each is named, and costs nothing else.
+//!
+//! Tests that need a running Concierge install one of their own: another namespace, another API group suffix.
+
+use std::path::Path;
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use pinniped_e2e::walkthrough::LOCAL_USER_AUTHENTICATOR;
+use pinniped_test_support::kubectl::{Outcome, run};
+use pinniped_test_support::pods::Pods;
+use pinniped_test_support::world::World;
+use pinniped_test_support::{tools, wait, wire};
+use serde_json::{Value, json};
+
+use crate::crds;
+use crate::installed::{self, SOON};
+
+const NAMES: [&str; 11] = [
+    "servingCertificateSecret",
+    "credentialIssuer",
+    "apiService",
+    "impersonationLoadBalancerService",
+    "impersonationClusterIPService",
+    "impersonationTLSCertificateSecret",
+    "impersonationCACertificateSecret",
+    "impersonationSignerSecret",
+    "agentServiceAccount",
+    "impersonationProxyServiceAccount",
+    "impersonationProxyLegacySecret",
+];
+
+/// Runs the Concierge as a plain process that cannot come far.
+async fn concierge(config: &Path, podinfo: &Path) -> Outcome {
+    let mut command = Command::new(tools::binary("pinniped-concierge").unwrap());
+    command.arg(format!("--config={}", config.display()));
+    command.arg(format!("--downward-api-path={}", podinfo.display()));
+    command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("KUBERNETES_SERVICE_PORT");
+    run(command, None).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_bad_start_ends_with_one_log_line_that_names_the_cause() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let file = dir.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    let podinfo = dir.path().join("podinfo");
+    std::fs::create_dir(&podinfo).unwrap();
+    for (name, text) in [("namespace", "ns"), ("name", "pod"), ("labels", "a=\"b\"\n")] {
+        std::fs::write(podinfo.join(name), text).unwrap();
+    }
+    let names = |all: &[&str]| all.iter().map(|name| format!("  {name}: x\n")).collect::<String>();
+    let good = format!("names:\n{}", names(&NAMES));
+    let missing = dir.path().join("missing.yaml");
+    let no_podinfo = dir.path().join("nothing");
+    let cases = [
+        (
+            missing.clone(),
+            podinfo.clone(),
+            format!("read file: open {}: no such file or directory", missing.display()),
+        ),
+        (
+            file("unparsable.yaml", "names: [\n"),
+            podinfo.clone(),
+            "could not load config: decode yaml: ".to_owned(),
+        ),
+        (file("list.yaml", "- a\n"), podinfo.clone(), "could not load config: decode yaml: ".to_owned()),
+        (
+            file("no-names.yaml", "apiGroupSuffix: pinniped.dev\n"),
+            podinfo.clone(),
+            format!("validate names: missing required names: {}", NAMES.join(", ")),
+        ),
+        (
+            file("two-names-missing.yaml", &format!("names:\n{}", names(&NAMES[2..]))),
+            podinfo.clone(),
+            "validate names: missing required names: servingCertificateSecret, credentialIssuer".to_owned(),
+        ),
+        (
+            file("port.yaml", &format!("aggregatedAPIServerPort: 80\n{good}")),
+            podinfo.clone(),
+            "validate aggregatedAPIServerPort: must be within range 1024 to 65535".to_owned(),
+        ),
+        (
+            file("suffix.yaml", &format!("apiGroupSuffix: nodot\n{good}")),
+            podinfo.clone(),
+            "validate apiGroupSuffix: ".to_owned(),
+        ),
+        (
+            file("good.yaml", &good),
+            no_podinfo.clone(),
+            format!("open {}/namespace: no such file or directory", no_podinfo.display()),
+        ),
+        (
+            file("good.yaml", &good),
+            podinfo,
+            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined".to_owned(),
+        ),
+    ];
+    for (config, podinfo, wanted) in cases {
+        let outcome = concierge(&config, &podinfo).await;
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{}", outcome.stderr);
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+        let line: Value = serde_json::from_str(&outcome.stderr).unwrap();
+        assert_eq!(line["level"], "error");
+        let text =
+            format!("{}: {}", line["message"].as_str().unwrap(), line["error"].as_str().unwrap_or_default());
+        assert_eq!(text.matches(wanted.as_str()).count(), 1, "{text}\nlacks {wanted}, or has it twice");
+    }
+}
+
+/// An installation of a test's own.
+struct Own {
+    world: &'static World,
+    pods: &'static Pods,
+    app: &'static str,
+    suffix: String,
+}
+
+impl Own {
+    /// Installs our manifest with `app` as namespace and in all names, one replica, after `edit`; `before` are
+    /// objects (JSON) of the namespace that exist before the Concierge does.
+    async fn install(
+        app: &'static str,
+        before: &[Value],
+        edit: impl FnOnce(String) -> String,
+    ) -> Option<Self> {
+        let world = World::shared().unwrap();
+        let pods = world.pods(app)?;
+        let suffix = format!("{app}.example.com");
+        crds::install_ours(world, &suffix).await;
+        let file = tools::repository().join("deploy/install-pinniped-concierge-resources.yaml");
+        let text = std::fs::read_to_string(file).unwrap();
+        let text = text
+            .replace("concierge.pinniped.dev", &format!("concierge.{suffix}"))
+            .replace("apiGroupSuffix: pinniped.dev", &format!("apiGroupSuffix: {suffix}"))
+            .replace("pinniped-concierge", app)
+            .replace(&format!("            - {app}\n"), "            - pinniped-concierge\n")
+            .replace("replicas: 2", "replicas: 1");
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": app}});
+        world.kubectl().apply(&namespace.to_string()).await.unwrap();
+        for object in before {
+            world.kubectl().apply(&object.to_string()).await.unwrap();
+        }
+        world.kubectl().apply(&edit(text)).await.unwrap();
+        Some(Self { world, pods, app, suffix })
+    }
+
+    async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        self.world.kubectl().output(&[args, &["-n", self.app]].concat()).await
+    }
+
+    async fn get(&self, resource: &str, name: &str) -> anyhow::Result<Value> {
+        Ok(serde_json::from_str(&self.kubectl(&["get", resource, name, "-o", "json"]).await?)?)
+    }
+
+    /// Waits for the strategy of the impersonation proxy.
+    async fn await_strategy(&self, wanted: [&str; 2], message: &str) {
+        let resource = format!("credentialissuers.v1alpha1.config.concierge.{}", self.suffix);
+        let name = format!("{}-config", self.app);
+        let waited = wait::until_ok(SOON, format!("the strategy {wanted:?} {message}"), async || {
+            let issuer = self.get(&resource, &name).await?;
+            let strategy = &issuer["status"]["strategies"][1];
+            let fits = strategy["status"] == wanted[0]
+                && strategy["reason"] == wanted[1]
+                && strategy["message"].as_str().is_some_and(|text| text.contains(message));
+            anyhow::ensure!(fits, "{strategy}");
+            Ok(())
+        })
+        .await;
+        self.check(waited);
+    }
+
+    /// Waits until the aggregated API answers.
+    async fn await_api(&self) {
+        let path = format!("/apis/identity.concierge.{}/v1alpha1/whoamirequests", self.suffix);
+        let waited = wait::until_ok(SOON, "the API of this installation", async || {
+            self.kubectl(&["get", "--raw", &path]).await
+        });
+        self.check(waited.await.map(drop));
+    }
+
+    async fn await_log(&self, wanted: &str) {
+        let waited = wait::until(SOON, format!("{wanted:?} in the log"), async || {
+            self.pods.logs(self.app).contains(wanted).then_some(())
+        });
+        self.check(waited.await);
+    }
+
+    fn check(&self, result: anyhow::Result<()>) {
+        if let Err(error) = result {
+            panic!("{error:?}\n{}", self.pods.log_tails(self.app, 30));
+        }
+    }
+}
+
+/// Turns the proxy on without a Service.
+fn with_proxy(text: &str) -> String {
+    let edited = text.replace(
+        "    mode: auto\n    service:\n      type: LoadBalancer\n",
+        "    mode: enabled\n    externalEndpoint: proxy.example.com\n    service:\n      type: None\n",
+    );
+    assert_ne!(edited, text);
+    edited
+}
+
+#[tokio::test]
+async fn garbage_in_secrets_is_named_and_gone_with_the_secret() {
+    const APP: &str = "garbage";
+    let garbage = STANDARD.encode("this is no certificate");
+    let secret = |name: &str, keys: &[&str]| {
+        let data: serde_json::Map<_, _> =
+            keys.iter().map(|key| ((*key).to_owned(), json!(garbage))).collect();
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": APP}, "data": data})
+    };
+    let serving = format!("{APP}-api-tls-serving-certificate");
+    let signer = format!("{APP}-impersonation-proxy-signer-ca-certificate");
+    let ca = ["caCertificate", "caCertificatePrivateKey"];
+    let before = [
+        secret(&serving, &[&ca[..], &["tlsCertificateChain", "tlsPrivateKey"]].concat()),
+        secret(&signer, &ca),
+    ];
+    let Some(own) = Own::install(APP, &before, |text| with_proxy(&text)).await else { return };
+    let uid = own.get("secret", &serving).await.unwrap()["metadata"]["uid"].clone();
+
+    let message = "could not set the impersonator's credential signing secret: impersonation-proxy-signing-cert: \
+                   attempt to set invalid key pair: tls: failed to find any PEM data in certificate input";
+    own.await_strategy(["Error", "ErrorDuringSetup"], message).await;
+    let bounds =
+        format!(r#"failed to get cert bounds for secret \"{serving}\" with key \"tlsCertificateChain\""#);
+    own.await_log(&bounds).await;
+    // Not ours to throw away: it may be the only copy of something.
+    assert_eq!(own.get("secret", &serving).await.unwrap()["metadata"]["uid"], uid);
+
+    own.kubectl(&["delete", "secret", &signer]).await.unwrap();
+    own.await_strategy(["Success", "Listening"], "impersonation proxy is ready to accept client connections")
+        .await;
+    own.kubectl(&["delete", "secret", &serving]).await.unwrap();
+    own.await_api().await;
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named_and_the_pod_lives_on_but_is_not_ready() {
+    let edit = |text: String| {
+        with_proxy(&text)
+            .replace("    apiGroupSuffix: ", "    aggregatedAPIServerPort: 8444\n    apiGroupSuffix: ")
+            .replace("targetPort: 10250", "targetPort: 8444")
+            .replace("port: 10250", "port: 8444")
+    };
+    let Some(own) = Own::install("taken-port", &[], edit).await else { return };
+    own.await_strategy(["Error", "ErrorDuringSetup"], "could not listen on 0.0.0.0:8444: ").await;
+    // A proxy that should serve and does not takes the pod out of the Services, not its process.
+    let pod = own.pods.list(own.app).into_iter().find_map(|(_, pod)| pod.pid.and(Some(pod))).unwrap();
+    let address = (pod.ip.unwrap(), 8444);
+    for (path, status) in [("/healthz", 200), ("/readyz", 500)] {
+        let tcp = tokio::net::TcpStream::connect(address).await.unwrap();
+        let tls = wire::connect_unverified(tcp, "taken-port-api.taken-port.svc", &[b"http/1.1"], None);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let answer = wire::raw_request(tls.await.unwrap(), request.as_bytes()).await.unwrap();
+        assert_eq!(answer.status, status, "{path}: {}", answer.head);
+    }
+    assert_eq!(pod.restarts, 0);
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named_once_and_costs_only_what_needs_it() {
+    let edit = |text: String| {
+        let with = "resources: [jwtauthenticators, webhookauthenticators]";
+        assert!(text.contains(with));
+        text.replace(with, "resources: [webhookauthenticators]")
+    };
+    // For the webhook that the rest of the installation can be tried with.
+    let Some(installed) = installed::shared("a missing right").await else { return };
+    let Some(own) = Own::install("missing-right", &[], edit).await else { return };
+    own.await_api().await;
+    own.await_log("a right is missing").await;
+
+    let secret = "local-user-authenticator-tls-serving-certificate";
+    let args =
+        ["get", "secret", secret, "-n", LOCAL_USER_AUTHENTICATOR, "-o", "jsonpath={.data.caCertificate}"];
+    let ca = installed.world().kubectl().output(&args).await.unwrap();
+    let webhook = json!({"apiVersion": format!("authentication.concierge.{}/v1alpha1", own.suffix),
+        "kind": "WebhookAuthenticator", "metadata": {"name": "webhook"},
+        "spec": {"endpoint": "https://local-user-authenticator.local-user-authenticator.svc/authenticate",
+            "tls": {"certificateAuthorityData": ca}}});
+    own.world.kubectl().apply(&webhook.to_string()).await.unwrap();
+    let resource = format!("webhookauthenticators.v1alpha1.authentication.concierge.{}", own.suffix);
+    let waited = wait::until_ok(SOON, "the webhook to be ready", async || {
+        let object = own.get(&resource, "webhook").await?;
+        anyhow::ensure!(object["status"]["phase"] == "Ready", "{}", object["status"]);
+        Ok(())
+    });
+    own.check(waited.await);
+
+    // It tries again and again, and says so once.
+    let group = format!("authentication.concierge.{}", own.suffix);
+    let waited = wait::until(SOON, "a second try", async || {
+        let events = own.world.control_plane().audit_events().ok()?;
+        let refused = |event: &&Value| {
+            event["objectRef"]["apiGroup"] == group.as_str()
+                && event["objectRef"]["resource"] == "jwtauthenticators"
+                && event["responseStatus"]["code"] == 403
+        };
+        (events.iter().filter(refused).count() > 1).then_some(())
+    });
+    own.check(waited.await);
+    let log = own.pods.logs(own.app);
+    let named = |line: &&str| line.contains("a right is missing") && line.contains("jwtauthenticators");
+    assert_eq!(log.lines().filter(named).count(), 1, "{log}");
+}

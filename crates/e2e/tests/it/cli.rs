@@ -1,0 +1,409 @@
+//! The command line on a real cluster, and the real kubectl with the kubeconfigs that it writes.
+//!
+//! Discovery that needs other objects than the installation has happens under API group suffixes of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR};
+use pinniped_test_support::kubectl::{Outcome, run};
+use pinniped_test_support::world::World;
+use pinniped_test_support::{tools, wait};
+use serde_json::{Value, json};
+
+use crate::installed::{self, Installed, SOON};
+
+/// A home folder of a test's own, with a kubeconfig in it.
+struct Home {
+    dir: tempfile::TempDir,
+}
+
+impl Home {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("kubeconfig.yaml")
+    }
+
+    /// The credential cache of `pinniped login`.
+    fn cache(&self) -> PathBuf {
+        self.dir.path().join(".config/pinniped/credentials.yaml")
+    }
+
+    fn settle(&self, command: &mut Command) {
+        command.env("HOME", self.dir.path()).env_remove("XDG_CONFIG_HOME").env_remove("KUBECONFIG");
+        for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+            command.env_remove(name);
+        }
+    }
+
+    /// `pinniped` with an administrator's kubeconfig.
+    async fn pinniped(&self, world: &World, args: &[&str]) -> Outcome {
+        self.pinniped_with(&world.admin_kubeconfig(), args).await
+    }
+
+    async fn pinniped_with(&self, kubeconfig: &Path, args: &[&str]) -> Outcome {
+        let mut command = Command::new(tools::binary("pinniped").unwrap());
+        command.args(args).arg("--kubeconfig").arg(kubeconfig);
+        self.settle(&mut command);
+        command.env("HOME", self.dir.path());
+        run(command, None).await.unwrap()
+    }
+
+    /// `pinniped get kubeconfig`, written into this home.
+    async fn get_kubeconfig(&self, world: &World, args: &[&str]) -> Outcome {
+        let outcome = self.pinniped(world, &[&["get", "kubeconfig"], args].concat()).await.success().unwrap();
+        std::fs::write(self.kubeconfig(), &outcome.stdout).unwrap();
+        outcome
+    }
+
+    /// kubectl as the user.
+    async fn kubectl(&self, world: &World, args: &[&str], env: &[(&str, &str)]) -> Outcome {
+        let mut command = world.kubectl().command(args);
+        self.settle(&mut command);
+        command.arg("--kubeconfig").arg(self.kubeconfig()).envs(env.iter().copied());
+        run(command, None).await.unwrap()
+    }
+
+    /// Changes the text of the kubeconfig.
+    fn edit(&self, from: &str, to: &str) {
+        let text = std::fs::read_to_string(self.kubeconfig()).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(self.kubeconfig(), text.replace(from, to)).unwrap();
+    }
+}
+
+/// The flags that name the installation's authenticator.
+const AUTHENTICATOR: [&str; 4] = [
+    "--concierge-authenticator-type",
+    "webhook",
+    "--concierge-authenticator-name",
+    "local-user-authenticator",
+];
+
+/// Makes a user of the local-user-authenticator, with the password `password123`.
+async fn create_user(installed: &Installed, name: &str) {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "namespace": LOCAL_USER_AUTHENTICATOR},
+        "stringData": {"groups": "testers", "passwordHash": bcrypt::hash("password123", 4).unwrap()}});
+    installed.world().kubectl().apply(&secret.to_string()).await.unwrap();
+    let client = installed.admin().await;
+    wait::until_ok(SOON, format!("{name} to be known"), async || {
+        let answer =
+            crate::apis::log_in(&client, &format!("{name}:password123"), "local-user-authenticator").await?;
+        anyhow::ensure!(answer["status"]["credential"].is_object(), "{}", answer["status"]);
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+fn forbidden(user: &str) -> String {
+    format!(
+        "Error from server (Forbidden): secrets is forbidden: User \"{user}\" cannot list resource \"secrets\" in API \
+         group \"\" in the namespace \"default\": {DECISION}\n"
+    )
+}
+
+/// How often the Concierge was asked about the token with this SHA-256.
+fn exchanges(installed: &Installed, token_id: &str) -> usize {
+    let field = format!("\"tokenID\":\"{token_id}\"");
+    installed.pods().logs(CONCIERGE).matches(&field).count()
+}
+
+#[tokio::test]
+async fn kubectl_reuses_a_credential_until_it_expires() {
+    // SHA-256 of "carol:password123".
+    const TOKEN_ID: &str = "f36c1674e0c5c43ea2966b93d423ace7042d17642c4cf70162dd0daba8e73a8f";
+    let Some(installed) = installed::shared("a credential is reused").await else { return };
+    let world = installed.world();
+    create_user(&installed, "carol").await;
+    let home = Home::new();
+    let more = ["--static-token", "carol:password123"];
+    home.get_kubeconfig(world, &[&AUTHENTICATOR[..], &more].concat()).await;
+    let text = std::fs::read_to_string(home.kubeconfig()).unwrap();
+    assert!(text.contains(&format!("server: https://{EXTERNAL_NAME}\n")), "{text}");
+    assert!(text.ends_with("provideClusterInfo: true\n"), "{text}");
+
+    let before = exchanges(&installed, TOKEN_ID);
+    let list = ["get", "secrets", "-n", "default"];
+    for _ in 0..2 {
+        let outcome = home.kubectl(world, &list, &[]).await;
+        assert_eq!((outcome.code, outcome.stderr), (1, forbidden("carol")));
+    }
+    assert_eq!(exchanges(&installed, TOKEN_ID), before + 1, "the second call had a credential");
+
+    // Its time is over: a new one is fetched, and stored in place of the old.
+    let cache = std::fs::read_to_string(home.cache()).unwrap();
+    let expiration =
+        cache.lines().find(|line| line.trim_start().starts_with("expirationTimestamp:")).unwrap();
+    let key = expiration.split_once(':').unwrap().0;
+    std::fs::write(home.cache(), cache.replace(expiration, &format!("{key}: \"2026-01-01T00:00:00Z\"")))
+        .unwrap();
+    for _ in 0..2 {
+        let outcome = home.kubectl(world, &list, &[]).await;
+        assert_eq!((outcome.code, outcome.stderr), (1, forbidden("carol")));
+    }
+    assert_eq!(exchanges(&installed, TOKEN_ID), before + 2, "the expired credential was renewed once");
+    let renewed = std::fs::read_to_string(home.cache()).unwrap();
+    assert_eq!(renewed.matches("expirationTimestamp:").count(), 1, "{renewed}");
+    assert!(!renewed.contains("2026-01-01"), "{renewed}");
+
+    // Garbage in the cache costs nothing but the cache.
+    std::fs::write(home.cache(), "no: [yaml").unwrap();
+    let outcome = home.kubectl(world, &list, &[]).await;
+    assert_eq!((outcome.code, outcome.stderr), (1, forbidden("carol")));
+}
+
+#[tokio::test]
+async fn a_token_may_come_from_the_environment() {
+    let Some(installed) = installed::shared("a token from the environment").await else { return };
+    let world = installed.world();
+    create_user(&installed, "erin").await;
+    let home = Home::new();
+    let more = ["--static-token-env", "ERINS_TOKEN", "--credential-cache", ""];
+    home.get_kubeconfig(world, &[&AUTHENTICATOR[..], &more].concat()).await;
+    let text = std::fs::read_to_string(home.kubeconfig()).unwrap();
+    assert!(text.contains("- --credential-cache=\n      - --token-env=ERINS_TOKEN\n"), "{text}");
+    assert!(!text.contains("password123"), "{text}");
+
+    let list = ["get", "secrets", "-n", "default"];
+    let outcome = home.kubectl(world, &list, &[("ERINS_TOKEN", "erin:password123")]).await;
+    assert_eq!((outcome.code, outcome.stderr), (1, forbidden("erin")));
+    assert!(!home.cache().exists(), "an empty --credential-cache means none");
+
+    let outcome = home.kubectl(world, &list, &[]).await;
+    assert_ne!(outcome.code, 0);
+    let wanted = "Error: --token-env variable \"ERINS_TOKEN\" is not set\n";
+    assert!(outcome.stderr.contains(wanted), "{}", outcome.stderr);
+    let outcome = home.kubectl(world, &list, &[("ERINS_TOKEN", "")]).await;
+    let wanted = "Error: --token-env variable \"ERINS_TOKEN\" is empty\n";
+    assert!(outcome.stderr.contains(wanted), "{}", outcome.stderr);
+}
+
+#[tokio::test]
+async fn a_wrong_password_and_an_unknown_authenticator_look_the_same_to_the_user() {
+    let Some(installed) = installed::shared("logins that fail").await else { return };
+    let world = installed.world();
+    let home = Home::new();
+    let more = ["--static-token", "pinny:password123", "--credential-cache", ""];
+    home.get_kubeconfig(world, &[&AUTHENTICATOR[..], &more].concat()).await;
+    let fails = async || {
+        let outcome = home.kubectl(world, &["get", "pods"], &[]).await;
+        assert_ne!(outcome.code, 0);
+        assert!(
+            outcome.stderr.starts_with(
+                "Error: could not complete Concierge credential exchange: login failed: authentication failed\n"
+            ),
+            "{}",
+            outcome.stderr
+        );
+        let executable = tools::binary("pinniped").unwrap();
+        let wanted =
+            format!("getting credentials: exec: executable {} failed with exit code 1", executable.display());
+        assert!(outcome.stderr.contains(&wanted), "{}", outcome.stderr);
+    };
+    home.edit("pinny:password123", "pinny:not-it");
+    fails().await;
+    home.edit("pinny:not-it", "pinny:password123");
+    home.edit(
+        "--concierge-authenticator-name=local-user-authenticator",
+        "--concierge-authenticator-name=unknown",
+    );
+    fails().await;
+    assert!(!home.cache().exists());
+}
+
+#[tokio::test]
+async fn discovery_finds_the_authenticator_or_says_that_there_is_none_of_that_name() {
+    let Some(installed) = installed::shared("authenticator discovery").await else { return };
+    let home = Home::new();
+    let args = [
+        "get",
+        "kubeconfig",
+        "--static-token=t",
+        "--concierge-authenticator-type=webhook",
+        "--concierge-authenticator-name=nobody",
+    ];
+    let outcome = home.pinniped(installed.world(), &args).await;
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""));
+    let wanted = "Error: webhookauthenticators.authentication.concierge.pinniped.dev \"nobody\" not found\n";
+    assert!(outcome.stderr.ends_with(wanted), "{}", outcome.stderr);
+}
+
+#[tokio::test]
+async fn without_the_context_or_without_a_concierge_the_error_says_which() {
+    const SUFFIX: &str = "not-installed.example.com";
+    let world = World::shared().unwrap();
+    let home = Home::new();
+    let suffix = format!("--concierge-api-group-suffix={SUFFIX}");
+    let missing = home.dir.path().join("missing.yaml");
+    let get = ["get", "kubeconfig", "--static-token=t"];
+    let admin = world.admin_kubeconfig();
+    for (kubeconfig, args, wanted) in [
+        (
+            &admin,
+            [&get[..], &["--kubeconfig-context=other"]].concat(),
+            "could not load --kubeconfig/--kubeconfig-context: no such context \"other\"".to_owned(),
+        ),
+        (
+            &missing,
+            get.to_vec(),
+            format!("could not load --kubeconfig: stat {}: no such file or directory", missing.display()),
+        ),
+        (
+            &admin,
+            [&get[..], &[suffix.as_str()]].concat(),
+            format!(
+                "failed to list CredentialIssuer objects for autodiscovery: the server could not find the requested \
+                 resource (get credentialissuers.config.concierge.{SUFFIX})"
+            ),
+        ),
+        (
+            &admin,
+            vec!["whoami", "--kubeconfig-context=other"],
+            "could not configure Kubernetes client: context \"other\" does not exist".to_owned(),
+        ),
+        (
+            &missing,
+            vec!["whoami"],
+            format!(
+                "could not configure Kubernetes client: stat {}: no such file or directory",
+                missing.display()
+            ),
+        ),
+    ] {
+        let outcome = home.pinniped_with(kubeconfig, &args).await;
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{args:?}");
+        assert_eq!(outcome.stderr, format!("Error: {wanted}\n"), "{args:?}");
+    }
+    let args = ["whoami", "--api-group-suffix", SUFFIX];
+    let outcome = home.pinniped(world, &args).await;
+    assert_eq!(outcome.code, 1);
+    let wanted =
+        "Error: could not complete WhoAmIRequest (is the Pinniped WhoAmI API running and healthy?): ";
+    assert!(outcome.stderr.starts_with(wanted), "{}", outcome.stderr);
+}
+
+/// A CredentialIssuer with a finished strategy of the TokenCredentialRequest API.
+fn issuer(suffix: &str, name: &str) -> (Value, Value) {
+    let object = json!({"apiVersion": format!("config.concierge.{suffix}/v1alpha1"), "kind": "CredentialIssuer",
+        "metadata": {"name": name}, "spec": {"impersonationProxy": {"mode": "disabled"}}});
+    let status = json!({"status": {"strategies": [{"type": "KubeClusterSigningCertificate", "status": "Success",
+        "reason": "FetchedKey", "message": "key was fetched successfully",
+        "lastUpdateTime": "2026-11-21T10:00:00Z",
+        "frontend": {"type": "TokenCredentialRequestAPI", "tokenCredentialRequestInfo":
+            {"server": "https://elsewhere.example.com", "certificateAuthorityData": "YWJj"}}}]}});
+    (object, status)
+}
+
+async fn create_issuer(world: &World, suffix: &str, name: &str) {
+    let (object, status) = issuer(suffix, name);
+    let resource = format!("credentialissuers.v1alpha1.config.concierge.{suffix}");
+    // The definition may have been served for a moment only.
+    wait::until_ok(SOON, "the CredentialIssuer to be created", async || {
+        world.kubectl().apply(&object.to_string()).await
+    })
+    .await
+    .unwrap();
+    let status = status.to_string();
+    let args = ["patch", &resource, name, "--subresource=status", "--type=merge", "-p", &status];
+    world.kubectl().output(&args).await.unwrap();
+}
+
+#[tokio::test]
+async fn discovery_under_another_suffix_counts_issuers_and_authenticators() {
+    const SUFFIX: &str = "discovery.example.com";
+    let world = World::shared().unwrap();
+    let home = Home::new();
+    crate::crds::install_ours(world, SUFFIX).await;
+    let suffix = format!("--concierge-api-group-suffix={SUFFIX}");
+    let get = ["get", "kubeconfig", "--static-token=t", "--skip-validation", &suffix];
+    let fails = async |wanted: &str| {
+        let outcome = home.pinniped(world, &get).await;
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{}", outcome.stderr);
+        assert!(outcome.stderr.ends_with(&format!("Error: {wanted}\n")), "{}", outcome.stderr);
+    };
+    fails("no CredentialIssuers were found").await;
+    create_issuer(world, SUFFIX, "one").await;
+    fails("no authenticators were found").await;
+    let webhook = |name: &str| {
+        json!({"apiVersion": format!("authentication.concierge.{SUFFIX}/v1alpha1"), "kind": "WebhookAuthenticator",
+            "metadata": {"name": name}, "spec": {"endpoint": "https://example.com"}})
+        .to_string()
+    };
+    world.kubectl().apply(&webhook("first")).await.unwrap();
+    let found = home.pinniped(world, &get).await.success().unwrap();
+    for line in [
+        "discovered CredentialIssuer  {\"name\": \"one\"}",
+        "discovered Concierge operating in TokenCredentialRequest API mode",
+        "discovered WebhookAuthenticator  {\"name\": \"first\"}",
+    ] {
+        assert!(found.stderr.contains(line), "{}\nlacks {line}", found.stderr);
+    }
+    // The endpoint is the API server of the source, not the one in the status.
+    assert!(
+        found.stdout.contains(&format!("server: {}\n", world.control_plane().server())),
+        "{}",
+        found.stdout
+    );
+    assert!(found.stdout.contains(&format!("--concierge-api-group-suffix={SUFFIX}\n")), "{}", found.stdout);
+
+    world.kubectl().apply(&webhook("second")).await.unwrap();
+    fails(
+        "multiple authenticators were found, so the \
+         --concierge-authenticator-type/--concierge-authenticator-name flags must be specified",
+    )
+    .await;
+    create_issuer(world, SUFFIX, "two").await;
+    fails(
+        "multiple CredentialIssuers were found, so the --concierge-credential-issuer flag must be specified",
+    )
+    .await;
+    let named =
+        [&get[..], &["--concierge-credential-issuer=two", "--concierge-authenticator-type=WebHook"]].concat();
+    let named = [&named[..], &["--concierge-authenticator-name=second"]].concat();
+    let found = home.pinniped(world, &named).await.success().unwrap();
+    assert!(found.stdout.contains("--concierge-authenticator-name=second\n"), "{}", found.stdout);
+}
+
+/// Alone, because a second CredentialIssuer stops everybody else's discovery.
+#[tokio::test]
+async fn without_the_proxy_the_exchange_goes_through_the_api_server() {
+    let Some(installed) = installed::alone("TokenCredentialRequestAPI mode").await else { return };
+    let world = installed.world();
+    let home = Home::new();
+    create_issuer(world, "pinniped.dev", "written-by-a-test").await;
+    let more = ["--static-token", "pinny:password123", "--concierge-credential-issuer", "written-by-a-test"];
+    let written = home.get_kubeconfig(world, &[&AUTHENTICATOR[..], &more].concat()).await;
+    world
+        .kubectl()
+        .output(&["delete", "credentialissuers.config.concierge.pinniped.dev", "written-by-a-test"])
+        .await
+        .unwrap();
+    let logged = [
+        "discovered Concierge operating in TokenCredentialRequest API mode",
+        "discovered Concierge endpoint",
+        "discovered Concierge certificate authority bundle  {\"roots\": 1}",
+        "validated connection to the cluster",
+    ];
+    let found: Vec<_> = logged.iter().map(|text| written.stderr.find(text)).collect();
+    assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{}", written.stderr);
+    let server = world.control_plane().server();
+    assert!(written.stdout.contains(&format!("server: {server}\n")), "{}", written.stdout);
+    assert!(written.stdout.contains(&format!("--concierge-endpoint={server}\n")), "{}", written.stdout);
+
+    // The exchange works. The certificate is the proxy's, so the API server does not know its signer: that needs
+    // the cluster's own signing key.
+    let outcome = home.kubectl(world, &["get", "pods"], &[]).await;
+    assert_eq!(outcome.code, 1);
+    assert!(
+        outcome.stderr.contains("You must be logged in to the server (Unauthorized)")
+            || outcome.stderr.contains("the server has asked for the client to provide credentials"),
+        "{}",
+        outcome.stderr
+    );
+    assert!(std::fs::read_to_string(home.cache()).unwrap().contains("clientCertificateData:"));
+}

@@ -131,7 +131,7 @@ impl ExecCache {
 
     /// Takes the lock that only one background renewal may hold; `None` if somebody has it.
     pub fn renewal_lock(&self) -> Option<File> {
-        let file = open_private(&beside(&self.path, ".renew.lock"), true).ok()?;
+        let file = open_private(&beside(&self.path, ".renew.lock")).ok()?;
         file.try_lock().ok()?;
         Some(file)
     }
@@ -143,7 +143,7 @@ impl ExecCache {
         if let Some(dir) = self.path.parent() {
             create_private_dir(dir)?;
         }
-        let lock = open_private(&beside(&self.path, ".lock"), true)?;
+        let lock = open_private(&beside(&self.path, ".lock"))?;
         acquire(&lock)?;
         let mut entries = read(&self.path);
         prune(&mut entries, now);
@@ -170,9 +170,9 @@ fn create_private_dir(dir: &Path) -> io::Result<()> {
 }
 
 /// Opens for writing, made if missing, readable by nobody else.
-fn open_private(path: &Path, keep: bool) -> io::Result<File> {
+fn open_private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.create(true).write(true).truncate(!keep);
+    options.create(true).write(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
@@ -221,7 +221,11 @@ fn write(path: &Path, entries: Vec<Entry>) -> io::Result<()> {
         credentials: (!entries.is_empty()).then_some(entries),
     };
     let value = serde_json::to_value(&document).map_err(io::Error::other)?;
-    open_private(path, false)?.write_all(yaml::to_string(&value).as_bytes())
+    let text = yaml::to_string(&value);
+    // Written over and cut, not cut and written: less work for the file system, and no moment without content.
+    let mut file = open_private(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)
 }
 
 #[cfg(test)]
@@ -356,7 +360,7 @@ kind: CredentialCache
     fn a_transaction_waits_for_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.yaml");
-        let lock = open_private(&beside(&path, ".lock"), true).unwrap();
+        let lock = open_private(&beside(&path, ".lock")).unwrap();
         lock.lock().unwrap();
         let (done, waiting) = mpsc::channel();
         std::thread::scope(|scope| {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ErrorKind};
 
 /// Provides authentication for Kubernetes clusters through the Concierge APIs.
 #[derive(Parser)]
@@ -22,10 +23,27 @@ struct Flags {
 }
 
 fn main() -> ExitCode {
-    let flags = Flags::parse();
+    let flags = match Flags::try_parse() {
+        Ok(flags) => flags,
+        Err(error) if error.use_stderr() => {
+            eprintln!("Error: {}", complaint(&error));
+            return ExitCode::FAILURE;
+        }
+        // Help and version.
+        Err(text) => text.exit(),
+    };
     if let Some(word) = flags.unexpected.first() {
         eprintln!("Error: unknown command {word:?} for \"pinniped-concierge\"");
         return ExitCode::FAILURE;
     }
     pinniped_server::concierge::main(&flags.config, &flags.downward_api_path)
+}
+
+/// One line, as Go programs say it.
+fn complaint(error: &clap::Error) -> String {
+    let word = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::UnknownArgument => format!("unknown flag: {word}"),
+        _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned(),
+    }
 }

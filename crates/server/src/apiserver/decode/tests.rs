@@ -139,3 +139,32 @@ fn yaml_is_read_too_and_other_forms_are_refused() {
         "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf"
     );
 }
+
+#[test]
+fn hostile_nesting_and_aliases_are_refused() {
+    let laughs = "a: &a [x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a]\n\
+                  c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b]\nd: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c]\n\
+                  e: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d]\nf: &f [*e, *e, *e, *e, *e, *e, *e, *e, *e]\n\
+                  g: &g [*f, *f, *f, *f, *f, *f, *f, *f, *f]\nh: [*g, *g, *g, *g, *g, *g, *g, *g, *g]\n";
+    let nested = |depth: usize| format!("spec: {}{}", "[".repeat(depth), "]".repeat(depth));
+    let block =
+        |depth: usize| (0..depth).map(|indent| format!("{}a:\n", " ".repeat(indent))).collect::<String>();
+    // As much stack as a worker of the runtime has.
+    let worker = std::thread::Builder::new().stack_size(2 << 20);
+    let bodies = [laughs.to_owned(), nested(100_000), nested(1_900), nested(900), block(1_900), block(900)];
+    let verdicts = worker.spawn(move || {
+        bodies.map(|body| {
+            let form = BodyForm::Yaml;
+            let read: Result<Decoded<TokenCredentialRequest>, _> = decode(
+                Kind::TokenCredentialRequest,
+                &GroupSuffix::default(),
+                form,
+                body.as_bytes(),
+                FieldValidation::Warn,
+            );
+            read.map(|decoded| decoded.warnings.len()).map_err(|status| status.code)
+        })
+    });
+    let verdicts = verdicts.expect("a thread").join().expect("no overflow");
+    assert_eq!(verdicts, [Err(400); 6]);
+}

@@ -41,7 +41,7 @@ use pinniped_core::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan
 use pinniped_core::nested::intake;
 use pinniped_core::request_info::{RequestInfo, RequestInfoError};
 use pinniped_serve::tunnels::Tunnels;
-use pinniped_serve::{Body, Connection, layers};
+use pinniped_serve::{Body, Connection, EndBy, layers};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
@@ -133,7 +133,10 @@ impl StackInner {
             Ok(Ok(response)) => (response, Outcome::Forwarded),
             Ok(Err(refusal)) => {
                 let outcome = refusal.outcome();
-                (refusal.into_response(&asked), outcome)
+                let mut response = refusal.into_response(&asked);
+                // Small as it is, a client that does not take it must not keep it, and its connection, for ever.
+                response.extensions_mut().insert(EndBy(Instant::now() + deadline::LONGEST));
+                (response, outcome)
             }
             Err(panicked) => {
                 tracing::error!(error = %panicked, auditID = ?audit_id, "request handler panicked");

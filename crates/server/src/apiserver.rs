@@ -44,9 +44,10 @@ use pinniped_pki::CertificateHolder;
 use pinniped_pki::tls::{self, CipherRestriction, ClientCertificates, Profile};
 use pinniped_serve::metrics::{self, Metrics};
 use pinniped_serve::respond::{self, Negotiated, accept};
-use pinniped_serve::{Body, BoxError, Connection, Limits, Listener, ServerHandle, body, layers};
+use pinniped_serve::{Body, BoxError, Connection, EndBy, Limits, Listener, ServerHandle, body, layers};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::audit::Auditor;
 use crate::issuer::ClientCertIssuer;
@@ -212,6 +213,8 @@ impl ApiServer {
                 layers::panic_response()
             }
         };
+        // Nothing here lasts long, so a client that does not read must not keep its answer, and its connection, for ever.
+        response.extensions_mut().insert(EndBy(Instant::now() + DEADLINE));
         let headers = response.headers_mut();
         layers::add_audit_id(headers, audit_id);
         headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));

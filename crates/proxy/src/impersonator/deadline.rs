@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::refusal::Refusal;
 
 /// What a request without any wish gets.
-const LONGEST: Duration = Duration::from_secs(60);
+pub(super) const LONGEST: Duration = Duration::from_secs(60);
 
 /// When a request ends at the latest; `None` for long-running ones, whose `timeout` parameter is the API server's
 /// business.

@@ -90,6 +90,7 @@ impl World {
         }
         let request = request.body(Full::<bytes::Bytes>::from(body.to_owned())).expect("a request");
         let response = self.server.handle(request, now()).await;
+        assert!(response.extensions().get::<EndBy>().is_some(), "every answer has an end");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let body = String::from_utf8_lossy(&bytes).into_owned();

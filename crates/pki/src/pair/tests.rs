@@ -161,7 +161,8 @@ fn a_pair_is_loaded_as_a_ca_once() {
     let validity = Validity::starting(Timestamp::now(), Duration::from_secs(60));
     let ca = CertificateAuthority::generate("some CA", &validity).unwrap();
     let pair = parse(ca.certificate_pem(), ca.private_key_pem().as_str()).unwrap();
-    let (first, second) = (pair.authority().unwrap(), pair.clone().authority().unwrap());
+    let copy = pair.clone();
+    let (first, second) = (copy.authority().unwrap(), pair.authority().unwrap());
     assert!(Arc::ptr_eq(&first, &second));
     assert_eq!(first.certificate_der(), ca.certificate_der());
     let leaf = made(&rcgen::PKCS_ECDSA_P256_SHA256);

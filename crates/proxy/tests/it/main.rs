@@ -4,6 +4,7 @@
 
 mod api_server;
 mod forwarding;
+mod hostile;
 mod identity;
 mod refusals;
 mod streams;

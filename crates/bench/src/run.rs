@@ -54,13 +54,17 @@ struct Way {
 pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
     let world = World::start(WorldParams::default())?;
     let pods = world.pods("bench").context("the measurement needs a network namespace of its own")?;
+    measure(runtime, options, &world, pods).with_context(|| pods.log_tails(NAMESPACE, 20))
+}
+
+fn measure(runtime: &Runtime, options: &Options, world: &World, pods: &Pods) -> anyhow::Result<()> {
     pods.register("pinniped-concierge", options.concierge.clone());
     eprintln!("control plane is up; installing the Concierge");
-    let (pid, ip) = runtime.block_on(install(&world, pods))?;
+    let (pid, ip) = runtime.block_on(install(world, pods))?;
     let client = world.control_plane().ca().client("bench-user", Some("bench-group"))?;
     let cert = write(world.dir(), "bench-user.crt", &client.certificate_pem)?;
     let key = write(world.dir(), "bench-user.key", &client.private_key_pem)?;
-    let proxy_ca = runtime.block_on(proxy_ca(&world))?;
+    let proxy_ca = runtime.block_on(proxy_ca(world))?;
 
     let at_rest = process::resident(pid)?;
     let api_server = world.control_plane().server();
@@ -71,7 +75,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
             server_name: api_address.split(':').next().unwrap_or_default().to_owned(),
             address: api_address,
             ca: write(world.dir(), "kube-ca.crt", &world.control_plane().ca().certificate_pem)?,
-            pid: api_server_pid(&world)?,
+            pid: api_server_pid(world)?,
         },
         Way {
             name: "proxy",

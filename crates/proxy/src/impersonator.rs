@@ -84,6 +84,8 @@ struct StackInner {
     authorizer: Authorizer,
     impersonations: Impersonations,
     upstream: crate::upstream::Upstream,
+    /// For requests with a client's own credential: the API server may dislike it, and the connection with it.
+    passthrough_upstream: crate::upstream::Upstream,
     impersonator_token: Arc<dyn TokenSource>,
     capabilities: Arc<Capabilities>,
     in_flight: InFlight,
@@ -273,15 +275,18 @@ impl StackInner {
         let client = parts.extensions.remove::<OnUpgrade>();
         let ours = self.impersonator_token.token().and_then(|token| crate::upstream::bearer(token.expose()));
         forward::rewrite(&mut parts, identity, ours, peer)?;
+        let upstream = match identity {
+            Identity::Impersonate(_) => &self.upstream,
+            Identity::Passthrough(_) => &self.passthrough_upstream,
+        };
         match (protocol, client) {
             (Some(protocol), Some(client)) => {
                 let wanted = upgrade::Wanted { protocol, client, ended: self.ended.clone() };
-                let upgrade =
-                    upgrade::upgrade(&self.upstream, parts, body, wanted, &self.tunnels, deadline, hold);
+                let upgrade = upgrade::upgrade(upstream, parts, body, wanted, &self.tunnels, deadline, hold);
                 // Rare, and large: every other request would carry its room.
                 Box::pin(upgrade).await
             }
-            _ => forward::forward(&self.upstream, parts, body, http1, deadline, hold).await,
+            _ => forward::forward(upstream, parts, body, http1, deadline, hold).await,
         }
     }
 }

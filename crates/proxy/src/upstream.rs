@@ -12,7 +12,12 @@
 //! ```
 //!
 //! Nothing of a user is kept on a connection: credentials are headers of single requests. A request is sent again only
-//! if it never reached a connection, or if its connection died and the request has neither body nor side effects.
+//! if it never reached a connection, if the server said that it never looked at it and there is no body to repeat, or if
+//! its connection died and the request has neither body nor side effects.
+//!
+//! An API server tells the connection of a client that it does not know to go away (its mitigation of HTTP/2 rapid
+//! resets), and some are told to send connections away now and then (`--goaway-chance`). So requests that carry
+//! somebody else's credential, or none, go over [separate](Upstream::separate) connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,9 +150,9 @@ pub struct Upstream {
 
 #[derive(Debug)]
 struct Inner {
+    params: UpstreamParams,
     authority: Authority,
     pool: Pool,
-    answer_timeout: Duration,
 }
 
 impl Upstream {
@@ -156,11 +161,17 @@ impl Upstream {
     /// # Errors
     /// When the address is not `https://host[:port]` or there is no usable root.
     pub fn new(params: UpstreamParams) -> Result<Self, UpstreamConfigError> {
-        let UpstreamParams { server, tls_roots, limits } = params;
-        let answer_timeout = limits.answer_timeout;
-        let connector = Connector::new(&server, tls_roots, limits)?;
+        let connector = Connector::new(&params.server, params.tls_roots.clone(), params.limits.clone())?;
         let authority = connector.authority().clone();
-        Ok(Self { inner: Arc::new(Inner { authority, pool: Pool::new(connector), answer_timeout }) })
+        Ok(Self { inner: Arc::new(Inner { params, authority, pool: Pool::new(connector) }) })
+    }
+
+    /// Another way to the same API server that shares no connection with this one.
+    ///
+    /// # Errors
+    /// As [`Upstream::new`], though what worked there works here.
+    pub fn separate(&self) -> Result<Self, UpstreamConfigError> {
+        Self::new(self.inner.params.clone())
     }
 
     /// Host and port of the API server.
@@ -179,8 +190,10 @@ impl Upstream {
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         self.complete(request.uri_mut());
         *request.version_mut() = http::Version::HTTP_2;
+        let harmless = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let mut spare = replay_of(&request);
         let mut unsent = 0;
+        let mut ignored = 0;
         loop {
             let mut lease = self.inner.pool.lease().await?;
             let mut error = match lease.sender.try_send_request(request).await {
@@ -193,11 +206,22 @@ impl Upstream {
                     unsent += 1;
                     request
                 }
-                None if lease.sender.is_closed() => match spare.take() {
-                    Some(again) => again,
-                    None => return Err(UpstreamError::Http(error.into_error())),
-                },
-                _ => return Err(UpstreamError::Http(error.into_error())),
+                None => {
+                    let error = error.into_error();
+                    let again = if was_ignored(&error) && ignored < 3 {
+                        ignored += 1;
+                        spare.as_ref().map(copy_of)
+                    } else if harmless && lease.sender.is_closed() {
+                        spare.take()
+                    } else {
+                        None
+                    };
+                    match again {
+                        Some(again) => again,
+                        None => return Err(UpstreamError::Http(error)),
+                    }
+                }
+                Some(_) => return Err(UpstreamError::Http(error.into_error())),
             };
         }
     }
@@ -237,7 +261,7 @@ impl Upstream {
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {
-        self.inner.answer_timeout
+        self.inner.params.limits.answer_timeout
     }
 
     /// How much is in use now.
@@ -272,16 +296,31 @@ fn to_origin_form(request: &mut Request<RequestBody>) {
     *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
 }
 
-/// A second copy of a request that may be sent twice.
+/// The server said that it did nothing with this stream: it went away in good order before (RFC 9113, section 6.8), or
+/// refused the stream (section 8.7).
+fn was_ignored(error: &hyper::Error) -> bool {
+    let Some(error) = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<h2::Error>())
+    else {
+        return false;
+    };
+    error.is_remote()
+        && match error.reason() {
+            Some(h2::Reason::NO_ERROR) => error.is_go_away(),
+            Some(h2::Reason::REFUSED_STREAM) => error.is_reset(),
+            _ => false,
+        }
+}
+
+/// A second copy of a request that can be sent twice: one without a body.
 fn replay_of(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    let harmless = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if !harmless || !request.body().is_empty() {
-        return None;
-    }
+    request.body().is_empty().then(|| copy_of(request))
+}
+
+fn copy_of(request: &Request<RequestBody>) -> Request<RequestBody> {
     let mut copy = Request::new(RequestBody::Empty);
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.version_mut() = request.version();
     copy.headers_mut().clone_from(request.headers());
-    Some(copy)
+    copy
 }

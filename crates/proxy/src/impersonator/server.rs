@@ -22,7 +22,7 @@ use super::in_flight::{InFlight, InFlightLimits};
 use super::metrics::ImpersonatorMetrics;
 use super::nested::Impersonations;
 use super::{Stack, StackInner};
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, UpstreamConfigError};
 
 /// What an impersonation proxy is made of.
 pub struct ImpersonatorParams {
@@ -70,6 +70,9 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// The API server's address or CA is not usable.
+    #[error(transparent)]
+    Upstream(UpstreamConfigError),
     /// It is not known what anonymous clients may do.
     #[error("could not detect if anonymous authentication is enabled: {0}")]
     Anonymous(ProbeError),
@@ -92,8 +95,9 @@ pub struct Impersonator {
 pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartError> {
     let address = params.listen;
     let listener = Listener::bind(address).map_err(|source| StartError::Listen { address, source })?;
+    let passthrough_upstream = params.upstream.separate().map_err(StartError::Upstream)?;
     let anonymous =
-        anonymous_probe::probe_anonymous(&params.upstream).await.map_err(StartError::Anonymous)?;
+        anonymous_probe::probe_anonymous(&passthrough_upstream).await.map_err(StartError::Anonymous)?;
     let capabilities = Arc::new(Capabilities::new(anonymous));
 
     let authenticator = RequestAuthenticator::new(RequestAuthenticatorParams {
@@ -117,6 +121,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
         authorizer: params.authorizer.clone(),
         impersonations: Impersonations::new(params.authorizer.clone()),
         upstream: params.upstream.clone(),
+        passthrough_upstream: passthrough_upstream.clone(),
         impersonator_token: params.impersonator_token,
         capabilities: Arc::clone(&capabilities),
         in_flight: InFlight::new(&params.in_flight, params.metrics.clone()),
@@ -127,6 +132,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
     }));
     let probes = Probes {
         upstream: params.upstream,
+        anonymous_upstream: passthrough_upstream,
         client: params.client,
         authorizer: params.authorizer,
         impersonator: params.uid_impersonation.then_some(params.impersonator_username),
@@ -188,6 +194,8 @@ impl Drop for AbortOnDrop {
 
 struct Probes {
     upstream: Upstream,
+    /// Never the way of other requests: the API server ends the connection of who is anonymous.
+    anonymous_upstream: Upstream,
     client: kube::Client,
     authorizer: Authorizer,
     /// `None` when UIDs are never impersonated.
@@ -207,7 +215,7 @@ impl Probes {
                 _ = ticks.tick() => {}
             }
             self.metrics.upstream(self.upstream.stats());
-            match anonymous_probe::probe_anonymous(&self.upstream).await {
+            match anonymous_probe::probe_anonymous(&self.anonymous_upstream).await {
                 Ok(policy) => self.capabilities.set_anonymous(policy),
                 Err(error) => {
                     tracing::warn!(%error, "anonymous access could not be probed, the last answer stays");

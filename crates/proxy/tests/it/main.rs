@@ -4,6 +4,7 @@
 
 mod api_server;
 mod forwarding;
+mod goaway;
 mod hostile;
 mod identity;
 mod refusals;

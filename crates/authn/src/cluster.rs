@@ -5,6 +5,7 @@
 //! a yes.
 
 use std::hash::BuildHasherDefault;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
+use tokio::sync::Semaphore;
 
 mod authorizer;
 mod token_reviewer;
@@ -36,16 +38,21 @@ pub enum ReviewError {
     Call(String),
 }
 
+/// Reviews of one kind at once. Tokens are reviewed before it is known who asks, so anybody can cause them; tokens and
+/// access have places of their own, so that strangers cannot keep known users from being authorized.
+const REVIEWS_IN_FLIGHT: usize = 200;
+
 /// The way to the API server.
 #[derive(Clone)]
 struct Reviews {
     client: kube::Client,
     backoff: Backoff,
+    places: Arc<Semaphore>,
 }
 
 impl Reviews {
     fn new(client: kube::Client) -> Self {
-        Self { client, backoff: Backoff::REVIEWS }
+        Self { client, backoff: Backoff::REVIEWS, places: Arc::new(Semaphore::new(REVIEWS_IN_FLIGHT)) }
     }
 
     /// Posts a review and reads the answer, trying again where that may help.
@@ -73,6 +80,8 @@ impl Reviews {
             .body(Body::from(body))
             .map_err(|error| CallError::last(error.to_string()))?;
         let call = async {
+            // Waiting counts into the call's time: a crowd with random tokens ends in errors, not in a queue.
+            let _place = self.places.acquire().await.map_err(|error| CallError::last(error.to_string()))?;
             let response = self
                 .client
                 .send(request)

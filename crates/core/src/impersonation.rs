@@ -143,8 +143,12 @@ impl Impersonation<'_> {
     /// Adds the headers. There must be no `Impersonate-*` header in `headers` before.
     ///
     /// # Errors
-    /// When a name or value holds control characters.
+    /// When a name or value holds control characters, or the user has no name: without one the request would be made
+    /// as our own account.
     pub fn write(&self, headers: &mut HeaderMap) -> Result<(), InvalidHeader> {
+        if self.user.name.is_empty() {
+            return Err(InvalidHeader);
+        }
         let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).map_err(|_| InvalidHeader);
         headers.insert(IMPERSONATE_USER, value(&self.user.name)?);
         if !self.user.uid.is_empty() {

@@ -41,7 +41,7 @@ fn peer(answer: impl Fn(usize, &str, Value) -> (u16, Value) + Send + Sync + 'sta
         })
     };
     let backoff = Backoff { first: Duration::from_millis(1), ..Backoff::REVIEWS };
-    (peer, Reviews { client: kube::Client::new(service, "default"), backoff })
+    (peer, Reviews { backoff, ..Reviews::new(kube::Client::new(service, "default")) })
 }
 
 impl Peer {
@@ -113,6 +113,28 @@ async fn equal_reviews_in_flight_are_one_call() {
     });
     assert!(answers.into_iter().all(|answer| answer == Ok(Decision::Allow)));
     assert_eq!(peer.calls(), 1);
+}
+
+#[tokio::test]
+async fn a_crowd_with_different_tokens_waits_for_places() {
+    let (peer, reviews) = peer(|_, _, _| (201, json!({"status": {"error": "no"}})));
+    let reviewer = TokenReviewer::with(reviews);
+    let held = peer.gate.acquire_many(1000).await.unwrap();
+    let tokens: Vec<Token> = (0..REVIEWS_IN_FLIGHT + 50).map(|n| Token::new(n.to_string())).collect();
+    let all = futures::future::join_all(tokens.iter().map(|token| reviewer.review(token)));
+    let (answers, ()) = futures::join!(all, async {
+        while peer.calls() < REVIEWS_IN_FLIGHT {
+            tokio::task::yield_now().await;
+        }
+        // Whoever could still start would do so now.
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(peer.calls(), REVIEWS_IN_FLIGHT);
+        drop(held);
+    });
+    assert!(answers.into_iter().all(|answer| answer == Ok(None)));
+    assert_eq!(peer.calls(), REVIEWS_IN_FLIGHT + 50);
 }
 
 #[tokio::test]

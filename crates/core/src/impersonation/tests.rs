@@ -141,10 +141,13 @@ fn empty_members_of_the_original_user_are_left_out() {
 }
 
 #[test]
-fn control_characters_are_refused() {
-    for bad in
-        [user("a\nb", "", &[], &[]), user("a", "", &["\u{7f}"], &[]), user("a", "", &[], &[("k", &["\0"])])]
-    {
+fn control_characters_and_missing_names_are_refused() {
+    for bad in [
+        user("a\nb", "", &[], &[]),
+        user("a", "", &["\u{7f}"], &[]),
+        user("a", "", &[], &[("k", &["\0"])]),
+        user("", "", &["g"], &[]),
+    ] {
         let mut headers = HeaderMap::new();
         assert_eq!(Impersonation { user: &bad, original: None }.write(&mut headers), Err(InvalidHeader));
     }

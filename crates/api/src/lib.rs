@@ -21,6 +21,7 @@ pub mod authentication;
 pub mod client_auth;
 pub mod condition;
 pub mod config;
+pub mod gobase64;
 pub mod gojson;
 pub mod identity;
 pub mod log_value;

@@ -13,10 +13,10 @@ use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots};
 
 use crate::admin::{Subject, generic_answer};
-use crate::base64go;
 use crate::dial::Dialer;
 use crate::https::HttpsClient;
 use crate::printer::Printer;
+use pinniped_api::gobase64;
 
 /// Where the Concierge is and what shall judge the token, as given by flags.
 #[derive(Clone, Debug, Default)]
@@ -190,7 +190,7 @@ fn parse_roots(data: &str) -> Result<Roots, String> {
     if data.is_empty() {
         return Ok(Roots::System);
     }
-    let pem = base64go::decode(data).map_err(|err| format!("invalid CA bundle data: {err}"))?;
+    let pem = gobase64::decode(data.as_bytes()).map_err(|err| format!("invalid CA bundle data: {err}"))?;
     let bundle =
         CaBundle::from_pem(&pem).map_err(|_| "invalid CA bundle data: no certificates found".to_owned())?;
     Ok(Roots::Bundle(bundle))

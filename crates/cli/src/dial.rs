@@ -15,9 +15,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use url::Url;
 
-use crate::base64go;
 use crate::environment::Environment;
 use crate::flags::value::go_io;
+use pinniped_api::gobase64;
 
 /// A proxy's answer to `CONNECT` may not be longer.
 const MAX_PROXY_ANSWER: usize = 8 * 1024;
@@ -204,7 +204,7 @@ async fn connect(stream: &mut TcpStream, target: &str, proxy: &Url) -> io::Resul
     if !proxy.username().is_empty() {
         let login =
             format!("{}:{}", decoded(proxy.username()), decoded(proxy.password().unwrap_or_default()));
-        request.push_str(&format!("Proxy-Authorization: Basic {}\r\n", base64go::encode(login.as_bytes())));
+        request.push_str(&format!("Proxy-Authorization: Basic {}\r\n", gobase64::encode(login.as_bytes())));
     }
     request.push_str("\r\n");
     stream.write_all(request.as_bytes()).await?;

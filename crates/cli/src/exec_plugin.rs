@@ -12,9 +12,9 @@ use serde_json::json;
 use pinniped_api::client_auth::{ExecCredential, ExecCredentialStatus, KIND};
 use pinniped_api::gojson;
 
-use crate::base64go;
 use crate::environment::KUBERNETES_EXEC_INFO;
 use crate::flags::value::go_io;
+use pinniped_api::gobase64;
 
 /// Replaces the plugin in `user` with what it answers, unless another credential goes before it.
 ///
@@ -32,8 +32,8 @@ pub(crate) fn resolve(user: &mut AuthInfo) -> Result<(), String> {
         user.token = Some(credential.token.expose().to_owned().into());
     }
     if !credential.client_certificate_data.is_empty() {
-        user.client_certificate_data = Some(base64go::encode(credential.client_certificate_data.as_bytes()));
-        user.client_key_data = Some(base64go::encode(credential.client_key_data.expose().as_bytes()).into());
+        user.client_certificate_data = Some(gobase64::encode(credential.client_certificate_data.as_bytes()));
+        user.client_key_data = Some(gobase64::encode(credential.client_key_data.expose().as_bytes()).into());
     }
     Ok(())
 }

@@ -9,9 +9,9 @@ use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
 
 use pinniped_api::gojson::quote;
 
-use crate::base64go;
 use crate::environment::Environment;
 use crate::flags::value::go_io;
+use pinniped_api::gobase64;
 
 /// Loads what `--kubeconfig` names, or without it what `KUBECONFIG` lists, or `~/.kube/config`.
 ///
@@ -130,7 +130,7 @@ pub fn resolve(config: &Kubeconfig, context: &str) -> Result<Resolved, ResolveEr
 /// A file that cannot be read, data that is not base64.
 pub fn certificate_authority(name: &str, cluster: &Cluster) -> Result<Vec<u8>, String> {
     if let Some(data) = cluster.certificate_authority_data.as_deref().filter(|data| !data.is_empty()) {
-        return base64go::decode(data)
+        return gobase64::decode(data.as_bytes())
             .map_err(|err| format!("invalid certificate-authority-data for {name}: {err}"));
     }
     match cluster.certificate_authority.as_deref().filter(|path| !path.is_empty()) {

@@ -17,7 +17,6 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
-pub mod base64go;
 pub mod commands;
 pub mod concierge;
 pub mod dial;

@@ -15,8 +15,6 @@ use pinniped_pki::tls::Roots;
 
 use crate::watch::get_named;
 
-mod go_base64;
-
 /// Type of the condition.
 pub const CONDITION: &str = "TLSConfigurationValid";
 
@@ -114,7 +112,7 @@ fn bundle(tls: Option<&TlsSpec>, objects: &impl CaObjects) -> Result<Option<CaBu
 }
 
 fn from_inline(data: &str) -> Result<CaBundle, String> {
-    let pem = go_base64::decode(data.as_bytes()).map_err(|error| error.to_string())?;
+    let pem = pinniped_api::gobase64::decode(data.as_bytes()).map_err(|error| error.to_string())?;
     let none = |_| format!("no base64-encoded PEM certificates found in {} bytes of data {HINT}", data.len());
     CaBundle::from_pem(&pem).map_err(none)
 }

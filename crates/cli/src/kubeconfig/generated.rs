@@ -4,8 +4,8 @@ use kube::config::Cluster;
 use serde_json::{Map, Value, json};
 
 use super::Resolved;
-use crate::base64go;
 use crate::yaml;
+use pinniped_api::gobase64;
 
 /// How kubectl runs this program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub fn cluster_entry(source: &Cluster, server: &str, ca: &[u8], keep_insecure: b
     let mut cluster = source.clone();
     cluster.server = Some(server.to_owned());
     cluster.certificate_authority = None;
-    cluster.certificate_authority_data = (!ca.is_empty()).then(|| base64go::encode(ca));
+    cluster.certificate_authority_data = (!ca.is_empty()).then(|| gobase64::encode(ca));
     if !keep_insecure {
         cluster.insecure_skip_tls_verify = None;
     }

@@ -19,9 +19,9 @@ use pinniped_api::suffix::GroupSuffix;
 use super::options::Options;
 use super::{count_roots, validate};
 use crate::admin::{Admin, Subject};
-use crate::base64go;
 use crate::flags::ConciergeMode;
 use crate::printer::Printer;
+use pinniped_api::gobase64;
 
 /// Limit of each lookup.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(20);
@@ -327,7 +327,7 @@ pub(super) fn fill_in(
         flags.ca_bundle = match frontend {
             Frontend::TokenCredentialRequestApi => source_ca.to_vec(),
             Frontend::ImpersonationProxy { certificate_authority_data, .. } => {
-                base64go::decode(certificate_authority_data)
+                gobase64::decode(certificate_authority_data.as_bytes())
                     .map_err(|err| format!("autodiscovered Concierge CA bundle is invalid: {err}"))?
             }
         };

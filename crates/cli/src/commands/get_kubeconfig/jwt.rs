@@ -15,8 +15,8 @@ use super::count_roots;
 use super::discovery::Authenticator;
 use super::options::Options;
 use crate::admin::{Admin, Subject};
-use crate::base64go;
 use crate::printer::Printer;
+use pinniped_api::gobase64;
 
 /// Fills authenticator, issuer, audience and issuer CA where they were left open.
 pub(super) async fn fill_in(
@@ -73,7 +73,7 @@ impl CaSource<'_> {
     async fn find(&self) -> Result<Vec<u8>, String> {
         let Some(tls) = &self.jwt.spec.tls else { return Ok(Vec::new()) };
         if let Some(data) = tls.certificate_authority_data.as_deref().filter(|data| !data.is_empty()) {
-            let pem = base64go::decode(data).map_err(|err| {
+            let pem = gobase64::decode(data.as_bytes()).map_err(|err| {
                 format!(
                     "JWTAuthenticator {} has invalid spec.tls.certificateAuthorityData: {err}",
                     self.name()

@@ -1,9 +1,9 @@
 //! The exec plugin entry: which login command with which arguments, in which order.
 
 use super::options::Options;
-use crate::base64go;
 use crate::environment::Environment;
 use crate::kubeconfig::generated::ExecPlugin;
+use pinniped_api::gobase64;
 
 /// Audiences of Pinniped's own; tokens for them are not given to clients.
 const RESERVED_AUDIENCE: &str = ".pinniped.dev";
@@ -26,7 +26,7 @@ pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<Exe
         concierge.push(format!("--concierge-authenticator-name={}", flags.authenticator_name));
         concierge.push(format!("--concierge-authenticator-type={}", flags.authenticator_type));
         concierge.push(format!("--concierge-endpoint={}", flags.endpoint));
-        concierge.push(format!("--concierge-ca-bundle-data={}", base64go::encode(&flags.ca_bundle)));
+        concierge.push(format!("--concierge-ca-bundle-data={}", gobase64::encode(&flags.ca_bundle)));
     }
     if let Some(path) = &options.credential_cache {
         concierge.push(format!("--credential-cache={path}"));
@@ -72,7 +72,7 @@ fn push_oidc(args: &mut Vec<String>, options: &Options) -> Result<(), String> {
         args.push(format!("--listen-port={}", oidc.listen_port));
     }
     if !oidc.ca_bundle.is_empty() {
-        args.push(format!("--ca-bundle-data={}", base64go::encode(&oidc.ca_bundle)));
+        args.push(format!("--ca-bundle-data={}", gobase64::encode(&oidc.ca_bundle)));
     }
     push_set(args, "--session-cache", &oidc.session_cache);
     if oidc.debug_session_cache {

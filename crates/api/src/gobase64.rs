@@ -1,12 +1,24 @@
 //! Base64 as Go's `base64.StdEncoding` reads it: line breaks are skipped, and an error names the place that Go names.
+//! Users see that place in conditions and messages.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 /// The place in the text where it stops being base64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("illegal base64 data at input byte {0}")]
-pub(super) struct CorruptInput(usize);
+pub struct CorruptInput(pub usize);
+
+/// Padded standard base64.
+pub fn encode(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
 
 /// Decodes padded standard base64.
-pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, CorruptInput> {
+///
+/// # Errors
+/// The position at which Go gives up.
+pub fn decode(text: &[u8]) -> Result<Vec<u8>, CorruptInput> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let mut at = 0;
     loop {

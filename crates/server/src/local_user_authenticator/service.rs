@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use pinniped_serve::{Body, BoxError};
-use tokio::sync::Semaphore;
+use pinniped_serve::{Body, BoxError, EndBy};
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     passwords,
@@ -18,6 +18,10 @@ const MOST_BODY_BYTES: usize = 256 * 1024;
 
 /// How long a body may take to arrive. Callers give up after half a minute.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a client may take to read its answer, a few hundred bytes. Connections are few ([`super::run`]), and one
+/// whose client does not read must not be kept for ever.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Answers TokenReviews from a directory of users.
 #[derive(Clone)]
@@ -41,7 +45,9 @@ impl Authenticator {
         B::Data: Send,
         B::Error: Into<BoxError>,
     {
-        protocol::respond(self.review(request).await)
+        let mut response = protocol::respond(self.review(request).await);
+        response.extensions_mut().insert(EndBy(Instant::now() + ANSWER_TIMEOUT));
+        response
     }
 
     async fn review<B>(&self, request: Request<B>) -> Result<Verdict, StatusCode>
@@ -208,5 +214,15 @@ mod tests {
         // Only who knows the password learns that the groups are broken.
         assert_eq!(ask("badgroups:wrong").await.0, 200);
         assert_eq!(send(&" ".repeat(MOST_BODY_BYTES + 1)).await, (413, String::new()));
+    }
+
+    #[tokio::test]
+    async fn every_answer_has_an_end_so_that_a_client_that_does_not_read_loses_its_place() {
+        for path in ["/authenticate", "/elsewhere"] {
+            let request = Request::post(path).body(Full::new(Bytes::new())).unwrap();
+            let response = authenticator().handle(request).await;
+            let EndBy(end) = *response.extensions().get().expect("an end");
+            assert!(end > Instant::now() && end <= Instant::now() + ANSWER_TIMEOUT, "{path}");
+        }
     }
 }

@@ -1,0 +1,25 @@
+//! Taking debug symbols from a program with `strip` of the binutils, whose output depends on its input alone.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::error::Error;
+use crate::image::read;
+
+/// The program without debug symbols; `None` when this machine has no `strip`. Function names stay, so that
+/// backtraces can be read.
+pub(crate) fn strip(program: &Path) -> Result<Option<Vec<u8>>, Error> {
+    let folder = tempfile::tempdir().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
+    let stripped = folder.path().join("stripped");
+    let mut command = Command::new("strip");
+    command.arg("--strip-debug").arg("-o").arg(&stripped).arg(program).env("LC_ALL", "C");
+    match command.output() {
+        Ok(output) if output.status.success() => read(&stripped).map(Some),
+        Ok(output) => Err(Error::Strip {
+            path: program.to_owned(),
+            message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::Strip { path: program.to_owned(), message: error.to_string() }),
+    }
+}

@@ -4,6 +4,7 @@
 //! cargo xtask control-plane    find or build etcd, kube-apiserver, kube-controller-manager, kubectl
 //! cargo xtask test             check what the machine can do, build, run all tests, say what was skipped
 //! cargo xtask demo             the walk-through on a real control plane
+//! cargo xtask image            the container image, and what is in it
 //! cargo xtask bench            measurements
 //! ```
 #![forbid(unsafe_code)]
@@ -12,6 +13,7 @@ mod bench;
 mod cargo;
 mod control_plane;
 mod demo;
+mod image;
 mod test;
 
 use std::process::ExitCode;
@@ -34,6 +36,8 @@ enum Command {
     Test(test::Args),
     /// Shows the walk-through: install, configure, log in.
     Demo(demo::Args),
+    /// Makes the product's container image, without a container daemon.
+    Image(image::Args),
     /// Measures the impersonation proxy against the API server itself.
     Bench(bench::Args),
 }
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         Command::ControlPlane(args) => control_plane::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Image(args) => image::run(&args),
         Command::Bench(args) => bench::run(&args),
     };
     match result {

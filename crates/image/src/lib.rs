@@ -36,4 +36,4 @@ pub use error::Error;
 pub use image::{Built, File, Image, Roots, build};
 pub use libraries::Library;
 pub use origin::Origin;
-pub use product::{AUTHENTICATOR, CERT_AGENT, CONCIERGE, REFERENCE, product};
+pub use product::{AUTHENTICATOR, CERT_AGENT, CONCIERGE, REFERENCE, product, product_image};

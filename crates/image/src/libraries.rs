@@ -137,14 +137,20 @@ fn list(loader: &Path, program: &Path) -> Result<BTreeMap<String, PathBuf>, Erro
     }
     command.env("LC_ALL", "C");
     let output = command.output().map_err(|error| failed(error.to_string()))?;
-    let listed = String::from_utf8_lossy(&output.stdout);
-    if let Some(name) = listed.lines().find_map(|line| line.trim().strip_suffix(" => not found")) {
+    let printed = String::from_utf8_lossy(&output.stderr);
+    if let Some(name) = missing(&printed) {
         return Err(Error::LibraryMissing { name: name.to_owned(), user: program.to_owned() });
     }
     if !output.status.success() {
-        return Err(failed(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))));
+        return Err(failed(format!("{}: {printed}", output.status)));
     }
-    Ok(places(&listed))
+    Ok(places(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The library that glibc's loader says it cannot find.
+fn missing(printed: &str) -> Option<&str> {
+    let (_, rest) = printed.split_once("error while loading shared libraries: ")?;
+    Some(rest.split_once(": cannot open shared object file")?.0)
 }
 
 /// Reads lines such as `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f5b8a000000)`.

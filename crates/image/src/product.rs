@@ -27,11 +27,12 @@ const PORTS: [u16; 3] = [8443, 8444, 10250];
 /// # Errors
 /// When a program is missing or the image cannot be made.
 pub fn product(bin_dir: &Path, out: &Path) -> Result<Built, Error> {
-    build(&image(bin_dir), out)
+    build(&product_image(bin_dir), out)
 }
 
-/// What is in the product's image, with the programs in `bin_dir`.
-fn image(bin_dir: &Path) -> Image {
+/// What is in the product's image, with the programs in `bin_dir`: to change something before [`build`].
+#[must_use]
+pub fn product_image(bin_dir: &Path) -> Image {
     let program = |name: &str| File::program(bin_dir.join(name), format!("{FOLDER}/{name}"));
     Image {
         entrypoint: vec![format!("{FOLDER}/{CONCIERGE}")],

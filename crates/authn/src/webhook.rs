@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Method, header};
 use pinniped_core::identity::User;
-use pinniped_pki::tls::{ALPN_HTTP, Profile, Roots, client_config};
+use pinniped_pki::tls::{ALPN_HTTP, CipherRestriction, Profile, Roots, client_config_with};
 use url::Url;
 
 mod dial;
@@ -69,19 +69,11 @@ impl WebhookClient {
     /// # Errors
     ///
     /// [`WebhookError`] when there are no roots, the URL has no host or the proxy environment is not usable.
-    pub fn new(endpoint: &Url, roots: Roots) -> Result<Self, WebhookError> {
-        Self::with_proxies(endpoint, roots, &ProxyEnvironment::from_env())
-    }
-
-    /// As [`new`](Self::new), with a proxy environment of the caller's.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
-    pub fn with_proxies(
+    pub fn new(
         endpoint: &Url,
         roots: Roots,
         proxies: &ProxyEnvironment,
+        ciphers: &CipherRestriction,
     ) -> Result<Self, WebhookError> {
         let mut url = endpoint.clone();
         url.set_query(Some("timeout=30s"));
@@ -89,7 +81,7 @@ impl WebhookClient {
         let dialer = Dialer {
             target: Target::of(endpoint).ok_or(WebhookError::NoHost)?,
             proxy: proxies.proxy_for(endpoint)?,
-            tls: client_config(Profile::Default, roots, ALPN_HTTP)?,
+            tls: client_config_with(Profile::Default, ciphers, roots, ALPN_HTTP)?,
         };
         Ok(Self { pool: Pool::new(dialer), url, backoff: Backoff::REVIEWS, try_timeout: TRY_TIMEOUT })
     }
@@ -168,10 +160,10 @@ fn verdict(body: &[u8]) -> Result<TokenVerdict, AuthenticateError> {
 /// # Errors
 ///
 /// [`ProbeError`] with the text that Go's `tls.Dial` would give.
-pub async fn probe(endpoint: &Url, roots: Roots) -> Result<(), ProbeError> {
+pub async fn probe(endpoint: &Url, roots: Roots, ciphers: &CipherRestriction) -> Result<(), ProbeError> {
     let target = Target::of(endpoint).ok_or_else(|| ProbeError("no Host in request URL".to_owned()))?;
-    let tls =
-        client_config(Profile::Default, roots, ALPN_HTTP).map_err(|error| ProbeError(error.to_string()))?;
+    let tls = client_config_with(Profile::Default, ciphers, roots, ALPN_HTTP)
+        .map_err(|error| ProbeError(error.to_string()))?;
     let dialer = Dialer { target, proxy: None, tls };
     match tokio::time::timeout(PROBE_TIMEOUT, dialer.dial()).await {
         Ok(Ok(_connection)) => Ok(()),

@@ -20,6 +20,7 @@ use pinniped_authn::registry::Registry;
 use pinniped_authn::webhook::ProxyEnvironment;
 use pinniped_core::strategy::cert_agent::CONTROLLER_MANAGER_SELECTOR;
 use pinniped_pki::CertificateHolder;
+use pinniped_pki::tls::CipherRestriction;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -77,6 +78,8 @@ pub struct ControllersParams {
     pub registry: Registry,
     /// Proxies between this pod and webhooks.
     pub proxies: ProxyEnvironment,
+    /// TLS 1.2 suites that may be spoken with webhooks.
+    pub ciphers: CipherRestriction,
     /// Usually the default.
     pub lease_timing: Timing,
 }
@@ -157,7 +160,7 @@ impl Controllers {
         spawner.signer_certs(&mut caches);
         spawner.cleaners(&mut caches);
         spawner.cert_agent(&mut caches, issuers.clone());
-        spawner.authenticators(&mut caches, params.registry, params.proxies);
+        spawner.authenticators(&mut caches, params.registry, params.proxies, params.ciphers);
         let impersonator = spawner.impersonator(&mut caches, issuers, params.impersonator);
 
         let mut watches = JoinSet::new();
@@ -422,7 +425,13 @@ impl Spawner {
         });
     }
 
-    fn authenticators(&mut self, caches: &mut Caches, registry: Registry, proxies: ProxyEnvironment) {
+    fn authenticators(
+        &mut self,
+        caches: &mut Caches,
+        registry: Registry,
+        proxies: ProxyEnvironment,
+        ciphers: CipherRestriction,
+    ) {
         let trigger = Trigger::new();
         caches.webhooks.wake(&trigger, |_| true);
         caches.config_maps.wake(&trigger, |_| true);
@@ -437,6 +446,7 @@ impl Spawner {
                 config_maps: caches.config_maps.store(),
             },
             proxies,
+            ciphers,
         });
         let (webhooks, secrets, config_maps) =
             (caches.webhooks.ready(), caches.secrets.ready(), caches.config_maps.ready());

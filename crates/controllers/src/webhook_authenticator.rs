@@ -18,6 +18,7 @@ use pinniped_api::authentication::WebhookAuthenticator;
 use pinniped_api::suffix::GroupSuffix;
 use pinniped_authn::registry::{AuthenticatorKey, Registry};
 use pinniped_authn::webhook::{ProxyEnvironment, WebhookClient, probe};
+use pinniped_pki::tls::CipherRestriction;
 
 mod apply;
 mod decide;
@@ -43,6 +44,8 @@ pub struct WebhookAuthenticatorParams {
     pub ca_objects: WatchedCaObjects,
     /// Proxies between this pod and webhooks.
     pub proxies: ProxyEnvironment,
+    /// TLS 1.2 suites that may be spoken with webhooks.
+    pub ciphers: CipherRestriction,
 }
 
 /// `webhookcachefiller-controller`. Wake it for every `WebhookAuthenticator`, for ConfigMaps of the own namespace, and
@@ -62,15 +65,16 @@ impl WebhookAuthenticatorController {
         let name = object.metadata.name.clone().unwrap_or_default();
         let key = registry_key(&self.params.context.suffix, WebhookAuthenticator::KIND, &name);
         let inspection = inspect(&observe(object, &key, &self.params));
+        let WebhookAuthenticatorParams { proxies, ciphers, .. } = &self.params;
         let validation = match &inspection.next {
             Next::Invalid | Next::Unchanged => Validation::Skipped,
             Next::Validate { url, roots, is_proxied, .. } => {
                 let dialled = if *is_proxied {
                     Ok(())
                 } else {
-                    probe(url, roots.clone()).await.map_err(|error| error.to_string())
+                    probe(url, roots.clone(), ciphers).await.map_err(|error| error.to_string())
                 };
-                let client = WebhookClient::with_proxies(url, roots.clone(), &self.params.proxies)
+                let client = WebhookClient::new(url, roots.clone(), proxies, ciphers)
                     .map_err(|error| error.to_string());
                 Validation::Done { dialled, client }
             }

@@ -166,6 +166,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         },
         registry: registry.clone(),
         proxies: ProxyEnvironment::from_env(),
+        ciphers: config.ciphers.clone(),
         lease_timing: Timing::default(),
     });
     controllers_started.done();

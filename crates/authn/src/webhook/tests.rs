@@ -41,6 +41,8 @@ struct Webhook {
     task: AbortOnDropHandle<()>,
 }
 
+type ServerConfigBuilder = rustls::ConfigBuilder<rustls::ServerConfig, rustls::WantsVerifier>;
+
 struct Setup {
     alpn: &'static [&'static [u8]],
     names: &'static [&'static str],
@@ -55,7 +57,15 @@ impl Webhook {
         script: impl Fn(usize) -> Response<Full<Bytes>> + Send + Sync + 'static,
     ) -> Self {
         pinniped_pki::install_crypto_provider();
-        let (ca_pem, tls) = certificates(&setup);
+        Self::start_with(setup, rustls::ServerConfig::builder(), script).await
+    }
+
+    async fn start_with(
+        setup: Setup,
+        tls: ServerConfigBuilder,
+        script: impl Fn(usize) -> Response<Full<Bytes>> + Send + Sync + 'static,
+    ) -> Self {
+        let (ca_pem, tls) = certificates(&setup, tls);
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -88,7 +98,7 @@ impl Webhook {
     }
 
     fn client(&self) -> WebhookClient {
-        quick(WebhookClient::with_proxies(&self.url(), self.roots(), &ProxyEnvironment::default()).unwrap())
+        quick(asking(&self.url(), self.roots(), &ProxyEnvironment::default()))
     }
 
     fn seen(&self) -> Vec<Seen> {
@@ -96,11 +106,21 @@ impl Webhook {
     }
 }
 
+/// A client with all suites.
+fn asking(endpoint: &Url, roots: Roots, proxies: &ProxyEnvironment) -> WebhookClient {
+    WebhookClient::new(endpoint, roots, proxies, &CipherRestriction::default()).unwrap()
+}
+
+/// Dials with all suites.
+async fn probe(endpoint: &Url, roots: Roots) -> Result<(), ProbeError> {
+    super::probe(endpoint, roots, &CipherRestriction::default()).await
+}
+
 fn quick(client: WebhookClient) -> WebhookClient {
     WebhookClient { backoff: Backoff { first: Duration::from_millis(1), ..Backoff::REVIEWS }, ..client }
 }
 
-fn certificates(setup: &Setup) -> (String, rustls::ServerConfig) {
+fn certificates(setup: &Setup, tls: ServerConfigBuilder) -> (String, rustls::ServerConfig) {
     let ca_key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -118,7 +138,7 @@ fn certificates(setup: &Setup) -> (String, rustls::ServerConfig) {
         (ca_pem, params.signed_by(&key, &issuer).unwrap())
     };
     let private_key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let mut tls = rustls::ServerConfig::builder()
+    let mut tls = tls
         .with_no_client_auth()
         .with_single_cert(vec![leaf.der().clone()], private_key)
         .unwrap();
@@ -259,7 +279,7 @@ async fn a_server_that_never_answers_runs_into_the_deadline() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("https://{}", listener.local_addr().unwrap())).unwrap();
     let webhook = Webhook::start(USUAL, |_| answer(200, YES)).await;
-    let client = WebhookClient::with_proxies(&url, webhook.roots(), &ProxyEnvironment::default()).unwrap();
+    let client = asking(&url, webhook.roots(), &ProxyEnvironment::default());
     let client = WebhookClient { try_timeout: Duration::from_millis(50), ..client };
     let AuthenticateError::Failed(text) = client.authenticate(&Token::new("x")).await.unwrap_err();
     assert!(text.ends_with("/?timeout=30s\": context deadline exceeded"), "{text}");
@@ -295,6 +315,40 @@ async fn the_probe_says_what_go_would_say() {
     let nowhere = Url::parse("https://nowhere.invalid/x").unwrap();
     let text = error(&nowhere, good.roots()).await;
     assert!(text.starts_with("dial tcp: lookup nowhere.invalid: "), "{text}");
+}
+
+#[tokio::test]
+async fn only_the_allowed_ciphers_are_spoken() {
+    // The webhook knows TLS 1.2 only, and one suite of it.
+    let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
+    let provider = rustls::crypto::CryptoProvider {
+        cipher_suites: vec![suite],
+        ..rustls::crypto::aws_lc_rs::default_provider()
+    };
+    let builder = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap();
+    let webhook = Webhook::start_with(USUAL, builder, |_| answer(200, YES)).await;
+    for (allowed, works) in [
+        (&[][..], true),
+        (&["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"], true),
+        (&["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"], false),
+    ] {
+        let names: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+        let ciphers = CipherRestriction::parse(&names).unwrap();
+        let dialled = super::probe(&webhook.url(), webhook.roots(), &ciphers).await;
+        let proxies = ProxyEnvironment::default();
+        let client = WebhookClient::new(&webhook.url(), webhook.roots(), &proxies, &ciphers).unwrap();
+        let answered = quick(client).authenticate(&Token::new("x")).await;
+        if works {
+            assert_eq!((dialled, answered), (Ok(()), Ok(Some(pinny()))), "{allowed:?}");
+        } else {
+            let refusal = "remote error: tls: handshake failure";
+            assert_eq!(dialled.unwrap_err().to_string(), refusal);
+            let AuthenticateError::Failed(text) = answered.unwrap_err();
+            assert!(text.ends_with(refusal), "{text}");
+        }
+    }
 }
 
 /// Accepts one connection, reads a little, answers with these bytes and closes.
@@ -348,9 +402,9 @@ async fn a_proxy_of_the_environment_is_asked_for_a_tunnel() {
     let url = Url::parse(&format!("https://webhook.example:{}/x", target.port())).unwrap();
     let environment = ProxyEnvironment::new(format!("http://user:p%40ss@{proxy}"), "");
     let named = Setup { names: &["webhook.example"], ..USUAL };
-    let (ca_pem, _) = certificates(&named);
+    let (ca_pem, _) = certificates(&named, rustls::ServerConfig::builder());
     let roots = Roots::Bundle(CaBundle::from_pem(ca_pem.as_bytes()).unwrap());
-    let client = quick(WebhookClient::with_proxies(&url, roots, &environment).unwrap());
+    let client = quick(asking(&url, roots, &environment));
     let AuthenticateError::Failed(text) = client.authenticate(&Token::new("x")).await.unwrap_err();
     assert!(
         text.ends_with("x509: certificate signed by unknown authority"),
@@ -369,7 +423,7 @@ async fn a_proxy_of_the_environment_is_asked_for_a_tunnel() {
 
     let (refusing, _task) = rude_server(b"HTTP/1.1 403 Forbidden\r\n\r\n").await;
     let environment = ProxyEnvironment::new(refusing.to_string(), "");
-    let client = quick(WebhookClient::with_proxies(&url, webhook.roots(), &environment).unwrap());
+    let client = quick(asking(&url, webhook.roots(), &environment));
     let AuthenticateError::Failed(text) = client.authenticate(&Token::new("x")).await.unwrap_err();
     assert!(text.ends_with(": Forbidden"), "{text}");
 }

@@ -251,6 +251,7 @@ impl World {
                 config_maps: Writer::<ConfigMap>::default().as_reader(),
             },
             proxies: ProxyEnvironment::default(),
+            ciphers: CipherRestriction::default(),
         });
         Self { writer, controller, registry, written }
     }

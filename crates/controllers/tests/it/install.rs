@@ -25,6 +25,7 @@ use pinniped_controllers::impersonator::{
 };
 use pinniped_controllers::lease::Timing;
 use pinniped_pki::CertificateHolder;
+use pinniped_pki::tls::CipherRestriction;
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 use serde_json::{Value, json};
@@ -156,6 +157,7 @@ impl Install {
             },
             registry: Registry::new(),
             proxies: ProxyEnvironment::default(),
+            ciphers: CipherRestriction::default(),
             lease_timing: Timing {
                 lease: Duration::from_secs(4),
                 renew_deadline: Duration::from_secs(3),

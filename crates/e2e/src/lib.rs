@@ -6,4 +6,5 @@
 #![forbid(unsafe_code)]
 
 pub mod narrator;
+pub mod place;
 pub mod walkthrough;

@@ -1,9 +1,10 @@
 //! Shows commands, their real output and their time, or nothing at all.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use pinniped_test_support::kubectl::{Outcome, as_typed, run};
+use pinniped_test_support::kubectl::Outcome;
+
+use crate::place::Step;
 
 /// Longest line of a command's input that is shown whole.
 const WIDTH: usize = 110;
@@ -47,17 +48,17 @@ impl Narrator {
     ///
     /// # Errors
     /// When it cannot be started or does not end.
-    pub async fn run(self, command: Command, input: Option<&str>, show: Show) -> anyhow::Result<Outcome> {
+    pub async fn run(self, command: Step, input: Option<&str>, show: Show) -> anyhow::Result<Outcome> {
         if self == Narrator::Loud {
             let redirect =
                 if let Show::RedirectedTo(file) = show { format!(" > {file}") } else { String::new() };
-            println!("\n$ {}{redirect}", as_typed(&command));
+            println!("\n$ {}{redirect}", command.shown());
             for line in input.into_iter().flat_map(str::lines) {
                 let end = if line.chars().count() > WIDTH { "..." } else { "" };
                 println!("  | {}{end}", line.chars().take(WIDTH).collect::<String>());
             }
         }
-        let outcome = run(command, input).await?;
+        let outcome = command.run(input).await?;
         self.show(&outcome, show);
         Ok(outcome)
     }
@@ -87,7 +88,7 @@ impl Narrator {
     pub async fn run_until(
         self,
         deadline: Duration,
-        command: impl Fn() -> Command,
+        command: impl Fn() -> Step,
         show: Show,
         fits: impl Fn(&Outcome) -> bool,
     ) -> anyhow::Result<Outcome> {
@@ -97,18 +98,19 @@ impl Narrator {
             return Ok(first);
         }
         self.say("not yet, asking again ...");
-        let last = pinniped_test_support::wait::until_ok(deadline, as_typed(&command()), async || {
-            let outcome = run(command(), None).await?;
-            anyhow::ensure!(
-                fits(&outcome),
-                "its last outcome was exit code {}: {}{}",
-                outcome.code,
-                outcome.stdout,
-                outcome.stderr
-            );
-            Ok(outcome)
-        })
-        .await?;
+        let last =
+            pinniped_test_support::wait::until_ok(deadline, command().shown().to_owned(), async || {
+                let outcome = command().run(None).await?;
+                anyhow::ensure!(
+                    fits(&outcome),
+                    "its last outcome was exit code {}: {}{}",
+                    outcome.code,
+                    outcome.stdout,
+                    outcome.stderr
+                );
+                Ok(outcome)
+            })
+            .await?;
         self.say(&format!("after {}:", seconds(start.elapsed())));
         self.show(&last, show);
         Ok(last)

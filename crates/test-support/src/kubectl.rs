@@ -45,9 +45,19 @@ impl Outcome {
 /// # Errors
 /// When it cannot be started or has not ended after two minutes.
 pub async fn run(command: std::process::Command, input: Option<&str>) -> anyhow::Result<Outcome> {
-    let shown = as_typed(&command);
+    run_as(as_typed(&command), tokio::process::Command::from(command), input).await
+}
+
+/// The same, for a command that one would type in another way than it is started.
+///
+/// # Errors
+/// When it cannot be started or has not ended after two minutes.
+pub async fn run_as(
+    shown: String,
+    mut command: tokio::process::Command,
+    input: Option<&str>,
+) -> anyhow::Result<Outcome> {
     let start = Instant::now();
-    let mut command = tokio::process::Command::from(command);
     command
         .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())

@@ -19,7 +19,7 @@ use kube::Api;
 use kube::api::PostParams;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR, Walk};
+use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR, Serving, Walk};
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::kubectl::Kubectl;
 use pinniped_test_support::pods::Pods;
@@ -95,7 +95,7 @@ async fn install(world: &'static World) -> anyhow::Result<Installed> {
     let secrets_at_first = world.kubectl().output(&["get", "secrets", "-n", CONCIERGE, "-o", "name"]).await?;
     walk.create_authenticator().await?;
     walk.create_workload().await?;
-    let issuer = walk.enable_proxy().await?;
+    let issuer = walk.enable_proxy(&Serving::Generated).await?;
 
     let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
     let ca = info["certificateAuthorityData"].as_str().context("no CA bundle is advertised")?;

@@ -1,0 +1,88 @@
+//! Where a walk goes: a cluster, and the network in which the commands of its administrator and users run.
+
+use std::fmt::Debug;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use pinniped_test_support::kubectl::{Kubectl, Outcome, as_typed, run_as};
+use pinniped_test_support::world::World;
+
+/// A cluster to walk in.
+pub trait Place: Debug + Sync {
+    /// kubectl as administrator; [`Place::enter`] brings it inside.
+    fn kubectl(&self) -> Kubectl;
+
+    /// The administrator's kubeconfig.
+    fn admin_kubeconfig(&self) -> PathBuf;
+
+    /// A folder for the walk's files.
+    fn dir(&self) -> PathBuf;
+
+    /// The same command inside the cluster's network, where Services answer and names resolve.
+    fn enter(&self, command: Command) -> tokio::process::Command;
+
+    /// Lets `name` resolve to `ip` for commands inside.
+    ///
+    /// # Errors
+    /// When that cannot be arranged.
+    fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()>;
+
+    /// An image for containers that do nothing, if there are nodes that run containers.
+    fn idle_image(&self) -> Option<String>;
+}
+
+/// A command that runs in a place.
+#[derive(Debug)]
+pub struct Step {
+    shown: String,
+    command: tokio::process::Command,
+}
+
+impl Step {
+    /// A command of a place, shown as one would type it there.
+    pub fn inside(place: &dyn Place, command: Command) -> Self {
+        Self { shown: as_typed(&command), command: place.enter(command) }
+    }
+
+    /// As one would type it.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not end.
+    pub async fn run(self, input: Option<&str>) -> anyhow::Result<Outcome> {
+        run_as(self.shown, self.command, input).await
+    }
+}
+
+/// Processes instead of pods, in the network of this process.
+impl Place for World {
+    fn kubectl(&self) -> Kubectl {
+        World::kubectl(self)
+    }
+
+    fn admin_kubeconfig(&self) -> PathBuf {
+        World::admin_kubeconfig(self)
+    }
+
+    fn dir(&self) -> PathBuf {
+        World::dir(self).to_owned()
+    }
+
+    fn enter(&self, command: Command) -> tokio::process::Command {
+        command.into()
+    }
+
+    fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()> {
+        World::set_host(self, name, ip)
+    }
+
+    fn idle_image(&self) -> Option<String> {
+        None
+    }
+}

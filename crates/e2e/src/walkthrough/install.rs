@@ -1,0 +1,194 @@
+//! Installing, looking around, and removing.
+
+use std::fmt::Write as _;
+
+use anyhow::Context as _;
+use pinniped_test_support::kubectl::Outcome;
+use pinniped_test_support::wait;
+
+use super::{CONCIERGE, CREDENTIAL_ISSUER, LOCAL_USER_AUTHENTICATOR, SOON, SOON_FLAG, Walk};
+use crate::narrator::Show;
+
+/// What has to be installed, in this order.
+pub const INSTALL_FILES: [&str; 3] = [
+    "deploy/install-local-user-authenticator.yaml",
+    "deploy/install-pinniped-concierge-crds.yaml",
+    "deploy/install-pinniped-concierge-resources.yaml",
+];
+
+/// The application's namespace.
+const APPLICATION: &str = "some-app";
+/// Its pods: name, container, image where no node runs them.
+const PODS: [(&str, &str, &str); 2] =
+    [("frontend", "web", "example.com/web"), ("backend", "api", "example.com/api")];
+
+impl Walk<'_> {
+    /// Applies the install files and waits until the Deployments are available.
+    ///
+    /// # Errors
+    /// When kubectl fails or a Deployment does not become available.
+    pub async fn install(&self) -> anyhow::Result<()> {
+        self.heading("Install");
+        for file in INSTALL_FILES {
+            self.kubectl(&["apply", "-f", file], None, Show::Output).await?;
+        }
+        for name in [LOCAL_USER_AUTHENTICATOR, CONCIERGE] {
+            let deployment = format!("deployment/{name}");
+            let args = ["rollout", "status", &deployment, "--namespace", name, SOON_FLAG];
+            self.kubectl(&args, None, Show::Output).await?;
+        }
+        Ok(())
+    }
+
+    /// The pods of the whole cluster.
+    ///
+    /// # Errors
+    /// When kubectl fails.
+    pub async fn look_at_pods(&self) -> anyhow::Result<Outcome> {
+        self.kubectl(&["get", "pods", "--all-namespaces", "--output", "wide"], None, Show::Output).await
+    }
+
+    /// The CredentialIssuer as it is after the install, with its printer columns.
+    ///
+    /// # Errors
+    /// When it is not there or has no strategies in time.
+    pub async fn look_at_credential_issuer(&self) -> anyhow::Result<serde_json::Value> {
+        self.heading("What the Concierge says about this cluster");
+        let issuer = wait::until_ok(SOON, "the CredentialIssuer to have two strategies", async || {
+            let issuer = self.credential_issuer().await?;
+            let count = issuer["status"]["strategies"].as_array().map_or(0, Vec::len);
+            anyhow::ensure!(count >= 2, "its status is {}", issuer["status"]);
+            Ok(issuer)
+        })
+        .await?;
+        self.show_strategies().await?;
+        Ok(issuer)
+    }
+
+    /// The CredentialIssuer's columns, and a line for each of its strategies.
+    pub(super) async fn show_strategies(&self) -> anyhow::Result<()> {
+        self.kubectl(&["get", &self.kind("credentialissuer")], None, Show::Output).await?;
+        let path =
+            r#"jsonpath={range .status.strategies[*]}{.type}: {.status}/{.reason}: {.message}{"\n"}{end}"#;
+        let args = ["get", &self.kind("credentialissuer"), CREDENTIAL_ISSUER, "-o", path];
+        self.kubectl(&args, None, Show::Output).await?;
+        Ok(())
+    }
+
+    /// The CredentialIssuer now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn credential_issuer(&self) -> anyhow::Result<serde_json::Value> {
+        let args = ["get", &self.kind("credentialissuer"), CREDENTIAL_ISSUER, "-o", "json"];
+        let outcome = self.admin_step(&args).run(None).await?.success()?;
+        Ok(serde_json::from_str(&outcome.stdout)?)
+    }
+
+    /// Makes the user `pinny` with password `password123` in group `group-for-mtls`.
+    ///
+    /// # Errors
+    /// When kubectl fails.
+    pub async fn create_user(&self) -> anyhow::Result<()> {
+        self.heading("Create a user: one Secret");
+        self.create_local_user("pinny", "group-for-mtls").await
+    }
+
+    /// Makes a user of the local-user-authenticator with password `password123`.
+    pub(super) async fn create_local_user(&self, name: &str, groups: &str) -> anyhow::Result<()> {
+        let hash = bcrypt::hash("password123", 10).context("could not hash the password")?;
+        let groups = format!("--from-literal=groups={groups}");
+        let hash = format!("--from-literal=passwordHash={hash}");
+        let args = ["create", "secret", "generic", name, "--namespace", LOCAL_USER_AUTHENTICATOR];
+        self.kubectl(&[&args[..], &[&groups, &hash]].concat(), None, Show::Output).await?;
+        Ok(())
+    }
+
+    /// Makes the WebhookAuthenticator with the webhook's CA, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When the CA does not appear or the authenticator does not become ready.
+    pub async fn create_authenticator(&self) -> anyhow::Result<()> {
+        self.heading("Tell the Concierge whom to ask about tokens");
+        let secret = "local-user-authenticator-tls-serving-certificate";
+        let path = "jsonpath={.data.caCertificate}";
+        let args = ["get", "secret", secret, "--namespace", LOCAL_USER_AUTHENTICATOR, "-o", path];
+        let filled = |outcome: &Outcome| outcome.code == 0 && !outcome.stdout.is_empty();
+        let ca = self.narrator.run_until(SOON, || self.admin_step(&args), Show::Size, filled).await?.stdout;
+        let authenticator = format!(
+            "apiVersion: authentication.concierge.pinniped.dev/v1alpha1\nkind: WebhookAuthenticator\n\
+             metadata: {{name: local-user-authenticator}}\nspec:\n  \
+             endpoint: https://local-user-authenticator.local-user-authenticator.svc/authenticate\n  \
+             tls: {{certificateAuthorityData: {ca}}}\n"
+        );
+        self.kubectl(&["apply", "-f", "-"], Some(&authenticator), Show::Output).await?;
+        let name = format!("{}/local-user-authenticator", self.kind("webhookauthenticator"));
+        let args = ["wait", &name, "--for=jsonpath={.status.phase}=Ready", SOON_FLAG];
+        self.kubectl(&args, None, Show::Output).await?;
+        self.kubectl(&["get", &self.kind("webhookauthenticator")], None, Show::Output).await?;
+        Ok(())
+    }
+
+    /// Makes a few pods to look at.
+    ///
+    /// # Errors
+    /// When kubectl fails.
+    pub async fn create_workload(&self) -> anyhow::Result<()> {
+        let idle = self.place.idle_image();
+        let nobody = if idle.is_some() { "" } else { " (no node runs them)" };
+        self.heading(&format!("Something to look at: pods of an application{nobody}"));
+        let mut yaml = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {APPLICATION}}}\n");
+        for (pod, container, image) in PODS {
+            let image = idle.as_deref().unwrap_or(image);
+            // Writing to a String cannot fail.
+            let _ = write!(
+                yaml,
+                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {pod}, namespace: {APPLICATION}}}\n\
+                 spec: {{containers: [{{name: {container}, image: {image}, imagePullPolicy: IfNotPresent}}]}}\n"
+            );
+        }
+        self.kubectl(&["apply", "-f", "-"], Some(&yaml), Show::Output).await?;
+        if idle.is_some() {
+            let args =
+                ["wait", "pods", "--all", "--for=condition=Ready", "--namespace", APPLICATION, SOON_FLAG];
+            self.kubectl(&args, None, Show::Output).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes away all that a walk makes, also a broken-off one; nothing of it is left afterwards.
+    ///
+    /// # Errors
+    /// When something cannot be removed, or is still there.
+    pub async fn remove(&self) -> anyhow::Result<()> {
+        self.heading("Remove everything");
+        let gone = ["--ignore-not-found", "--wait=true", SOON_FLAG];
+        for file in INSTALL_FILES.iter().rev() {
+            self.kubectl(&[&["delete", "-f", file][..], &gone].concat(), None, Show::Output).await?;
+        }
+        let bindings = ["delete", "clusterrolebinding", super::proxy::BINDING, super::login::BINDING];
+        self.kubectl(&[&bindings[..], &gone].concat(), None, Show::Output).await?;
+        let namespaces = ["delete", "namespace", APPLICATION, super::proxy::CERTIFICATES];
+        self.kubectl(&[&namespaces[..], &gone].concat(), None, Show::Output).await?;
+        self.nothing_is_left().await
+    }
+
+    /// Compares with the names that everything of ours starts with, cluster-wide and in kube-system.
+    async fn nothing_is_left(&self) -> anyhow::Result<()> {
+        let kinds = "namespaces,customresourcedefinitions,apiservices,clusterroles,clusterrolebindings,\
+                     priorityclasses,roles,rolebindings,deployments,pods,leases,secrets,configmaps";
+        let args = ["get", kinds, "--all-namespaces", "--ignore-not-found", "--output=name"];
+        wait::until_ok(SOON, "nothing of the install to be left", async || {
+            let names = self.admin_step(&args).run(None).await?.success()?.stdout;
+            let left: Vec<_> = names
+                .lines()
+                .filter(|name| name.contains("pinniped") || name.contains(LOCAL_USER_AUTHENTICATOR))
+                .collect();
+            anyhow::ensure!(left.is_empty(), "there is still {}", left.join(", "));
+            Ok(())
+        })
+        .await?;
+        self.narrator.say("(nothing with one of its names is left in the cluster)");
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! The tutorial "Learn to use the Pinniped Concierge": login with credentials that the cluster's own key signed,
+//! straight to the API server.
+
+use std::path::PathBuf;
+
+use pinniped_test_support::kubectl::Outcome;
+
+use super::{CONCIERGE, CREDENTIAL_ISSUER, DECISION, SOON, SOON_FLAG, Walk};
+use crate::narrator::Show;
+
+/// What lets the tutorial's user in.
+pub(super) const BINDING: &str = "pinny-can-read";
+/// The tutorial's user.
+const USER: &str = "pinny-the-seal";
+/// The file of its kubeconfig.
+const KUBECONFIG: &str = "tutorial-kubeconfig.yaml";
+/// What it looks at.
+const LISTING: [&str; 4] = ["get", "pods", "--namespace", CONCIERGE];
+
+impl Walk<'_> {
+    /// Waits until the Concierge has the cluster's signing key.
+    ///
+    /// # Errors
+    /// When the strategy does not become Success/FetchedKey.
+    pub async fn await_cluster_key(&self) -> anyhow::Result<()> {
+        self.heading("The Concierge's agent finds the cluster's signing key");
+        let issuer = format!("{}/{CREDENTIAL_ISSUER}", self.kind("credentialissuer"));
+        let there = "--for=jsonpath={.status.strategies[0].reason}=FetchedKey";
+        self.kubectl(&["wait", &issuer, there, SOON_FLAG], None, Show::Output).await?;
+        let args = ["get", "pods", "--namespace", CONCIERGE, "--output", "wide"];
+        self.kubectl(&args, None, Show::Output).await?;
+        Ok(())
+    }
+
+    /// The kubeconfig that [`Walk::kubeconfig_without_proxy`] writes.
+    #[must_use]
+    pub fn tutorial_kubeconfig(&self) -> PathBuf {
+        self.home.join(KUBECONFIG)
+    }
+
+    /// Makes the tutorial's user.
+    ///
+    /// # Errors
+    /// When kubectl fails.
+    pub async fn create_tutorial_user(&self) -> anyhow::Result<()> {
+        self.heading("Login without a proxy: the cluster's own key signs");
+        self.create_local_user(USER, "group1,group2").await
+    }
+
+    /// Writes a kubeconfig for the tutorial's user; the server in it is the API server itself.
+    ///
+    /// # Errors
+    /// When the command line fails, or finds another way to log in.
+    pub async fn kubeconfig_without_proxy(&self) -> anyhow::Result<Outcome> {
+        let outcome = self.get_kubeconfig(USER, &[], KUBECONFIG).await?;
+        let found = "discovered Concierge operating in TokenCredentialRequest API mode";
+        anyhow::ensure!(outcome.stderr.contains(found), "{found:?} was not said: {}", outcome.stderr);
+        Ok(outcome)
+    }
+
+    /// Lists pods as the tutorial's user, who may not yet.
+    ///
+    /// # Errors
+    /// When the answer is not the API server's own refusal.
+    pub async fn refused_without_proxy(&self) -> anyhow::Result<Outcome> {
+        let step = self.user_kubectl(&self.tutorial_kubeconfig(), &LISTING);
+        let outcome = self.narrator.run(step, None, Show::Output).await?;
+        let refused = format!(
+            "Error from server (Forbidden): pods is forbidden: User \"{USER}\" cannot list resource \"pods\" \
+             in API group \"\" in the namespace \"{CONCIERGE}\"\n"
+        );
+        anyhow::ensure!(
+            outcome.code == 1 && outcome.stderr == refused && !outcome.stderr.contains(DECISION),
+            "the user should have been refused by the API server, but kubectl said: {}{}",
+            outcome.stdout,
+            outcome.stderr
+        );
+        Ok(outcome)
+    }
+
+    /// Lets the tutorial's user read, and lists pods again.
+    ///
+    /// # Errors
+    /// When the listing does not work in time.
+    pub async fn allow_and_list_without_proxy(&self) -> anyhow::Result<Outcome> {
+        let args = ["create", "clusterrolebinding", BINDING, "--clusterrole=view", &format!("--user={USER}")];
+        self.kubectl(&args, None, Show::Output).await?;
+        let step = || self.user_kubectl(&self.tutorial_kubeconfig(), &LISTING);
+        self.narrator.run_until(SOON, step, Show::Output, |outcome| outcome.code == 0).await
+    }
+}

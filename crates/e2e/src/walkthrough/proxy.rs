@@ -1,0 +1,199 @@
+//! The release post: the impersonation proxy, turned on by an edit of the CredentialIssuer.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use pinniped_test_support::certs::Authority;
+use pinniped_test_support::kubectl::Outcome;
+use serde_json::{Value, json};
+
+use super::{CONCIERGE, CREDENTIAL_ISSUER, SOON, SOON_FLAG, Walk};
+use crate::narrator::Show;
+
+/// The host name under which clients reach the proxy.
+pub const EXTERNAL_NAME: &str = "impersonation-proxy-mtls.local";
+/// What the proxy adds to the reason of a refusal.
+pub const DECISION: &str = "decision made by impersonation-proxy.concierge.pinniped.dev";
+/// The file of the user's kubeconfig.
+pub(super) const KUBECONFIG: &str = "pinniped-kubeconfig.yaml";
+/// What lets the post's user in.
+pub(super) const BINDING: &str = "mtls-admins";
+/// The namespace of the post's certificate authority.
+pub(super) const CERTIFICATES: &str = "cert-manager";
+
+/// The Secret of the post's certificate authority.
+const AUTHORITY_SECRET: &str = "self-signed-ca-for-kind-testing";
+/// The Secret of the post's serving certificate.
+const SERVING_SECRET: &str = "impersonation-proxy-tls-serving-cert";
+/// The file into which the post saves the authority's certificate.
+const AUTHORITY_FILE: &str = "self-signed-ca-for-kind-testing.pem.b64";
+
+/// The certificate that the proxy serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Serving {
+    /// Its own.
+    Generated,
+    /// That of a Secret, with the bundle to advertise, as base64 of PEM.
+    Secret {
+        /// The Secret's name.
+        name: String,
+        /// The bundle.
+        authority: String,
+    },
+}
+
+impl Walk<'_> {
+    /// Makes the two Secrets that cert-manager makes in the post, and reads the authority's certificate as the post
+    /// does.
+    ///
+    /// # Errors
+    /// When kubectl fails.
+    pub async fn make_certificates(&self) -> anyhow::Result<Serving> {
+        self.heading("A serving certificate for the proxy (the walk signs it in cert-manager's place)");
+        let authority = Authority::new("my-selfsigned-ca")?;
+        let leaf = authority.server(EXTERNAL_NAME, &[EXTERNAL_NAME], &[])?;
+        let secret = |namespace: &str, name: &str, certificate: &str, key: &str| {
+            json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+                "metadata": {"name": name, "namespace": namespace},
+                "stringData": {"tls.crt": certificate, "tls.key": key, "ca.crt": authority.certificate_pem}})
+        };
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CERTIFICATES}},
+            secret(CERTIFICATES, AUTHORITY_SECRET, &authority.certificate_pem, &authority.private_key_pem),
+            secret(CONCIERGE, SERVING_SECRET, &leaf.certificate_pem, &leaf.private_key_pem),
+        ]});
+        // Not shown: keys are in it.
+        let args = ["apply", "-f", "-"];
+        let applied = self.admin_step(&args).run(Some(&list.to_string())).await?.success()?;
+        for line in applied.stdout.lines() {
+            self.narrator.say(line);
+        }
+        let args = [
+            "get",
+            "secret",
+            AUTHORITY_SECRET,
+            "--namespace",
+            CERTIFICATES,
+            "-o",
+            r"jsonpath={.data.ca\.crt}",
+        ];
+        let authority = self.kubectl(&args, None, Show::Size).await?.stdout;
+        std::fs::write(self.home.join(AUTHORITY_FILE), &authority)
+            .context("could not save the certificate authority")?;
+        Ok(Serving::Secret { name: SERVING_SECRET.to_owned(), authority })
+    }
+
+    /// Turns the impersonation proxy on and waits until it serves; lets its external name resolve.
+    ///
+    /// # Errors
+    /// When the strategy does not become Success/Listening.
+    pub async fn enable_proxy(&self, serving: &Serving) -> anyhow::Result<Value> {
+        self.heading("Turn the impersonation proxy on");
+        let mut proxy =
+            json!({"mode": "enabled", "externalEndpoint": EXTERNAL_NAME, "service": {"type": "ClusterIP"}});
+        if let Serving::Secret { name, authority } = serving {
+            proxy["tls"] = json!({"certificateAuthorityData": authority, "secretName": name});
+        }
+        let patch = json!({"spec": {"impersonationProxy": proxy}}).to_string();
+        let kind = self.kind("credentialissuer");
+        let args = ["patch", &kind, CREDENTIAL_ISSUER, "--type=merge", "--patch", &patch];
+        self.kubectl(&args, None, Show::Output).await?;
+        let listening = "--for=jsonpath={.status.strategies[1].reason}=Listening";
+        let name = format!("{kind}/{CREDENTIAL_ISSUER}");
+        self.kubectl(&["wait", &name, listening, SOON_FLAG], None, Show::Output).await?;
+        self.show_strategies().await?;
+
+        let service = "pinniped-concierge-impersonation-proxy-cluster-ip";
+        let args = ["get", "service", service, "--namespace", CONCIERGE, "-o", "jsonpath={.spec.clusterIP}"];
+        let has_ip = |outcome: &Outcome| outcome.code == 0 && outcome.stdout.parse::<IpAddr>().is_ok();
+        let step = || self.admin_step(&args);
+        let ip = self.narrator.run_until(SOON, step, Show::Output, has_ip).await?.stdout;
+        self.place.set_host(EXTERNAL_NAME, ip.parse()?)?;
+        self.narrator.say(&format!("(/etc/hosts in there: {ip} {EXTERNAL_NAME}, in place of an ingress)"));
+        self.credential_issuer().await
+    }
+
+    /// Writes a kubeconfig for the user.
+    ///
+    /// # Errors
+    /// When the command line fails.
+    pub async fn kubeconfig(&self) -> anyhow::Result<Outcome> {
+        self.heading("Make a kubeconfig for the user");
+        self.get_kubeconfig("pinny", &["--concierge-mode", "ImpersonationProxy"], KUBECONFIG).await
+    }
+
+    /// Lists pods as the user, who may not yet: kubectl's whole answer.
+    ///
+    /// # Errors
+    /// When the answer is another one.
+    pub async fn refused(&self) -> anyhow::Result<Outcome> {
+        self.heading("The user is known, but may do nothing");
+        let step = self.user_kubectl(&self.user_kubeconfig(), &["get", "pods", "-A"]);
+        let outcome = self.narrator.run(step, None, Show::Output).await?;
+        anyhow::ensure!(
+            outcome.code == 1 && outcome.stderr.contains(DECISION),
+            "the user should have been refused by the proxy, but kubectl said: {}{}",
+            outcome.stdout,
+            outcome.stderr
+        );
+        Ok(outcome)
+    }
+
+    /// Lets the user's group in, and lists pods again.
+    ///
+    /// # Errors
+    /// When the listing does not work in time.
+    pub async fn allow_and_list(&self) -> anyhow::Result<Outcome> {
+        self.heading("An administrator lets the user's group in");
+        let args = [
+            "create",
+            "clusterrolebinding",
+            BINDING,
+            "--clusterrole=cluster-admin",
+            "--group=group-for-mtls",
+        ];
+        self.kubectl(&args, None, Show::Output).await?;
+        self.narrator.say("(a refusal is remembered for up to 10 seconds)");
+        let step = || self.user_kubectl(&self.user_kubeconfig(), &["get", "pods", "-A"]);
+        self.narrator
+            .run_until(Duration::from_secs(20), step, Show::Output, |outcome| outcome.code == 0)
+            .await
+    }
+
+    /// Who the cluster thinks the user is.
+    ///
+    /// # Errors
+    /// When the command line fails.
+    pub async fn whoami(&self) -> anyhow::Result<Outcome> {
+        self.heading("Who am I?");
+        let step = self.pinniped(&["whoami"], &self.user_kubeconfig());
+        self.narrator.run(step, None, Show::Output).await?.success()
+    }
+
+    /// The post's last three commands: the bundle in the kubeconfig, the one that the CredentialIssuer advertises,
+    /// and the one that was saved. (`yq` of the post is `kubectl config view` here.)
+    ///
+    /// # Errors
+    /// When they are not the same, byte for byte.
+    pub async fn check_bundles(&self) -> anyhow::Result<String> {
+        self.heading("The same bundle everywhere");
+        let args = ["config", "view", "--raw", "-o"];
+        let path = "jsonpath={.clusters[0].cluster.certificate-authority-data}";
+        let step = self.user_kubectl(&self.user_kubeconfig(), &[&args[..], &[path]].concat());
+        let in_kubeconfig = self.narrator.run(step, None, Show::Output).await?.success()?.stdout;
+        let path =
+            "jsonpath={.status.strategies[1].frontend.impersonationProxyInfo.certificateAuthorityData}";
+        let args = ["get", &self.kind("credentialissuer"), CREDENTIAL_ISSUER, "-o", path];
+        let advertised = self.kubectl(&args, None, Show::Output).await?.stdout;
+        let mut cat = std::process::Command::new("cat");
+        cat.arg(self.home.join(AUTHORITY_FILE));
+        let saved = self.narrator.run(self.settle(cat), None, Show::Output).await?.success()?.stdout;
+        anyhow::ensure!(
+            !saved.is_empty() && in_kubeconfig == saved && advertised == saved,
+            "the three bundles differ: {in_kubeconfig}, {advertised}, {saved}"
+        );
+        self.narrator.say("(the three are the same)");
+        Ok(saved)
+    }
+}

@@ -1,61 +1,25 @@
-//! `pinniped-demo`: narrates the walk-through on a real control plane. Run it with `cargo xtask demo`.
+//! The walk in the process world, which the demo makes for itself and ends again.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use clap::Parser;
 use pinniped_e2e::narrator::{Narrator, seconds};
 use pinniped_e2e::walkthrough::{CONCIERGE, LOCAL_USER_AUTHENTICATOR, Walk};
 use pinniped_test_support::control_plane::ControlPlaneParams;
 use pinniped_test_support::world::{World, WorldParams, in_namespace};
-use tokio::signal::unix::{SignalKind, signal};
 
-/// Shows the walk-through on a real control plane.
-#[derive(Parser)]
-struct Args {
-    /// Leave everything running at the end (also after a failure), until Ctrl-C, and say how to use it.
-    #[arg(long)]
-    keep: bool,
-}
+use crate::{End, Stop, interrupted};
 
-/// How the demo ended.
-enum End {
-    Done,
-    Failed(anyhow::Error),
-    Interrupted,
-}
-
-fn main() -> ExitCode {
-    let args = Args::parse();
+pub(crate) async fn demo(keep: bool, stop: &mut Stop) -> anyhow::Result<ExitCode> {
     if let Err(why) = in_namespace() {
-        eprintln!(
-            "error: the demo needs a network namespace of its own, which this machine refuses: {why}\n\
+        anyhow::bail!(
+            "the demo needs a network namespace of its own, which this machine refuses: {why}\n\
              Run it as root, or allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, \
              kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces above 0); in a container, \
              give it the capability SYS_ADMIN"
         );
-        return ExitCode::FAILURE;
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("error: could not make a runtime: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(demo(&args)) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn demo(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("could not watch for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("could not watch for SIGTERM")?;
     let start = Instant::now();
     println!("== Start etcd, kube-apiserver and kube-controller-manager");
     let params = WorldParams {
@@ -69,15 +33,13 @@ async fn demo(args: &Args) -> anyhow::Result<ExitCode> {
     let starting = tokio::task::spawn_blocking(|| World::start(params));
     let world = tokio::select! {
         world = starting => world.context("starting the world panicked")??,
-        _ = interrupt.recv() => return Ok(interrupted()),
-        _ = terminate.recv() => return Ok(interrupted()),
+        () = stop.asked() => return Ok(interrupted()),
     };
     println!("   ready ({})", seconds(start.elapsed()));
     let walk = Walk::new(&world, Narrator::Loud, start)?;
     let end = tokio::select! {
         result = walk.everything() => result.map_or_else(End::Failed, |_| End::Done),
-        _ = interrupt.recv() => End::Interrupted,
-        _ = terminate.recv() => End::Interrupted,
+        () = stop.asked() => End::Interrupted,
     };
     let code = match &end {
         End::Interrupted => return Ok(interrupted()),
@@ -86,17 +48,14 @@ async fn demo(args: &Args) -> anyhow::Result<ExitCode> {
             ExitCode::SUCCESS
         }
         End::Failed(error) => {
-            explain(&world, error, args.keep);
+            explain(&world, error, keep);
             ExitCode::FAILURE
         }
     };
-    if args.keep {
+    if keep {
         println!("{}", how_to_enter(&world, &walk));
         println!("Everything stays until Ctrl-C.");
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        stop.asked().await;
         println!("\ncleaning up");
     } else if matches!(end, End::Done) {
         println!(
@@ -105,11 +64,6 @@ async fn demo(args: &Args) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(code)
-}
-
-fn interrupted() -> ExitCode {
-    eprintln!("\ninterrupted, cleaning up");
-    ExitCode::from(130)
 }
 
 /// What failed, what the programs said last, and what to do.

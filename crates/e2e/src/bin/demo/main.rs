@@ -1,0 +1,74 @@
+//! `pinniped-demo`: narrates the walk-through on a real control plane. Run it with `cargo xtask demo`.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+mod world;
+
+/// Shows the walk-through on a real control plane.
+#[derive(Parser)]
+struct Args {
+    /// Leave everything running at the end (also after a failure), until Ctrl-C, and say how to use it.
+    #[arg(long)]
+    keep: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: could not make a runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(demo(&args)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn demo(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut stop = Stop::new()?;
+    world::demo(args.keep, &mut stop).await
+}
+
+/// How the demo ended.
+enum End {
+    Done,
+    Failed(anyhow::Error),
+    Interrupted,
+}
+
+/// Ctrl-C, or a polite end from outside.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).context("could not watch for Ctrl-C")?,
+            terminate: signal(SignalKind::terminate()).context("could not watch for SIGTERM")?,
+        })
+    }
+
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+fn interrupted() -> ExitCode {
+    eprintln!("\ninterrupted, cleaning up");
+    ExitCode::from(130)
+}

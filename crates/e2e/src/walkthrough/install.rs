@@ -164,31 +164,48 @@ impl Walk<'_> {
         self.heading("Remove everything");
         let gone = ["--ignore-not-found", "--wait=true", SOON_FLAG];
         for file in INSTALL_FILES.iter().rev() {
-            self.kubectl(&[&["delete", "-f", file][..], &gone].concat(), None, Show::Output).await?;
+            let step = self.admin_step(&[&["delete", "-f", file][..], &gone].concat());
+            let outcome = self.narrator.run(step, None, Show::Output).await?;
+            // Where the CRDs are gone, the objects of their kinds are too.
+            if !outcome.stderr.contains("no matches for kind") {
+                outcome.success()?;
+            }
         }
         let bindings = ["delete", "clusterrolebinding", super::proxy::BINDING, super::login::BINDING];
         self.kubectl(&[&bindings[..], &gone].concat(), None, Show::Output).await?;
         let namespaces = ["delete", "namespace", APPLICATION, super::proxy::CERTIFICATES];
         self.kubectl(&[&namespaces[..], &gone].concat(), None, Show::Output).await?;
-        self.nothing_is_left().await
-    }
-
-    /// Compares with the names that everything of ours starts with, cluster-wide and in kube-system.
-    async fn nothing_is_left(&self) -> anyhow::Result<()> {
-        let kinds = "namespaces,customresourcedefinitions,apiservices,clusterroles,clusterrolebindings,\
-                     priorityclasses,roles,rolebindings,deployments,pods,leases,secrets,configmaps";
-        let args = ["get", kinds, "--all-namespaces", "--ignore-not-found", "--output=name"];
-        wait::until_ok(SOON, "nothing of the install to be left", async || {
-            let names = self.admin_step(&args).run(None).await?.success()?.stdout;
-            let left: Vec<_> = names
-                .lines()
-                .filter(|name| name.contains("pinniped") || name.contains(LOCAL_USER_AUTHENTICATOR))
-                .collect();
+        wait::until_ok(SOON, "nothing of the walk to be left", async || {
+            let left = self.leftovers().await?;
             anyhow::ensure!(left.is_empty(), "there is still {}", left.join(", "));
             Ok(())
         })
         .await?;
-        self.narrator.say("(nothing with one of its names is left in the cluster)");
+        self.narrator.say("(nothing of it is left in the cluster)");
         Ok(())
+    }
+
+    /// What of an install or a walk is in the cluster: by the names that everything of it has.
+    ///
+    /// # Errors
+    /// When kubectl fails.
+    pub async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
+        let kinds = "namespaces,customresourcedefinitions,apiservices,clusterroles,clusterrolebindings,\
+                     priorityclasses,roles,rolebindings,deployments,pods,leases,secrets";
+        let args = ["get", kinds, "--all-namespaces", "--ignore-not-found", "--output=name"];
+        let names = self.admin_step(&args).run(None).await?.success()?.stdout;
+        let walks = [
+            format!("namespace/{APPLICATION}"),
+            format!("namespace/{}", super::proxy::CERTIFICATES),
+            format!("clusterrolebinding.rbac.authorization.k8s.io/{}", super::proxy::BINDING),
+            format!("clusterrolebinding.rbac.authorization.k8s.io/{}", super::login::BINDING),
+        ];
+        let ours = |name: &str| {
+            ["pinniped-concierge", "concierge.pinniped.dev", LOCAL_USER_AUTHENTICATOR]
+                .iter()
+                .any(|part| name.contains(part))
+        };
+        let left = names.lines().filter(|name| ours(name) || walks.iter().any(|walk| walk == name));
+        Ok(left.map(str::to_owned).collect())
     }
 }

@@ -10,4 +10,5 @@ mod crds;
 mod demo;
 mod impersonation;
 mod installed;
+mod stopped;
 mod walkthrough;

@@ -1,0 +1,300 @@
+//! How the Concierge ends: told once, told twice, replaced, and scaled to zero, with clients at work.
+//!
+//! One test, since each part restarts pods that all other tests use. Upstream's `pod_shutdown_test.go` is among it.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use futures::StreamExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{Patch, PatchParams, WatchParams};
+use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME};
+use pinniped_test_support::certs::Pair;
+use pinniped_test_support::guardian::signal_group;
+use pinniped_test_support::kubectl::Kubectl;
+use pinniped_test_support::pods::RunningPod;
+use pinniped_test_support::{wait, wire};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use crate::installed::{self, Installed, SOON};
+
+const USER: &str = "stopped-user";
+/// The Deployment, and the Lease.
+const NAME: &str = "pinniped-concierge";
+const DEPLOYMENT: &str = "deployment/pinniped-concierge";
+const CONFIG: &str = "pinniped-concierge-config";
+/// What a rollout may take here.
+const ROLLOUT: &str = "--timeout=120s";
+
+/// What a pod's log must have, in this order; upstream's test looks for the same bytes.
+const FAREWELL: [&str; 3] = [
+    r#""[graceful-termination] shutdown event","name":"ShutdownInitiated""#,
+    "fetch-impersonation-proxy-tokens start hook's background goroutine has finished",
+    "[graceful-termination] apiserver is exiting",
+];
+
+#[tokio::test]
+async fn the_concierge_ends_as_kubernetes_and_its_clients_expect() {
+    let Some(installed) = installed::alone("the Concierge is stopped").await else { return };
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]);
+    installed.allow(USER, rules).await;
+    let pair = installed.certificate(USER, None);
+    let configured = configuration(&installed).await;
+    configure(&installed, &format!("{configured}\nlog: {{level: debug}}\n")).await;
+
+    let outcome = async {
+        kubectl_keeps_working_through_a_rolling_update(&installed, &pair).await?;
+        told_once_a_pod_serves_on_for_a_moment_and_ends_well(&installed, &pair).await?;
+        told_twice_a_pod_ends_at_once(&installed).await?;
+        scaled_to_zero_all_pods_are_gone_within_20_seconds(&installed, &pair).await
+    }
+    .await;
+
+    // As it was, before anything may fail: other tests come after this one.
+    configure(&installed, &configured).await;
+    let kubectl = installed.world().kubectl();
+    kubectl.output(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=2"]).await.unwrap();
+    restart(&kubectl).await.unwrap();
+    serves(&installed, &pair).await.unwrap();
+    outcome.unwrap();
+}
+
+async fn kubectl_keeps_working_through_a_rolling_update(
+    installed: &Installed,
+    pair: &Pair,
+) -> anyhow::Result<()> {
+    let kubectl = installed.kubectl(USER, &pair.clone().into());
+    let over = AtomicBool::new(false);
+    let working = async {
+        let mut failures = Vec::new();
+        let mut count = 0;
+        while !over.load(Ordering::Relaxed) {
+            let outcome = kubectl.run(&["get", "configmaps", "-n", "default", "-o", "name"]).await?;
+            if outcome.code != 0 {
+                failures.push(outcome.stderr);
+            }
+            count += 1;
+        }
+        ensure!(failures.is_empty(), "{} of {count} failed: {failures:#?}", failures.len());
+        ensure!(count > 10, "only {count} commands in all that time");
+        Ok(())
+    };
+    let updating = async {
+        let old = running(installed);
+        let updated = restart(&installed.world().kubectl()).await;
+        let gone = wait::until(SOON, "the old pods to end", async || {
+            let running = running(installed);
+            old.iter().all(|(name, _)| running.iter().all(|(other, _)| other != name)).then_some(())
+        })
+        .await;
+        over.store(true, Ordering::Relaxed);
+        updated.and(gone)
+    };
+    let (worked, updated) = tokio::join!(working, updating);
+    updated?;
+    worked
+}
+
+async fn told_once_a_pod_serves_on_for_a_moment_and_ends_well(
+    installed: &Installed,
+    pair: &Pair,
+) -> anyhow::Result<()> {
+    let (name, pod) = running(installed).into_iter().next().context("no pod runs")?;
+    let (pid, ip) = (pod.pid.context("no process")?, pod.ip.context("no address")?);
+    ensure!(get(ip, 10250, "/readyz", None).await? == 200, "not ready at first");
+    signal_group(pid, Signal::TERM);
+    wait::until(Duration::from_secs(2), "readiness to turn red", async || {
+        (get(ip, 10250, "/readyz", None).await.ok()? == 500).then_some(())
+    })
+    .await?;
+    // Somebody who has not heard of it yet.
+    ensure!(get(ip, 8444, "/api/v1/namespaces/default/configmaps", Some(pair)).await? == 200, "not served");
+    ensure!(get(ip, 10250, "/livez", None).await? == 200, "not alive");
+    let log = log_with(installed, &name, &pod.log, "container ended: exit status: 0").await?;
+    in_order(&log)?;
+    Ok(())
+}
+
+async fn told_twice_a_pod_ends_at_once(installed: &Installed) -> anyhow::Result<()> {
+    let (name, pod) = wait::until(SOON, "two pods", async || {
+        let running = running(installed);
+        (running.len() == 2 && running.iter().all(|(_, pod)| pod.ready))
+            .then(|| running.into_iter().last())?
+    })
+    .await?;
+    let pid = pod.pid.context("no process")?;
+    let before = std::fs::read_to_string(&pod.log)?.len();
+    signal_group(pid, Signal::TERM);
+    wait::until(SOON, "the first signal to be seen", async || {
+        let log = std::fs::read_to_string(&pod.log).ok()?;
+        log[before..].contains(FAREWELL[0]).then_some(())
+    })
+    .await?;
+    signal_group(pid, Signal::INT);
+    let log = log_with(installed, &name, &pod.log, "container ended: exit status: 1").await?;
+    ensure!(!log[before..].contains(FAREWELL[2]), "it ended in an orderly way:\n{log}");
+    Ok(())
+}
+
+async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
+    installed: &Installed,
+    pair: &Pair,
+) -> anyhow::Result<()> {
+    restart(&installed.world().kubectl()).await?;
+    serves(installed, pair).await?;
+    let pods = wait::until(SOON, "two pods", async || {
+        let running = running(installed);
+        (running.len() == 2).then_some(running)
+    })
+    .await?;
+    wait::until(Duration::from_secs(60), "a leader", async || {
+        holder(installed).await.filter(|h| !h.is_empty())
+    })
+    .await?;
+
+    // A watch and an upgraded connection on each of the pods, which nobody ends.
+    let mut streams = Vec::new();
+    for (_, pod) in &pods {
+        let ip = pod.ip.context("no address")?;
+        for upgrade in [
+            "",
+            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: https://x\r\n",
+        ] {
+            let path = "/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=0";
+            let answer = ask(ip, 8444, path, upgrade, Some(pair)).await?;
+            ensure!(answer.status == if upgrade.is_empty() { 200 } else { 101 }, "{}", answer.head);
+            streams.push(answer.stream);
+        }
+    }
+    let client = installed.client(&pair.clone().into()).await;
+    let maps = Api::<ConfigMap>::namespaced(client, "default");
+    let mut watch = maps.watch(&WatchParams::default(), "0").await?.boxed();
+    watch.next().await.context("the watch has nothing")??;
+
+    let kubectl = installed.world().kubectl();
+    let began = Instant::now();
+    kubectl.output(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=0"]).await?;
+    wait::until(Duration::from_secs(20), "all pods to be gone", async || {
+        let listed =
+            kubectl.output(&["get", "pods", "-n", CONCIERGE, "-l", "app=pinniped-concierge", "-o", "name"]);
+        (running(installed).is_empty() && listed.await.ok()?.trim().is_empty()).then_some(())
+    })
+    .await?;
+    ensure!(began.elapsed() < Duration::from_secs(20), "it took {:?}", began.elapsed());
+    for (_, pod) in &pods {
+        in_order(&std::fs::read_to_string(&pod.log)?)?;
+    }
+    let leases = Api::<Lease>::namespaced(installed.admin().await, CONCIERGE);
+    let lease = leases.get(NAME).await?.spec.unwrap_or_default();
+    ensure!(
+        lease.holder_identity.as_deref() == Some("") && lease.lease_duration_seconds == Some(1),
+        "{lease:?}"
+    );
+    for stream in &mut streams {
+        let mut rest = Vec::new();
+        // In which way it ended does not matter; that it did, does.
+        let _reset_or_closed = tokio::time::timeout(SOON, stream.read_to_end(&mut rest)).await?;
+    }
+    tokio::time::timeout(SOON, async { while let Some(Ok(_)) = watch.next().await {} }).await?;
+
+    kubectl.output(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=2"]).await?;
+    kubectl.output(&["rollout", "status", DEPLOYMENT, "-n", CONCIERGE, ROLLOUT]).await?;
+    wait::until(Duration::from_secs(60), "one of the new pods to lead", async || {
+        let holder = holder(installed).await?;
+        running(installed).iter().any(|(name, _)| *name == holder).then_some(())
+    })
+    .await
+}
+
+/// The Deployment's pods whose process runs.
+fn running(installed: &Installed) -> Vec<(String, RunningPod)> {
+    let pods = installed.pods().list(CONCIERGE);
+    pods.into_iter().filter(|(name, pod)| name.starts_with(NAME) && pod.pid.is_some()).collect()
+}
+
+async fn holder(installed: &Installed) -> Option<String> {
+    let leases = Api::<Lease>::namespaced(installed.admin().await, CONCIERGE);
+    leases.get(NAME).await.ok()?.spec?.holder_identity
+}
+
+/// Waits until a container's log has `wanted`, and returns it.
+async fn log_with(
+    installed: &Installed,
+    name: &str,
+    log: &std::path::Path,
+    wanted: &str,
+) -> anyhow::Result<String> {
+    let found = wait::until_ok(SOON, format!("{wanted:?} of {name}"), async || {
+        let log = std::fs::read_to_string(log)?;
+        ensure!(log.contains(wanted), "not there");
+        Ok(log)
+    });
+    found.await.with_context(|| installed.pods().log_tails(CONCIERGE, 30))
+}
+
+fn in_order(log: &str) -> anyhow::Result<()> {
+    let places: Vec<_> = FAREWELL.iter().map(|line| log.find(line)).collect();
+    ensure!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}\n{log}");
+    Ok(())
+}
+
+async fn configuration(installed: &Installed) -> String {
+    let maps = Api::<ConfigMap>::namespaced(installed.admin().await, CONCIERGE);
+    let map = maps.get(CONFIG).await.unwrap();
+    map.data.unwrap()["pinniped.yaml"].clone()
+}
+
+/// Takes effect when pods start.
+async fn configure(installed: &Installed, text: &str) {
+    let maps = Api::<ConfigMap>::namespaced(installed.admin().await, CONCIERGE);
+    let change: Value = json!({"data": {"pinniped.yaml": text}});
+    maps.patch(CONFIG, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+}
+
+async fn restart(kubectl: &Kubectl) -> anyhow::Result<()> {
+    kubectl.output(&["rollout", "restart", DEPLOYMENT, "-n", CONCIERGE]).await?;
+    kubectl.output(&["rollout", "status", DEPLOYMENT, "-n", CONCIERGE, ROLLOUT]).await?;
+    Ok(())
+}
+
+/// Waits until each pod's proxy answers.
+async fn serves(installed: &Installed, pair: &Pair) -> anyhow::Result<()> {
+    wait::until_ok(SOON, "every proxy to serve", async || {
+        for (name, pod) in running(installed) {
+            let path = "/api/v1/namespaces/default/configmaps";
+            let status = get(pod.ip.context("no address")?, 8444, path, Some(pair)).await?;
+            ensure!(status == 200, "{name} answers {status}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// The status of an answer, over a connection of its own.
+async fn get(ip: Ipv4Addr, port: u16, path: &str, pair: Option<&Pair>) -> anyhow::Result<u16> {
+    Ok(ask(ip, port, path, "", pair).await?.status)
+}
+
+async fn ask(
+    ip: Ipv4Addr,
+    port: u16,
+    path: &str,
+    more_headers: &str,
+    pair: Option<&Pair>,
+) -> anyhow::Result<wire::RawAnswer<TlsStream<TcpStream>>> {
+    let exchange = async {
+        let tcp = TcpStream::connect((ip, port)).await?;
+        let stream = wire::connect_unverified(tcp, EXTERNAL_NAME, &[b"http/1.1"], pair).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {EXTERNAL_NAME}\r\n{more_headers}\r\n");
+        wire::raw_request(stream, request.as_bytes()).await
+    };
+    tokio::time::timeout(SOON, exchange).await?
+}

@@ -53,6 +53,7 @@ use crate::audit::Auditor;
 use crate::issuer::ClientCertIssuer;
 
 mod access;
+mod bodies;
 mod catalog;
 mod decode;
 mod discovery;
@@ -65,6 +66,7 @@ mod resources;
 pub use health::{Health, StartStep, Stopping};
 
 use access::{Access, Denial};
+use bodies::Bodies;
 use catalog::Kind;
 use exchange::Exchange;
 use openapi::{Document, Documents};
@@ -169,6 +171,7 @@ struct ApiServer {
     started: Timestamp,
     reads: Semaphore,
     writes: Semaphore,
+    bodies: Bodies,
 }
 
 impl ApiServer {
@@ -195,6 +198,7 @@ impl ApiServer {
             started,
             reads: Semaphore::new(READS_IN_FLIGHT),
             writes: Semaphore::new(WRITES_IN_FLIGHT),
+            bodies: Bodies::new(),
         }
     }
 
@@ -354,6 +358,7 @@ impl ApiServer {
                     user: asked.user,
                     audit_id: asked.audit_id,
                     now: asked.now,
+                    bodies: &self.bodies,
                 };
                 call.answer(asked.method, body, &self.exchange).await
             }

@@ -165,6 +165,13 @@ impl Status {
             ..Self::failure(504, "Timeout", message, Some(StatusDetails::default()))
         }
     }
+
+    /// 504 for an object that could not be created in time.
+    pub fn create_timeout() -> Self {
+        let message =
+            "Timeout: request did not complete within requested timeout - context deadline exceeded";
+        Self::failure(504, "Timeout", message, Some(StatusDetails::default()))
+    }
 }
 
 impl StatusCause {

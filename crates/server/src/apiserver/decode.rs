@@ -1,6 +1,7 @@
 //! Request bodies: JSON or YAML in, a typed object out, every mistake in the words of a Go API server.
 
 use std::cell::RefCell;
+use std::fmt;
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -66,7 +67,7 @@ pub(super) fn decode<T: DeserializeOwned>(
             summary(body)
         )))
     };
-    let mistakes = RefCell::new(Vec::new());
+    let mistakes = RefCell::new(Mistakes::default());
     let value = parse(form, body, &mistakes).map_err(unrecognized)?;
     let Value::Object(mut members) = value else {
         return Err(unrecognized(format!(
@@ -94,10 +95,10 @@ pub(super) fn decode<T: DeserializeOwned>(
     }
     let warnings = match validation {
         FieldValidation::Ignore => Vec::new(),
-        FieldValidation::Warn => mistakes,
-        FieldValidation::Strict if mistakes.is_empty() => Vec::new(),
+        FieldValidation::Warn => mistakes.0,
+        FieldValidation::Strict if mistakes.0.is_empty() => Vec::new(),
         FieldValidation::Strict => {
-            return Err(refused(format!("strict decoding error: {}", mistakes.join(", "))));
+            return Err(refused(format!("strict decoding error: {}", mistakes.0.join(", "))));
         }
     };
     // After the checks only values can be wrong, times for example. The parser's words may quote the body, and
@@ -107,11 +108,11 @@ pub(super) fn decode<T: DeserializeOwned>(
     Ok(Decoded { object, warnings })
 }
 
-fn parse(form: BodyForm, body: &[u8], mistakes: &RefCell<Vec<String>>) -> Result<Value, String> {
+fn parse(form: BodyForm, body: &[u8], mistakes: &RefCell<Mistakes>) -> Result<Value, String> {
     match form {
         BodyForm::Json => {
             let mut reader = serde_json::Deserializer::from_slice(body);
-            let seed = Tree { path: String::new(), mistakes };
+            let seed = Tree { path: Path::Root, mistakes };
             let value = seed.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
             value.map_err(|error| {
                 format!("couldn't get version/kind; json parse error: {}", go_json_error(body, &error))
@@ -213,24 +214,23 @@ fn check_object(
     model: &Model,
     path: &str,
     root: &Model,
-    mistakes: &mut Vec<String>,
+    mistakes: &mut Mistakes,
 ) -> Result<(), String> {
     if model.fields.is_empty() && model.name == "meta.FieldsV1" {
         return Ok(());
     }
-    let mut unknown: Vec<String> = Vec::new();
     for (name, value) in members.iter_mut() {
         let here = join(path, name);
         match model.fields.iter().find(|field| field.name == name) {
             Some(field) => check_value(value, &field.ty, &here, root, mistakes)?,
             None => {
-                mistakes.push(format!("unknown field {}", quote(&here)));
-                unknown.push(name.clone());
+                mistakes.note("unknown", &here);
             }
         }
     }
     // Members that are null count as absent, as Go has it.
-    members.retain(|name, value| !unknown.contains(name) && !value.is_null());
+    members
+        .retain(|name, value| !value.is_null() && model.fields.iter().any(|field| field.name == name));
     Ok(())
 }
 
@@ -239,7 +239,7 @@ fn check_value(
     ty: &Type,
     path: &str,
     root: &Model,
-    mistakes: &mut Vec<String>,
+    mistakes: &mut Mistakes,
 ) -> Result<(), String> {
     let wrong = |value: &Value, wanted: &str| {
         let root = root.name.rsplit('.').next().unwrap_or_default();
@@ -303,10 +303,72 @@ fn go_kind(value: &Value) -> &'static str {
     }
 }
 
+/// Mistakes that are told at most; sigs.k8s.io/json has the same bound.
+const MOST_MISTAKES: usize = 100;
+
+/// Characters of a field's path that are told. Names that are longer are an attack on whoever keeps the message.
+const LONGEST_PATH: usize = 256;
+
+/// Mistakes that do not spoil the object, each once.
+#[derive(Debug, Default)]
+struct Mistakes(Vec<String>);
+
+impl Mistakes {
+    fn note(&mut self, what: &str, path: impl fmt::Display) {
+        if self.0.len() >= MOST_MISTAKES {
+            return;
+        }
+        let mut clipped = Clipped(String::new());
+        // An error only means that it is long enough.
+        let _full = fmt::write(&mut clipped, format_args!("{path}"));
+        let text = format!("{what} field {}", quote(&clipped.0));
+        if !self.0.contains(&text) {
+            self.0.push(text);
+        }
+    }
+}
+
+/// Takes [`LONGEST_PATH`] characters and no more.
+struct Clipped(String);
+
+impl fmt::Write for Clipped {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = LONGEST_PATH - self.0.chars().count();
+        match text.char_indices().nth(room) {
+            None => self.0.push_str(text),
+            Some((end, _)) => {
+                self.0.push_str(&text[..end]);
+                return Err(fmt::Error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where in the document we are. Written out only when it has to be told: made for each value, the paths below a
+/// member with a long name would be many times as large as the document.
+#[derive(Clone, Copy)]
+enum Path<'a> {
+    Root,
+    Member(&'a Path<'a>, &'a str),
+    Item(&'a Path<'a>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Member(Path::Root, name) => f.write_str(name),
+            Self::Member(parent, name) => write!(f, "{parent}.{name}"),
+            Self::Item(parent, at) => write!(f, "{parent}[{at}]"),
+        }
+    }
+}
+
 /// Builds a [`Value`] and notes members that come twice, which `Value` itself would swallow.
 struct Tree<'a> {
-    path: String,
-    mistakes: &'a RefCell<Vec<String>>,
+    path: Path<'a>,
+    mistakes: &'a RefCell<Mistakes>,
 }
 
 impl<'de> DeserializeSeed<'de> for Tree<'_> {
@@ -355,7 +417,7 @@ impl<'de> Visitor<'de> for Tree<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
         loop {
-            let seed = Tree { path: format!("{}[{}]", self.path, values.len()), mistakes: self.mistakes };
+            let seed = Tree { path: Path::Item(&self.path, values.len()), mistakes: self.mistakes };
             match items.next_element_seed(seed)? {
                 Some(value) => values.push(value),
                 None => return Ok(values.into()),
@@ -366,11 +428,12 @@ impl<'de> Visitor<'de> for Tree<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
         while let Some(name) = entries.next_key::<String>()? {
-            let path = join(&self.path, &name);
-            let value = entries.next_value_seed(Tree { path: path.clone(), mistakes: self.mistakes })?;
-            if members.insert(name, value).is_some() {
-                self.mistakes.borrow_mut().push(format!("duplicate field {}", quote(&path)));
+            let path = Path::Member(&self.path, &name);
+            let value = entries.next_value_seed(Tree { path, mistakes: self.mistakes })?;
+            if members.contains_key(&name) {
+                self.mistakes.borrow_mut().note("duplicate", path);
             }
+            members.insert(name, value);
         }
         Ok(members.into())
     }

@@ -1,8 +1,10 @@
 //! `create` and `list` of the two resources.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body::Body as HttpBody;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use jiff::Timestamp;
 use pinniped_api::identity::{UserInfo, WhoAmIRequest, WhoAmIRequestList};
 use pinniped_api::login::{TokenCredentialRequest, TokenCredentialRequestList};
@@ -16,13 +18,18 @@ use pinniped_serve::{Body, BoxError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::bodies::Bodies;
 use super::catalog::Kind;
 use super::decode::{self, Decoded, FieldValidation};
 use super::encode::{Output, Shape};
 use super::exchange::Exchange;
 
-/// Bytes that a request body may have.
-const BODY_LIMIT: usize = 3 << 20;
+/// How long creating may take, apart from what the client asks for. API servers have the same bound.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(34);
+
+/// Characters of all warnings of an answer, and of each once they are more (k8s.io/apiserver's `filters/warning.go`).
+const WARNINGS_LIMIT: usize = 4096;
+const WARNING_LIMIT: usize = 256;
 
 /// How long a field manager's name may be.
 const FIELD_MANAGER_LIMIT: usize = 128;
@@ -37,6 +44,7 @@ pub(super) struct Call<'a> {
     pub(super) user: &'a User,
     pub(super) audit_id: &'a str,
     pub(super) now: Timestamp,
+    pub(super) bodies: &'a Bodies,
 }
 
 impl Call<'_> {
@@ -55,10 +63,16 @@ impl Call<'_> {
         let suffix = &exchange.suffix;
         match *method {
             Method::GET => self.list(suffix),
-            Method::POST => match self.kind {
-                Kind::TokenCredentialRequest => self.log_in(body, exchange).await,
-                Kind::WhoAmIRequest => self.who_am_i(body, suffix).await,
-            },
+            Method::POST => {
+                let created = async {
+                    match self.kind {
+                        Kind::TokenCredentialRequest => self.log_in(body, exchange).await,
+                        Kind::WhoAmIRequest => self.who_am_i(body, suffix).await,
+                    }
+                };
+                let created = tokio::time::timeout(CREATE_TIMEOUT, created).await;
+                created.unwrap_or_else(|_elapsed| Err(Box::new(Status::create_timeout())))
+            }
             _ => Err(Box::new(Status::method_not_allowed())),
         }
     }
@@ -129,15 +143,9 @@ impl Call<'_> {
     {
         let output = self.output(Shape::Object)?;
         let form = decode::body_form(self.headers)?;
-        let body = Limited::new(body, BODY_LIMIT).collect().await.map_err(|error| {
-            if error.is::<LengthLimitError>() {
-                Status::request_entity_too_large(BODY_LIMIT)
-            } else {
-                Status::bad_request("the body of the request could not be read")
-            }
-        })?;
+        let body = self.bodies.read(body).await?;
         let options = Options::parse(self.query.unwrap_or_default())?;
-        let decoded = decode::decode(self.kind, suffix, form, &body.to_bytes(), options.validation)?;
+        let decoded = decode::decode(self.kind, suffix, form, &body.bytes, options.validation)?;
         Ok(Created { output, decoded, dry_run: options.dry_run })
     }
 
@@ -214,12 +222,46 @@ impl Options {
 
 fn finish<T: Serialize>(output: &Output, answer: &T, warnings: &[String]) -> Response<Body> {
     let mut response = output.write(StatusCode::CREATED, answer, Shape::Object);
-    for warning in warnings {
-        let text = format!("299 - {}", pinniped_api::gojson::quote(warning));
+    for warning in warnings_that_fit(warnings) {
+        let text = format!("299 - {}", pinniped_api::gojson::quote(&warning));
         // A field's name may hold what a header must not; that warning is lost, the answer is not.
         if let Ok(value) = HeaderValue::try_from(text) {
             response.headers_mut().append(WARNING, value);
         }
     }
     response
+}
+
+/// All warnings when they are few, else shortened ones until it is enough.
+fn warnings_that_fit(warnings: &[String]) -> Vec<Cow<'_, str>> {
+    let characters = |text: &str| text.chars().count();
+    if warnings.iter().map(|warning| characters(warning)).sum::<usize>() <= WARNINGS_LIMIT {
+        return warnings.iter().map(|warning| Cow::Borrowed(warning.as_str())).collect();
+    }
+    let mut written = 0;
+    let mut fitting = Vec::new();
+    for warning in warnings {
+        if written >= WARNINGS_LIMIT {
+            break;
+        }
+        let short: String = warning.chars().take(WARNING_LIMIT).collect();
+        written += characters(&short);
+        fitting.push(Cow::Owned(short));
+    }
+    fitting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_or_long_warnings_are_shortened_so_that_clients_take_the_answer() {
+        let few = vec!["a".repeat(1000), "b".repeat(1000)];
+        assert_eq!(warnings_that_fit(&few), few);
+        let many: Vec<String> = (0..100).map(|_| "\u{e4}".repeat(300)).collect();
+        let fitting = warnings_that_fit(&many);
+        assert_eq!(fitting.len(), 16);
+        assert!(fitting.iter().all(|text| text.chars().count() == 256));
+    }
 }

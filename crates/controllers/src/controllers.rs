@@ -39,7 +39,7 @@ use crate::impersonator::{Health, ImpersonatorController, ImpersonatorParams};
 use crate::lease::{LeaderElection, Leadership, LeaseParams, Timing};
 use crate::runtime::{Reconcile, Trigger, run};
 use crate::tls_source::{WatchedCaObjects, is_ca_secret};
-use crate::watch::{Problem, Watched};
+use crate::watch::{NotSynced, Problem, Watched, Watches};
 use crate::webhook_authenticator::{WebhookAuthenticatorController, WebhookAuthenticatorParams};
 
 /// Lifetime of the CA that signs the impersonation proxy's client certificates.
@@ -90,8 +90,7 @@ pub struct Controllers {
     stop_controllers: CancellationToken,
     election: JoinSet<()>,
     stop_election: CancellationToken,
-    watches: JoinSet<()>,
-    stop_watches: CancellationToken,
+    watches: Watches,
     proxies: TaskTracker,
     leadership: Leadership,
     impersonator: ImpersonatorHealth,
@@ -163,9 +162,7 @@ impl Controllers {
         spawner.authenticators(&mut caches, params.registry, params.proxies, params.ciphers);
         let impersonator = spawner.impersonator(&mut caches, issuers, params.impersonator);
 
-        let mut watches = JoinSet::new();
-        let stop_watches = CancellationToken::new();
-        caches.spawn(&mut watches, &stop_watches);
+        let watches = caches.start();
         let stop_election = CancellationToken::new();
         let mut elections = JoinSet::new();
         elections.spawn(election.run(stop_election.clone()));
@@ -175,11 +172,18 @@ impl Controllers {
             election: elections,
             stop_election,
             watches,
-            stop_watches,
             proxies: spawner.proxies,
             leadership: context.leadership,
             impersonator,
         }
+    }
+
+    /// Resolves when every cache is filled, or will not be because the API server refuses it.
+    ///
+    /// # Errors
+    /// [`NotSynced`] when some had no answer within that time.
+    pub fn synced(&self, within: Duration) -> impl Future<Output = Result<(), NotSynced>> + Send + use<> {
+        self.watches.synced(within)
     }
 
     /// Whether this pod is the leader.
@@ -198,8 +202,7 @@ impl Controllers {
         while self.controllers.join_next().await.is_some() {}
         self.stop_election.cancel();
         while self.election.join_next().await.is_some() {}
-        self.stop_watches.cancel();
-        while self.watches.join_next().await.is_some() {}
+        self.watches.stop().await;
         self.proxies.close();
         self.proxies.wait().await;
     }
@@ -286,17 +289,19 @@ impl Caches {
         }
     }
 
-    fn spawn(self, tasks: &mut JoinSet<()>, stop: &CancellationToken) {
-        tasks.spawn(self.issuers.run(stop.clone()));
-        tasks.spawn(self.secrets.run(stop.clone()));
-        tasks.spawn(self.services.run(stop.clone()));
-        tasks.spawn(self.config_maps.run(stop.clone()));
-        tasks.spawn(self.controller_managers.run(stop.clone()));
-        tasks.spawn(self.legacy_pods.run(stop.clone()));
-        tasks.spawn(self.webhooks.run(stop.clone()));
-        tasks.spawn(self.jwts.run(stop.clone()));
-        tasks.spawn(self.login_api_service.run(stop.clone()));
-        tasks.spawn(self.identity_api_service.run(stop.clone()));
+    fn start(self) -> Watches {
+        let mut watches = Watches::default();
+        watches.start(self.issuers);
+        watches.start(self.secrets);
+        watches.start(self.services);
+        watches.start(self.config_maps);
+        watches.start(self.controller_managers);
+        watches.start(self.legacy_pods);
+        watches.start(self.webhooks);
+        watches.start(self.jwts);
+        watches.start(self.login_api_service);
+        watches.start(self.identity_api_service);
+        watches
     }
 }
 

@@ -1,12 +1,14 @@
 //! Shared watch caches: one watch per kind and selector, any number of readers and wake-ups.
 //!
 //! Built in two steps, since readers want to say what wakes them before the first event comes: [`Watched::new`] gives
-//! the [`Store`] and collects interests, [`Watched::run`] is the task. A right that is missing is named once in the
-//! log and costs only the controllers which wait for this cache.
+//! the [`Store`] and collects interests, [`Watched::run`] is the task; [`Watches`] runs many and tells when each has
+//! had its first answer. A right that is missing is named once in the log and costs only the controllers which wait
+//! for this cache.
 
 use std::fmt::Debug;
 use std::future::Future;
 use std::hash::Hash;
+use std::time::Duration;
 
 use futures::StreamExt;
 use kube::runtime::reflector::store::Writer;
@@ -15,6 +17,8 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{error_text, is_forbidden};
@@ -36,6 +40,7 @@ where
     interests: Vec<Interest<K>>,
     problem: tokio::sync::watch::Sender<Option<String>>,
     filled: tokio::sync::watch::Sender<bool>,
+    answered: tokio::sync::watch::Sender<bool>,
 }
 
 /// Why a cache cannot be filled right now, if so.
@@ -79,6 +84,7 @@ where
             interests: Vec::new(),
             problem,
             filled: Default::default(),
+            answered: Default::default(),
         }
     }
 
@@ -134,6 +140,9 @@ where
                 }
                 Some(Err(error)) => {
                     let text = trouble.report(&self.what, &error);
+                    if is_refusal(&error) {
+                        self.answered.send_replace(true);
+                    }
                     self.problem.send_replace(Some(text));
                 }
                 None => return,
@@ -157,12 +166,83 @@ where
                 // A first list, or one after an interruption: what changed in between is not known.
                 self.writer.apply_watcher_event(event);
                 self.filled.send_replace(true);
+                self.answered.send_replace(true);
                 for (_, trigger) in &self.interests {
                     trigger.wake();
                 }
             }
             Event::Init | Event::InitApply(_) => self.writer.apply_watcher_event(event),
         }
+    }
+}
+
+/// Whether the API server has said that it will not list: it forbids it, or does not know the resource. Waiting does
+/// not change that, an administrator does.
+fn is_refusal(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) => matches!(status.code, 403 | 404),
+        _ => false,
+    }
+}
+
+/// Running watches.
+#[derive(Default)]
+pub struct Watches {
+    tasks: JoinSet<()>,
+    stop: CancellationToken,
+    first_answers: Vec<FirstAnswer>,
+}
+
+/// Whether the API server has answered the first list of a watch, be it with a refusal.
+#[derive(Clone)]
+struct FirstAnswer {
+    what: String,
+    answered: tokio::sync::watch::Receiver<bool>,
+}
+
+/// Caches that stayed without any answer. The text is upstream's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("failed to sync informers of {}", .0.join(", "))]
+pub struct NotSynced(pub Vec<String>);
+
+impl Watches {
+    /// Starts one more.
+    pub fn start<K>(&mut self, watched: Watched<K>)
+    where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        K::DynamicType: Eq + Hash + Clone + Send + Sync,
+    {
+        self.first_answers
+            .push(FirstAnswer { what: watched.what.clone(), answered: watched.answered.subscribe() });
+        self.tasks.spawn(watched.run(self.stop.clone()));
+    }
+
+    /// Resolves when each of the watches that run now has been answered: its cache is filled, or it was refused and
+    /// what needs it stays off.
+    ///
+    /// # Errors
+    /// [`NotSynced`] when some are not within that time.
+    pub fn synced(&self, within: Duration) -> impl Future<Output = Result<(), NotSynced>> + Send + use<> {
+        let mut waiting = self.first_answers.clone();
+        let deadline = Instant::now() + within;
+        async move {
+            for answer in &mut waiting {
+                // A watch that has ended will not be answered either; it is named below.
+                let _late_or_ended =
+                    tokio::time::timeout_at(deadline, answer.answered.wait_for(|answered| *answered)).await;
+            }
+            waiting.retain(|answer| !*answer.answered.borrow());
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            Err(NotSynced(waiting.into_iter().map(|answer| answer.what).collect()))
+        }
+    }
+
+    /// Ends them all.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
     }
 }
 
@@ -230,4 +310,86 @@ where
         key = key.within(namespace);
     }
     store.get(&key)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Answers lists of a resource with this status code; 0 is no answer at all.
+    fn client(code_of: fn(&str) -> u16) -> kube::Client {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let resource = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            let watching = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let code = code_of(&resource);
+            if code == 0 || watching {
+                std::future::pending::<()>().await;
+            }
+            let body = match code {
+                200 => {
+                    json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
+                }
+                _ => {
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no"})
+                }
+            };
+            let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            Ok::<_, std::io::Error>(response.expect("a response"))
+        });
+        kube::Client::new(service, "ns")
+    }
+
+    fn watches(client: &kube::Client) -> Watches {
+        let config = watcher::Config::default;
+        let mut watches = Watches::default();
+        watches.start(Watched::<Secret>::new(
+            Api::default_namespaced(client.clone()),
+            (),
+            config(),
+            "secrets",
+        ));
+        watches.start(Watched::<Service>::new(
+            Api::default_namespaced(client.clone()),
+            (),
+            config(),
+            "services",
+        ));
+        watches.start(Watched::<ConfigMap>::new(
+            Api::default_namespaced(client.clone()),
+            (),
+            config(),
+            "configmaps",
+        ));
+        watches
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn caches_are_synced_when_each_is_filled_or_refused() {
+        let watches = watches(&client(|resource| match resource {
+            "services" => 403,
+            "configmaps" => 404,
+            _ => 200,
+        }));
+        assert_eq!(watches.synced(Duration::from_secs(60)).await, Ok(()));
+        watches.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn caches_that_nobody_answers_for_are_named_after_the_time() {
+        let watches = watches(&client(|resource| match resource {
+            "services" => 0,
+            "configmaps" => 503,
+            _ => 200,
+        }));
+        let began = Instant::now();
+        let error = watches.synced(Duration::from_secs(60)).await.expect_err("two are missing");
+        assert_eq!(error.to_string(), "failed to sync informers of services, configmaps");
+        assert_eq!(began.elapsed().as_secs(), 60);
+        watches.stop().await;
+    }
 }

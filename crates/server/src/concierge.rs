@@ -49,6 +49,8 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 const DISABLE_GRACE: Duration = Duration::from_secs(5);
 /// How long the cluster may take to answer the questions at start.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the caches may stay without any answer before the program gives up, as upstream has it.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(2);
 
@@ -169,7 +171,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         ciphers: config.ciphers.clone(),
         lease_timing: Timing::default(),
     });
-    controllers_started.done();
+    let synced = controllers.synced(SYNC_TIMEOUT);
     tokens_started.done();
     let proxy_health = controllers.impersonator();
     health.ready_check("impersonation-proxy", move || {
@@ -199,10 +201,20 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         },
     );
 
+    let started = async {
+        match synced.await {
+            Ok(()) => {
+                controllers_started.done();
+                std::future::pending().await
+            }
+            Err(error) => format!("PostStartHook \"start-controllers\" failed: {error}"),
+        }
+    };
     let failed = server.failed();
     let failure = tokio::select! {
         () = signals.next() => None,
-        reason = failed => Some(reason),
+        reason = failed => Some(format!("aggregated API server stopped: {reason}")),
+        reason = started => Some(reason),
     };
     tracing::info!(name = "ShutdownInitiated", "[graceful-termination] shutdown event");
     stopping.begin();
@@ -219,7 +231,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         () = signals.next() => tracing::warn!("told to stop a second time, exiting at once"),
     }
     match failure {
-        Some(reason) => Err(anyhow::anyhow!("aggregated API server stopped: {reason}")),
+        Some(reason) => Err(anyhow::anyhow!(reason)),
         None => Ok(()),
     }
 }

@@ -5,6 +5,8 @@
 use std::net::IpAddr;
 
 use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType,
@@ -29,7 +31,7 @@ impl std::fmt::Debug for Pair {
 pub struct Authority {
     /// The CA certificate.
     pub certificate_pem: String,
-    /// Its key, PKCS#8.
+    /// Its key, PKCS#8, or PKCS#1 of [`Authority::rsa`].
     pub private_key_pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -47,17 +49,28 @@ impl Authority {
     /// When rcgen refuses the name.
     pub fn new(common_name: &str) -> anyhow::Result<Self> {
         let key = KeyPair::generate().context("could not make a key")?;
+        let private_key_pem = key.serialize_pem();
+        Self::with_key(common_name, key, private_key_pem)
+    }
+
+    /// A new self-signed CA as kubeadm makes it: RSA with 2048 bits, the key in PKCS#1 (`RSA PRIVATE KEY`).
+    ///
+    /// # Errors
+    /// When rcgen refuses the name.
+    pub fn rsa(common_name: &str) -> anyhow::Result<Self> {
+        let key = rsa_key()?;
+        let private_key_pem = pkcs1_pem(&key)?;
+        Self::with_key(common_name, key, private_key_pem)
+    }
+
+    fn with_key(common_name: &str, key: KeyPair, private_key_pem: String) -> anyhow::Result<Self> {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(common_name, None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         let certificate = params.self_signed(&key).context("could not sign the CA")?;
-        Ok(Self {
-            certificate_pem: certificate.pem(),
-            private_key_pem: key.serialize_pem(),
-            issuer: Issuer::new(params, key),
-        })
+        Ok(Self { certificate_pem: certificate.pem(), private_key_pem, issuer: Issuer::new(params, key) })
     }
 
     /// A client certificate with at most one group.
@@ -90,6 +103,47 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).context("could not sign a certificate")?;
         Ok(Pair { certificate_pem: certificate.pem(), private_key_pem: key.serialize_pem() })
     }
+}
+
+/// A key for signing ServiceAccount tokens, private and public, as kubeadm makes it.
+///
+/// # Errors
+/// When no key can be made.
+pub fn service_account_key() -> anyhow::Result<(String, String)> {
+    let key = rsa_key()?;
+    Ok((pkcs1_pem(&key)?, key.public_key_pem()))
+}
+
+fn rsa_key() -> anyhow::Result<KeyPair> {
+    KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).context("could not make an RSA key")
+}
+
+/// The RSA key inside of PKCS#8: `SEQUENCE { INTEGER, SEQUENCE, OCTET STRING }`, of which the string is it.
+fn pkcs1_pem(key: &KeyPair) -> anyhow::Result<String> {
+    let der = key.serialize_der();
+    let parsed = (|| {
+        let (content, _) = element(&der)?;
+        let (_, rest) = element(content)?;
+        let (_, rest) = element(rest)?;
+        Some(element(rest)?.0)
+    })();
+    let text = STANDARD.encode(parsed.context("the RSA key is no PKCS#8")?);
+    let lines: Vec<&str> =
+        text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    Ok(format!("-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----\n", lines.join("\n")))
+}
+
+/// Content of the first DER element, and what comes after it.
+fn element(der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (first, rest) = der.get(1..)?.split_first()?;
+    let (length, rest) = match first {
+        short if *short < 0x80 => (usize::from(*short), rest),
+        long => {
+            let (bytes, rest) = rest.split_at_checked(usize::from(long & 0x7f).min(4))?;
+            (bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), rest)
+        }
+    };
+    rest.split_at_checked(length)
 }
 
 fn name(common_name: &str, organization: Option<&str>) -> DistinguishedName {

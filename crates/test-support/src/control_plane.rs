@@ -296,19 +296,32 @@ impl ControlPlane {
 
     fn write_kubeconfig(&self, name: &str, pair: &Pair) -> anyhow::Result<()> {
         let cluster = &self.params.cluster_name;
-        let text = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: {cluster}\n\
-             clusters:\n- name: {cluster}\n  cluster:\n    server: {}\n    certificate-authority-data: {}\n\
-             contexts:\n- name: {cluster}\n  context:\n    cluster: {cluster}\n    user: {cluster}-{name}\n\
-             users:\n- name: {cluster}-{name}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n",
-            self.server(),
-            STANDARD.encode(&self.ca.certificate_pem),
-            STANDARD.encode(&pair.certificate_pem),
-            STANDARD.encode(&pair.private_key_pem),
-        );
+        let user = format!("{cluster}-{name}");
+        let text = kubeconfig(cluster, &user, cluster, &self.server(), &self.ca, pair);
         std::fs::write(self.dir.join(format!("{name}.kubeconfig")), text)
             .context("could not write a kubeconfig")
     }
+}
+
+/// The text of a kubeconfig with one cluster, one user with a client certificate, and one context; all inside.
+#[must_use]
+pub fn kubeconfig(
+    cluster: &str,
+    user: &str,
+    context: &str,
+    server: &str,
+    ca: &Authority,
+    pair: &Pair,
+) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: {context}\n\
+         clusters:\n- name: {cluster}\n  cluster:\n    server: {server}\n    certificate-authority-data: {}\n\
+         contexts:\n- name: {context}\n  context:\n    cluster: {cluster}\n    user: {user}\n\
+         users:\n- name: {user}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n",
+        STANDARD.encode(&ca.certificate_pem),
+        STANDARD.encode(&pair.certificate_pem),
+        STANDARD.encode(&pair.private_key_pem),
+    )
 }
 
 /// A client from a kubeconfig file.
@@ -427,7 +440,8 @@ const CONTROLLER_MANAGER_ARGS: [&str; 16] = [
     "--profiling=false",
 ];
 
-const AUDIT_POLICY: &str = r#"apiVersion: audit.k8s.io/v1
+/// What the audit log tells: see [`ControlPlane::audit_events`].
+pub const AUDIT_POLICY: &str = r#"apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:

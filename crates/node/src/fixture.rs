@@ -1,0 +1,83 @@
+//! One node for all tests of an executable.
+//!
+//! The node is held by a process of its own (`pinniped-node hold`), which brings it down when its standard input
+//! closes: at the end of this executable, also after a panic, Ctrl-C or SIGKILL.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::Context as _;
+use pinniped_test_support::tools;
+
+use crate::layout::{Layout, TOOLS_ENV};
+use crate::node::Node;
+use crate::prerequisites;
+
+/// What `hold` prints when the node is there.
+pub const HELD: &str = "HELD";
+
+/// A node and what holds it.
+#[derive(Debug)]
+struct Held {
+    node: Node,
+    /// Closed by the kernel when this process ends, however it does.
+    _lifeline: ChildStdin,
+}
+
+static SHARED: OnceLock<Result<Held, String>> = OnceLock::new();
+
+/// Whether a node can run here; if not, notes that `test` is skipped (and fails where everything is required).
+#[must_use]
+pub fn possible(test: &str) -> bool {
+    let missing = prerequisites::missing().or_else(|| {
+        std::env::var_os(TOOLS_ENV)
+            .is_none()
+            .then(|| "the node's programs are not known: run the tests by `cargo xtask test`".to_owned())
+    });
+    if let Some(why) = &missing {
+        // The first line: the rest is a command for people.
+        tools::skip(test, why.lines().next().unwrap_or(why));
+    }
+    missing.is_none()
+}
+
+/// The node that all tests of this executable share, started by the first that asks; `None`, noted as skipped, where
+/// none can run. Use a namespace (and, for cluster-wide things, an API group suffix) per test.
+///
+/// # Errors
+/// When it could not be started; every caller gets the same text.
+pub fn shared(test: &str) -> anyhow::Result<Option<&'static Node>> {
+    if !possible(test) {
+        return Ok(None);
+    }
+    let name = format!("it-{}", std::process::id());
+    let held = SHARED.get_or_init(|| hold(&name).map_err(|error| format!("{error:#}")));
+    held.as_ref().map(|held| Some(&held.node)).map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+fn hold(name: &str) -> anyhow::Result<Held> {
+    let mut child = Command::new(tools::binary("pinniped-node")?)
+        .args(["hold", "--name", name])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        // Ctrl-C is meant for the tests; this one ends after them.
+        .process_group(0)
+        .spawn()
+        .context("could not start `pinniped-node hold`")?;
+    let lifeline = child.stdin.take().context("`hold` has no standard input")?;
+    let stdout = child.stdout.take().context("`hold` has no standard output")?;
+    let mut said = Vec::new();
+    for line in BufReader::new(stdout).lines() {
+        let line = line.context("could not read what `hold` says")?;
+        if line == HELD {
+            let node = Node::attach_in(&Layout::new(name, None)?)?;
+            return Ok(Held { node, _lifeline: lifeline });
+        }
+        said.push(line);
+    }
+    let status = child.wait().context("could not wait for `hold`")?;
+    anyhow::bail!("no node for the tests ({status}):\n{}", said.join("\n"))
+}

@@ -1,0 +1,78 @@
+//! The node's programs as children of `run`.
+
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+
+use anyhow::Context as _;
+use pinniped_test_support::control_plane::tail;
+use tokio::process::{Child, Command};
+
+use super::{LOGS, TOOLS};
+use crate::prerequisites::PATH;
+
+/// Variables that would send requests out of a network without a way out.
+const PROXIES: [&str; 8] = [
+    "HTTPS_PROXY",
+    "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "NO_PROXY",
+    "no_proxy",
+];
+
+/// A program that has to run as long as the node does.
+#[derive(Debug)]
+pub(super) struct Component {
+    pub(super) name: &'static str,
+    child: Child,
+}
+
+impl Component {
+    /// Starts a program of the tools folder, or of the system.
+    pub(super) fn start(name: &'static str, args: &[String]) -> anyhow::Result<Self> {
+        let log =
+            std::fs::File::create(log_file(name)).with_context(|| format!("could not make {name}'s log"))?;
+        let mut command = command(name);
+        command.args(args).stdin(Stdio::null());
+        command.stdout(log.try_clone().context("could not share the log")?).stderr(log).kill_on_drop(true);
+        let child = command.spawn().with_context(|| format!("could not start {name}"))?;
+        Ok(Self { name, child })
+    }
+
+    /// Waits until it ends, which it should not.
+    pub(super) async fn ended(&mut self) -> anyhow::Error {
+        match self.child.wait().await {
+            Ok(status) => self.died(status),
+            Err(error) => anyhow::Error::new(error).context(format!("could not wait for {}", self.name)),
+        }
+    }
+
+    /// An error when it has ended.
+    pub(super) fn check(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait() {
+            Ok(Some(status)) => Err(self.died(status)),
+            _ => Ok(()),
+        }
+    }
+
+    fn died(&self, status: ExitStatus) -> anyhow::Error {
+        anyhow::anyhow!("{} ended ({status}); its log ends:\n{}", self.name, tail(&log_file(self.name), 15))
+    }
+}
+
+/// A program with the node's PATH and without the variables of the machine's proxy.
+pub(super) fn command(name: &str) -> Command {
+    let own = Path::new(TOOLS).join(name);
+    let mut command = if own.is_file() { Command::new(own) } else { Command::new(name) };
+    command.env("PATH", format!("{TOOLS}:{PATH}")).current_dir("/").env("HOME", "/root");
+    for name in PROXIES {
+        command.env_remove(name);
+    }
+    command
+}
+
+pub(super) fn log_file(name: &str) -> std::path::PathBuf {
+    Path::new(LOGS).join(format!("{name}.log"))
+}

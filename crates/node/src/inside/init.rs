@@ -1,0 +1,54 @@
+//! Process 1 of the node: makes the world that the others run in, starts `run`, and reaps what is orphaned.
+//!
+//! Apart from `run`, because who waits for any child takes away the exit status of children that others wait for.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+
+use anyhow::Context as _;
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions};
+
+use super::{mounts, network, progress::Progress};
+use crate::layout::Layout;
+
+/// Returns when `run` ended; with this process the kernel ends all others of the namespace.
+///
+/// # Errors
+/// When the file systems or the network cannot be made, or `run` failed.
+pub fn init(layout: &Layout, tools: &Path, marker: &str) -> anyhow::Result<()> {
+    anyhow::ensure!(std::process::id() == 1, "this step belongs into a PID namespace of its own");
+    let progress = Progress::append(&layout.progress())?;
+    let child = prepare(layout, tools, marker, &progress);
+    match child.and_then(|child| reap_until(child)) {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => anyhow::bail!("`run` ended ({status})"),
+        Err(error) => {
+            progress.failed(&error);
+            Err(error)
+        }
+    }
+}
+
+fn prepare(layout: &Layout, tools: &Path, marker: &str, progress: &Progress) -> anyhow::Result<Pid> {
+    mounts::enter(layout, tools)?;
+    progress.step("root file system: the machine's own under an overlay");
+    rustix::system::sethostname(layout.node_name().as_bytes()).context("could not set the host name")?;
+    network::set_up(marker)?;
+    progress.step("network: eth0 with 10.123.0.1, no way out");
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["run", "--name", layout.name()]).arg("--state").arg(layout.state());
+    let child = command.spawn().context("could not start `run`")?;
+    Ok(Pid::from_child(&child))
+}
+
+fn reap_until(child: Pid) -> anyhow::Result<ExitStatus> {
+    loop {
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == child => return Ok(ExitStatus::from_raw(status.as_raw())),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("could not wait for `run`"),
+        }
+    }
+}

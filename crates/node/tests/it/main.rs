@@ -1,0 +1,3 @@
+//! The node itself, for real.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]

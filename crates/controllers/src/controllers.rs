@@ -18,7 +18,6 @@ use pinniped_api::config::CredentialIssuer;
 use pinniped_api::suffix::GroupSuffix;
 use pinniped_authn::registry::Registry;
 use pinniped_authn::webhook::ProxyEnvironment;
-use pinniped_core::strategy::cert_agent::CONTROLLER_MANAGER_SELECTOR;
 use pinniped_pki::CertificateHolder;
 use pinniped_pki::tls::CipherRestriction;
 use tokio::sync::watch;
@@ -31,7 +30,7 @@ use crate::api_certs::{
     TLS_CERTIFICATE_CHAIN,
 };
 use crate::authenticator_cleanup::AuthenticatorCleanup;
-use crate::cert_agent::CertAgentController;
+use crate::cert_agent::{AgentWatches, CertAgentController, CertAgentParams};
 use crate::cleanup::{LegacyPodCleaner, LegacySecretCleaner};
 use crate::context::{Context, Names};
 use crate::credential_issuer::CredentialIssuers;
@@ -72,6 +71,8 @@ pub struct ControllersParams {
     pub api_serving_renew_before: Duration,
     /// What the aggregated API serves with.
     pub api_serving: CertificateHolder,
+    /// The agent that fetches the cluster's signing key.
+    pub cert_agent: CertAgentParams,
     /// The impersonation proxy.
     pub impersonator: ImpersonatorParams,
     /// The authenticators that are ready.
@@ -147,7 +148,7 @@ impl Controllers {
             leadership: election.leadership(),
         };
         let mut spawner = Spawner::new(context.clone());
-        let mut caches = Caches::new(&context);
+        let mut caches = Caches::new(&context, &params.cert_agent.settings.deployment_name);
         let issuers = CredentialIssuers::new(&context, caches.issuers.store());
 
         spawner.api_certs(
@@ -158,7 +159,7 @@ impl Controllers {
         );
         spawner.signer_certs(&mut caches);
         spawner.cleaners(&mut caches);
-        spawner.cert_agent(&mut caches, issuers.clone());
+        spawner.cert_agent(&mut caches, issuers.clone(), params.cert_agent);
         spawner.authenticators(&mut caches, params.registry, params.proxies, params.ciphers);
         let impersonator = spawner.impersonator(&mut caches, issuers, params.impersonator);
 
@@ -214,7 +215,7 @@ struct Caches {
     secrets: Watched<Secret>,
     services: Watched<Service>,
     config_maps: Watched<ConfigMap>,
-    controller_managers: Watched<Pod>,
+    agent: AgentWatches,
     legacy_pods: Watched<Pod>,
     webhooks: Watched<WebhookAuthenticator>,
     jwts: Watched<JwtAuthenticator>,
@@ -223,7 +224,7 @@ struct Caches {
 }
 
 impl Caches {
-    fn new(context: &Context) -> Self {
+    fn new(context: &Context, agent_deployment: &str) -> Self {
         let client = || context.client.clone();
         let (suffix, namespace) = (&context.suffix, context.namespace.as_str());
         let any = || watcher::Config::default().any_semantic();
@@ -260,12 +261,7 @@ impl Caches {
                 any(),
                 inside("configmaps", namespace),
             ),
-            controller_managers: Watched::new(
-                Api::namespaced(client(), "kube-system"),
-                (),
-                any().labels(CONTROLLER_MANAGER_SELECTOR),
-                inside("pods", "kube-system"),
-            ),
+            agent: AgentWatches::new(context, agent_deployment),
             legacy_pods: Watched::new(
                 Api::namespaced(client(), namespace),
                 (),
@@ -295,7 +291,7 @@ impl Caches {
         watches.start(self.secrets);
         watches.start(self.services);
         watches.start(self.config_maps);
-        watches.start(self.controller_managers);
+        self.agent.start(&mut watches);
         watches.start(self.legacy_pods);
         watches.start(self.webhooks);
         watches.start(self.jwts);
@@ -413,20 +409,16 @@ impl Spawner {
         self.start(cleaner, trigger, caches.legacy_pods.ready());
     }
 
-    fn cert_agent(&mut self, caches: &mut Caches, issuers: CredentialIssuers) {
+    fn cert_agent(&mut self, caches: &mut Caches, issuers: CredentialIssuers, params: CertAgentParams) {
         let trigger = Trigger::new();
         caches.issuers.wake(&trigger, |_| true);
-        caches.controller_managers.wake(&trigger, |_| true);
-        let pods = &caches.controller_managers;
-        let (issuers_ready, pods_ready, no_pods) =
-            (caches.issuers.ready(), pods.ready(), pods.problem().arises());
-        let controller = CertAgentController::new(issuers, pods.store(), pods.problem());
-        self.start(controller, trigger, async {
+        caches.agent.wake(&trigger);
+        let (issuers_ready, agent_ready) = (caches.issuers.ready(), caches.agent.ready());
+        let controller =
+            CertAgentController::new(self.context.clone(), params, issuers, caches.agent.caches());
+        self.start(controller, trigger, async move {
             issuers_ready.await;
-            tokio::select! {
-                () = pods_ready => {}
-                () = no_pods => {}
-            }
+            agent_ready.await;
         });
     }
 

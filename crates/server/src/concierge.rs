@@ -20,10 +20,13 @@ use pinniped_authn::cluster::{Authorizer, TokenReviewer};
 use pinniped_authn::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_authn::registry::Registry;
 use pinniped_authn::webhook::ProxyEnvironment;
+use pinniped_controllers::cert_agent::CertAgentParams;
+use pinniped_controllers::cert_agent::exec::WebSocketExec;
 use pinniped_controllers::context::Names;
 use pinniped_controllers::controllers::{Controllers, ControllersParams};
 use pinniped_controllers::impersonator::{GENERATED_LIFETIME, ImpersonatorParams};
 use pinniped_controllers::lease::Timing;
+use pinniped_core::strategy::cert_agent::{Settings as AgentSettings, deployment::deployment_name};
 use pinniped_pki::CertificateHolder;
 use pinniped_proxy::impersonator::ImpersonatorMetrics;
 use pinniped_proxy::upstream::{Upstream, UpstreamParams};
@@ -157,6 +160,11 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         api_serving_lifetime: config.serving_certificate_duration,
         api_serving_renew_before: config.serving_certificate_renew_before,
         api_serving: api_serving.clone(),
+        cert_agent: CertAgentParams {
+            settings: agent_settings(&config, &pod.namespace),
+            signer: kube_signer.clone(),
+            exec: Arc::new(WebSocketExec::new(client.clone())),
+        },
         impersonator: ImpersonatorParams {
             port: config.impersonation_proxy_server_port,
             serving: proxy_serving,
@@ -281,6 +289,23 @@ where
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LAST_RETRY);
+    }
+}
+
+fn agent_settings(config: &Config, namespace: &str) -> AgentSettings {
+    let agent = config.kube_cert_agent.clone();
+    AgentSettings {
+        namespace: namespace.to_owned(),
+        deployment_name: deployment_name(&agent.name_prefix),
+        labels: config.labels.clone(),
+        service_account: config.names.agent_service_account.clone(),
+        image: agent.image,
+        image_pull_secrets: agent.image_pull_secrets,
+        priority_class_name: agent.priority_class_name,
+        run_as_user: agent.run_as_user,
+        run_as_group: agent.run_as_group,
+        deployment_strategy_type: agent.deployment_strategy_type,
+        discovery_url: config.discovery_url.clone(),
     }
 }
 

@@ -13,10 +13,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use pinniped_api::config::{CredentialIssuer, CredentialIssuerStrategy, StrategyType};
+use pinniped_api::names::HOLDER_KUBE_SIGNER as KUBE_SIGNER_HOLDER;
 use pinniped_api::suffix::GroupSuffix;
 use pinniped_authn::registry::Registry;
 use pinniped_authn::webhook::ProxyEnvironment;
 use pinniped_controllers::api_certs::ApiServiceUpdater;
+use pinniped_controllers::cert_agent::CertAgentParams;
+use pinniped_controllers::cert_agent::exec::{AgentExec, WebSocketExec};
 use pinniped_controllers::context::Names;
 use pinniped_controllers::controllers::{Controllers, ControllersParams};
 use pinniped_controllers::impersonator::server::{ProxyServer, RunningProxy};
@@ -24,8 +27,10 @@ use pinniped_controllers::impersonator::{
     GENERATED_LIFETIME, ImpersonatorParams, SERVING_HOLDER, SIGNER_HOLDER,
 };
 use pinniped_controllers::lease::Timing;
+use pinniped_core::strategy::cert_agent::Settings;
 use pinniped_pki::CertificateHolder;
 use pinniped_pki::tls::CipherRestriction;
+use pinniped_test_support::control_plane::ControlPlane;
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 use serde_json::{Value, json};
@@ -54,13 +59,18 @@ pub(crate) struct Pod {
     pub(crate) api_serving: CertificateHolder,
     pub(crate) serving: CertificateHolder,
     pub(crate) signer: CertificateHolder,
+    pub(crate) kube_signer: CertificateHolder,
     pub(crate) proxy_runs: Arc<AtomicBool>,
 }
 
 impl Install {
     /// An installation called `name`, whose `CredentialIssuer` has this `spec.impersonationProxy`.
     pub(crate) async fn new(name: &str, proxy: Value) -> anyhow::Result<Self> {
-        let world = World::shared()?;
+        Self::on(World::shared()?.control_plane(), name, proxy).await
+    }
+
+    /// The same on a certain control plane.
+    pub(crate) async fn on(world: &ControlPlane, name: &str, proxy: Value) -> anyhow::Result<Self> {
         pinniped_pki::install_crypto_provider();
         let client = world.client().await?;
         let suffix = GroupSuffix::parse(&format!("{name}.test")).context("suffix")?;
@@ -119,17 +129,40 @@ impl Install {
 
     /// Starts a pod.
     pub(crate) fn pod(&self, pod_name: &str) -> Pod {
+        self.pod_with(pod_name, self.agent_settings(), Arc::new(WebSocketExec::new(self.client.clone())))
+    }
+
+    /// How a pod started by [`Install::pod`] deploys the agent.
+    pub(crate) fn agent_settings(&self) -> Settings {
+        Settings {
+            namespace: self.namespace.clone(),
+            deployment_name: format!("{APP}-kube-cert-agent"),
+            labels: labels(),
+            service_account: "default".into(),
+            image: "agent:1".into(),
+            image_pull_secrets: Vec::new(),
+            priority_class_name: String::new(),
+            run_as_user: None,
+            run_as_group: None,
+            deployment_strategy_type: None,
+            discovery_url: None,
+        }
+    }
+
+    /// Starts a pod with a certain agent.
+    pub(crate) fn pod_with(&self, pod_name: &str, settings: Settings, exec: Arc<dyn AgentExec>) -> Pod {
         let name = |suffix: &str| format!("{APP}-{suffix}");
         let api_serving = CertificateHolder::serving("api");
         let serving = CertificateHolder::serving(SERVING_HOLDER);
         let signer = CertificateHolder::signer(SIGNER_HOLDER);
+        let kube_signer = CertificateHolder::signer(KUBE_SIGNER_HOLDER);
         let proxy_runs = Arc::new(AtomicBool::new(false));
         let controllers = Controllers::spawn(ControllersParams {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
             pod_name: pod_name.to_owned(),
             suffix: self.suffix.clone(),
-            labels: BTreeMap::from([("app".into(), APP.into()), ("more".into(), "label".into())]),
+            labels: labels(),
             names: Names {
                 serving_certificate_secret: name("api-tls-serving-certificate"),
                 credential_issuer: name("config"),
@@ -146,6 +179,7 @@ impl Install {
             api_serving_lifetime: Duration::from_secs(3600),
             api_serving_renew_before: Duration::from_secs(1800),
             api_serving: api_serving.clone(),
+            cert_agent: CertAgentParams { settings, signer: kube_signer.clone(), exec },
             impersonator: ImpersonatorParams {
                 port: 8444,
                 serving: serving.clone(),
@@ -164,7 +198,7 @@ impl Install {
                 retry: Duration::from_millis(300),
             },
         });
-        Pod { controllers, api_serving, serving, signer, proxy_runs }
+        Pod { controllers, api_serving, serving, signer, kube_signer, proxy_runs }
     }
 
     pub(crate) fn secrets(&self) -> Api<Secret> {
@@ -202,9 +236,19 @@ impl Install {
         what: &str,
         is_so: impl Fn(&CredentialIssuerStrategy) -> bool,
     ) -> anyhow::Result<CredentialIssuerStrategy> {
+        self.strategy_of(&StrategyType::ImpersonationProxy, what, is_so).await
+    }
+
+    /// Waits until the entry of this type passes `is_so`.
+    pub(crate) async fn strategy_of(
+        &self,
+        type_: &StrategyType,
+        what: &str,
+        is_so: impl Fn(&CredentialIssuerStrategy) -> bool,
+    ) -> anyhow::Result<CredentialIssuerStrategy> {
         wait::until_ok(PATIENCE, what, async || {
             let strategies = self.strategies().await?;
-            let found = strategies.iter().find(|strategy| strategy.type_ == StrategyType::ImpersonationProxy);
+            let found = strategies.iter().find(|strategy| strategy.type_ == *type_);
             let found = found.with_context(|| format!("no entry in {strategies:?}"))?;
             anyhow::ensure!(is_so(found), "still {found:?}");
             Ok(found.clone())
@@ -234,6 +278,11 @@ impl Install {
     pub(crate) fn owner(&self) -> Vec<OwnerReference> {
         vec![self.deployment.clone()]
     }
+}
+
+/// Labels of everything that is created.
+pub(crate) fn labels() -> BTreeMap<String, String> {
+    BTreeMap::from([("app".into(), APP.into()), ("more".into(), "label".into())])
 }
 
 /// Listens on nothing.

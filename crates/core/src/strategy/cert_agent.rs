@@ -1,86 +1,176 @@
-//! The strategy `KubeClusterSigningCertificate`: whether the cluster's own signing key can be used.
+//! The strategy `KubeClusterSigningCertificate`: credentials signed with the cluster's own key.
 //!
-//! The key lies beside kube-controller-manager, so the question begins with that program's pod. On most cloud
-//! providers' clusters there is none to see, and that is the expected answer there.
+//! The key lies in files beside kube-controller-manager. An agent pod on the same node, with the same files mounted,
+//! hands it over. From everything that was observed, [`decide`] says how the agent's Deployment has to be changed and
+//! what comes after it; [`entry`] turns the result of both into the strategy's entry in the status.
+//!
+//! ```text
+//! pods         which kube-controller-manager pod is the template, which agent pod is asked
+//! flags        where that program was told to find certificate and key
+//! deployment   the agent's Deployment as it should be
+//! update       what separates an existing one from it
+//! cluster_info address and CA of the API server, for clients
+//! key          what the agent answers
+//! ```
+//!
+//! On most cloud providers' clusters, and where kube-controller-manager is no pod (k3s, k0s), there is none to see. That
+//! is the expected answer there.
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use pinniped_api::config::{CredentialIssuerStrategy, StrategyReason, StrategyType};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use pinniped_api::config::{
+    CredentialIssuerFrontend, CredentialIssuerStrategy, StrategyReason, StrategyType,
+    TokenCredentialRequestApiInfo,
+};
 
-use super::status::failing;
+use super::status::{failing, fetched};
+
+pub mod cluster_info;
+pub mod deployment;
+pub mod flags;
+pub mod key;
+pub mod pods;
+mod quantity;
+mod subset;
+pub mod update;
+
+pub use deployment::Settings;
+pub use pods::Nodes;
 
 /// Label that selects kube-controller-manager's pods, in the namespace `kube-system`.
 pub const CONTROLLER_MANAGER_SELECTOR: &str = "component=kube-controller-manager";
 
-/// What was seen of the pods in question.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Label that selects the agent's pods. The value changes when the agent can no longer be asked in the same way.
+pub const AGENT_SELECTOR: &str = "kube-cert-agent.pinniped.dev=v3";
+
+/// The agent's program, found in the image's `PATH`.
+pub const AGENT_PROGRAM: &str = "pinniped-concierge-kube-cert-agent";
+
+/// The agent's container.
+pub const AGENT_CONTAINER: &str = "sleeper";
+
+/// What was seen. An error is the API server's text about a list that could not be had.
+#[derive(Clone, Debug)]
 pub struct Observed {
-    /// Phases of kube-controller-manager's pods, or why they could not be listed.
-    pub controller_managers: Result<Vec<String>, String>,
-    /// Phases of the agent's pods.
-    pub agents: Vec<String>,
+    /// kube-controller-manager's pods.
+    pub controller_managers: Result<Vec<Arc<Pod>>, String>,
+    /// The nodes of those pods, where [`pods::needs_nodes`].
+    pub nodes: Nodes,
+    /// The agent's Deployment, if it exists.
+    pub deployment: Result<Option<Arc<Deployment>>, String>,
+    /// The agent's pods.
+    pub agents: Result<Vec<Arc<Pod>>, String>,
+    /// `kube-public/cluster-info`, if it exists.
+    pub cluster_info: Result<Option<Arc<ConfigMap>>, String>,
 }
 
-/// The entry, and the same text for the log, when the key cannot be used.
-pub fn decide(observed: &Observed, now: Timestamp) -> CredentialIssuerStrategy {
-    failing(
-        StrategyType::KubeClusterSigningCertificate,
-        StrategyReason::CouldNotFetchKey,
-        message(observed),
-        now,
-    )
+/// What has to be done. The two parts are independent: a Deployment that cannot be written does not keep a replica from
+/// reading the key out of a pod that is there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// How to bring the agent's Deployment to its wanted state.
+    pub deployment: Result<update::Step, String>,
+    /// What comes after it.
+    pub next: Result<Read, Failure>,
 }
 
-fn message(observed: &Observed) -> String {
-    let managers = match &observed.controller_managers {
-        Ok(managers) => managers,
-        Err(error) => return format!("error while looking for controller manager pod: {error}"),
-    };
-    if !managers.iter().any(|phase| phase == "Running") {
-        let text = no_healthy("kube-controller-manager", managers.len());
-        return if managers.is_empty() {
-            format!(
-                "{text}: note that this error is the expected behavior for some cluster types, including most cloud \
-                 provider clusters (e.g. GKE, AKS, EKS)"
-            )
-        } else {
-            text
-        };
+/// The key can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// From which pod.
+    pub agent: AgentPod,
+    /// What clients are told once it is there.
+    pub info: TokenCredentialRequestApiInfo,
+}
+
+/// An agent's pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentPod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID: another one is another pod, whose files may be others.
+    pub uid: String,
+}
+
+impl std::fmt::Display for AgentPod {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "agent pod {}/{}", self.namespace, self.name)
     }
-    no_healthy("agent", observed.agents.len())
 }
 
-fn no_healthy(what: &str, candidates: usize) -> String {
-    let plural = if candidates == 1 { "candidate" } else { "candidates" };
-    format!("could not find a healthy {what} pod ({candidates} {plural})")
+/// Why the key cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// For programs.
+    pub reason: StrategyReason,
+    /// For people.
+    pub message: String,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Failure {
+    /// A failure to find or read the key.
+    pub fn key(message: impl Into<String>) -> Self {
+        Self { reason: StrategyReason::CouldNotFetchKey, message: message.into() }
+    }
+}
 
-    #[test]
-    fn the_message_says_how_far_the_search_came() {
-        let phases = |phases: &[&str]| Ok(phases.iter().map(|&phase| phase.to_owned()).collect());
-        let cases = [
-            (
-                phases(&[]),
-                "could not find a healthy kube-controller-manager pod (0 candidates): note that this error is the \
-                 expected behavior for some cluster types, including most cloud provider clusters (e.g. GKE, AKS, EKS)",
-            ),
-            (phases(&["Pending"]), "could not find a healthy kube-controller-manager pod (1 candidate)"),
-            (
-                phases(&["Failed", "Pending"]),
-                "could not find a healthy kube-controller-manager pod (2 candidates)",
-            ),
-            (phases(&["Pending", "Running"]), "could not find a healthy agent pod (0 candidates)"),
-            (Err("boom".to_owned()), "error while looking for controller manager pod: boom"),
-        ];
-        for (controller_managers, wanted) in cases {
-            let observed = Observed { controller_managers, agents: Vec::new() };
-            let entry = decide(&observed, Timestamp::UNIX_EPOCH);
-            assert_eq!(entry.message, wanted);
-            assert_eq!(entry.reason, StrategyReason::CouldNotFetchKey);
-            assert_eq!(entry.frontend, None);
+/// Decides.
+pub fn decide(observed: &Observed, settings: &Settings) -> Plan {
+    let template = match pods::template(observed) {
+        Ok(template) => template,
+        Err(message) => {
+            return Plan { deployment: Ok(update::Step::Nothing), next: Err(Failure::key(message)) };
+        }
+    };
+    let wanted = deployment::wanted(settings, template);
+    let step = match &observed.deployment {
+        Ok(existing) => Ok(update::step(existing.as_deref(), wanted)),
+        Err(error) => Err(format!("could not get deployments: {error}")),
+    };
+    Plan { deployment: step, next: read(observed, settings) }
+}
+
+fn read(observed: &Observed, settings: &Settings) -> Result<Read, Failure> {
+    let agent = pods::agent(observed).map_err(Failure::key)?;
+    let info = cluster_info::info(&observed.cluster_info, settings.discovery_url.as_deref())
+        .map_err(|message| Failure { reason: StrategyReason::CouldNotGetClusterInfo, message })?;
+    let meta = &agent.metadata;
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    let agent = AgentPod { namespace: text(&meta.namespace), name: text(&meta.name), uid: text(&meta.uid) };
+    Ok(Read { agent, info })
+}
+
+/// The entry in the status. A Deployment that could not be ensured is told before everything that came after it, with
+/// the reason of what came after it.
+pub fn entry(
+    key: Result<TokenCredentialRequestApiInfo, Failure>,
+    deployment_error: Option<&str>,
+    now: Timestamp,
+) -> CredentialIssuerStrategy {
+    let outcome = match (key, deployment_error) {
+        (Ok(info), None) => Ok(info),
+        (Ok(_), Some(error)) => Err(Failure::key(not_ensured(error))),
+        (Err(failure), None) => Err(failure),
+        (Err(failure), Some(error)) => Err(Failure { message: not_ensured(error), ..failure }),
+    };
+    match outcome {
+        Ok(info) => fetched(CredentialIssuerFrontend::token_credential_request_api(info), now),
+        Err(failure) => {
+            failing(StrategyType::KubeClusterSigningCertificate, failure.reason, failure.message, now)
         }
     }
 }
+
+fn not_ensured(error: &str) -> String {
+    format!("could not ensure agent deployment: {error}")
+}
+
+#[cfg(test)]
+mod fixtures;
+#[cfg(test)]
+mod tests;

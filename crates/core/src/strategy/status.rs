@@ -19,6 +19,9 @@ pub const DISABLED: &str = "impersonation proxy was explicitly disabled by confi
 /// Message of mode `auto` where the control plane is visible.
 pub const AUTO_DISABLED: &str = "automatically determined that impersonation proxy should be disabled";
 
+/// Message of a cluster signing key that is at hand.
+pub const FETCHED: &str = "key was fetched successfully";
+
 /// An entry without a frontend.
 pub fn failing(
     type_: StrategyType,
@@ -52,6 +55,18 @@ pub fn listening(
             endpoint: endpoint.to_owned(),
             certificate_authority_data,
         })),
+    }
+}
+
+/// The entry of a cluster signing key that is at hand.
+pub fn fetched(frontend: CredentialIssuerFrontend, now: Timestamp) -> CredentialIssuerStrategy {
+    CredentialIssuerStrategy {
+        type_: StrategyType::KubeClusterSigningCertificate,
+        status: StrategyStatus::Success,
+        reason: StrategyReason::FetchedKey,
+        message: FETCHED.to_owned(),
+        last_update_time: whole_seconds(now),
+        frontend: Some(frontend),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The agent as a program.
 
+#![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
+
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};

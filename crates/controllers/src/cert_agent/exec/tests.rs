@@ -1,0 +1,174 @@
+//! Against a server that plays the API server's part of a remote command.
+
+use futures::{SinkExt as _, StreamExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+
+use super::*;
+
+const SUCCESS: &[u8] = br#"{"metadata":{},"status":"Success"}"#;
+const EXIT_1: &[u8] =
+    br#"{"metadata":{},"status":"Failure","message":"command terminated with exit code 1","reason":"NonZeroExitCode"}"#;
+
+type Socket = WebSocketStream<TcpStream>;
+
+/// Asks a server which plays `play` on the one connection that it takes.
+async fn ask<T, F: Future<Output = T>>(
+    play: impl FnOnce(TcpStream) -> F,
+) -> Result<Zeroizing<Vec<u8>>, ExecError> {
+    ask_for(Duration::from_secs(20), play).await
+}
+
+async fn ask_for<T, F: Future<Output = T>>(
+    deadline: Duration,
+    play: impl FnOnce(TcpStream) -> F,
+) -> Result<Zeroizing<Vec<u8>>, ExecError> {
+    pinniped_pki::install_crypto_provider();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+    let exec = WebSocketExec { client: kube::Client::try_from(config).unwrap(), deadline };
+    let agent = AgentPod { namespace: "ns".to_owned(), name: "agent-1".to_owned(), uid: "u".to_owned() };
+    let server = async {
+        let _kept_open = play(listener.accept().await.unwrap().0).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        answer = exec.print(&agent) => answer,
+        () = server => unreachable!("the server waits for ever"),
+    }
+}
+
+/// The upgrade as an API server does it, after a look at what was asked for.
+async fn upgrade(stream: TcpStream, protocol: &'static str) -> Socket {
+    #[expect(clippy::result_large_err, reason = "the library's signature")]
+    let check = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
+        assert_eq!(request.uri().path(), "/api/v1/namespaces/ns/pods/agent-1/exec");
+        let mut query: Vec<&str> =
+            request.uri().query().unwrap().split('&').filter(|s| !s.is_empty()).collect();
+        query.sort_unstable();
+        assert_eq!(
+            query,
+            [
+                "command=pinniped-concierge-kube-cert-agent",
+                "command=print",
+                "container=sleeper",
+                "stdout=true"
+            ]
+        );
+        assert_eq!(request.headers()["sec-websocket-protocol"], "v5.channel.k8s.io, v4.channel.k8s.io");
+        response.headers_mut().insert("sec-websocket-protocol", protocol.parse().unwrap());
+        Ok(response)
+    };
+    tokio_tungstenite::accept_hdr_async(stream, check).await.unwrap()
+}
+
+async fn send(socket: &mut Socket, channel: u8, data: &[u8]) {
+    let message = [&[channel], data].concat();
+    // The client may have gone by intent.
+    let _sent = socket.send(Message::binary(message)).await;
+}
+
+#[tokio::test]
+async fn output_is_joined_until_the_outcome_comes() {
+    for protocol in ["v4.channel.k8s.io", "v5.channel.k8s.io"] {
+        let answer = ask(|stream| async move {
+            let mut socket = upgrade(stream, protocol).await;
+            for channel in [STDOUT, 2, OUTCOME] {
+                send(&mut socket, channel, b"").await;
+            }
+            send(&mut socket, STDOUT, b"first ").await;
+            socket.send(Message::Ping("x".into())).await.unwrap();
+            assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong("x".into()));
+            send(&mut socket, 2, b"a warning").await;
+            send(&mut socket, STDOUT, b"second").await;
+            send(&mut socket, OUTCOME, SUCCESS).await;
+        });
+        assert_eq!(answer.await.unwrap().as_slice(), b"first second", "{protocol}");
+    }
+}
+
+#[tokio::test]
+async fn a_failed_command_has_kubernetes_words() {
+    let answer = ask(|stream| async {
+        let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
+        send(&mut socket, STDOUT, b"half of a sec").await;
+        send(&mut socket, OUTCOME, EXIT_1).await;
+    });
+    assert_eq!(answer.await.unwrap_err().to_string(), "command terminated with exit code 1");
+}
+
+#[tokio::test]
+async fn an_unreadable_outcome_is_no_success() {
+    let answer = ask(|stream| async {
+        let mut socket = upgrade(stream, "v4.channel.k8s.io").await;
+        send(&mut socket, OUTCOME, b"secret").await;
+    });
+    assert_eq!(answer.await.unwrap_err().to_string(), "outcome of the command could not be read");
+}
+
+#[tokio::test]
+async fn a_pod_that_goes_away_in_between_is_an_error() {
+    let closed = ask(|stream| async {
+        let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
+        send(&mut socket, STDOUT, b"{").await;
+        socket.close(None).await.unwrap();
+    });
+    assert_eq!(closed.await.unwrap_err().to_string(), "connection to the pod ended before the command did");
+    let cut = ask(|stream| async {
+        let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
+        send(&mut socket, STDOUT, b"{").await;
+        drop(socket);
+    });
+    let error = cut.await.unwrap_err().to_string();
+    assert!(error.starts_with("connection to the pod failed: "), "{error}");
+}
+
+#[tokio::test]
+async fn an_endless_answer_is_cut_off() {
+    let answer = ask(|stream| async {
+        let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
+        let piece = vec![b'x'; 32 << 10];
+        for _ in 0..=MAX_ANSWER / piece.len() {
+            send(&mut socket, STDOUT, &piece).await;
+        }
+    });
+    assert_eq!(answer.await.unwrap_err().to_string(), "output of the command is larger than 1048576 bytes");
+}
+
+#[tokio::test]
+async fn an_agent_that_says_nothing_does_not_stop_the_controller() {
+    let answer = ask_for(Duration::from_secs(1), |stream| upgrade(stream, "v5.channel.k8s.io"));
+    assert_eq!(answer.await.unwrap_err().to_string(), "command did not end within 1 seconds");
+    let answer = ask_for(Duration::from_secs(1), |stream| async { stream });
+    assert_eq!(answer.await.unwrap_err().to_string(), "command did not end within 1 seconds");
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_in_the_api_servers_words() {
+    let refusal = |code: u16, reason: &'static str, message: &'static str| {
+        ask(move |mut stream: TcpStream| async move {
+            let mut request = vec![0; 4096];
+            let _length = stream.read(&mut request).await.unwrap();
+            let body = serde_json::json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code,
+            })
+            .to_string();
+            let head = format!(
+                "HTTP/1.1 {code} x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            stream.write_all((head + &body).as_bytes()).await.unwrap();
+        })
+    };
+    let forbidden = "pods \"agent-1\" is forbidden: User \"system:serviceaccount:ns:c\" cannot get resource \
+                     \"pods/exec\" in API group \"\" in the namespace \"ns\"";
+    let error = refusal(403, "Forbidden", forbidden).await.unwrap_err();
+    assert!(error.is_forbidden());
+    assert_eq!(error.to_string(), forbidden);
+    let error = refusal(404, "NotFound", "pods \"agent-1\" not found").await.unwrap_err();
+    assert!(!error.is_forbidden());
+    assert_eq!(error.to_string(), "pods \"agent-1\" not found");
+}

@@ -1,0 +1,232 @@
+use super::fixtures::{kubeadm, observed, rke2, settings, simple};
+use super::update::Step;
+use super::*;
+
+const NONE: &str = "could not find a healthy kube-controller-manager pod (0 candidates): note that this error is the \
+                    expected behavior for some cluster types, including most cloud provider clusters (e.g. GKE, AKS, EKS)";
+
+fn message(observed: &Observed) -> (StrategyReason, String) {
+    let failure = decide(observed, &settings()).next.unwrap_err();
+    (failure.reason, failure.message)
+}
+
+/// The node for which the Deployment would be made.
+fn node(observed: &Observed) -> Result<String, String> {
+    match decide(observed, &settings()) {
+        Plan { deployment: Ok(Step::Create(deployment)), .. } => {
+            Ok(deployment.spec.unwrap().template.spec.unwrap().node_name.unwrap_or_default())
+        }
+        Plan { deployment: Ok(Step::Nothing), next: Err(failure) } => Err(failure.message),
+        plan => panic!("{plan:?}"),
+    }
+}
+
+/// Name, phase, second of creation, node.
+type Candidates<'a> = &'a [(&'a str, &'a str, i64, &'a str)];
+
+fn managers(pods: Candidates<'_>, nodes: Nodes) -> Observed {
+    let pods = pods.iter().map(|(name, phase, second, node)| simple(name, phase, *second, node)).collect();
+    Observed { controller_managers: Ok(pods), nodes, ..observed() }
+}
+
+fn nodes(nodes: &[(&str, bool)]) -> Nodes {
+    Nodes::Listed(nodes.iter().map(|(name, free)| ((*name).to_owned(), *free)).collect())
+}
+
+#[test]
+fn without_a_healthy_controller_manager_nothing_is_done() {
+    let cases: [(Candidates<'_>, &str); 5] = [
+        (&[], NONE),
+        (&[("a", "Pending", 1, "n")], "could not find a healthy kube-controller-manager pod (1 candidate)"),
+        (
+            &[("a", "Pending", 1, "n"), ("b", "Failed", 1, "n")],
+            "could not find a healthy kube-controller-manager pod (2 candidates)",
+        ),
+        (&[("a", "Succeeded", 1, "n")], "could not find a healthy kube-controller-manager pod (1 candidate)"),
+        (&[("a", "", 1, "n")], "could not find a healthy kube-controller-manager pod (1 candidate)"),
+    ];
+    for (pods, wanted) in cases {
+        let observed = managers(pods, Nodes::NotAsked);
+        assert_eq!(message(&observed), (StrategyReason::CouldNotFetchKey, wanted.to_owned()));
+        assert_eq!(decide(&observed, &settings()).deployment, Ok(Step::Nothing));
+        assert!(!pods::needs_nodes(observed.controller_managers.as_ref().unwrap()));
+    }
+    let failed = Observed { controller_managers: Err("boom".to_owned()), ..observed() };
+    assert_eq!(message(&failed).1, "error while looking for controller manager pod: boom");
+}
+
+#[test]
+fn the_agent_goes_where_the_newest_controller_manager_runs() {
+    let all_free = || nodes(&[("n1", true), ("n2", true), ("n3", true)]);
+    let cases: [(Candidates<'_>, Nodes, &str); 9] = [
+        (&[("a", "Running", 1, "n1")], Nodes::NotAsked, "n1"),
+        // A single one is taken wherever it is.
+        (&[("a", "Running", 1, "n1"), ("b", "Pending", 2, "n2")], nodes(&[("n1", false)]), "n1"),
+        (&[("a", "Running", 1, "n1"), ("b", "Running", 2, "n2")], all_free(), "n2"),
+        (&[("b", "Running", 2, "n2"), ("a", "Running", 2, "n1")], all_free(), "n1"),
+        // A cordoned node is avoided, if it can be.
+        (
+            &[("a", "Running", 1, "n1"), ("b", "Running", 2, "n2")],
+            nodes(&[("n1", true), ("n2", false)]),
+            "n1",
+        ),
+        (
+            &[("a", "Running", 1, "n1"), ("b", "Running", 2, "n2")],
+            nodes(&[("n1", false), ("n2", false)]),
+            "n2",
+        ),
+        // A node that is gone is no better.
+        (&[("a", "Running", 1, "n1"), ("b", "Running", 2, "n2")], nodes(&[("n1", true)]), "n1"),
+        (&[("a", "Running", 1, "n1"), ("b", "Running", 2, "")], nodes(&[("n1", true)]), "n1"),
+        (&[("a", "Running", 1, "n1"), ("b", "Running", 2, "n2")], nodes(&[]), "n2"),
+    ];
+    for (pods, nodes, wanted) in cases {
+        assert_eq!(node(&managers(pods, nodes.clone())).as_deref(), Ok(wanted), "{pods:?} {nodes:?}");
+    }
+}
+
+#[test]
+fn nodes_that_cannot_be_told_apart_are_an_error() {
+    let two: Candidates<'_> = &[("a", "Running", 1, "n1"), ("b", "Running", 2, "n2")];
+    let prefix = "error while looking for controller manager pod: ";
+    for (nodes, wanted) in [
+        (Nodes::Failed("nodes is forbidden".to_owned()), "nodes is forbidden"),
+        (nodes(&[("", true), ("n1", true)]), "a node from the list of all nodes has no name"),
+    ] {
+        assert_eq!(node(&managers(two, nodes)), Err(format!("{prefix}{wanted}")));
+    }
+    let observed = managers(two, Nodes::NotAsked);
+    let pods = observed.controller_managers.unwrap();
+    assert!(pods::needs_nodes(&pods));
+    assert_eq!(pods::node_names(&pods), ["n1", "n2"]);
+}
+
+#[test]
+fn the_newest_running_agent_is_asked() {
+    let with = |pods: Vec<Arc<Pod>>| decide(&Observed { agents: Ok(pods), ..observed() }, &settings()).next;
+    let read = with(vec![
+        simple("old", "Running", 1, "n"),
+        simple("b", "Running", 5, "n"),
+        simple("a", "Running", 5, "n"),
+        simple("newest", "Pending", 9, "n"),
+    ])
+    .unwrap();
+    assert_eq!(
+        read.agent,
+        AgentPod { namespace: "ns".to_owned(), name: "a".to_owned(), uid: "uid-a".to_owned() }
+    );
+    assert_eq!(read.info.server, "https://api");
+    assert_eq!(read.info.certificate_authority_data, "Y2E=");
+    for (pods, wanted) in [
+        (vec![], "could not find a healthy agent pod (0 candidates)"),
+        (vec![simple("a", "Pending", 1, "n")], "could not find a healthy agent pod (1 candidate)"),
+        (
+            vec![simple("a", "Failed", 1, "n"), simple("b", "Failed", 1, "n")],
+            "could not find a healthy agent pod (2 candidates)",
+        ),
+    ] {
+        assert_eq!(with(pods), Err(Failure::key(wanted)));
+    }
+    let unlisted = Observed { agents: Err("no".to_owned()), ..observed() };
+    assert_eq!(
+        message(&unlisted),
+        (StrategyReason::CouldNotFetchKey, "could not list agent pods: no".to_owned())
+    );
+}
+
+#[test]
+fn the_deployment_is_made_whatever_comes_after_it() {
+    let none = Observed { agents: Ok(Vec::new()), cluster_info: Ok(None), ..observed() };
+    assert!(matches!(decide(&none, &settings()).deployment, Ok(Step::Create(_))));
+    // An agent is looked for before the cluster's information.
+    assert_eq!(message(&none).1, "could not find a healthy agent pod (0 candidates)");
+    let unseen = Observed { deployment: Err("no".to_owned()), ..observed() };
+    let plan = decide(&unseen, &settings());
+    assert_eq!(plan.deployment, Err("could not get deployments: no".to_owned()));
+    assert!(plan.next.is_ok(), "an agent that is there is used");
+}
+
+#[test]
+fn cluster_information_that_is_missing_or_garbled_has_its_own_reason() {
+    let missing = Observed { cluster_info: Ok(None), ..observed() };
+    assert_eq!(
+        message(&missing),
+        (
+            StrategyReason::CouldNotGetClusterInfo,
+            "failed to get kube-public/cluster-info configmap: configmap \"cluster-info\" not found"
+                .to_owned()
+        )
+    );
+    let empty = Observed { cluster_info: Ok(Some(Arc::default())), ..observed() };
+    assert_eq!(
+        message(&empty),
+        (
+            StrategyReason::CouldNotGetClusterInfo,
+            "could not extract Kubernetes API endpoint info from kube-public/cluster-info configmap: missing \
+             \"kubeconfig\" key"
+                .to_owned()
+        )
+    );
+}
+
+#[test]
+fn a_configured_address_is_published() {
+    let settings = Settings { discovery_url: Some("https://other".to_owned()), ..settings() };
+    let read = decide(&observed(), &settings).next.unwrap();
+    assert_eq!(
+        (read.info.server.as_str(), read.info.certificate_authority_data.as_str()),
+        ("https://other", "Y2E=")
+    );
+}
+
+#[test]
+fn each_layout_leads_to_an_agent_beside_it() {
+    for (pod, wanted) in [(kubeadm(), "kind-control-plane"), (rke2(), "rke2-server")] {
+        let observed = Observed { controller_managers: Ok(vec![Arc::new(pod)]), ..observed() };
+        assert_eq!(node(&observed).as_deref(), Ok(wanted));
+    }
+    // k3s and k0s run kube-controller-manager inside a program of their own: there is no pod.
+    assert_eq!(node(&managers(&[], Nodes::NotAsked)), Err(NONE.to_owned()));
+}
+
+#[test]
+fn a_deployment_that_cannot_be_ensured_is_told_first() {
+    let now = Timestamp::UNIX_EPOCH;
+    let info = || TokenCredentialRequestApiInfo {
+        server: "https://api".into(),
+        certificate_authority_data: "Y2E=".into(),
+    };
+    let info_failure =
+        || Failure { reason: StrategyReason::CouldNotGetClusterInfo, message: "no info".to_owned() };
+    let cases = [
+        (Ok(info()), None, StrategyReason::FetchedKey, "key was fetched successfully"),
+        (Err(Failure::key("no key")), None, StrategyReason::CouldNotFetchKey, "no key"),
+        (Err(info_failure()), None, StrategyReason::CouldNotGetClusterInfo, "no info"),
+        (Ok(info()), Some("x"), StrategyReason::CouldNotFetchKey, "could not ensure agent deployment: x"),
+        (
+            Err(Failure::key("no key")),
+            Some("x"),
+            StrategyReason::CouldNotFetchKey,
+            "could not ensure agent deployment: x",
+        ),
+        (
+            Err(info_failure()),
+            Some("x"),
+            StrategyReason::CouldNotGetClusterInfo,
+            "could not ensure agent deployment: x",
+        ),
+    ];
+    for (key, deployment_error, reason, message) in cases {
+        let entry = entry(key, deployment_error, now);
+        assert_eq!((&entry.reason, entry.message.as_str()), (&reason, message));
+        assert_eq!(entry.type_, StrategyType::KubeClusterSigningCertificate);
+        let frontend = serde_json::to_value(&entry.frontend).unwrap();
+        let success = reason == StrategyReason::FetchedKey;
+        assert_eq!(entry.status.as_str(), if success { "Success" } else { "Error" });
+        let wanted = serde_json::json!({
+            "type": "TokenCredentialRequestAPI",
+            "tokenCredentialRequestInfo": {"server": "https://api", "certificateAuthorityData": "Y2E="},
+        });
+        assert_eq!(frontend, if success { wanted } else { serde_json::Value::Null });
+    }
+}

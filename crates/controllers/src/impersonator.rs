@@ -59,7 +59,9 @@ pub struct ImpersonatorParams {
     pub serving_lifetime: Duration,
     /// How long open streams may go on when the proxy is switched off.
     pub disable_grace: Duration,
-    /// How long they may go on when the process ends.
+    /// How long the proxy goes on as before when the process ends.
+    pub shutdown_delay: Duration,
+    /// How long open streams may go on after that.
     pub shutdown_grace: Duration,
 }
 
@@ -165,7 +167,7 @@ impl Reconcile for ImpersonatorController {
     }
 
     async fn shutdown(&mut self) {
-        self.supervisor.stop(self.params.shutdown_grace);
+        self.supervisor.stop_after(self.params.shutdown_delay, self.params.shutdown_grace);
     }
 }
 

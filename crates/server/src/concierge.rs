@@ -5,7 +5,7 @@
 //!   token client        the impersonator account's token, in every pod
 //!   controllers         lease, certificates, authenticators, impersonation proxy (which start the proxy below)
 //!   aggregated API      on its own port, with the health endpoints
-//! stop: readiness red -> controllers stopped, lease released -> listeners drained
+//! stop: stop.rs
 //! ```
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,7 +31,6 @@ use pinniped_pki::CertificateHolder;
 use pinniped_proxy::impersonator::ImpersonatorMetrics;
 use pinniped_proxy::upstream::{Upstream, UpstreamParams};
 use pinniped_serve::metrics::Metrics;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -44,10 +43,9 @@ use crate::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
 use crate::issuer::{self, ClientCertIssuer, HolderIssuer};
 use crate::log::{self, LogLevel};
 use crate::owner;
+use crate::stop::{Shutdown, Signals};
 use crate::token_client::TokenClient;
 
-/// What open streams get when the process ends. Below the pod's own grace period, so that a pod is gone within 20 s.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// What open streams get when the proxy is disabled.
 const DISABLE_GRACE: Duration = Duration::from_secs(5);
 /// How long the cluster may take to answer the questions at start.
@@ -76,12 +74,15 @@ fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
     log::init(config.log_level);
     let pod = downward_api::load(downward_api_path).context("could not read pod metadata")?;
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()
         .build()
-        .context("could not start the runtime")?
-        .block_on(run(config, pod))
+        .context("could not start the runtime")?;
+    let outcome = runtime.block_on(run(config, pod));
+    // What is left may hang, the resolver of names for example, and nobody waits for it any more.
+    runtime.shutdown_background();
+    outcome
 }
 
 async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
@@ -94,7 +95,8 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
 
     let prepared = signals.or_interrupted(prepare(&client, &config, &pod)).await;
     let Some(prepared) = prepared else { return Ok(()) };
-    let Prepared { owner_deployment, owner_api_service, cluster_auth } = prepared?;
+    let Prepared { own_pod, owner_api_service, cluster_auth } = prepared?;
+    let shutdown = shutdown(config.shutdown, own_pod.termination_grace);
 
     let stop = CancellationToken::new();
     let mut background = JoinSet::new();
@@ -155,7 +157,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         suffix: config.api_group_suffix.clone(),
         labels: config.labels.clone(),
         names: controller_names(&config),
-        owner_deployment,
+        owner_deployment: own_pod.deployment,
         owner_api_service,
         api_serving_lifetime: config.serving_certificate_duration,
         api_serving_renew_before: config.serving_certificate_renew_before,
@@ -172,7 +174,8 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
             proxy: Arc::new(proxy),
             serving_lifetime: GENERATED_LIFETIME,
             disable_grace: DISABLE_GRACE,
-            shutdown_grace: SHUTDOWN_GRACE,
+            shutdown_delay: shutdown.delay,
+            shutdown_grace: shutdown.grace,
         },
         registry: registry.clone(),
         proxies: ProxyEnvironment::from_env(),
@@ -228,15 +231,19 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
     stopping.begin();
     let orderly = async {
         stop_token_client.cancel();
+        let drained = async {
+            tokio::time::sleep(shutdown.delay).await;
+            server.drain(shutdown.grace).await;
+        };
         // Side by side, so that the pod is gone within one grace and not two.
-        tokio::join!(controllers.shutdown(), server.drain(SHUTDOWN_GRACE));
+        tokio::join!(controllers.shutdown(), drained);
         while token_tasks.join_next().await.is_some() {}
         stop.cancel();
         while background.join_next().await.is_some() {}
     };
     tokio::select! {
         () = orderly => tracing::info!("[graceful-termination] apiserver is exiting"),
-        () = signals.next() => tracing::warn!("told to stop a second time, exiting at once"),
+        () = signals.next() => anyhow::bail!("told to stop a second time, exiting at once"),
     }
     match failure {
         Some(reason) => Err(anyhow::anyhow!(reason)),
@@ -245,7 +252,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
 }
 
 struct Prepared {
-    owner_deployment: k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference,
+    own_pod: owner::OwnPod,
     owner_api_service: k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference,
     cluster_auth: ClusterAuthConfigWatch,
 }
@@ -256,7 +263,7 @@ struct Prepared {
 /// answers. That passes by itself: each step is tried again for [`PREPARE_TIMEOUT`] before the program gives up.
 async fn prepare(client: &kube::Client, config: &Config, pod: &PodInfo) -> anyhow::Result<Prepared> {
     let deadline = Instant::now() + PREPARE_TIMEOUT;
-    let owner_deployment = retry(deadline, || owner::deployment(client, &pod.namespace, &pod.name))
+    let own_pod = retry(deadline, || owner::own_pod(client, &pod.namespace, &pod.name))
         .await
         .context("could not prepare controllers")?;
     let owner_api_service = retry(deadline, || owner::api_service(client, &config.api_group_suffix))
@@ -265,7 +272,22 @@ async fn prepare(client: &kube::Client, config: &Config, pod: &PodInfo) -> anyho
     let cluster_auth = retry(deadline, || ClusterAuthConfigWatch::load(client.clone()))
         .await
         .context("could not configure aggregated API server")?;
-    Ok(Prepared { owner_deployment, owner_api_service, cluster_auth })
+    Ok(Prepared { own_pod, owner_api_service, cluster_auth })
+}
+
+/// The configured times, or what of them fits into the pod's own.
+fn shutdown(configured: Shutdown, termination_grace: Option<Duration>) -> Shutdown {
+    let Some(termination_grace) = termination_grace else { return configured };
+    let fitting = configured.within(termination_grace);
+    if fitting != configured {
+        tracing::warn!(
+            shutdownDelaySeconds = fitting.delay.as_secs(),
+            shutdownGraceSeconds = fitting.grace.as_secs(),
+            terminationGracePeriodSeconds = termination_grace.as_secs(),
+            "the configured shutdown does not fit into the pod's termination grace period, using less"
+        );
+    }
+    fitting
 }
 
 /// Tries until it works or the deadline is over; the last error is the one that is told.
@@ -321,35 +343,5 @@ fn controller_names(config: &Config) -> Names {
         impersonation_ca_certificate_secret: names.impersonation_ca_certificate_secret,
         impersonation_signer_secret: names.impersonation_signer_secret,
         impersonation_proxy_legacy_secret: names.impersonation_proxy_legacy_secret,
-    }
-}
-
-/// SIGTERM and SIGINT.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn install() -> anyhow::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate()).context("could not listen for SIGTERM")?,
-            interrupt: signal(SignalKind::interrupt()).context("could not listen for SIGINT")?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-
-    /// The future's output, or `None` when a signal came first.
-    async fn or_interrupted<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            output = future => Some(output),
-            () = self.next() => None,
-        }
     }
 }

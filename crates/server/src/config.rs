@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::log::LogLevel;
+use crate::stop::Shutdown;
 
 mod raw;
 
@@ -57,6 +58,8 @@ pub struct Config {
     pub log_usernames_and_groups: bool,
     /// Life of the client certificates that logins get. Ours; upstream's is fixed at five minutes.
     pub credential_lifetime: Duration,
+    /// How the process ends.
+    pub shutdown: Shutdown,
     /// Whether identities with a UID are impersonated with it. Ours; upstream refuses them.
     pub uid_impersonation: bool,
 }
@@ -223,9 +226,11 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
             ));
         }
     };
-    let credential_lifetime = match u64::try_from(raw.credential_lifetime_seconds.unwrap_or(300)) {
-        Ok(seconds @ 60..=3600) => Duration::from_secs(seconds),
-        _ => return Err(invalid("credentialLifetimeSeconds", "must be within range 60 to 3600")),
+    let credential_lifetime =
+        seconds("credentialLifetimeSeconds", raw.credential_lifetime_seconds.unwrap_or(300), 60, 3600)?;
+    let shutdown = Shutdown {
+        delay: seconds("shutdownDelaySeconds", raw.shutdown_delay_seconds.unwrap_or(3), 0, 60)?,
+        grace: seconds("shutdownGraceSeconds", raw.shutdown_grace_seconds.unwrap_or(10), 0, 3600)?,
     };
     let uid_impersonation = match raw.uid_impersonation.as_str() {
         "" | "enabled" => true,
@@ -253,8 +258,16 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         ciphers,
         log_usernames_and_groups,
         credential_lifetime,
+        shutdown,
         uid_impersonation,
     })
+}
+
+fn seconds(setting: &'static str, number: i64, least: u64, most: u64) -> Result<Duration, ConfigError> {
+    match u64::try_from(number) {
+        Ok(number) if (least..=most).contains(&number) => Ok(Duration::from_secs(number)),
+        _ => Err(invalid(setting, format!("must be within range {least} to {most}"))),
+    }
 }
 
 fn port(setting: &'static str, number: i64) -> Result<u16, ConfigError> {

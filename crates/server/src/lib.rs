@@ -14,4 +14,5 @@ pub mod issuer;
 pub mod local_user_authenticator;
 pub mod log;
 mod owner;
+pub mod stop;
 pub mod token_client;

@@ -1,6 +1,8 @@
 //! Who owns what the controllers create: our own Deployment in the namespace, our login APIService for everything
 //! that has no namespace. Deleting the owner deletes it all.
 
+use std::time::Duration;
+
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -25,12 +27,20 @@ pub(crate) enum OwnerError {
     },
 }
 
-/// Our own Deployment: the controller of the controller of this pod.
-pub(crate) async fn deployment(
+/// What is known of the pod that this process runs in.
+pub(crate) struct OwnPod {
+    /// Our own Deployment: the controller of the controller of this pod.
+    pub(crate) deployment: OwnerReference,
+    /// How long the pod may take to end.
+    pub(crate) termination_grace: Option<Duration>,
+}
+
+/// Looks up this pod and its Deployment.
+pub(crate) async fn own_pod(
     client: &kube::Client,
     namespace: &str,
     pod_name: &str,
-) -> Result<OwnerReference, OwnerError> {
+) -> Result<OwnPod, OwnerError> {
     let failed = |what: &str, error: &kube::Error| {
         OwnerError::Deployment(format!("could not get {what}: {}", error_text(error)))
     };
@@ -51,7 +61,11 @@ pub(crate) async fn deployment(
 
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let deployment = deployments.get(&deployment_name).await.map_err(|error| failed("deployment", &error))?;
-    Ok(reference(&Deployment::api_version(&()), &Deployment::kind(&()), &deployment.metadata))
+    let grace = pod.spec.and_then(|spec| spec.termination_grace_period_seconds);
+    Ok(OwnPod {
+        deployment: reference(&Deployment::api_version(&()), &Deployment::kind(&()), &deployment.metadata),
+        termination_grace: grace.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
+    })
 }
 
 /// The login APIService of this installation.

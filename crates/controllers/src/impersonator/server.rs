@@ -40,8 +40,13 @@ pub(super) struct Supervisor {
     draining: Arc<()>,
 }
 
-/// How to stop: the grace, and the mark that something drains, which lives as long as the draining task.
-type Order = (Duration, Arc<()>);
+/// How to stop.
+struct Order {
+    delay: Duration,
+    grace: Duration,
+    /// The mark that something drains; it lives as long as the draining task.
+    _draining: Arc<()>,
+}
 
 struct Current {
     stop: CancellationToken,
@@ -93,16 +98,24 @@ impl Supervisor {
                 }
             }
             let order = order.lock().unwrap_or_else(PoisonError::into_inner).take();
-            running.stop(order.as_ref().map_or(Duration::ZERO, |(grace, _)| *grace)).await;
+            let (delay, grace) =
+                order.as_ref().map_or_else(Default::default, |order| (order.delay, order.grace));
+            tokio::time::sleep(delay).await;
+            running.stop(grace).await;
         });
         Ok(())
     }
 
     /// Begins to stop the proxy, if it runs, and returns at once.
     pub(super) fn stop(&mut self, grace: Duration) {
+        self.stop_after(Duration::ZERO, grace);
+    }
+
+    /// The same, but the proxy goes on as before for `delay`.
+    pub(super) fn stop_after(&mut self, delay: Duration, grace: Duration) {
         if let Some(current) = self.current.take() {
-            let draining = Arc::clone(&self.draining);
-            *current.order.lock().unwrap_or_else(PoisonError::into_inner) = Some((grace, draining));
+            let order = Order { delay, grace, _draining: Arc::clone(&self.draining) };
+            *current.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
             current.stop.cancel();
         }
     }
@@ -207,6 +220,17 @@ mod tests {
         restarted.unwrap();
         assert_eq!(bench.stopped.recv().await, Some(Duration::from_secs(5)));
         assert_eq!(bench.supervisor.state(), ProxyState::Running);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_proxy_may_go_on_for_a_while_before_it_is_stopped() {
+        let mut bench = bench();
+        bench.supervisor.start().await.unwrap();
+        bench.may_close.notify_one();
+        let told = tokio::time::Instant::now();
+        bench.supervisor.stop_after(Duration::from_secs(3), Duration::from_secs(10));
+        assert_eq!(bench.stopped.recv().await, Some(Duration::from_secs(10)));
+        assert_eq!(told.elapsed().as_secs(), 3);
     }
 
     #[tokio::test(start_paused = true)]

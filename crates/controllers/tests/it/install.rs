@@ -187,6 +187,7 @@ impl Install {
                 proxy: Arc::new(FakeProxy(Arc::clone(&proxy_runs))),
                 serving_lifetime: GENERATED_LIFETIME,
                 disable_grace: Duration::ZERO,
+                shutdown_delay: Duration::ZERO,
                 shutdown_grace: Duration::ZERO,
             },
             registry: Registry::new(),

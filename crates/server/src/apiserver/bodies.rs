@@ -68,7 +68,8 @@ impl Bodies {
                 return Err(too_large());
             }
             let held = pieces.as_ref().map_or(0, SemaphorePermit::num_permits);
-            let missing = u32::try_from(size.div_ceil(PIECE).saturating_sub(held)).map_err(|_| too_large())?;
+            let missing =
+                u32::try_from(size.div_ceil(PIECE).saturating_sub(held)).map_err(|_| too_large())?;
             let Ok(more) = self.pieces.try_acquire_many(missing) else {
                 return Err(Box::new(Status::too_many_requests(
                     "Too many requests, please try again later.",
@@ -116,10 +117,9 @@ mod tests {
     async fn a_body_may_have_three_mebibytes() {
         let bodies = Bodies::new();
         assert_eq!(bodies.read(full(MOST_BYTES)).await.expect("just fits").bytes.len(), MOST_BYTES);
-        for refused in [
-            bodies.read(full(MOST_BYTES + 1)).await,
-            bodies.read(unannounced(MOST_BYTES + PIECE)).await,
-        ] {
+        for refused in
+            [bodies.read(full(MOST_BYTES + 1)).await, bodies.read(unannounced(MOST_BYTES + PIECE)).await]
+        {
             let status = refused.expect_err("too large");
             assert_eq!((status.code, &*status.message), (413, "Request entity too large: limit is 3145728"));
         }

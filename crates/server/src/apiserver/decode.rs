@@ -229,8 +229,7 @@ fn check_object(
         }
     }
     // Members that are null count as absent, as Go has it.
-    members
-        .retain(|name, value| !value.is_null() && model.fields.iter().any(|field| field.name == name));
+    members.retain(|name, value| !value.is_null() && model.fields.iter().any(|field| field.name == name));
     Ok(())
 }
 

@@ -45,6 +45,10 @@ pub(super) struct Config {
     pub(super) audit: Audit,
     #[serde(rename = "credentiallifetimeseconds")]
     pub(super) credential_lifetime_seconds: Option<i64>,
+    #[serde(rename = "shutdowndelayseconds")]
+    pub(super) shutdown_delay_seconds: Option<i64>,
+    #[serde(rename = "shutdowngraceseconds")]
+    pub(super) shutdown_grace_seconds: Option<i64>,
     #[serde(rename = "impersonationproxyuidimpersonation")]
     pub(super) uid_impersonation: String,
 }

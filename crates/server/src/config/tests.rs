@@ -32,6 +32,8 @@ fn only_the_names_are_required() {
     assert_eq!(config.log_level, LogLevel::Warning);
     assert!(!config.log_usernames_and_groups);
     assert_eq!(config.credential_lifetime, Duration::from_secs(300));
+    assert_eq!(config.shutdown.delay, Duration::from_secs(3));
+    assert_eq!(config.shutdown.grace, Duration::from_secs(10));
     assert!(config.uid_impersonation);
 }
 
@@ -128,6 +130,8 @@ fn bad_values_are_named_with_upstreams_texts() {
             "credentialLifetimeSeconds: 59",
             "validate credentialLifetimeSeconds: must be within range 60 to 3600",
         ),
+        ("shutdownDelaySeconds: -1", "validate shutdownDelaySeconds: must be within range 0 to 60"),
+        ("shutdownGraceSeconds: 3601", "validate shutdownGraceSeconds: must be within range 0 to 3600"),
     ] {
         assert_eq!(with(more).unwrap_err().to_string(), text, "for {more}");
     }

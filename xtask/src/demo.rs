@@ -1,13 +1,20 @@
-//! `cargo xtask demo`: gets everything ready and runs the demo program in a world of its own.
+//! `cargo xtask demo`: gets everything ready and runs the demo program, in a world of its own or on a node.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-use crate::{cargo, control_plane};
+use anyhow::Context as _;
+
+use crate::image::Profile;
+use crate::{cargo, control_plane, image};
 
 /// Flags of `demo`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Leave everything running at the end, until Ctrl-C, and say how to use it.
+    /// Walk in pods on a node that `cargo xtask node up` started, in place of processes; without a name: the default
+    /// node.
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "default")]
+    node: Option<String>,
+    /// Leave everything running at the end, and say how to use it: processes until Ctrl-C, pods until the next demo.
     #[arg(long)]
     keep: bool,
     /// Use only what is on this machine; say what is missing.
@@ -19,13 +26,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let tools = control_plane::find_or_build(args.offline)?;
     let mut build = cargo::cargo(args.offline);
     build.args(["build", "--quiet", "--bins"]);
-    for package in ["pinniped-server", "pinniped-cli", "pinniped-e2e"] {
+    for package in
+        ["pinniped-server", "pinniped-kube-cert-agent", "pinniped-cli", "pinniped-node", "pinniped-e2e"]
+    {
         build.args(["--package", package]);
     }
     eprintln!("building the programs (minutes on a fresh machine, a moment later) ...");
     cargo::succeed(&mut build, "building the programs")?;
     let bins = cargo::target_dir()?.join("debug");
-    let mut command = cargo::in_world(&bins.join("pinniped-demo"));
+    let demo = bins.join("pinniped-demo");
+    let mut command = match &args.node {
+        None => cargo::in_world(&demo),
+        Some(name) => {
+            let built = image::archive(Profile::Dev, None, None).context("could not make the image")?;
+            let mut command = Command::new(demo);
+            command.args(["--node", name]).arg("--image").arg(built.path);
+            command
+        }
+    };
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     if args.keep {
         command.arg("--keep");

@@ -32,12 +32,22 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let profile = if args.debug { Profile::Dev } else { Profile::Release };
-    let built = make(profile, args.out.as_deref(), args.ca_roots.as_deref(), args.offline)?;
+    let mut build = cargo::cargo(args.offline);
+    build.args(["build", "--quiet", "--bins"]);
+    for package in PACKAGES {
+        build.args(["--package", package]);
+    }
+    if profile == Profile::Release {
+        build.arg("--release");
+    }
+    eprintln!("building the programs of the image ...");
+    cargo::succeed(&mut build, "building the programs of the image")?;
+    let built = archive(profile, args.out.as_deref(), args.ca_roots.as_deref())?;
     print(&built);
     Ok(ExitCode::SUCCESS)
 }
 
-/// How the programs of an image are built.
+/// How the programs of an image were built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
     /// Quickly.
@@ -46,28 +56,10 @@ pub(crate) enum Profile {
     Release,
 }
 
-/// Builds the programs and their image.
-pub(crate) fn make(
-    profile: Profile,
-    out: Option<&Path>,
-    roots: Option<&Path>,
-    offline: bool,
-) -> anyhow::Result<Built> {
+/// Makes the image of programs that cargo has built.
+pub(crate) fn archive(profile: Profile, out: Option<&Path>, roots: Option<&Path>) -> anyhow::Result<Built> {
     let target = cargo::target_dir()?;
-    let mut build = cargo::cargo(offline);
-    build.args(["build", "--quiet", "--bins"]);
-    for package in PACKAGES {
-        build.args(["--package", package]);
-    }
-    let bins = match profile {
-        Profile::Dev => target.join("debug"),
-        Profile::Release => {
-            build.arg("--release");
-            target.join("release")
-        }
-    };
-    eprintln!("building the programs of the image ...");
-    cargo::succeed(&mut build, "building the programs of the image")?;
+    let bins = target.join(if profile == Profile::Release { "release" } else { "debug" });
     let out = out.map_or_else(|| target.join("image"), Path::to_owned);
     std::fs::create_dir_all(&out).with_context(|| format!("could not make the folder {}", out.display()))?;
     let mut image = pinniped_image::product_image(&bins);

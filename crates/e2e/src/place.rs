@@ -8,6 +8,10 @@ use std::process::Command;
 use pinniped_test_support::kubectl::{Kubectl, Outcome, as_typed, run_as};
 use pinniped_test_support::world::World;
 
+mod node;
+
+pub use node::OnNode;
+
 /// A cluster to walk in.
 pub trait Place: Debug + Sync {
     /// kubectl as administrator; [`Place::enter`] brings it inside.
@@ -20,7 +24,10 @@ pub trait Place: Debug + Sync {
     fn dir(&self) -> PathBuf;
 
     /// The same command inside the cluster's network, where Services answer and names resolve.
-    fn enter(&self, command: Command) -> tokio::process::Command;
+    ///
+    /// # Errors
+    /// When the cluster has ended.
+    fn enter(&self, command: Command) -> anyhow::Result<tokio::process::Command>;
 
     /// Lets `name` resolve to `ip` for commands inside.
     ///
@@ -36,7 +43,8 @@ pub trait Place: Debug + Sync {
 #[derive(Debug)]
 pub struct Step {
     shown: String,
-    command: tokio::process::Command,
+    /// Or why there is none: told when it is to be run.
+    command: anyhow::Result<tokio::process::Command>,
 }
 
 impl Step {
@@ -54,9 +62,9 @@ impl Step {
     /// Runs it to its end.
     ///
     /// # Errors
-    /// When it cannot be started or does not end.
+    /// When it cannot be started or does not end, or the place has ended.
     pub async fn run(self, input: Option<&str>) -> anyhow::Result<Outcome> {
-        run_as(self.shown, self.command, input).await
+        run_as(self.shown, self.command?, input).await
     }
 }
 
@@ -74,8 +82,8 @@ impl Place for World {
         World::dir(self).to_owned()
     }
 
-    fn enter(&self, command: Command) -> tokio::process::Command {
-        command.into()
+    fn enter(&self, command: Command) -> anyhow::Result<tokio::process::Command> {
+        Ok(command.into())
     }
 
     fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()> {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use pinniped_image::{File, Image, Roots};
 
-/// The names that kubeadm gives them.
-pub(crate) const PAUSE: &str = "registry.k8s.io/pause:3.10.2";
+/// The image of a container that does nothing; nodes have it. All names are those that kubeadm gives them.
+pub const PAUSE: &str = "registry.k8s.io/pause:3.10.2";
 pub(crate) const CONTROLLER_MANAGER: &str = "registry.k8s.io/kube-controller-manager:v1.36.3";
 pub(crate) const COREDNS: &str = "registry.k8s.io/coredns/coredns:v1.14.2";
 

@@ -1,11 +1,13 @@
 //! `pinniped-demo`: narrates the walk-through on a real control plane. Run it with `cargo xtask demo`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+mod node;
 mod world;
 
 /// Shows the walk-through on a real control plane.
@@ -14,6 +16,12 @@ struct Args {
     /// Leave everything running at the end (also after a failure), until Ctrl-C, and say how to use it.
     #[arg(long)]
     keep: bool,
+    /// Walk on this node, which runs already, in place of processes.
+    #[arg(long, value_name = "NAME", requires = "image")]
+    node: Option<String>,
+    /// The archive of our image, for the node.
+    #[arg(long, value_name = "FILE", requires = "node")]
+    image: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -36,7 +44,10 @@ fn main() -> ExitCode {
 
 async fn demo(args: &Args) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new()?;
-    world::demo(args.keep, &mut stop).await
+    match (&args.node, &args.image) {
+        (Some(node), Some(image)) => node::demo(node, image, args.keep, &mut stop).await,
+        _ => world::demo(args.keep, &mut stop).await,
+    }
 }
 
 /// How the demo ended.

@@ -1,0 +1,110 @@
+//! The walk on a node that runs already, in pods of our own image. What it makes it removes again; the node stays.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use pinniped_e2e::narrator::{Narrator, seconds};
+use pinniped_e2e::place::{OnNode, Place as _};
+use pinniped_e2e::walkthrough::{CONCIERGE, LOCAL_USER_AUTHENTICATOR, Walk};
+use pinniped_node::Node;
+
+use crate::{End, Stop};
+
+/// The lines of a pod's log that tell why a walk failed.
+const TAIL: &str = "--tail=20";
+
+pub(crate) async fn demo(name: &str, image: &Path, keep: bool, stop: &mut Stop) -> anyhow::Result<ExitCode> {
+    let start = Instant::now();
+    let node = Node::attach(name)?;
+    let folder = tempfile::Builder::new().prefix("pinniped-demo-").tempdir();
+    let folder = folder.context("could not make a folder for the demo's files")?;
+    let place = OnNode::new(&node, folder.path());
+    let walk = Walk::new(&place, Narrator::Loud, start)?;
+    let end = tokio::select! {
+        result = everything(&node, &walk, image, keep, start) => result.map_or_else(End::Failed, |()| End::Done),
+        () = stop.asked() => End::Interrupted,
+    };
+    let code = match &end {
+        End::Done => {
+            println!("\n== Done in {}", seconds(start.elapsed()));
+            ExitCode::SUCCESS
+        }
+        End::Failed(error) => {
+            eprintln!("\nerror: {error:#}");
+            explain(&place).await;
+            ExitCode::FAILURE
+        }
+        End::Interrupted => {
+            eprintln!("\ninterrupted");
+            ExitCode::from(130)
+        }
+    };
+    if keep {
+        println!("{}", how_to_go_on(&node, &folder.keep())?);
+    } else if !matches!(end, End::Done) {
+        eprintln!(
+            "\nWhat was installed is still on node `{name}`; the next demo removes it first, and so does \
+             `cargo xtask node down --name {name}`."
+        );
+    }
+    Ok(code)
+}
+
+async fn everything(
+    node: &Node,
+    walk: &Walk<'_>,
+    image: &Path,
+    keep: bool,
+    start: Instant,
+) -> anyhow::Result<()> {
+    let narrator = Narrator::Loud;
+    if !walk.leftovers().await?.is_empty() {
+        narrator.say("An earlier demo was kept or broken off.");
+        walk.remove().await?;
+    }
+    narrator.heading(start, "Bring our image onto the node");
+    println!("\n$ ctr --namespace k8s.io images import {}", image.display());
+    let importing = Instant::now();
+    node.import_image(image).await?;
+    println!("   ({})", seconds(importing.elapsed()));
+    walk.everything_on_a_node().await?;
+    if !keep {
+        walk.remove().await?;
+    }
+    Ok(())
+}
+
+/// What pods and events say after a failure. Best effort: the error itself was told.
+async fn explain(place: &OnNode<'_>) {
+    let show = async |args: &[&str]| {
+        let Ok(command) = place.enter(place.kubectl().command(args)) else { return };
+        let shown = pinniped_test_support::kubectl::as_typed(&place.kubectl().command(args));
+        if let Ok(outcome) = pinniped_test_support::kubectl::run_as(shown, command, None).await {
+            eprintln!("\n$ {}\n{}{}", outcome.command, outcome.stdout, outcome.stderr);
+        }
+    };
+    show(&["get", "pods", "--all-namespaces", "--output", "wide"]).await;
+    for namespace in [CONCIERGE, LOCAL_USER_AUTHENTICATOR] {
+        show(&["get", "events", "--namespace", namespace, "--sort-by=.lastTimestamp"]).await;
+        let app = format!("--selector=app={namespace}");
+        show(&["logs", &app, "--namespace", namespace, "--prefix", TAIL]).await;
+    }
+    show(&["get", "credentialissuer", "--output", "yaml"]).await;
+}
+
+/// The one command that brings the user's own shell into the node's network, and the users' kubeconfigs.
+fn how_to_go_on(node: &Node, folder: &Path) -> anyhow::Result<String> {
+    let bins = pinniped_test_support::tools::bin_dir()?;
+    let name = node.layout().name();
+    let shell = std::env::var("SHELL").unwrap_or_else(|_| "sh".to_owned());
+    Ok(format!(
+        "\nEverything stays on node `{name}`. To go on by hand:\n\n  \
+         {bins}/pinniped-node exec --name {name} -- env HOME={home} {shell}\n\n\
+         There, `kubectl` is the administrator's; the kubeconfigs of the users are in {home}.\n\
+         The next demo removes everything first; `cargo xtask node down --name {name}` removes the node.",
+        home = folder.join("home").display(),
+        bins = bins.display(),
+    ))
+}

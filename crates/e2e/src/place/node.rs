@@ -1,0 +1,64 @@
+//! A node with pods: commands are brought into its network one by one.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pinniped_node::{Node, PAUSE};
+use pinniped_test_support::kubectl::Kubectl;
+
+use super::Place;
+
+/// A walk on a node.
+#[derive(Debug)]
+pub struct OnNode<'n> {
+    node: &'n Node,
+    dir: PathBuf,
+}
+
+impl<'n> OnNode<'n> {
+    /// On this node, with a folder for the walk's files.
+    #[must_use]
+    pub fn new(node: &'n Node, dir: &Path) -> Self {
+        Self { node, dir: dir.to_owned() }
+    }
+}
+
+impl Place for OnNode<'_> {
+    fn kubectl(&self) -> Kubectl {
+        Kubectl::new(&self.node.tools().join("kubectl"), &self.node.kubeconfig())
+    }
+
+    fn admin_kubeconfig(&self) -> PathBuf {
+        self.node.kubeconfig()
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.dir.clone()
+    }
+
+    fn enter(&self, command: Command) -> anyhow::Result<tokio::process::Command> {
+        let mut entered = self.node.enter(command.get_program())?;
+        entered.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => entered.env(name, value),
+                None => entered.env_remove(name),
+            };
+        }
+        if let Some(dir) = command.get_current_dir() {
+            entered.current_dir(dir);
+        }
+        // Discovery caches are the walk's, not the node's.
+        entered.env("KUBECACHEDIR", self.dir.join("kubectl-cache"));
+        Ok(entered)
+    }
+
+    fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()> {
+        self.node.set_host(name, ip)
+    }
+
+    fn idle_image(&self) -> Option<String> {
+        Some(PAUSE.to_owned())
+    }
+}

@@ -8,6 +8,7 @@
 
 pub mod anonymous;
 pub mod attributes;
+pub mod deadline;
 pub mod endpoint;
 pub mod forbidden;
 pub mod hop;

@@ -37,6 +37,7 @@ use pinniped_authn::registry::Registry;
 use pinniped_authn::request::{RequestAuthenticator, RequestAuthenticatorParams};
 use pinniped_core::anonymous::is_health;
 use pinniped_core::attributes::Attributes;
+use pinniped_core::deadline;
 use pinniped_core::forbidden;
 use pinniped_core::identity::User;
 use pinniped_core::request_info::{RequestInfo, RequestInfoError, first_query_value};
@@ -77,7 +78,7 @@ const READS_IN_FLIGHT: usize = 400;
 /// Requests that create, at once.
 const WRITES_IN_FLIGHT: usize = 200;
 
-/// How long one request may take.
+/// How long one request may take, if its client does not say less.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// How long a client may keep a document whose hash it named.
@@ -252,7 +253,14 @@ impl ApiServer {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             return response;
         }
-        match tokio::time::timeout(DEADLINE, Box::pin(self.admitted(request, &info, audit_id, now))).await {
+        let limit = match deadline::limit(request.uri().query(), DEADLINE) {
+            Ok(limit) => limit,
+            Err(message) => {
+                let negotiated = Negotiated::from_headers(request.headers(), request.uri().query());
+                return respond::status(&Status::bad_request(message), &negotiated);
+            }
+        };
+        match tokio::time::timeout(limit, Box::pin(self.admitted(request, &info, audit_id, now))).await {
             Ok(response) => response,
             Err(_elapsed) => respond::status(&Status::timeout(), &Negotiated::JSON),
         }

@@ -366,3 +366,32 @@ async fn the_kubelet_hears_of_our_health_however_busy_we_are() {
     let with_token = [("authorization", "Bearer good")];
     assert_eq!(world.ask("GET", "/healthz", &with_token, "").await.status, 429);
 }
+
+#[tokio::test]
+async fn a_client_may_name_a_shorter_deadline_and_nothing_else() {
+    struct Slow;
+
+    impl pinniped_authn::registry::TokenAuthenticator for Slow {
+        fn authenticate<'a>(
+            &'a self,
+            _: &'a pinniped_authn::Token,
+        ) -> futures::future::BoxFuture<'a, Result<Option<User>, pinniped_authn::registry::AuthenticateError>>
+        {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    let world = World::new("pinniped.dev");
+    let key = pinniped_authn::registry::AuthenticatorKey {
+        api_group: "authentication.concierge.pinniped.dev".to_owned(),
+        kind: "WebhookAuthenticator".to_owned(),
+        name: "slow".to_owned(),
+    };
+    world.server.exchange.registry.insert(key, "1".to_owned(), Arc::new(Slow));
+    let body = r#"{"spec":{"token":"t","authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"slow"}}}"#;
+    let answer = world.ask("POST", &format!("{LOGIN}?timeout=50ms"), &[], body).await;
+    assert_eq!((answer.status, &answer.json()["reason"]), (504, &json!("Timeout")));
+    let answer = world.ask("POST", &format!("{LOGIN}?timeout=abc"), &[], body).await;
+    let wanted = "invalid timeout specified in the request URL - time: invalid duration \"abc\"";
+    assert_eq!((answer.status, &answer.json()["message"]), (400, &json!(wanted)));
+}

@@ -24,6 +24,7 @@ compile_error!("a node is made of Linux namespaces: this crate builds on Linux o
 
 mod cgroups;
 pub mod fixture;
+mod hosts;
 mod images;
 mod inside;
 mod instance;
@@ -34,6 +35,7 @@ mod process;
 mod record;
 mod snapshot;
 
+pub use images::PAUSE;
 pub use inside::{NODE_IP, POD_RANGE};
 pub use layout::{DEFAULT_NAME, Layout, STATE_ENV, TOOLS_ENV};
 pub use node::{Health, Node, Status, UpOptions};

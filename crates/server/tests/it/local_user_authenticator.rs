@@ -146,6 +146,15 @@ async fn two_replicas_share_a_certificate_and_follow_their_secrets() -> anyhow::
     answers(&trusting(&second_ca)?, "ryan:hunter2", r#""username":"ryan""#).await?;
     review(tls, "ryan:hunter2").await.err().context("the old CA is still good")?;
 
+    // SIGTERM ends a container well, and the next one serves.
+    pods.signal(NAMESPACE, rustix::process::Signal::TERM);
+    wait::until(Duration::from_secs(5), "both containers to exit with 0", async || {
+        (pods.logs(NAMESPACE).matches("container ended: exit status: 0").count() == 2).then_some(())
+    })
+    .await
+    .with_context(|| pods.log_tails(NAMESPACE, 30))?;
+    answers(&trusting(&second_ca)?, "ryan:hunter2", r#""username":"ryan""#).await?;
+
     // SIGTERM is enough to end both, long before the pods' grace is over.
     let scale = ["scale", "deployment/local-user-authenticator", "-n", NAMESPACE, "--replicas=0"];
     world.kubectl().output(&scale).await?;
@@ -154,7 +163,7 @@ async fn two_replicas_share_a_certificate_and_follow_their_secrets() -> anyhow::
     })
     .await?;
     let logs = pods.logs(NAMESPACE);
-    assert_eq!(logs.matches(r#""signal":"terminated""#).count(), 2, "{logs}");
+    assert_eq!(logs.matches(r#""signal":"terminated""#).count(), 4, "{logs}");
     assert!(!logs.contains("hunter2") && !logs.contains("ryan"), "{logs}");
     world.kubectl().output(&["delete", "namespace", NAMESPACE, "--timeout=60s"]).await?;
     Ok(())

@@ -20,6 +20,7 @@ mod go_text;
 mod pool;
 mod proxy_environment;
 
+pub use dial::HttpProxy;
 pub use proxy_environment::{ProxyEnvironment, ProxyEnvironmentError};
 
 use self::dial::{Dialer, Target};

@@ -26,6 +26,7 @@ use http::uri::{Authority, Scheme};
 use http::{Method, Request, Response, Uri};
 use hyper::client::conn::http1;
 use pinniped_authn::TokenSource;
+use pinniped_authn::webhook::{HttpProxy, ProxyEnvironment, ProxyEnvironmentError};
 use pinniped_pki::CaBundle;
 
 mod body;
@@ -94,14 +95,26 @@ pub struct UpstreamParams {
     pub server: Uri,
     /// Whom to trust for the API server's certificate.
     pub tls_roots: CaBundle,
+    /// What stands between.
+    pub proxy: Option<HttpProxy>,
     /// Bounds.
     pub limits: UpstreamLimits,
 }
 
 impl UpstreamParams {
-    /// Parameters with default limits.
+    /// Parameters with default limits, and nothing between us and the server.
     pub fn new(server: Uri, tls_roots: CaBundle) -> Self {
-        Self { server, tls_roots, limits: UpstreamLimits::default() }
+        Self { server, tls_roots, proxy: None, limits: UpstreamLimits::default() }
+    }
+
+    /// The same, through the proxy that the environment has for the server.
+    ///
+    /// # Errors
+    /// When one applies but its address is no URL.
+    pub fn through(self, environment: &ProxyEnvironment) -> Result<Self, UpstreamConfigError> {
+        let endpoint = self.server.to_string().parse();
+        let endpoint = endpoint.map_err(|_| UpstreamConfigError::Server(self.server.clone()))?;
+        Ok(Self { proxy: environment.proxy_for(&endpoint)?, ..self })
     }
 }
 
@@ -114,6 +127,9 @@ pub enum UpstreamConfigError {
     /// The roots or the TLS library do not agree.
     #[error("could not make the TLS configuration for the API server")]
     Tls(#[from] pinniped_pki::tls::TlsError),
+    /// The proxy of the environment has no usable address.
+    #[error(transparent)]
+    Proxy(#[from] ProxyEnvironmentError),
 }
 
 /// A request got no response.
@@ -161,7 +177,7 @@ impl Upstream {
     /// # Errors
     /// When the address is not `https://host[:port]` or there is no usable root.
     pub fn new(params: UpstreamParams) -> Result<Self, UpstreamConfigError> {
-        let connector = Connector::new(&params.server, params.tls_roots.clone(), params.limits.clone())?;
+        let connector = Connector::new(&params)?;
         let authority = connector.authority().clone();
         Ok(Self { inner: Arc::new(Inner { params, authority, pool: Pool::new(connector) }) })
     }

@@ -89,7 +89,10 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
     let mut signals = Signals::install()?;
     let surroundings = in_cluster::load(|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_DIRECTORY))
         .context("could not prepare controllers: could not create clients for the controllers")?;
-    let upstream = Upstream::new(UpstreamParams::new(surroundings.server, surroundings.ca))
+    let proxies = ProxyEnvironment::from_env();
+    let upstream = UpstreamParams::new(surroundings.server, surroundings.ca)
+        .through(&proxies)
+        .and_then(Upstream::new)
         .context("could not prepare controllers: could not create clients for the controllers")?;
     let client = upstream.kube_client(Arc::clone(&surroundings.token), pod.namespace.as_str());
 
@@ -178,7 +181,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
             shutdown_grace: shutdown.grace,
         },
         registry: registry.clone(),
-        proxies: ProxyEnvironment::from_env(),
+        proxies,
         ciphers: config.ciphers.clone(),
         lease_timing: Timing::default(),
     });

@@ -94,13 +94,12 @@ impl fmt::Display for Target {
 /// Knows all it takes to reach one endpoint.
 pub(super) struct Dialer {
     pub(super) target: Target,
-    pub(super) proxy: Option<Url>,
+    pub(super) proxy: Option<HttpProxy>,
     pub(super) tls: Arc<ClientConfig>,
 }
 
 impl fmt::Debug for Dialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The proxy's URL may hold a password.
         f.debug_struct("Dialer").field("target", &self.target).finish_non_exhaustive()
     }
 }
@@ -110,7 +109,7 @@ impl Dialer {
     pub(super) async fn dial(&self) -> Result<TlsStream<TcpStream>, CallError> {
         let stream = match &self.proxy {
             None => self.target.connect().await?,
-            Some(proxy) => self.tunnel(proxy).await?,
+            Some(proxy) => proxy.tunnel(&self.target).await?,
         };
         let name = ServerName::try_from(self.target.host.clone())
             .map_err(|_| CallError::last(format!("lookup {}: invalid server name", self.target.host)))?;
@@ -120,9 +119,31 @@ impl Dialer {
             .await
             .map_err(|error| CallError::transport(&error, go_text::handshake(&error, &self.target.host)))
     }
+}
 
-    /// Asks a proxy for a tunnel to the target.
-    async fn tunnel(&self, proxy: &Url) -> Result<TcpStream, CallError> {
+/// A proxy of the environment, which is asked for tunnels (CONNECT).
+#[derive(Clone, PartialEq, Eq)]
+pub struct HttpProxy(pub(super) Url);
+
+impl fmt::Debug for HttpProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URL may hold a password.
+        f.debug_tuple("HttpProxy").field(&self.0.host_str().unwrap_or_default()).finish()
+    }
+}
+
+impl HttpProxy {
+    /// A connection to `host` (an address without brackets) through the proxy. The caller sets the deadline.
+    ///
+    /// # Errors
+    /// Go's text for what went wrong.
+    pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
+        let target = Target { host: host.to_owned(), port };
+        self.tunnel(&target).await.map_err(|error| error.message)
+    }
+
+    async fn tunnel(&self, target: &Target) -> Result<TcpStream, CallError> {
+        let proxy = &self.0;
         let failed = |reason: String| CallError::last(format!("proxyconnect tcp: {reason}"));
         if proxy.scheme() != "http" {
             return Err(failed(format!("proxies with scheme {} are not supported", proxy.scheme())));
@@ -130,7 +151,7 @@ impl Dialer {
         let address = Target::of(proxy).ok_or_else(|| failed("proxy URL has no host".to_owned()))?;
         let mut stream = address.connect().await.map_err(|error| failed(error.message))?;
         let io_failed = |error: std::io::Error| failed(go_text::io(&error));
-        stream.write_all(self.connect_request(proxy).as_bytes()).await.map_err(io_failed)?;
+        stream.write_all(self.connect_request(target).as_bytes()).await.map_err(io_failed)?;
         let mut answer = Vec::new();
         // Byte by byte: what follows the answer belongs to TLS. It happens once per connection.
         while !answer.ends_with(b"\r\n\r\n") {
@@ -148,8 +169,8 @@ impl Dialer {
         Err(CallError::last(status.split_once(' ').map_or("unknown status code", |(_, text)| text)))
     }
 
-    fn connect_request(&self, proxy: &Url) -> String {
-        let target = &self.target;
+    fn connect_request(&self, target: &Target) -> String {
+        let proxy = &self.0;
         let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
         if !proxy.username().is_empty() || proxy.password().is_some() {
             let decode =

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use url::{Host, Url};
 
+use super::HttpProxy;
+
 /// `HTTPS_PROXY` is set to something that is no URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid proxy address {}: {problem}", pinniped_api::gojson::quote(address))]
@@ -40,7 +42,7 @@ impl ProxyEnvironment {
     /// # Errors
     ///
     /// [`ProxyEnvironmentError`] when a proxy applies but its address is no URL.
-    pub fn proxy_for(&self, endpoint: &Url) -> Result<Option<Url>, ProxyEnvironmentError> {
+    pub fn proxy_for(&self, endpoint: &Url) -> Result<Option<HttpProxy>, ProxyEnvironmentError> {
         if self.https_proxy.is_empty() || self.is_exempt(endpoint) {
             return Ok(None);
         }
@@ -48,14 +50,14 @@ impl ProxyEnvironment {
         if let Ok(proxy) = &parsed
             && proxy.has_host()
         {
-            return Ok(Some(proxy.clone()));
+            return Ok(Some(HttpProxy(proxy.clone())));
         }
         // Without a scheme, it is that of the usual proxy.
         let with_scheme = format!("http://{}", self.https_proxy);
         let problem = match parsed {
             Err(error) if self.https_proxy.contains("://") => error,
             _ => match Url::parse(&with_scheme) {
-                Ok(proxy) => return Ok(Some(proxy)),
+                Ok(proxy) => return Ok(Some(HttpProxy(proxy))),
                 Err(error) => error,
             },
         };
@@ -146,7 +148,7 @@ mod tests {
     use super::*;
 
     fn proxy(environment: &ProxyEnvironment, endpoint: &str) -> Option<String> {
-        environment.proxy_for(&Url::parse(endpoint).unwrap()).unwrap().map(|url| url.to_string())
+        environment.proxy_for(&Url::parse(endpoint).unwrap()).unwrap().map(|proxy| proxy.0.to_string())
     }
 
     #[test]

@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use http::Uri;
 use http::uri::{Authority, Scheme};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use pinniped_pki::CaBundle;
+use pinniped_authn::webhook::HttpProxy;
 use pinniped_pki::tls::{Profile, Roots, client_config};
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
@@ -22,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{RequestBody, UpstreamConfigError, UpstreamLimits};
+use super::{RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
 
 /// Tunnels carry no pings of ours, so TCP must find out that the server is gone.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -44,6 +43,9 @@ pub enum DialError {
         /// Why not.
         source: io::Error,
     },
+    /// The proxy between us and the server gave no tunnel.
+    #[error("{0}")]
+    Proxy(String),
     /// TLS took too long.
     #[error("net/http: TLS handshake timeout")]
     HandshakeTimeout,
@@ -63,6 +65,7 @@ pub(super) struct Connector {
     authority: Authority,
     address: (String, u16),
     server_name: ServerName<'static>,
+    proxy: Option<HttpProxy>,
     h2: TlsConnector,
     http1: TlsConnector,
     pub(super) limits: UpstreamLimits,
@@ -90,25 +93,23 @@ pub(super) struct H2 {
 }
 
 impl Connector {
-    pub(super) fn new(
-        server: &Uri,
-        roots: CaBundle,
-        limits: UpstreamLimits,
-    ) -> Result<Self, UpstreamConfigError> {
+    pub(super) fn new(params: &UpstreamParams) -> Result<Self, UpstreamConfigError> {
+        let UpstreamParams { server, tls_roots, proxy, limits } = params;
         let refused = || UpstreamConfigError::Server(server.clone());
         let authority =
             server.authority().filter(|_| server.scheme() == Some(&Scheme::HTTPS)).ok_or_else(refused)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let server_name = ServerName::try_from(host.clone()).map_err(|_| refused())?;
-        let config = |roots, alpn| client_config(Profile::Secure, Roots::Bundle(roots), &[alpn]);
+        let config = |alpn| client_config(Profile::Secure, Roots::Bundle(tls_roots.clone()), &[alpn]);
         let ended = CancellationToken::new();
         Ok(Self {
             address: (host, authority.port_u16().unwrap_or(443)),
             authority: authority.clone(),
             server_name,
-            h2: config(roots.clone(), b"h2")?.into(),
-            http1: config(roots, b"http/1.1")?.into(),
-            limits,
+            proxy: proxy.clone(),
+            h2: config(b"h2")?.into(),
+            http1: config(b"http/1.1")?.into(),
+            limits: limits.clone(),
             tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
             ended,
         })
@@ -191,10 +192,17 @@ impl Connector {
 
     async fn tls(&self, connector: &TlsConnector) -> Result<TlsStream<TcpStream>, DialError> {
         let (host, port) = &self.address;
-        let tcp = timeout(self.limits.dial_timeout, TcpStream::connect((host.as_str(), *port)))
+        let dialled = async {
+            match &self.proxy {
+                None => TcpStream::connect((host.as_str(), *port))
+                    .await
+                    .map_err(|source| DialError::Dial { address: format!("{host}:{port}"), source }),
+                Some(proxy) => proxy.connect(host, *port).await.map_err(DialError::Proxy),
+            }
+        };
+        let tcp = timeout(self.limits.dial_timeout, dialled)
             .await
-            .map_err(|_| DialError::DialTimeout(format!("{host}:{port}")))?
-            .map_err(|source| DialError::Dial { address: format!("{host}:{port}"), source })?;
+            .map_err(|_| DialError::DialTimeout(format!("{host}:{port}")))??;
         tune(&tcp);
         timeout(self.limits.handshake_timeout, connector.connect(self.server_name.clone(), tcp))
             .await

@@ -12,9 +12,11 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use pinniped_authn::webhook::ProxyEnvironment;
 use pinniped_proxy::impersonator::InFlightLimits;
 use pinniped_proxy::upstream::{RequestBody, Upstream, UpstreamLimits, UpstreamParams};
 use pinniped_serve::{Body, BoxError, body};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -125,6 +127,41 @@ async fn the_pool_closes_connections_that_nobody_needs_any_more() {
     eventually("streams end", || upstream.stats().streams == 0).await;
     drop(upstream.send(get("/last")).await.unwrap());
     assert_eq!(upstream.stats().connections, 1);
+}
+
+#[tokio::test]
+async fn a_proxy_of_the_environment_is_asked_for_a_tunnel_to_the_api_server() {
+    let handler: Handler = Arc::new(|_| Box::pin(async { http::Response::new(body::full("answer")) }));
+    let api = ApiServer::start(Script { handler, ..Script::default() }).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let environment =
+        ProxyEnvironment::new(format!("http://{}", listener.local_addr().unwrap()), "10.0.0.0/8");
+    let target = api.address;
+    let proxy = AbortOnDropHandle::new(tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            asked.push(client.read_u8().await.unwrap());
+        }
+        client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
+        let mut server = TcpStream::connect(target).await.unwrap();
+        let relaying = tokio::spawn(async move {
+            let _ended = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+        });
+        (String::from_utf8(asked).unwrap(), AbortOnDropHandle::new(relaying))
+    }));
+    let params = |server: &str| UpstreamParams::new(server.parse().unwrap(), api.roots.clone());
+    // Exempt: those that NO_PROXY names, and loopback always.
+    for exempt in ["https://10.96.0.1", "https://127.0.0.1:6443"] {
+        assert_eq!(params(exempt).through(&environment).unwrap().proxy, None, "{exempt}");
+    }
+    // The server's certificate is for loopback, so its address stays that, and the way is another's.
+    let way = params("https://192.0.2.1:6443").through(&environment).unwrap().proxy;
+    let upstream =
+        Upstream::new(UpstreamParams { proxy: way, ..params(&format!("https://{target}")) }).unwrap();
+    assert_eq!(upstream.send(get("/x")).await.unwrap().status(), 200);
+    let (asked, _relaying) = proxy.await.unwrap();
+    assert_eq!(asked, format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"));
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use std::{
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, runtime::watcher};
+use pinniped_authn::webhook::ProxyEnvironment;
 use pinniped_controllers::{
     lease::Leadership,
     runtime::{self, Trigger},
@@ -87,7 +88,9 @@ fn client() -> Result<kube::Client, RunError> {
     let cluster =
         in_cluster::load(|name| std::env::var_os(name), Path::new(in_cluster::SERVICE_ACCOUNT_DIRECTORY))
             .map_err(|error| RunError::Client(error.into()))?;
-    let upstream = Upstream::new(UpstreamParams::new(cluster.server, cluster.ca))
+    let upstream = UpstreamParams::new(cluster.server, cluster.ca)
+        .through(&ProxyEnvironment::from_env())
+        .and_then(Upstream::new)
         .map_err(|error| RunError::Client(error.into()))?;
     Ok(upstream.kube_client(cluster.token, NAMESPACE))
 }

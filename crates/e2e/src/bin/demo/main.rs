@@ -16,9 +16,12 @@ struct Args {
     /// Leave everything running at the end (also after a failure), until Ctrl-C, and say how to use it.
     #[arg(long)]
     keep: bool,
-    /// Walk on this node, which runs already, in place of processes.
+    /// Walk on this node, in pods, in place of processes.
     #[arg(long, value_name = "NAME", requires = "image")]
     node: Option<String>,
+    /// Where the node does not run: start it with the programs of this folder, and end it afterwards.
+    #[arg(long, value_name = "DIR", requires = "node")]
+    node_tools: Option<PathBuf>,
     /// The archive of our image, for the node.
     #[arg(long, value_name = "FILE", requires = "node")]
     image: Option<PathBuf>,
@@ -33,7 +36,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(demo(&args)) {
+    match runtime.block_on(demo(args)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -42,10 +45,13 @@ fn main() -> ExitCode {
     }
 }
 
-async fn demo(args: &Args) -> anyhow::Result<ExitCode> {
+async fn demo(args: Args) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new()?;
-    match (&args.node, &args.image) {
-        (Some(node), Some(image)) => node::demo(node, image, args.keep, &mut stop).await,
+    match (args.node, args.image) {
+        (Some(name), Some(image)) => {
+            let params = node::Params { name, image, tools: args.node_tools, keep: args.keep };
+            node::demo(params, &mut stop).await
+        }
         _ => world::demo(args.keep, &mut stop).await,
     }
 }

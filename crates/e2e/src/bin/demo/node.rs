@@ -1,6 +1,6 @@
 //! The walk on a node that runs already, in pods of our own image. What it makes it removes again; the node stays.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -8,22 +8,69 @@ use anyhow::Context as _;
 use pinniped_e2e::narrator::{Narrator, seconds};
 use pinniped_e2e::place::{OnNode, Place as _};
 use pinniped_e2e::walkthrough::{CONCIERGE, LOCAL_USER_AUTHENTICATOR, Walk};
-use pinniped_node::Node;
+use pinniped_node::{Node, UpOptions};
 
-use crate::{End, Stop};
+use crate::{End, Stop, interrupted};
 
 /// The lines of a pod's log that tell why a walk failed.
 const TAIL: &str = "--tail=20";
 
-pub(crate) async fn demo(name: &str, image: &Path, keep: bool, stop: &mut Stop) -> anyhow::Result<ExitCode> {
+/// Which node, and with what.
+pub(crate) struct Params {
+    pub(crate) name: String,
+    /// The archive of our image.
+    pub(crate) image: PathBuf,
+    /// The programs of a node that is to be started where it does not run.
+    pub(crate) tools: Option<PathBuf>,
+    pub(crate) keep: bool,
+}
+
+pub(crate) async fn demo(params: Params, stop: &mut Stop) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
-    let node = Node::attach(name)?;
+    let attached = Node::attach(&params.name);
+    let own = attached.is_err() && params.tools.is_some();
+    let node = match (attached, &params.tools) {
+        (Err(_), Some(tools)) => {
+            tokio::select! {
+                node = up(&params.name, tools) => node?,
+                () = stop.asked() => return Ok(interrupted()),
+            }
+        }
+        (attached, _) => attached?,
+    };
+    let code = walk(&node, &params, own, start, stop).await?;
+    if own && !params.keep {
+        println!("\n== End the node");
+        node.down().await?;
+    }
+    Ok(code)
+}
+
+async fn up(name: &str, tools: &Path) -> anyhow::Result<Node> {
+    println!("== Start node `{name}`");
+    let options = UpOptions {
+        name: name.to_owned(),
+        tools: Some(tools.to_owned()),
+        report: |step| println!("   {step}"),
+        ..UpOptions::default()
+    };
+    Node::up(options).await
+}
+
+async fn walk(
+    node: &Node,
+    params: &Params,
+    own: bool,
+    start: Instant,
+    stop: &mut Stop,
+) -> anyhow::Result<ExitCode> {
+    let Params { name, image, keep, .. } = params;
     let folder = tempfile::Builder::new().prefix("pinniped-demo-").tempdir();
     let folder = folder.context("could not make a folder for the demo's files")?;
-    let place = OnNode::new(&node, folder.path());
+    let place = OnNode::new(node, folder.path());
     let walk = Walk::new(&place, Narrator::Loud, start)?;
     let end = tokio::select! {
-        result = everything(&node, &walk, image, keep, start) => result.map_or_else(End::Failed, |()| End::Done),
+        result = everything(node, &walk, image, *keep, start) => result.map_or_else(End::Failed, |()| End::Done),
         () = stop.asked() => End::Interrupted,
     };
     let code = match &end {
@@ -36,14 +83,15 @@ pub(crate) async fn demo(name: &str, image: &Path, keep: bool, stop: &mut Stop) 
             explain(&place).await;
             ExitCode::FAILURE
         }
+        End::Interrupted if own => interrupted(),
         End::Interrupted => {
             eprintln!("\ninterrupted");
             ExitCode::from(130)
         }
     };
-    if keep {
-        println!("{}", how_to_go_on(&node, &folder.keep())?);
-    } else if !matches!(end, End::Done) {
+    if *keep {
+        println!("{}", how_to_go_on(node, &folder.keep())?);
+    } else if !own && !matches!(end, End::Done) {
         eprintln!(
             "\nWhat was installed is still on node `{name}`; the next demo removes it first, and so does \
              `cargo xtask node down --name {name}`."

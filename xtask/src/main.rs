@@ -5,6 +5,7 @@
 //! cargo xtask test             check what the machine can do, build, run all tests, say what was skipped
 //! cargo xtask demo             the walk-through on a real control plane
 //! cargo xtask image            the container image, and what is in it
+//! cargo xtask node             a real one-node cluster: up, status, exec, down
 //! cargo xtask bench            measurements
 //! ```
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@ mod cargo;
 mod control_plane;
 mod demo;
 mod image;
+mod node;
 mod test;
 
 use std::process::ExitCode;
@@ -38,6 +40,8 @@ enum Command {
     Demo(demo::Args),
     /// Makes the product's container image, without a container daemon.
     Image(image::Args),
+    /// Runs a real one-node cluster on this machine, without a container daemon.
+    Node(node::Args),
     /// Measures the impersonation proxy against the API server itself.
     Bench(bench::Args),
 }
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Image(args) => image::run(&args),
+        Command::Node(args) => node::run(&args),
         Command::Bench(args) => bench::run(&args),
     };
     match result {

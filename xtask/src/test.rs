@@ -1,12 +1,15 @@
 //! `cargo xtask test`: what the machine can do, the control plane, the programs, all tests, a summary.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::{cargo, control_plane};
+use crate::{cargo, control_plane, node};
+
+/// Packages whose tests use a real node.
+const NODE_PACKAGES: [&str; 2] = ["pinniped-node", "pinniped-e2e"];
 
 /// Flags of `test`.
 #[derive(clap::Args)]
@@ -39,6 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     cargo::succeed(&mut build, "building the programs")?;
 
     let target = cargo::target_dir()?;
+    let node_tools = if args.wants_node() { node_tools(args, &target)? } else { None };
     let skips = target.join("test-skips.txt");
     std::fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
     let mut tests = cargo::cargo(args.offline);
@@ -49,12 +53,34 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     tests.arg("--no-fail-fast").args(&args.rest);
     tests.env("PINNIPED_CONTROL_PLANE", &tools).env("PINNIPED_BIN_DIR", target.join("debug"));
     tests.env("PINNIPED_SKIPS", &skips);
+    if let Some(dir) = node_tools {
+        tests.env("PINNIPED_NODE_TOOLS", dir);
+    }
     if args.require_all {
         tests.env("PINNIPED_REQUIRE_ALL", "1");
     }
     let status = cargo::status(&mut tests)?;
     summary(&skips, status.success(), start);
     Ok(cargo::exit_code(status))
+}
+
+impl Args {
+    /// Whether tests that use a node are among those asked for.
+    fn wants_node(&self) -> bool {
+        let named = |arg: &String| arg == "-p" || arg.starts_with("--package");
+        let node = |arg: &String| NODE_PACKAGES.iter().any(|package| arg.ends_with(package));
+        !self.rest.iter().any(named) || self.rest.iter().any(node)
+    }
+}
+
+/// The programs of a node, where one can run.
+fn node_tools(args: &Args, target: &Path) -> anyhow::Result<Option<PathBuf>> {
+    if let Some(why) = node::impossible(&target.join("debug/pinniped-node")) {
+        anyhow::ensure!(!args.require_all, "with --require-all nothing may be missing: {why}");
+        eprintln!("note: tests with a real node are skipped: {why}");
+        return Ok(None);
+    }
+    control_plane::node_tools::find_or_build(args.offline).map(Some)
 }
 
 /// What this machine lacks for the whole set of tests.

@@ -13,7 +13,8 @@ impl Node {
     /// When the node's hosts file cannot be read or written.
     pub fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()> {
         let file = self.layout().hosts();
-        let before = std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
+        let before =
+            std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
         std::fs::write(&file, with(&before, name, ip))
             .with_context(|| format!("could not write {}", file.display()))
     }

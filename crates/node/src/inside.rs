@@ -14,10 +14,10 @@ mod pki;
 mod progress;
 mod run;
 
-pub use init::init;
+pub(crate) use init::init;
 pub(crate) use mounts::hosts;
 pub(crate) use progress::{FAILED, READY};
-pub use run::run;
+pub(crate) use run::run;
 
 /// The node's address.
 pub const NODE_IP: Ipv4Addr = Ipv4Addr::new(10, 123, 0, 1);

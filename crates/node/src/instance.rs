@@ -131,7 +131,7 @@ pub(crate) fn start(layout: &Layout, tools: &Path, program: &Path) -> anyhow::Re
 ///
 /// # Errors
 /// When it was not released, or one of these steps fails.
-pub fn supervise(layout: &Layout, tools: &Path, marker: &str) -> anyhow::Result<Infallible> {
+pub(crate) fn supervise(layout: &Layout, tools: &Path, marker: &str) -> anyhow::Result<Infallible> {
     let mut line = Vec::new();
     std::io::stdin().take(GO.len() as u64).read_to_end(&mut line).context("could not read standard input")?;
     anyhow::ensure!(line == GO, "not released: who started this step is gone");

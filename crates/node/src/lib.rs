@@ -18,11 +18,10 @@
 //! A program is brought into a node's network, with the names of its Services, by [`Node::enter`]; a part of this
 //! process by [`Node::block_on_inside`]. Tests share a node by [`fixture::shared`].
 #![forbid(unsafe_code)]
-
-#[cfg(not(target_os = "linux"))]
-compile_error!("a node is made of Linux namespaces: this crate builds on Linux only");
+#![cfg(target_os = "linux")]
 
 mod cgroups;
+pub mod cli;
 pub mod fixture;
 mod hosts;
 mod images;
@@ -40,10 +39,3 @@ pub use inside::{NODE_IP, POD_RANGE};
 pub use layout::{DEFAULT_NAME, Layout, STATE_ENV, TOOLS_ENV};
 pub use node::{Health, Node, Status, UpOptions};
 pub use prerequisites::missing;
-
-/// The steps that the program `pinniped-node` takes on its way into the namespaces; not for others.
-#[doc(hidden)]
-pub mod steps {
-    pub use crate::inside::{init, run};
-    pub use crate::instance::supervise;
-}

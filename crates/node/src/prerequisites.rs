@@ -28,6 +28,11 @@ pub fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("a node needs root: namespaces, mounts and cgroups; run the command as root".to_owned());
     }
+    // The root of a user namespace may not make cgroups or mount overlays for others.
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    if !map.split_whitespace().eq(["0", "0", "4294967295"]) {
+        return Some("a node needs the machine's own root, not that of a user namespace".to_owned());
+    }
     let lacks = |program: &str| find(program).is_none();
     let mut missing: Vec<(&str, &str)> = PROGRAMS.into_iter().filter(|(program, _)| lacks(program)).collect();
     if cni_dir().is_none() {

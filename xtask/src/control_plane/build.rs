@@ -8,62 +8,40 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use super::{TOOLS, elapsed};
+use super::Tool;
+use super::cache::elapsed;
+use super::module::{FLAGS, Module};
 
-/// Flags that decide what the programs are; part of the cache's name.
-const FLAGS: [&str; 2] = ["-trimpath", "-mod=readonly"];
-
-/// Changes when the module, its sums, the version or the flags change.
-pub(super) fn fingerprint(module: &Path, version: &str) -> anyhow::Result<u64> {
-    // FNV-1a: no secret is at stake, only a name.
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut add = |bytes: &[u8]| {
-        for byte in bytes {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
-    for name in ["go.mod", "go.sum"] {
-        let file = module.join(name);
-        add(&std::fs::read(&file).with_context(|| format!("could not read {}", file.display()))?);
-    }
-    add(FLAGS.join(" ").as_bytes());
-    add(ldflags(version).as_bytes());
-    Ok(hash)
-}
-
-/// No symbol tables, and the version as the project's own releases stamp it.
-fn ldflags(version: &str) -> String {
-    let mut parts = version.trim_start_matches('v').split('.');
-    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let mut flags = "-s -w".to_owned();
-    for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
-        for (name, value) in [("gitVersion", version), ("gitMajor", major), ("gitMinor", minor)] {
-            flags.push_str(&format!(" -X {package}.{name}={value}"));
-        }
-    }
-    flags
-}
-
-/// Builds all programs into `dir`.
-pub(super) fn build(module: &Path, version: &str, dir: &Path, offline: bool) -> anyhow::Result<()> {
+/// Builds the programs into `dir`.
+pub(super) fn build(
+    module: &Module,
+    what: &str,
+    tools: &[Tool],
+    dir: &Path,
+    offline: bool,
+) -> anyhow::Result<()> {
     check_toolchain(module)?;
-    let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name).collect();
     if offline {
-        check_modules(module, &names)?;
+        check_modules(module, tools, &names)?;
     }
     eprintln!(
-        "building the control plane of Kubernetes {version} once ({}): some 5 minutes on 4 cores, 10 on 2",
+        "building the {what} of {} {} once ({}): some minutes, on two cores ten",
+        module.title,
+        module.version,
         names.join(", ")
     );
-    let mut command = go(module);
-    command.arg("build").args(FLAGS).args(["-v", "-ldflags", &ldflags(version), "-o"]).arg(dir);
-    command.args(TOOLS.iter().map(|tool| tool.package));
+    let mut command = go(&module.dir);
+    command.arg("build").args(FLAGS).args(["-v", "-ldflags", &module.ldflags, "-o"]).arg(dir);
+    command.args(tools.iter().map(|tool| tool.package));
     if offline {
         command.env("GOPROXY", "off");
     }
-    follow(command)?;
+    follow(command, module)?;
     // Go names a program after the last part of its package's path.
-    std::fs::rename(dir.join("server"), dir.join("etcd")).context("the build made no etcd")?;
+    if names.contains(&"etcd") {
+        std::fs::rename(dir.join("server"), dir.join("etcd")).context("the build made no etcd")?;
+    }
     for name in names {
         anyhow::ensure!(dir.join(name).is_file(), "the build made no {name}");
     }
@@ -71,29 +49,27 @@ pub(super) fn build(module: &Path, version: &str, dir: &Path, offline: bool) -> 
 }
 
 /// `go` in the module. CGO off: the programs run anywhere, also without a C library.
-fn go(module: &Path) -> Command {
+pub(super) fn go(module: &Path) -> Command {
     let mut command = Command::new("go");
     command.current_dir(module).env("CGO_ENABLED", "0").env("GOWORK", "off").env("GOFLAGS", "");
     command.env_remove("GOOS").env_remove("GOARCH");
     command
 }
 
-fn check_toolchain(module: &Path) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(module.join("go.mod")).context("could not read go.mod")?;
+fn check_toolchain(module: &Module) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(module.dir.join("go.mod")).context("could not read go.mod")?;
     let wanted = text.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or("1.26").trim().to_owned();
-    let remedy = format!(
-        "install Go {wanted} or newer (https://go.dev/dl/), or name a folder with etcd, kube-apiserver, \
-         kube-controller-manager and kubectl in KUBEBUILDER_ASSETS"
-    );
+    let remedy = format!("install Go {wanted} or newer (https://go.dev/dl/){}", module.other_way);
     // The toolchain that is there, not one that it would fetch.
-    let output = go(module).env("GOTOOLCHAIN", "local").args(["env", "GOVERSION"]).output();
+    let output = go(&module.dir).env("GOTOOLCHAIN", "local").args(["env", "GOVERSION"]).output();
     let output =
-        output.with_context(|| format!("the Go toolchain is needed to build the control plane: {remedy}"))?;
+        output.with_context(|| format!("the Go toolchain is needed to build {}: {remedy}", module.title))?;
     let version = String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("go").to_owned();
     anyhow::ensure!(
         output.status.success() && at_least(&version, &wanted),
-        "the Go toolchain is {}, too old for this control plane: {remedy}",
-        if version.is_empty() { "of an unknown version" } else { &version }
+        "the Go toolchain is {}, too old for this {}: {remedy}",
+        if version.is_empty() { "of an unknown version" } else { &version },
+        module.title
     );
     Ok(())
 }
@@ -107,10 +83,10 @@ fn at_least(version: &str, wanted: &str) -> bool {
 }
 
 /// Offline: which modules would have to be fetched?
-fn check_modules(module: &Path, names: &[&str]) -> anyhow::Result<()> {
-    let mut command = go(module);
+fn check_modules(module: &Module, tools: &[Tool], names: &[&str]) -> anyhow::Result<()> {
+    let mut command = go(&module.dir);
     command.env("GOPROXY", "off").args(["list", "-mod=readonly", "-e", "-deps"]);
-    command.args(["-f", "{{with .Error}}{{.}}{{end}}"]).args(TOOLS.iter().map(|tool| tool.package));
+    command.args(["-f", "{{with .Error}}{{.}}{{end}}"]).args(tools.iter().map(|tool| tool.package));
     let output = command.output().context("could not run `go list`")?;
     let text =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -126,7 +102,7 @@ fn check_modules(module: &Path, names: &[&str]) -> anyhow::Result<()> {
     let shown: Vec<&str> = missing.iter().copied().take(5).collect();
     anyhow::bail!(
         "offline, and these programs are not built yet: {}; their Go modules are not on this machine either \
-         ({} messages, for example: {}); run `cargo xtask control-plane` once with network",
+         ({} messages, for example: {}); run the same command once with network",
         names.join(", "),
         missing.len(),
         shown.join("; ")
@@ -134,7 +110,7 @@ fn check_modules(module: &Path, names: &[&str]) -> anyhow::Result<()> {
 }
 
 /// Runs the build and shows where it is: a line that changes on a terminal, a line every ten seconds otherwise.
-fn follow(mut command: Command) -> anyhow::Result<()> {
+fn follow(mut command: Command, module: &Module) -> anyhow::Result<()> {
     let start = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
@@ -179,10 +155,10 @@ fn follow(mut command: Command) -> anyhow::Result<()> {
     let status = child.wait().context("could not wait for `go build`")?;
     anyhow::ensure!(
         status.success(),
-        "`go build` failed ({status}) after {}:\n{}\nwithout network, run it where there is one, or name a folder \
-         with the programs in KUBEBUILDER_ASSETS",
+        "`go build` failed ({status}) after {}:\n{}\nwithout network, run it where there is one{}",
         elapsed(start.elapsed()),
-        progress.other.join("\n")
+        progress.other.join("\n"),
+        module.other_way
     );
     Ok(())
 }

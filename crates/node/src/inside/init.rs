@@ -17,11 +17,11 @@ use crate::layout::Layout;
 ///
 /// # Errors
 /// When the file systems or the network cannot be made, or `run` failed.
-pub fn init(layout: &Layout, tools: &Path, marker: &str) -> anyhow::Result<()> {
+pub(crate) fn init(layout: &Layout, tools: &Path, marker: &str) -> anyhow::Result<()> {
     anyhow::ensure!(std::process::id() == 1, "this step belongs into a PID namespace of its own");
     let progress = Progress::append(&layout.progress())?;
     let child = prepare(layout, tools, marker, &progress);
-    match child.and_then(|child| reap_until(child)) {
+    match child.and_then(reap_until) {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => anyhow::bail!("`run` ended ({status})"),
         Err(error) => {

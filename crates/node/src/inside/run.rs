@@ -29,7 +29,7 @@ const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 ///
 /// # Errors
 /// When a program cannot be started, does not become ready, or ends; the end of its log is part of the message.
-pub async fn run(layout: &Layout) -> anyhow::Result<()> {
+pub(crate) async fn run(layout: &Layout) -> anyhow::Result<()> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let progress = Progress::append(&layout.progress())?;
     let mut components = Vec::new();

@@ -1,0 +1,235 @@
+//! The command line of `pinniped-node`. People use it through `cargo xtask node`.
+
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use crate::{
+    DEFAULT_NAME, Health, Layout, Node, Status, UpOptions, fixture, inside, instance, prerequisites,
+};
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+
+/// A one-node cluster in namespaces of its own.
+#[derive(Parser)]
+#[command(name = "pinniped-node", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Brings a node up; one that runs is taken as it is.
+    Up(Up),
+    /// Ends a node, and looks whether the machine is as it was before.
+    Down(Which),
+    /// Says how a node is; without a name, all of them.
+    Status(Which),
+    /// Runs a program of this machine in the node's network, with its names.
+    Exec {
+        #[command(flatten)]
+        which: Which,
+        /// The program and its arguments.
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+    /// Brings a node up and, when standard input closes, down again.
+    #[command(hide = true)]
+    Hold(Up),
+    /// Succeeds when a node can run here.
+    #[command(hide = true)]
+    Check,
+    #[command(hide = true)]
+    Supervise(Step),
+    #[command(hide = true)]
+    Init(Step),
+    #[command(hide = true)]
+    Run(Which),
+}
+
+#[derive(Args)]
+struct Which {
+    /// Tells nodes apart that run side by side.
+    #[arg(long)]
+    name: Option<String>,
+    /// The folder of all nodes' state [default: /var/lib/pinniped-node, or PINNIPED_NODE_STATE].
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Up {
+    #[command(flatten)]
+    which: Which,
+    /// The folder of the node's programs [default: PINNIPED_NODE_TOOLS].
+    #[arg(long, value_name = "DIR")]
+    tools: Option<PathBuf>,
+    /// An image archive to import; may be repeated.
+    #[arg(long = "image", value_name = "ARCHIVE")]
+    images: Vec<PathBuf>,
+}
+
+#[derive(Args)]
+struct Step {
+    #[command(flatten)]
+    which: Which,
+    #[arg(long)]
+    tools: PathBuf,
+    #[arg(long)]
+    marker: String,
+}
+
+impl Which {
+    fn layout(&self) -> anyhow::Result<Layout> {
+        Layout::new(self.name.as_deref().unwrap_or(DEFAULT_NAME), self.state.as_deref())
+    }
+}
+
+/// Runs the command that this process was started with.
+pub fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Up(args) => block_on(up(args)),
+        Command::Down(which) => down(&which),
+        Command::Status(which) => status(&which),
+        Command::Exec { which, command } => exec(&which, &command),
+        Command::Hold(args) => block_on(hold(args)),
+        Command::Check => match prerequisites::missing() {
+            None => Ok(ExitCode::SUCCESS),
+            Some(missing) => anyhow::bail!(missing),
+        },
+        Command::Supervise(step) => {
+            match instance::supervise(&step.which.layout()?, &step.tools, &step.marker)? {}
+        }
+        Command::Init(step) => {
+            inside::init(&step.which.layout()?, &step.tools, &step.marker).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Run(which) => {
+            let layout = which.layout()?;
+            block_on(async move { inside::run(&layout).await.map(|()| ExitCode::SUCCESS) })
+        }
+    }
+}
+
+fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Runtime::new().context("could not make a runtime")?;
+    runtime.block_on(work)
+}
+
+fn options(args: &Up, report: fn(&str)) -> anyhow::Result<UpOptions> {
+    Ok(UpOptions {
+        name: args.which.name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned()),
+        state: args.which.state.clone(),
+        tools: args.tools.clone(),
+        images: args.images.clone(),
+        program: Some(std::env::current_exe().context("could not find this executable")?),
+        report,
+    })
+}
+
+/// Brings a node up, unless a signal comes first: then what was made is taken back.
+async fn up_or_signal(args: &Up, report: fn(&str)) -> anyhow::Result<Node> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).context("could not wait for SIGTERM")?;
+    let mut hang_up = signal(SignalKind::hangup()).context("could not wait for SIGHUP")?;
+    tokio::select! {
+        node = Node::up(options(args, report)?) => node,
+        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted; what was made is removed again"),
+        _ = terminate.recv() => anyhow::bail!("told to end; what was made is removed again"),
+        _ = hang_up.recv() => anyhow::bail!("the terminal is gone; what was made is removed again"),
+    }
+}
+
+async fn up(args: Up) -> anyhow::Result<ExitCode> {
+    let start = Instant::now();
+    let name = args.which.layout()?.name().to_owned();
+    println!("== node `{name}`");
+    let node = up_or_signal(&args, |step| println!("   {step}")).await?;
+    println!("   up in {:.1} s", start.elapsed().as_secs_f64());
+    let flag = name_flag(&name);
+    println!("\nUse it:  cargo xtask node exec{flag} -- kubectl get pods -A");
+    println!("Look:    {}", node.layout().logs().display());
+    println!("End it:  cargo xtask node down{flag}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn name_flag(name: &str) -> String {
+    if name == DEFAULT_NAME { String::new() } else { format!(" --name {name}") }
+}
+
+async fn hold(args: Up) -> anyhow::Result<ExitCode> {
+    let result = up_or_signal(&args, |_| {}).await;
+    let node = match result {
+        Ok(node) => node,
+        Err(error) => {
+            // Standard output is what the tests read.
+            println!("{error:#}");
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    println!("{}", fixture::HELD);
+    let closed = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+    // However the pipe ends, the node does.
+    let _ = closed.await;
+    node.down().await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn down(which: &Which) -> anyhow::Result<ExitCode> {
+    let start = Instant::now();
+    let layout = which.layout()?;
+    if Node::remove(&layout)? {
+        println!("== node `{}` is down in {:.1} s", layout.name(), start.elapsed().as_secs_f64());
+        println!("   links, iptables, mounts, cgroups and processes are as before `up`");
+    } else {
+        println!("== there is no node `{}`", layout.name());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn status(which: &Which) -> anyhow::Result<ExitCode> {
+    let all = match &which.name {
+        Some(_) => vec![Status::of(&which.layout()?)],
+        None => Status::all(which.state.as_deref())?,
+    };
+    if all.is_empty() {
+        println!("no node");
+        return Ok(ExitCode::FAILURE);
+    }
+    for status in &all {
+        let name = status.layout.name();
+        match &status.health {
+            Health::Absent => println!("{name}: absent"),
+            Health::Starting => println!("{name}: starting"),
+            Health::Broken(why) => println!(
+                "{name}: broken ({why}); `cargo xtask node up{0}` repairs, `down{0}` removes",
+                name_flag(name)
+            ),
+            Health::Running => {
+                println!("{name}: running, kubeconfig {}", status.layout.kubeconfig().display());
+            }
+        }
+    }
+    let well = all.iter().all(|status| status.health == Health::Running);
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn exec(which: &Which, command: &[OsString]) -> anyhow::Result<ExitCode> {
+    use std::os::unix::process::CommandExt as _;
+    let node = Node::attach_in(&which.layout()?)?;
+    let (program, args) = command.split_first().context("no program is named")?;
+    let mut entered = node.enter(program)?.into_std();
+    Err(entered.args(args).exec()).context("could not start nsenter")
+}

@@ -1,0 +1,119 @@
+//! The user's cache of programs that were built: a folder a module, version and set of flags.
+//!
+//! Programs come into a folder whole and never change, so a folder may gain those it lacks while others use it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rustix::fs::FlockOperation;
+
+use super::module::Module;
+use super::{Tool, build};
+
+/// The folder of the user's cache for this module, with at least these tools in it: what is missing is built.
+/// `what` names them for people.
+pub(super) fn cached(module: &Module, what: &str, tools: &[Tool], offline: bool) -> anyhow::Result<PathBuf> {
+    let cache = dir()?.join(module.cache);
+    let key = module.key()?;
+    let dir = cache.join(&key);
+    let missing =
+        || -> Vec<Tool> { tools.iter().filter(|tool| !dir.join(tool.name).is_file()).copied().collect() };
+    if missing().is_empty() {
+        return Ok(dir);
+    }
+    let remedy = || {
+        format!(
+            "could not use the cache folder {}; name a writable one in XDG_CACHE_HOME{}",
+            cache.display(),
+            module.other_way
+        )
+    };
+    std::fs::create_dir_all(&cache).with_context(remedy)?;
+    let lock = std::fs::File::create(cache.join(format!("{key}.lock"))).with_context(remedy)?;
+    if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        eprintln!("another build of the {what} is running, waiting for it ...");
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+            .context("could not wait for the other build")?;
+    }
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(dir);
+    }
+    remove_leftovers(&cache, &key);
+    let unfinished = cache.join(format!("{key}.unfinished-{}", std::process::id()));
+    std::fs::create_dir(&unfinished).with_context(remedy)?;
+    let start = Instant::now();
+    let built = build::build(module, what, &missing, &unfinished, offline);
+    let finished = built.and_then(|()| take(&unfinished, &dir, &missing));
+    // What was broken off is of no use; Go's own cache keeps what was compiled.
+    let _ = std::fs::remove_dir_all(&unfinished);
+    finished?;
+    for tool in &missing {
+        let bytes = std::fs::metadata(dir.join(tool.name)).map_or(0, |m| m.len());
+        eprintln!("  {:<24} {:>4} MB", tool.name, bytes / 1_000_000);
+    }
+    eprintln!("{what} built in {}", elapsed(start.elapsed()));
+    Ok(dir)
+}
+
+/// All at once into a new folder, one by one into one that others may be using.
+fn take(unfinished: &Path, dir: &Path, tools: &[Tool]) -> anyhow::Result<()> {
+    if !dir.exists() {
+        return std::fs::rename(unfinished, dir).with_context(|| format!("could not make {}", dir.display()));
+    }
+    for tool in tools {
+        std::fs::rename(unfinished.join(tool.name), dir.join(tool.name))
+            .with_context(|| format!("could not put {} into {}", tool.name, dir.display()))?;
+    }
+    Ok(())
+}
+
+/// `$XDG_CACHE_HOME/pinniped-rs`, or below `~/.cache`.
+pub(super) fn dir() -> anyhow::Result<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let home =
+        || std::env::var_os("HOME").filter(|v| !v.is_empty()).map(|home| PathBuf::from(home).join(".cache"));
+    let base = base.or_else(home).context("neither XDG_CACHE_HOME nor HOME is set: name a cache folder")?;
+    Ok(base.join("pinniped-rs"))
+}
+
+/// Builds that were killed; we hold the lock, so none of them is alive.
+pub(super) fn remove_leftovers(cache: &Path, key: &str) {
+    let prefix = format!("{key}.unfinished-");
+    for entry in std::fs::read_dir(cache).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// `1m05s`.
+pub(super) fn elapsed(duration: Duration) -> String {
+    format!("{}m{:02}s", duration.as_secs() / 60, duration.as_secs() % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elapsed_times_read_well() {
+        assert_eq!(elapsed(Duration::from_secs(65)), "1m05s");
+    }
+
+    #[test]
+    fn a_folder_that_lacks_programs_gains_them_and_keeps_the_others() {
+        let base = std::env::temp_dir().join(format!("pinniped-xtask-cache-{}", std::process::id()));
+        let (dir, fresh) = (base.join("dir"), base.join("fresh"));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::create_dir_all(&fresh).unwrap();
+        std::fs::write(dir.join("etcd"), "old").unwrap();
+        std::fs::write(fresh.join("kubelet"), "new").unwrap();
+        let kubelet = Tool { name: "kubelet", package: "", version_args: &[], version: None };
+        take(&fresh, &dir, &[kubelet]).unwrap();
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+        assert_eq!((read("etcd"), read("kubelet")), ("old".to_owned(), "new".to_owned()));
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+}

@@ -1,0 +1,102 @@
+//! Go modules of the source tree, and what decides what is built from them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::cargo;
+
+/// Flags that decide what the programs are; part of the cache's name.
+pub(super) const FLAGS: [&str; 2] = ["-trimpath", "-mod=readonly"];
+
+/// A Go module whose programs are built here.
+pub(super) struct Module {
+    /// Its folder.
+    pub(super) dir: PathBuf,
+    /// The folder of the user's cache for it.
+    pub(super) cache: &'static str,
+    /// What people call it.
+    pub(super) title: &'static str,
+    /// The version of what it is made for, such as `v1.36.3`.
+    pub(super) version: String,
+    /// For the linker.
+    pub(super) ldflags: String,
+    /// Another way to the programs, for messages.
+    pub(super) other_way: &'static str,
+}
+
+impl Module {
+    /// The control plane, and the node's own programs.
+    pub(super) fn kubernetes() -> anyhow::Result<Self> {
+        let dir = cargo::root().join("tools/control-plane");
+        let version = required_version(&dir, "k8s.io/kubernetes")?;
+        Ok(Self {
+            dir,
+            cache: "control-plane",
+            title: "Kubernetes",
+            ldflags: kubernetes_ldflags(&version),
+            version,
+            other_way: ", or name a folder with the programs in KUBEBUILDER_ASSETS",
+        })
+    }
+
+    /// Cluster DNS: apart, since its requirements would change those of the control plane.
+    pub(super) fn coredns() -> anyhow::Result<Self> {
+        let dir = cargo::root().join("tools/coredns");
+        let version = required_version(&dir, "github.com/coredns/coredns")?;
+        Ok(Self {
+            dir,
+            cache: "coredns",
+            title: "CoreDNS",
+            version,
+            ldflags: "-s -w".to_owned(),
+            other_way: "",
+        })
+    }
+
+    /// `VERSION-HASH`: changes when the module, its sums, its sources, the version or the flags change.
+    pub(super) fn key(&self) -> anyhow::Result<String> {
+        // FNV-1a: no secret is at stake, only a name.
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut add = |bytes: &[u8]| {
+            for byte in bytes {
+                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        for name in ["go.mod", "go.sum", "main.go"] {
+            let file = self.dir.join(name);
+            // Only a module with a program of its own has the last.
+            if name != "main.go" || file.is_file() {
+                add(&std::fs::read(&file).with_context(|| format!("could not read {}", file.display()))?);
+            }
+        }
+        add(FLAGS.join(" ").as_bytes());
+        add(self.ldflags.as_bytes());
+        Ok(format!("{}-{hash:016x}", self.version))
+    }
+}
+
+/// The release of `package` that the module in `dir` pins.
+fn required_version(dir: &Path, package: &str) -> anyhow::Result<String> {
+    let go_mod = dir.join("go.mod");
+    let text =
+        std::fs::read_to_string(&go_mod).with_context(|| format!("could not read {}", go_mod.display()))?;
+    text.lines()
+        .find_map(|line| line.trim().trim_start_matches("require ").strip_prefix(package)?.strip_prefix(' '))
+        .and_then(|rest| rest.split_whitespace().next())
+        .map(str::to_owned)
+        .with_context(|| format!("{} does not require {package}", go_mod.display()))
+}
+
+/// No symbol tables, and the version as the project's own releases stamp it.
+fn kubernetes_ldflags(version: &str) -> String {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let mut flags = "-s -w".to_owned();
+    for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+        for (name, value) in [("gitVersion", version), ("gitMajor", major), ("gitMinor", minor)] {
+            flags.push_str(&format!(" -X {package}.{name}={value}"));
+        }
+    }
+    flags
+}

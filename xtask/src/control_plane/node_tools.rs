@@ -1,0 +1,123 @@
+//! The programs of a one-node cluster: the control plane's, kubelet, kube-proxy and kube-scheduler of the same
+//! release, CoreDNS, and pause; in one folder of the user's cache.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use super::cache::{self, cached};
+use super::module::Module;
+use super::{TOOLS, Tool, build, found};
+
+const fn kubernetes(name: &'static str, package: &'static str) -> Tool {
+    Tool { name, package, version_args: &["--version"], version: None }
+}
+
+/// What a node has beside the control plane.
+const NODE: [Tool; 3] = [
+    kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+    kubernetes("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+    kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+];
+const COREDNS: [Tool; 1] =
+    [Tool { name: "coredns", package: ".", version_args: &["-version"], version: None }];
+const PAUSE: &str = "pause";
+/// Of the source in Kubernetes' own module, as kubeadm of this release names the image.
+const PAUSE_VERSION: &str = "3.10.2";
+
+/// The folder with all of them. It has links to the files of the folders that they were built in: another version of
+/// one of them is another folder.
+pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
+    let kube = Module::kubernetes()?;
+    let all: Vec<Tool> = TOOLS.into_iter().chain(NODE).collect();
+    let programs = match found(&all, &kube.version) {
+        Some(dir) => dir,
+        None => {
+            // The control plane first: most of what the node's programs are made of, and wanted by itself.
+            cached(&kube, "control plane", &TOOLS, offline)?;
+            cached(&kube, "node's programs", &all, offline)?
+        }
+    };
+    let dns = Module::coredns()?;
+    let dns_dir = cached(&dns, "cluster DNS", &COREDNS, offline)?;
+    let cache = cache::dir()?.join("node");
+    let key = format!("{}-dns-{}", kube.key()?, dns.key()?);
+    let dir = cache.join(&key);
+    // Programs found elsewhere may be others tomorrow.
+    let stale = |tool: &Tool| !same(&programs.join(tool.name), &dir.join(tool.name));
+    if dir.join(PAUSE).is_file() && !all.iter().any(stale) {
+        return Ok(dir);
+    }
+    let fresh = cache.join(format!("{key}.unfinished-{}", std::process::id()));
+    std::fs::create_dir_all(&fresh).with_context(|| format!("could not make {}", fresh.display()))?;
+    let made = fill(&fresh, &programs, &all, &dns_dir, &kube, offline).and_then(|()| {
+        // Two at the same time make the same: the later one wins, and what runs keeps its files.
+        if dir.exists() {
+            std::fs::remove_dir_all(&dir).with_context(|| format!("could not replace {}", dir.display()))?;
+        }
+        std::fs::rename(&fresh, &dir).with_context(|| format!("could not make {}", dir.display()))
+    });
+    if made.is_err() {
+        let _ = std::fs::remove_dir_all(&fresh);
+    }
+    made?;
+    Ok(dir)
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    let look = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.len(), m.modified().ok()));
+    look(one).is_some() && look(one) == look(other)
+}
+
+fn fill(
+    dir: &Path,
+    programs: &Path,
+    all: &[Tool],
+    dns: &Path,
+    kube: &Module,
+    offline: bool,
+) -> anyhow::Result<()> {
+    let files = all.iter().map(|tool| (programs, tool.name)).chain([(dns, COREDNS[0].name)]);
+    for (from, name) in files {
+        let (from, to) = (from.join(name), dir.join(name));
+        if std::fs::hard_link(&from, &to).is_ok() {
+            continue;
+        }
+        // Another file system. With its time, by which it is recognised.
+        std::fs::copy(&from, &to)
+            .and_then(|_| std::fs::metadata(&from)?.modified())
+            .and_then(|time| std::fs::File::options().write(true).open(&to)?.set_modified(time))
+            .with_context(|| format!("could not copy {}", from.display()))?;
+    }
+    pause(dir, kube, offline)
+}
+
+/// Every pod's first process: 70 lines of C in Kubernetes' module.
+fn pause(dir: &Path, kube: &Module, offline: bool) -> anyhow::Result<()> {
+    let mut source = pause_source(kube)?;
+    if source.is_none() && !offline {
+        let fetched = build::go(&kube.dir).args(["mod", "download", "k8s.io/kubernetes"]).status();
+        fetched.context("could not run `go mod download`")?;
+        source = pause_source(kube)?;
+    }
+    let source = source.context(
+        "the source of pause is in the Go module k8s.io/kubernetes, which is not on this machine; run the same \
+         command once with network",
+    )?;
+    let mut cc = Command::new("cc");
+    cc.args(["-static", "-Os", &format!("-DVERSION={PAUSE_VERSION}"), "-o"]).arg(dir.join(PAUSE)).arg(source);
+    let output = cc.output().context("could not run `cc` to make pause (package build-essential)")?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "`cc` could not make pause: {}", text.trim());
+    Ok(())
+}
+
+fn pause_source(kube: &Module) -> anyhow::Result<Option<PathBuf>> {
+    let mut list = build::go(&kube.dir);
+    list.env("GOPROXY", "off").args(["list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"]);
+    let output = list.output().context("the Go toolchain is needed to find the source of pause")?;
+    let dir = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    let source = dir.join("build/pause/linux/pause.c");
+    Ok((dir.is_absolute() && source.is_file()).then_some(source))
+}

@@ -1,0 +1,121 @@
+//! `cargo xtask node`: a real one-node cluster on this machine, without a container daemon.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use crate::{cargo, control_plane};
+
+/// Flags of `node`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: NodeCommand,
+}
+
+#[derive(clap::Subcommand)]
+enum NodeCommand {
+    /// Brings the node up: builds what is missing, once, and waits until pods run.
+    Up {
+        #[command(flatten)]
+        which: Which,
+        /// An image archive to import (docker's or OCI's); may be repeated.
+        #[arg(long = "image", value_name = "ARCHIVE")]
+        images: Vec<PathBuf>,
+    },
+    /// Ends the node, and looks whether the machine is as it was before.
+    Down(Which),
+    /// Says how the node is; without a name, all nodes.
+    Status(Which),
+    /// Runs a program of this machine in the node's network, with its names: `exec -- kubectl get pods -A`.
+    Exec {
+        #[command(flatten)]
+        which: Which,
+        /// The program and its arguments.
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+}
+
+#[derive(clap::Args)]
+struct Which {
+    /// Tells nodes apart that run side by side [default: default].
+    #[arg(long)]
+    name: Option<String>,
+    /// The folder of all nodes' state [default: /var/lib/pinniped-node].
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Use only what is on this machine; say what is missing.
+    #[arg(long)]
+    offline: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (verb, which) = match &args.command {
+        NodeCommand::Up { which, .. } => ("up", which),
+        NodeCommand::Down(which) => ("down", which),
+        NodeCommand::Status(which) => ("status", which),
+        NodeCommand::Exec { which, .. } => ("exec", which),
+    };
+    anyhow::ensure!(cfg!(target_os = "linux"), "a node is made of Linux namespaces: it runs on Linux only");
+    let program = match &args.command {
+        NodeCommand::Up { .. } => build_program(which.offline)?,
+        // What brought a node up also ends it: no waiting for other builds.
+        _ => built_program(which.offline)?,
+    };
+    let mut command = Command::new(&program);
+    command.arg(verb);
+    if let Some(name) = &which.name {
+        command.arg("--name").arg(name);
+    }
+    if let Some(state) = &which.state {
+        command.arg("--state").arg(std::path::absolute(state)?);
+    }
+    match &args.command {
+        NodeCommand::Up { images, .. } => {
+            // Before minutes of building: can there be a node at all?
+            cargo::succeed(Command::new(&program).arg("check"), "looking at what the machine has")?;
+            command.arg("--tools").arg(control_plane::node_tools::find_or_build(which.offline)?);
+            for image in images {
+                command.arg("--image").arg(image);
+            }
+        }
+        NodeCommand::Exec { command: words, .. } => {
+            command.arg("--").args(words);
+        }
+        NodeCommand::Down(_) | NodeCommand::Status(_) => {}
+    }
+    Err(cargo::become_program(&mut command))
+}
+
+/// `pinniped-node` as it was built last.
+fn built_program(offline: bool) -> anyhow::Result<PathBuf> {
+    let program = cargo::target_dir()?.join("debug/pinniped-node");
+    if program.is_file() { Ok(program) } else { build_program(offline) }
+}
+
+/// Builds `pinniped-node`.
+fn build_program(offline: bool) -> anyhow::Result<PathBuf> {
+    let mut build = cargo::cargo(offline);
+    build.args(["build", "--quiet", "--package", "pinniped-node", "--bins"]);
+    cargo::succeed(&mut build, "building pinniped-node")?;
+    Ok(cargo::target_dir()?.join("debug/pinniped-node"))
+}
+
+/// Why no node can run on this machine; `None` when one can. `program` is `pinniped-node`.
+pub(crate) fn impossible(program: &std::path::Path) -> Option<String> {
+    match Command::new(program).arg("check").output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            Some(text.trim().trim_start_matches("error: ").to_owned())
+        }
+        Err(error) => Some(format!("{} does not run: {error}", program.display())),
+    }
+}
+
+/// Whether a node runs. `program` is `pinniped-node`.
+pub(crate) fn runs(program: &std::path::Path, name: &str) -> bool {
+    let mut command = Command::new(program);
+    command.args(["status", "--name", name]).output().is_ok_and(|output| output.status.success())
+}

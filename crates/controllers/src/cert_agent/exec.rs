@@ -33,7 +33,7 @@ const OUTCOME: u8 = 3;
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// The API server refused, the pod is gone, or there was no connection.
-    #[error("{}", error_text(.0))]
+    #[error("{}", refusal(.0))]
     Api(#[source] Box<kube::Error>),
     /// The command failed; Kubernetes' words, such as an exit code.
     #[error("{0}")]
@@ -60,6 +60,16 @@ impl ExecError {
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Api(error) if is_forbidden(error))
     }
+}
+
+/// The API server's words. Since Kubernetes 1.35 it asks for the right to `create` in addition, when the WebSocket itself
+/// is allowed already, and refuses without a reason.
+fn refusal(error: &kube::Error) -> String {
+    let mut text = error_text(error);
+    if is_forbidden(error) && text.ends_with(" is forbidden: ") {
+        text.push_str("the verb create on pods/exec is missing");
+    }
+    text
 }
 
 impl From<kube::Error> for ExecError {

@@ -5,6 +5,7 @@
 mod apis;
 mod authenticators;
 mod bad_input;
+mod cert_agent;
 mod cli;
 mod crds;
 mod demo;

@@ -168,6 +168,8 @@ async fn a_refusal_is_told_in_the_api_servers_words() {
     let error = refusal(403, "Forbidden", forbidden).await.unwrap_err();
     assert!(error.is_forbidden());
     assert_eq!(error.to_string(), forbidden);
+    let error = refusal(403, "Forbidden", "pods \"agent-1\" is forbidden: ").await.unwrap_err();
+    assert_eq!(error.to_string(), "pods \"agent-1\" is forbidden: the verb create on pods/exec is missing");
     let error = refusal(404, "NotFound", "pods \"agent-1\" not found").await.unwrap_err();
     assert!(!error.is_forbidden());
     assert_eq!(error.to_string(), "pods \"agent-1\" not found");

@@ -1,0 +1,217 @@
+//! The agent's controller in the installed programs, under the rights that the manifests give, by way of our own pool of
+//! connections.
+//!
+//! There is no kubelet here, so nobody answers an exec: how far it comes is what these tests look at. A whole agent runs
+//! on the one-node cluster.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use pinniped_e2e::walkthrough::CONCIERGE;
+use pinniped_test_support::pods::NODE_NAME;
+use pinniped_test_support::wait;
+use serde_json::{Value, json};
+
+use crate::installed::{self, Installed, SOON};
+
+const ACCOUNT: &str = "system:serviceaccount:pinniped-concierge:pinniped-concierge";
+const DEPLOYMENT: &str = "pinniped-concierge-kube-cert-agent";
+const ROLE: &str = "pinniped-concierge-aggregated-api-server";
+
+#[tokio::test]
+async fn the_agent_is_deployed_and_asked_with_the_shipped_rights_and_a_missing_one_is_named_once() {
+    let Some(installed) = installed::alone("the agent is deployed and asked with the shipped rights").await
+    else {
+        return;
+    };
+    let done = story(&installed).await;
+    clean_up(&installed).await.unwrap();
+    done.unwrap();
+}
+
+async fn story(installed: &Installed) -> anyhow::Result<()> {
+    let (client, kubectl) = (installed.admin().await, installed.world().kubectl());
+    let kube_system: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
+    let pods: Api<Pod> = Api::namespaced(client.clone(), CONCIERGE);
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), CONCIERGE);
+
+    kube_system.create(&PostParams::default(), &serde_json::from_value(controller_manager())?).await?;
+    run(&kube_system, "kube-controller-manager-world").await?;
+    let deployment =
+        wait::until_ok(SOON, "the agent's Deployment", async || Ok(deployments.get(DEPLOYMENT).await?))
+            .await?;
+    let value = serde_json::to_value(&deployment)?;
+    let pod = &value["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][0]["image"], "ghcr.io/pinniped-rs/pinniped-server:latest");
+    assert_eq!(pod["serviceAccountName"], "pinniped-concierge-kube-cert-agent");
+    assert_eq!(pod["nodeName"], NODE_NAME);
+    assert_eq!(value["metadata"]["ownerReferences"][0]["name"], "pinniped-concierge");
+
+    let agents = ListParams::default().labels("kube-cert-agent.pinniped.dev=v3");
+    let agent = wait::until_ok(SOON, "the agent's pod", async || {
+        let all = pods.list(&agents).await?;
+        anyhow::ensure!(!all.items.is_empty(), "none");
+        Ok(all.items[0].name_any())
+    })
+    .await?;
+    run(&pods, &agent).await?;
+    says(installed, "failed to get kube-public/cluster-info configmap: configmap \"cluster-info\" not found")
+        .await?;
+    wake(installed, 0).await?;
+    let unreachable = format!("could not exec into agent pod {CONCIERGE}/{agent}: ");
+    let dialled = wait::until_ok(SOON, "a kubelet that does not answer", async || {
+        let message = message(installed).await?;
+        anyhow::ensure!(message.starts_with(&unreachable), "{message}");
+        Ok(message)
+    })
+    .await?;
+    assert!(dialled.ends_with("dial tcp 10.123.0.1:10250: connect: connection refused"), "{dialled}");
+
+    // A WebSocket is a GET, and the API server wants the right to create in addition.
+    let forbidden =
+        format!("could not exec into agent pod {CONCIERGE}/{agent}: pods \"{agent}\" is forbidden: ");
+    let no_get = format!(
+        "User \"{ACCOUNT}\" cannot get resource \"pods/exec\" in API group \"\" in the namespace \"{CONCIERGE}\""
+    );
+    let no_create = "the verb create on pods/exec is missing".to_owned();
+    for (round, (verbs, missing)) in
+        [(json!(["create"]), no_get), (json!(["get"]), no_create)].iter().enumerate()
+    {
+        allow_exec(installed, verbs).await?;
+        let wanted = format!("{forbidden}{missing}");
+        wait::until_ok(SOON, &wanted, async || {
+            // An event does not wait for the delay after a failure.
+            wake(installed, round).await?;
+            let message = message(installed).await?;
+            anyhow::ensure!(message == wanted, "{message}");
+            Ok(())
+        })
+        .await?;
+        let said = || {
+            let escaped = wanted.replace('"', "\\\"");
+            installed.pods().logs(CONCIERGE).lines().filter(|line| line.contains(&escaped)).count()
+        };
+        wait::until(SOON, "each pod to name the right", async || (said() >= 2).then_some(())).await?;
+        let asked = denied_execs(installed)?;
+        wait::until_ok(SOON, "more tries", async || {
+            wake(installed, round).await?;
+            let now = denied_execs(installed)?;
+            anyhow::ensure!(now >= asked + 4, "{now} after {asked}");
+            Ok(())
+        })
+        .await?;
+        assert_eq!(said(), 2, "once in each of two pods, however often it is tried");
+    }
+    allow_exec(installed, &json!(["get", "create"])).await?;
+    kubectl
+        .output(&[
+            "delete",
+            "pod",
+            "--grace-period=0",
+            "--force",
+            "-n",
+            "kube-system",
+            "kube-controller-manager-world",
+        ])
+        .await?;
+    says(
+        installed,
+        "could not find a healthy kube-controller-manager pod (0 candidates): note that this error is the expected \
+         behavior for some cluster types, including most cloud provider clusters (e.g. GKE, AKS, EKS)",
+    )
+    .await
+}
+
+async fn clean_up(installed: &Installed) -> anyhow::Result<()> {
+    let kubectl = installed.world().kubectl();
+    allow_exec(installed, &json!(["get", "create"])).await?;
+    for object in [
+        ["pod", "kube-controller-manager-world", "kube-system"],
+        ["configmap", "cluster-info", "kube-public"],
+        ["deployment", DEPLOYMENT, CONCIERGE],
+    ] {
+        let [kind, name, namespace] = object;
+        kubectl
+            .output(&["delete", kind, name, "-n", namespace, "--ignore-not-found", "--wait=false"])
+            .await?;
+    }
+    let pods: Api<Pod> = Api::namespaced(installed.admin().await, CONCIERGE);
+    let agents = ListParams::default().labels("kube-cert-agent.pinniped.dev=v3");
+    wait::until_ok(SOON, "no agent to be left", async || {
+        pods.delete_collection(&DeleteParams::default().grace_period(0), &agents).await?;
+        anyhow::ensure!(pods.list(&agents).await?.items.is_empty(), "some are there");
+        Ok(())
+    })
+    .await
+}
+
+fn controller_manager() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "kube-controller-manager-world", "labels": {"component": "kube-controller-manager"}},
+        "spec": {
+            "automountServiceAccountToken": false, "nodeName": NODE_NAME,
+            "containers": [{"name": "kcm", "image": "kcm:1", "command": ["kube-controller-manager"]}],
+        },
+    })
+}
+
+async fn run(pods: &Api<Pod>, name: &str) -> anyhow::Result<()> {
+    let status = json!({"status": {"phase": "Running"}});
+    pods.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    Ok(())
+}
+
+/// Publishes the cluster's address, ever another one.
+async fn wake(installed: &Installed, round: usize) -> anyhow::Result<()> {
+    let server = format!("https://{round}.{}", jiff::Timestamp::now().as_nanosecond());
+    let kubeconfig = json!({"clusters": [{"name": "", "cluster": {"server": server, "certificate-authority-data": "Y2E="}}]});
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cluster-info", "namespace": "kube-public"},
+        "data": {"kubeconfig": kubeconfig.to_string()},
+    });
+    installed.world().kubectl().apply(&config_map.to_string()).await.map(drop)
+}
+
+/// Gives the Concierge these verbs on `pods/exec` and no others.
+async fn allow_exec(installed: &Installed, verbs: &Value) -> anyhow::Result<()> {
+    let kubectl = installed.world().kubectl();
+    let role: Value =
+        serde_json::from_str(&kubectl.output(&["get", "role", ROLE, "-n", CONCIERGE, "-o", "json"]).await?)?;
+    let mut rules = role["rules"].clone();
+    let all = rules.as_array_mut().ok_or_else(|| anyhow::anyhow!("no rules"))?;
+    let exec = all.iter_mut().find(|rule| rule["resources"] == json!(["pods/exec"]));
+    exec.ok_or_else(|| anyhow::anyhow!("no rule for pods/exec"))?["verbs"] = verbs.clone();
+    let patch = json!({"rules": rules}).to_string();
+    kubectl.output(&["patch", "role", ROLE, "-n", CONCIERGE, "--type=merge", "-p", &patch]).await.map(drop)
+}
+
+/// How often an exec of the Concierge was refused.
+fn denied_execs(installed: &Installed) -> anyhow::Result<usize> {
+    let events = installed.world().control_plane().audit_events()?;
+    let denied = |event: &&Value| {
+        event["user"]["username"] == ACCOUNT
+            && event["objectRef"]["subresource"] == "exec"
+            && event["responseStatus"]["code"] == 403
+    };
+    Ok(events.iter().filter(denied).count())
+}
+
+async fn message(installed: &Installed) -> anyhow::Result<String> {
+    let jsonpath = "-o=jsonpath={.status.strategies[0].message}";
+    installed
+        .world()
+        .kubectl()
+        .output(&["get", "credentialissuer", "pinniped-concierge-config", jsonpath])
+        .await
+}
+
+async fn says(installed: &Installed, wanted: &str) -> anyhow::Result<()> {
+    wait::until_ok(SOON, wanted, async || {
+        let message = message(installed).await?;
+        anyhow::ensure!(message == wanted, "{message}");
+        Ok(())
+    })
+    .await
+}

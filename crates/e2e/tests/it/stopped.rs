@@ -30,6 +30,7 @@ const USER: &str = "stopped-user";
 /// The Deployment, and the Lease.
 const NAME: &str = "pinniped-concierge";
 const DEPLOYMENT: &str = "deployment/pinniped-concierge";
+const AGENT: &str = "pinniped-concierge-kube-cert-agent";
 const CONFIG: &str = "pinniped-concierge-config";
 /// What a rollout may take here.
 const ROLLOUT: &str = "--timeout=120s";
@@ -183,8 +184,16 @@ async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
     let began = Instant::now();
     kubectl.output(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=0"]).await?;
     wait::until(Duration::from_secs(20), "all pods to be gone", async || {
-        let listed =
-            kubectl.output(&["get", "pods", "-n", CONCIERGE, "-l", "app=pinniped-concierge", "-o", "name"]);
+        let listed = kubectl.output(&[
+            "get",
+            "pods",
+            "-n",
+            CONCIERGE,
+            "-l",
+            "deployment.pinniped.dev=concierge",
+            "-o",
+            "name",
+        ]);
         (running(installed).is_empty() && listed.await.ok()?.trim().is_empty()).then_some(())
     })
     .await?;
@@ -217,7 +226,9 @@ async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
 /// The Deployment's pods whose process runs.
 fn running(installed: &Installed) -> Vec<(String, RunningPod)> {
     let pods = installed.pods().list(CONCIERGE);
-    pods.into_iter().filter(|(name, pod)| name.starts_with(NAME) && pod.pid.is_some()).collect()
+    // The kube-cert-agent is another Deployment, named after ours.
+    let ours = |name: &str| name.starts_with(NAME) && !name.starts_with(AGENT);
+    pods.into_iter().filter(|(name, pod)| ours(name) && pod.pid.is_some()).collect()
 }
 
 async fn holder(installed: &Installed) -> Option<String> {

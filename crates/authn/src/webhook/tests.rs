@@ -138,10 +138,7 @@ fn certificates(setup: &Setup, tls: ServerConfigBuilder) -> (String, rustls::Ser
         (ca_pem, params.signed_by(&key, &issuer).unwrap())
     };
     let private_key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let mut tls = tls
-        .with_no_client_auth()
-        .with_single_cert(vec![leaf.der().clone()], private_key)
-        .unwrap();
+    let mut tls = tls.with_no_client_auth().with_single_cert(vec![leaf.der().clone()], private_key).unwrap();
     tls.alpn_protocols = setup.alpn.iter().map(|protocol| protocol.to_vec()).collect();
     (bundle, tls)
 }

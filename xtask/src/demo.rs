@@ -5,13 +5,13 @@ use std::process::{Command, ExitCode};
 use anyhow::Context as _;
 
 use crate::image::Profile;
-use crate::{cargo, control_plane, image};
+use crate::{cargo, control_plane, image, node};
 
 /// Flags of `demo`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Walk in pods on a node that `cargo xtask node up` started, in place of processes; without a name: the default
-    /// node.
+    /// Walk in pods on the node that `cargo xtask node up` started, in place of processes; where none runs, on one
+    /// that is there for the demo only.
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "default")]
     node: Option<String>,
     /// Leave everything running at the end, and say how to use it: processes until Ctrl-C, pods until the next demo.
@@ -41,6 +41,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let built = image::archive(Profile::Dev, None, None).context("could not make the image")?;
             let mut command = Command::new(demo);
             command.args(["--node", name]).arg("--image").arg(built.path);
+            if !node::runs(&bins.join("pinniped-node"), name) {
+                let tools = control_plane::node_tools::find_or_build(args.offline)?;
+                command.arg("--node-tools").arg(tools);
+            }
             command
         }
     };

@@ -1,0 +1,254 @@
+//! The walk-through in pods of our own image: what `cargo xtask demo --node` shows, and what it does not.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use pinniped_e2e::narrator::Narrator;
+use pinniped_e2e::place::{OnNode, Place as _, Step};
+use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, LOCAL_USER_AUTHENTICATOR, Serving, Walk};
+use pinniped_node::{Node, fixture};
+use pinniped_test_support::{tools, wait};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+/// Held while the product is installed on the shared node: there is one install at a time.
+pub(crate) static INSTALL: Mutex<()> = Mutex::const_new(());
+
+const ENDPOINT: &str = "https://impersonation-proxy-mtls.local";
+
+/// One test, because each step builds on the one before, as in the tutorial and the post.
+#[tokio::test]
+async fn a_person_logs_in_with_the_clusters_key_and_then_through_the_proxy() {
+    let Some(node) =
+        fixture::shared("a person logs in with the cluster's key and through the proxy").unwrap()
+    else {
+        return;
+    };
+    let _install = INSTALL.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let place = OnNode::new(node, folder.path());
+    let walk = Walk::new(&place, Narrator::Silent, Instant::now()).unwrap();
+    let image = folder.path().join("image.tar");
+    pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
+    node.import_image(&image).await.unwrap();
+    if let Err(error) = story(node, &place, &walk).await {
+        panic!("{error:?}\n{}", what_pods_say(&place).await);
+    }
+}
+
+async fn story(node: &Node, place: &OnNode<'_>, walk: &Walk<'_>) -> anyhow::Result<()> {
+    walk.install().await?;
+    both_replicas_run_as_nobody(place).await?;
+    one_of_them_holds_the_lease(place).await?;
+    walk.create_user().await?;
+    walk.await_cluster_key().await?;
+    let issuer = walk.look_at_credential_issuer().await?;
+    the_clusters_key_is_used_and_the_proxy_is_off(node, &issuer["status"]["strategies"])?;
+    let secrets = kubectl(place, &["get", "secrets", "-n", CONCIERGE, "-o", "name"]).await?;
+    for generated in ["impersonation-proxy-ca-certificate", "impersonation-proxy-tls-serving-certificate"] {
+        assert!(!secrets.contains(generated), "{secrets}");
+    }
+    walk.create_authenticator().await?;
+    walk.create_workload().await?;
+
+    walk.create_tutorial_user().await?;
+    let written = walk.kubeconfig_without_proxy().await?;
+    assert!(written.stdout.contains("server: https://10.123.0.1:6443"), "{}", written.stdout);
+    walk.refused_without_proxy().await?;
+    walk.allow_and_list_without_proxy().await?;
+    credential_is_signed_by_the_cluster(node, place, &walk.tutorial_kubeconfig()).await?;
+
+    let serving = walk.make_certificates().await?;
+    let issuer = walk.enable_proxy(&serving).await?;
+    let strategies = &issuer["status"]["strategies"];
+    assert_eq!(strategies[0]["reason"], "FetchedKey", "the order stays");
+    let Serving::Secret { authority, .. } = &serving else { panic!("{serving:?}") };
+    let frontend = json!({"type": "ImpersonationProxy", "impersonationProxyInfo":
+        {"endpoint": ENDPOINT, "certificateAuthorityData": authority}});
+    assert_eq!(strategies[1]["frontend"], frontend);
+
+    walk.kubeconfig().await?;
+    let refused = walk.refused().await?;
+    assert_eq!(
+        refused.stderr,
+        format!(
+            "Error from server (Forbidden): pods is forbidden: User \"pinny\" cannot list resource \"pods\" in API \
+             group \"\" at the cluster scope: {DECISION}\n"
+        )
+    );
+    let listed = walk.allow_and_list().await?;
+    for pod in ["frontend", "backend"] {
+        let line = listed.stdout.lines().find(|line| line.starts_with("some-app ") && line.contains(pod));
+        assert!(
+            line.is_some_and(|line| line.contains("1/1") && line.contains("Running")),
+            "{}",
+            listed.stdout
+        );
+    }
+    let whoami = walk.whoami().await?;
+    assert_eq!(
+        whoami.stdout,
+        format!(
+            "Current cluster info:\n\nName: kubernetes-pinniped\nURL: {ENDPOINT}\n\nCurrent user info:\n\n\
+             Username: pinny\nGroups: group-for-mtls, system:authenticated\n"
+        )
+    );
+    assert_eq!(&walk.check_bundles().await?, authority);
+    nothing_restarted(place).await?;
+    walk.remove().await
+}
+
+/// An administrator's kubectl, which has to succeed.
+async fn kubectl(place: &OnNode<'_>, args: &[&str]) -> anyhow::Result<String> {
+    let step = Step::inside(place, place.kubectl().command(args));
+    Ok(step.run(None).await?.success()?.stdout)
+}
+
+async fn get(place: &OnNode<'_>, args: &[&str]) -> anyhow::Result<Value> {
+    Ok(serde_json::from_str(&kubectl(place, &[&["get", "-o", "json"], args].concat()).await?)?)
+}
+
+async fn both_replicas_run_as_nobody(place: &OnNode<'_>) -> anyhow::Result<()> {
+    let selector = "deployment.pinniped.dev=concierge";
+    let pods = get(place, &["pods", "-n", CONCIERGE, "-l", selector]).await?;
+    let pods = pods["items"].as_array().unwrap();
+    assert_eq!(pods.len(), 2);
+    for pod in pods {
+        let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        assert!(pod["status"]["conditions"].as_array().unwrap().iter().any(ready), "{}", pod["status"]);
+        let container = &pod["spec"]["containers"][0];
+        for probe in ["readinessProbe", "livenessProbe"] {
+            assert!(container[probe].is_object(), "no {probe}");
+        }
+        // In the node's own words: the processes of these pods are user 65532's, cannot become root, and may do
+        // nothing that only root may.
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        let status = process_status("pinniped-concierge", pod["metadata"]["uid"].as_str().unwrap())?;
+        for wanted in [
+            "Uid:\t65532\t65532\t65532\t65532",
+            "NoNewPrivs:\t1",
+            "CapEff:\t0000000000000000",
+            "CapBnd:\t0000000000000000",
+        ] {
+            assert!(status.lines().any(|line| line == wanted), "{name}: {wanted} is not in\n{status}");
+        }
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    }
+    Ok(())
+}
+
+/// `/proc/PID/status` of a pod's program, found by its cgroup, which has the pod's UID in its name.
+fn process_status(program: &str, pod_uid: &str) -> anyhow::Result<String> {
+    // The kernel keeps 15 characters of a program's name; systemd's names of cgroups have no dashes.
+    let program = &program[..program.len().min(15)];
+    let marks = [pod_uid.to_owned(), pod_uid.replace('-', "_")];
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let read = |name: &str| std::fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+        if read("comm").trim() == program && marks.iter().any(|mark| read("cgroup").contains(mark)) {
+            return Ok(read("status"));
+        }
+    }
+    anyhow::bail!("no process {program} in the cgroups of pod {pod_uid}")
+}
+
+async fn one_of_them_holds_the_lease(place: &OnNode<'_>) -> anyhow::Result<()> {
+    wait::until_ok(std::time::Duration::from_secs(60), "a pod to hold the lease", async || {
+        let leases = get(place, &["leases", "-n", CONCIERGE]).await?;
+        let holder = leases["items"][0]["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+        let pods = kubectl(place, &["get", "pods", "-n", CONCIERGE, "-o", "name"]).await?;
+        let held = pods.lines().filter_map(|line| line.strip_prefix("pod/")).any(|pod| holder.contains(pod));
+        anyhow::ensure!(held, "it is held by {holder:?}, the pods are {pods}");
+        Ok(())
+    })
+    .await
+}
+
+fn the_clusters_key_is_used_and_the_proxy_is_off(node: &Node, strategies: &Value) -> anyhow::Result<()> {
+    assert_eq!(strategies.as_array().map(Vec::len), Some(2), "{strategies}");
+    let shown = |index: usize| {
+        let strategy = &strategies[index];
+        [&strategy["type"], &strategy["status"], &strategy["reason"], &strategy["message"]].map(Value::clone)
+    };
+    assert_eq!(
+        shown(0),
+        ["KubeClusterSigningCertificate", "Success", "FetchedKey", "key was fetched successfully"]
+            .map(Value::from)
+    );
+    assert_eq!(
+        shown(1),
+        [
+            "ImpersonationProxy",
+            "Error",
+            "Disabled",
+            "automatically determined that impersonation proxy should be disabled"
+        ]
+        .map(Value::from)
+    );
+    let authority = STANDARD.encode(std::fs::read(node.pki_dir().join("ca.crt"))?);
+    let frontend = json!({"type": "TokenCredentialRequestAPI", "tokenCredentialRequestInfo":
+        {"server": "https://10.123.0.1:6443", "certificateAuthorityData": authority}});
+    assert_eq!(strategies[0]["frontend"], frontend);
+    Ok(())
+}
+
+/// Asks for a credential as kubectl does, and reads who signed it.
+async fn credential_is_signed_by_the_cluster(
+    node: &Node,
+    place: &OnNode<'_>,
+    kubeconfig: &Path,
+) -> anyhow::Result<()> {
+    let file = kubeconfig.to_str().unwrap();
+    let view = kubectl(place, &["config", "view", "--raw", "-o", "json", "--kubeconfig", file]).await?;
+    let view: Value = serde_json::from_str(&view)?;
+    let exec = &view["users"][0]["user"]["exec"];
+    let mut login = Command::new(exec["command"].as_str().unwrap());
+    login.args(exec["args"].as_array().unwrap().iter().filter_map(Value::as_str));
+    login.env("HOME", kubeconfig.parent().unwrap());
+    let credential = Step::inside(place, login).run(None).await?.success()?.stdout;
+    let credential: Value = serde_json::from_str(&credential)?;
+    let leaf = credential["status"]["clientCertificateData"].as_str().unwrap();
+    let (_, leaf) = x509_parser::pem::parse_x509_pem(leaf.as_bytes())?;
+    let leaf = leaf.parse_x509()?;
+    let authority = std::fs::read(node.pki_dir().join("ca.crt"))?;
+    let (_, authority) = x509_parser::pem::parse_x509_pem(&authority)?;
+    let authority = authority.parse_x509()?;
+    assert_eq!(leaf.issuer().as_raw(), authority.subject().as_raw());
+    let text = |names: Vec<&x509_parser::x509::AttributeTypeAndValue<'_>>| {
+        names.iter().map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(text(leaf.subject().iter_common_name().collect()), ["pinny-the-seal"]);
+    assert_eq!(text(leaf.subject().iter_organization().collect()), ["group1", "group2"]);
+    let lifetime = leaf.validity().not_after.timestamp() - leaf.validity().not_before.timestamp();
+    assert_eq!(lifetime, 600, "five minutes back and five ahead");
+    Ok(())
+}
+
+/// The suite of upstream fails on any restart of a container, and so do we.
+async fn nothing_restarted(place: &OnNode<'_>) -> anyhow::Result<()> {
+    let path = r#"jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[*].restartCount}{"\n"}{end}"#;
+    let mut seen = 0;
+    for namespace in [CONCIERGE, LOCAL_USER_AUTHENTICATOR] {
+        for line in kubectl(place, &["get", "pods", "-n", namespace, "-o", path]).await?.lines() {
+            assert!(line.ends_with(" 0"), "{line}");
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 4, "two replicas, the agent, the authenticator");
+    Ok(())
+}
+
+/// For the message of a failure.
+async fn what_pods_say(place: &OnNode<'_>) -> String {
+    let mut said = String::new();
+    for args in [
+        &["get", "pods", "-A", "-o", "wide"][..],
+        &["logs", "-n", CONCIERGE, "-l", "app=pinniped-concierge", "--prefix", "--tail=40"],
+        &["get", "events", "-n", CONCIERGE],
+    ] {
+        said += &kubectl(place, args).await.unwrap_or_else(|error| format!("{error:#}"));
+    }
+    said
+}

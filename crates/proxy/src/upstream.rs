@@ -31,14 +31,17 @@ use pinniped_pki::CaBundle;
 
 mod body;
 mod connector;
+mod http2;
 mod kube_service;
 mod pool;
+mod upload;
 
 pub use body::{RequestBody, ResponseBody};
 pub use connector::DialError;
 pub(crate) use kube_service::{AGENT, bearer};
 
 use connector::Connector;
+use http2::Failure;
 use pool::Pool;
 
 /// Bounds and timeouts of the way to the API server.
@@ -144,9 +147,12 @@ pub enum UpstreamError {
     /// The connection lives, but there was no answer in time.
     #[error("the API server did not answer in time")]
     Silent,
-    /// The connection failed, or the server broke its rules.
+    /// The HTTP/1.1 connection failed, or the server broke its rules.
     #[error("request to the API server failed")]
     Http(#[source] hyper::Error),
+    /// The HTTP/2 stream or connection failed, or the server broke its rules.
+    #[error("request to the API server failed")]
+    Http2(#[source] h2::Error),
 }
 
 /// How much of the pool is in use.
@@ -205,40 +211,27 @@ impl Upstream {
         mut request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         self.complete(request.uri_mut());
-        *request.version_mut() = http::Version::HTTP_2;
-        let harmless = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        let mut spare = replay_of(&request);
-        let mut unsent = 0;
-        let mut ignored = 0;
+        let (head, mut body) = request.into_parts();
+        let empty = body.is_empty();
+        let harmless = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let (mut unsent, mut ignored, mut died) = (0, 0, 0);
         loop {
             let mut lease = self.inner.pool.lease().await?;
-            let mut error = match lease.sender.try_send_request(request).await {
-                Ok(response) => return Ok(response.map(|body| ResponseBody::counted(body, lease.stream))),
+            let error = match lease.http2.send(copy_of(&head), &mut body).await {
+                Ok((response, upload)) => return Ok(ResponseBody::http2(response, upload, lease.stream)),
                 Err(error) => error,
             };
-            request = match error.take_message() {
-                // It was never sent: the connection was about to close. The next one may be, too, but not for ever.
-                Some(request) if unsent < 3 => {
-                    unsent += 1;
-                    request
+            let (again, error) = match error {
+                // The connection was about to close. The next one may be, too, but not for ever.
+                Failure::Unsent(error) => (count(&mut unsent, 3), error),
+                Failure::Sent(error) if empty && was_ignored(&error) => (count(&mut ignored, 3), error),
+                Failure::Sent(error) => {
+                    (empty && harmless && !error.is_reset() && count(&mut died, 1), error)
                 }
-                None => {
-                    let error = error.into_error();
-                    let again = if was_ignored(&error) && ignored < 3 {
-                        ignored += 1;
-                        spare.as_ref().map(copy_of)
-                    } else if harmless && lease.sender.is_closed() {
-                        spare.take()
-                    } else {
-                        None
-                    };
-                    match again {
-                        Some(again) => again,
-                        None => return Err(UpstreamError::Http(error)),
-                    }
-                }
-                Some(_) => return Err(UpstreamError::Http(error.into_error())),
             };
+            if !again {
+                return Err(UpstreamError::Http2(error));
+            }
         }
     }
 
@@ -264,7 +257,7 @@ impl Upstream {
         to_origin_form(&mut request);
         let mut sender = self.upgrade_connection().await?;
         let response = sender.send_request(request).await.map_err(UpstreamError::Http)?;
-        Ok(response.map(ResponseBody::uncounted))
+        Ok(response.map(ResponseBody::http1))
     }
 
     /// A Kubernetes client whose requests go through this pool. Each request gets the token of that moment.
@@ -312,13 +305,15 @@ fn to_origin_form(request: &mut Request<RequestBody>) {
     *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
 }
 
+/// Once more, if it was not often enough.
+fn count(times: &mut u32, most: u32) -> bool {
+    *times += 1;
+    *times <= most
+}
+
 /// The server said that it did nothing with this stream: it went away in good order before (RFC 9113, section 6.8), or
 /// refused the stream (section 8.7).
-fn was_ignored(error: &hyper::Error) -> bool {
-    let Some(error) = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<h2::Error>())
-    else {
-        return false;
-    };
+fn was_ignored(error: &h2::Error) -> bool {
     error.is_remote()
         && match error.reason() {
             Some(h2::Reason::NO_ERROR) => error.is_go_away(),
@@ -327,16 +322,12 @@ fn was_ignored(error: &hyper::Error) -> bool {
         }
 }
 
-/// A second copy of a request that can be sent twice: one without a body.
-fn replay_of(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    request.body().is_empty().then(|| copy_of(request))
-}
-
-fn copy_of(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(RequestBody::Empty);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    copy.headers_mut().clone_from(request.headers());
+/// The head as h2 takes it: it keeps what it is given, and the request may have to be sent again.
+fn copy_of(head: &http::request::Parts) -> Request<()> {
+    let mut copy = Request::new(());
+    *copy.method_mut() = head.method.clone();
+    *copy.uri_mut() = head.uri.clone();
+    *copy.version_mut() = http::Version::HTTP_2;
+    copy.headers_mut().clone_from(&head.headers);
     copy
 }

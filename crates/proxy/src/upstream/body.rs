@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use pinniped_serve::BoxError;
 
 use super::pool::Stream;
+use super::upload::Upload;
 
 /// What is sent to the API server.
 #[derive(Default)]
@@ -90,19 +92,83 @@ impl Body for RequestBody {
 
 /// What the API server answers. Its stream counts as open until the end is read or this is dropped.
 #[derive(Debug)]
-pub struct ResponseBody {
-    inner: Incoming,
+pub struct ResponseBody(Source);
+
+#[derive(Debug)]
+enum Source {
+    Http1(Incoming),
+    Http2(Http2Body),
+}
+
+#[derive(Debug)]
+struct Http2Body {
+    inner: h2::RecvStream,
+    data_ended: bool,
+    /// What `Content-Length` promised, and is still to come.
+    length: Option<u64>,
+    upload: Option<Upload>,
     stream: Option<Stream>,
 }
 
 impl ResponseBody {
-    pub(super) fn counted(inner: Incoming, stream: Stream) -> Self {
-        let stream = (!inner.is_end_stream()).then_some(stream);
-        Self { inner, stream }
+    /// The rest of an answer over HTTP/2.
+    pub(super) fn http2(
+        response: Response<h2::RecvStream>,
+        upload: Option<Upload>,
+        stream: Stream,
+    ) -> Response<Self> {
+        let length = content_length(response.headers());
+        response.map(|inner| {
+            let stream = (!inner.is_end_stream()).then_some(stream);
+            Self(Source::Http2(Http2Body { inner, data_ended: false, length, upload, stream }))
+        })
     }
 
-    pub(super) fn uncounted(inner: Incoming) -> Self {
-        Self { inner, stream: None }
+    pub(super) fn http1(inner: Incoming) -> Self {
+        Self(Source::Http1(inner))
+    }
+}
+
+/// The length, when the server says one and only one.
+fn content_length(headers: &http::HeaderMap) -> Option<u64> {
+    let mut values = headers.get_all(http::header::CONTENT_LENGTH).iter();
+    let length = values.next()?.to_str().ok()?.parse().ok()?;
+    values.next().is_none().then_some(length)
+}
+
+impl Http2Body {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if !self.data_ended {
+            match ready!(self.inner.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    // As room is made here the server may send more: the client's pace is kept by not reading on.
+                    // Fails only for a stream that has ended, and then there is no window to keep.
+                    let _unimportant = self.inner.flow_control().release_capacity(data.len());
+                    self.length = self.length.and_then(|rest| rest.checked_sub(data.len() as u64));
+                    if self.inner.is_end_stream() {
+                        self.ended();
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Some(Err(error)) => {
+                    self.ended();
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                None => self.data_ended = true,
+            }
+        }
+        let trailers = ready!(self.inner.poll_trailers(cx));
+        self.ended();
+        Poll::Ready(match trailers {
+            Ok(None) => None,
+            Ok(Some(trailers)) => Some(Ok(Frame::trailers(trailers))),
+            Err(error) => Some(Err(error.into())),
+        })
+    }
+
+    fn ended(&mut self) {
+        self.stream = None;
+        self.upload = None;
     }
 }
 
@@ -114,18 +180,24 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = Pin::new(&mut self.inner).poll_frame(cx);
-        if let Poll::Ready(None | Some(Err(_))) = frame {
-            self.stream = None;
+        match &mut self.0 {
+            Source::Http1(inner) => Pin::new(inner).poll_frame(cx).map_err(BoxError::from),
+            Source::Http2(body) => body.poll_frame(cx),
         }
-        frame.map_err(BoxError::from)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        match &self.0 {
+            Source::Http1(inner) => inner.is_end_stream(),
+            Source::Http2(body) => body.inner.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        match &self.0 {
+            Source::Http1(inner) => inner.size_hint(),
+            Source::Http2(body) if body.inner.is_end_stream() => SizeHint::with_exact(0),
+            Source::Http2(body) => body.length.map(SizeHint::with_exact).unwrap_or_default(),
+        }
     }
 }

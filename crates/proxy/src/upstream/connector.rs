@@ -2,14 +2,11 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use http::uri::{Authority, Scheme};
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use pinniped_authn::webhook::HttpProxy;
 use pinniped_pki::tls::{Profile, Roots, client_config};
 use rustls::pki_types::ServerName;
@@ -21,13 +18,11 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::http2::Http2;
 use super::{RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
 
 /// Tunnels carry no pings of ours, so TCP must find out that the server is gone.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
-
-/// How often a new connection is asked whether the server's settings have come.
-const SETTINGS_TICK: Duration = Duration::from_millis(1);
 
 /// Why there is no connection to the API server.
 #[derive(Debug, thiserror::Error)]
@@ -55,9 +50,15 @@ pub enum DialError {
     /// The server did not say how many streams it takes.
     #[error("http2: timeout awaiting the server's settings")]
     SettingsTimeout,
-    /// HTTP could not begin.
+    /// HTTP/1.1 could not begin.
     #[error("HTTP handshake failed: {0}")]
     Http(#[source] hyper::Error),
+    /// HTTP/2 could not begin.
+    #[error("HTTP handshake failed: {0}")]
+    Http2(#[source] h2::Error),
+    /// The server closed the connection before it could be used.
+    #[error("HTTP handshake failed: the server closed the connection")]
+    Closed,
 }
 
 /// Makes connections, and owns the tasks that drive them: they end when this is dropped.
@@ -83,13 +84,6 @@ impl Drop for Connector {
     fn drop(&mut self) {
         self.ended.cancel();
     }
-}
-
-/// An HTTP/2 connection.
-pub(super) struct H2 {
-    pub(super) sender: http2::SendRequest<RequestBody>,
-    /// Streams the server allows, kept current.
-    pub(super) allowed: Arc<AtomicUsize>,
 }
 
 impl Connector {
@@ -120,53 +114,8 @@ impl Connector {
     }
 
     /// Dials an HTTP/2 connection.
-    pub(super) async fn h2(&self) -> Result<H2, DialError> {
-        let io = TokioIo::new(self.tls(&self.h2).await?);
-        let limits = &self.limits;
-        let streams = u32::try_from(limits.streams_per_connection).unwrap_or(u32::MAX);
-        // The protocol's largest window is 2^31 - 1.
-        let connection_window = limits.stream_window.saturating_mul(streams).min(i32::MAX.unsigned_abs());
-        let (sender, mut connection) = http2::Builder::new(self.tasks.clone())
-            .timer(TokioTimer::new())
-            // None before the server has said how many, see below.
-            .initial_max_send_streams(0)
-            .initial_stream_window_size(limits.stream_window)
-            .initial_connection_window_size(connection_window)
-            .max_header_list_size(limits.header_bytes)
-            .max_send_buf_size(limits.send_buffer)
-            .keep_alive_interval(limits.ping_interval)
-            .keep_alive_timeout(limits.ping_timeout)
-            .keep_alive_while_idle(true)
-            .handshake(io)
-            .await
-            .map_err(DialError::Http)?;
-        // A stream beyond the server's limit would wait for ever, so the limit must be known before the first one. hyper
-        // tells nobody when it comes; it follows the handshake at once.
-        let announced = async {
-            while connection.current_max_send_streams() == 0 {
-                if let Poll::Ready(Err(error)) = futures::poll!(&mut connection) {
-                    return Err(DialError::Http(error));
-                }
-                tokio::time::sleep(SETTINGS_TICK).await;
-            }
-            Ok(())
-        };
-        timeout(limits.handshake_timeout, announced).await.map_err(|_| DialError::SettingsTimeout)??;
-        let allowed = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
-        let seen = Arc::clone(&allowed);
-        self.tasks.spawn(async move {
-            let mut connection = std::pin::pin!(connection);
-            let ended = std::future::poll_fn(|cx| {
-                let polled = connection.as_mut().poll(cx);
-                seen.store(connection.current_max_send_streams(), Ordering::Relaxed);
-                polled
-            })
-            .await;
-            if let Err(error) = ended {
-                tracing::debug!(%error, "connection to the API server ended");
-            }
-        });
-        Ok(H2 { sender, allowed })
+    pub(super) async fn h2(&self) -> Result<Http2, DialError> {
+        Http2::handshake(self.tls(&self.h2).await?, &self.limits, &self.tasks).await
     }
 
     /// Dials an HTTP/1.1 connection which can leave HTTP by an upgrade.
@@ -219,15 +168,15 @@ fn tune(tcp: &TcpStream) {
     }
 }
 
-/// Runs hyper's tasks, all of which end with the [`Connector`].
+/// Runs what drives connections, all of which ends with the [`Connector`].
 #[derive(Clone)]
-struct Tasks {
+pub(super) struct Tasks {
     tracker: TaskTracker,
     ended: CancellationToken,
 }
 
 impl Tasks {
-    fn spawn(&self, task: impl Future + Send + 'static) {
+    pub(super) fn spawn(&self, task: impl Future + Send + 'static) {
         let ended = self.ended.clone();
         self.tracker.spawn(async move {
             tokio::select! {
@@ -236,15 +185,5 @@ impl Tasks {
                 _ = task => {}
             }
         });
-    }
-}
-
-impl<F> hyper::rt::Executor<F> for Tasks
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-{
-    fn execute(&self, task: F) {
-        self.spawn(task);
     }
 }

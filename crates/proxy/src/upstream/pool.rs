@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http1;
 use tokio::sync::Semaphore;
 
-use super::connector::{Connector, DialError, H2};
+use super::connector::{Connector, DialError};
+use super::http2::Http2;
 use super::{RequestBody, UpstreamError, UpstreamStats};
 
 #[derive(Debug)]
@@ -24,8 +25,7 @@ pub(super) struct Pool {
 
 #[derive(Debug)]
 struct Connection {
-    sender: http2::SendRequest<RequestBody>,
-    allowed: Arc<AtomicUsize>,
+    http2: Http2,
     load: Arc<Load>,
 }
 
@@ -59,7 +59,7 @@ impl Drop for Stream {
 /// Room for one stream on a connection.
 #[derive(Debug)]
 pub(super) struct Lease {
-    pub(super) sender: http2::SendRequest<RequestBody>,
+    pub(super) http2: Http2,
     pub(super) stream: Stream,
 }
 
@@ -102,9 +102,9 @@ impl Pool {
         let dialled = self.connector.h2().await;
         self.dials.fetch_add(1, Ordering::AcqRel);
         match dialled {
-            Ok(h2) => {
+            Ok(http2) => {
                 *lock(&self.failure) = None;
-                Ok(self.add(h2))
+                Ok(self.add(http2))
             }
             Err(error) => {
                 let error = Arc::new(error);
@@ -120,7 +120,7 @@ impl Pool {
 
     pub(super) fn stats(&self) -> UpstreamStats {
         let connections = lock(&self.connections);
-        let open = connections.iter().filter(|connection| !connection.sender.is_closed());
+        let open = connections.iter().filter(|connection| !connection.http2.is_closed());
         open.fold(UpstreamStats::default(), |stats, connection| UpstreamStats {
             connections: stats.connections + 1,
             streams: stats.streams + connection.load.open.load(Ordering::Relaxed),
@@ -131,7 +131,7 @@ impl Pool {
     fn room(&self) -> Option<Lease> {
         let limits = &self.connector.limits;
         let mut connections = lock(&self.connections);
-        connections.retain(|connection| !connection.sender.is_closed());
+        connections.retain(|connection| !connection.http2.is_closed());
         if connections.len() > 1 {
             let now = Instant::now();
             let mut first = true;
@@ -142,15 +142,15 @@ impl Pool {
             });
         }
         connections.iter().find_map(|connection| {
-            let allowed = connection.allowed.load(Ordering::Relaxed).min(limits.streams_per_connection);
+            let allowed = connection.http2.allowed().min(limits.streams_per_connection);
             connection.take(allowed)
         })
     }
 
-    fn add(&self, h2: H2) -> Lease {
+    fn add(&self, http2: Http2) -> Lease {
         let load = Load { open: AtomicUsize::new(1), made: Instant::now(), last_used: AtomicU64::new(0) };
-        let connection = Connection { sender: h2.sender, allowed: h2.allowed, load: Arc::new(load) };
-        let lease = Lease { sender: connection.sender.clone(), stream: Stream(Arc::clone(&connection.load)) };
+        let connection = Connection { http2, load: Arc::new(load) };
+        let lease = Lease { http2: connection.http2.clone(), stream: Stream(Arc::clone(&connection.load)) };
         lock(&self.connections).push(connection);
         lease
     }
@@ -163,7 +163,7 @@ impl Connection {
             return None;
         }
         self.load.open.fetch_add(1, Ordering::AcqRel);
-        Some(Lease { sender: self.sender.clone(), stream: Stream(Arc::clone(&self.load)) })
+        Some(Lease { http2: self.http2.clone(), stream: Stream(Arc::clone(&self.load)) })
     }
 }
 

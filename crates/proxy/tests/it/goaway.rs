@@ -106,7 +106,7 @@ async fn a_request_that_the_server_never_looked_at_is_sent_again() {
 async fn a_server_that_sends_everybody_away_is_an_error_in_the_end() {
     let (upstream, connections, _tasks) = server(usize::MAX).await;
     let error = upstream.send(request(Method::GET, RequestBody::Empty)).await.unwrap_err();
-    assert!(matches!(error, UpstreamError::Http(_)), "{error}");
+    assert!(matches!(error, UpstreamError::Http2(_)), "{error}");
     assert!(connections.load(Ordering::SeqCst) <= 8);
 }
 

@@ -10,4 +10,5 @@ mod identity;
 mod refusals;
 mod streams;
 mod upgrades;
+mod uploads;
 mod world;

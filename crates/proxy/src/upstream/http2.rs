@@ -1,0 +1,276 @@
+//! One HTTP/2 connection to the API server, straight on the `h2` crate.
+//!
+//! hyper's client for HTTP/2 puts a channel and a task of its own between a request and its stream; at the rate of a
+//! proxy both are felt. Here the task of a request opens its stream itself and waits for the answer itself; only
+//! the connection is driven by another task, and a body that does not go out at once by a third.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::client::{Connection, SendRequest};
+use h2::{Ping, PingPong};
+use http::Response;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{sleep, timeout};
+
+use super::connector::{DialError, Tasks};
+use super::upload::Upload;
+use super::{RequestBody, UpstreamLimits};
+
+/// How often a new connection is asked whether the server's settings have come.
+const SETTINGS_TICK: Duration = Duration::from_millis(1);
+
+/// A connection that takes requests. Clones are the same connection, which closes in good order when the last one and
+/// all streams are gone.
+#[derive(Clone)]
+pub(super) struct Http2 {
+    sender: SendRequest<Bytes>,
+    shared: Arc<Shared>,
+    tasks: Tasks,
+}
+
+impl std::fmt::Debug for Http2 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Http2").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Takes no more requests.
+    closed: AtomicBool,
+    /// Streams the server allows, kept current.
+    allowed: AtomicUsize,
+}
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It never got a stream: another connection may take it.
+    Unsent(h2::Error),
+    /// It had a stream.
+    Sent(h2::Error),
+}
+
+/// An answer's head, the stream of its body, and what is still on its way up.
+pub(super) type Answer = (Response<h2::RecvStream>, Option<Upload>);
+
+impl Http2 {
+    /// Begins HTTP/2 on `io` and waits for the server's settings.
+    pub(super) async fn handshake<T>(io: T, limits: &UpstreamLimits, tasks: &Tasks) -> Result<Self, DialError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let streams = u32::try_from(limits.streams_per_connection).unwrap_or(u32::MAX);
+        // The protocol's largest window is 2^31 - 1.
+        let connection_window = limits.stream_window.saturating_mul(streams).min(i32::MAX.unsigned_abs());
+        let reads = Arc::new(Reads::new());
+        let (sender, mut connection) = h2::client::Builder::new()
+            .enable_push(false)
+            // None before the server has said how many, see below.
+            .initial_max_send_streams(0)
+            .initial_window_size(limits.stream_window)
+            .initial_connection_window_size(connection_window)
+            .max_header_list_size(limits.header_bytes)
+            .max_send_buffer_size(limits.send_buffer)
+            .handshake::<_, Bytes>(Watched { io, reads: Arc::clone(&reads) })
+            .await
+            .map_err(DialError::Http2)?;
+        let pings = connection.ping_pong();
+        // A stream beyond the server's limit would wait for ever, so the limit must be known before the first one. h2
+        // tells nobody when it comes; it follows the handshake at once.
+        let announced = async {
+            while connection.max_concurrent_send_streams() == 0 {
+                match futures::poll!(&mut connection) {
+                    Poll::Ready(Err(error)) => return Err(DialError::Http2(error)),
+                    Poll::Ready(Ok(())) => return Err(DialError::Closed),
+                    Poll::Pending => sleep(SETTINGS_TICK).await,
+                }
+            }
+            Ok(())
+        };
+        timeout(limits.handshake_timeout, announced).await.map_err(|_| DialError::SettingsTimeout)??;
+        let shared = Arc::new(Shared {
+            closed: AtomicBool::new(false),
+            allowed: AtomicUsize::new(connection.max_concurrent_send_streams()),
+        });
+        tasks.spawn(drive(connection, Arc::clone(&shared), pings, reads, limits.clone()));
+        Ok(Self { sender, shared, tasks: tasks.clone() })
+    }
+
+    /// Streams that the server allows now.
+    pub(super) fn allowed(&self) -> usize {
+        self.shared.allowed.load(Ordering::Relaxed)
+    }
+
+    /// Takes no more requests.
+    pub(super) fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Acquire)
+    }
+
+    /// Sends a request and waits for the head of the answer. Dropping this, or later the answer, resets the stream.
+    pub(super) async fn send(
+        &mut self,
+        head: http::Request<()>,
+        body: &mut RequestBody,
+    ) -> Result<Answer, Failure> {
+        let sender = &mut self.sender;
+        if let Err(error) = std::future::poll_fn(|cx| sender.poll_ready(cx)).await {
+            return Err(self.unsent(error));
+        }
+        let empty = body.is_empty();
+        let (answer, stream) = match self.sender.send_request(head, empty) {
+            Ok(sent) => sent,
+            Err(error) => return Err(self.unsent(error)),
+        };
+        let upload = if empty {
+            None
+        } else {
+            let (upload, work) = Upload::new(std::mem::take(body), stream);
+            let mut work = Box::pin(work);
+            // Most bodies are here already and small: no task for those.
+            if futures::poll!(&mut work).is_pending() {
+                self.tasks.spawn(work);
+            }
+            Some(upload)
+        };
+        match answer.await {
+            Ok(response) => Ok((response, upload)),
+            Err(error) => {
+                if !error.is_reset() {
+                    self.shared.closed.store(true, Ordering::Release);
+                }
+                Err(Failure::Sent(error))
+            }
+        }
+    }
+
+    fn unsent(&self, error: h2::Error) -> Failure {
+        self.shared.closed.store(true, Ordering::Release);
+        Failure::Unsent(error)
+    }
+}
+
+/// Runs a connection to its end, and asks after a server that has been silent.
+async fn drive<T>(
+    connection: Connection<Watched<T>, Bytes>,
+    shared: Arc<Shared>,
+    pings: Option<PingPong>,
+    reads: Arc<Reads>,
+    limits: UpstreamLimits,
+) where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut connection = pin!(connection);
+    let mut silence = pin!(async {
+        match pings {
+            Some(pings) => silence(pings, &reads, &limits).await,
+            // Ours is the only one that asks for it.
+            None => std::future::pending().await,
+        }
+    });
+    let ended = std::future::poll_fn(|cx| {
+        let polled = connection.as_mut().poll(cx);
+        shared.allowed.store(connection.max_concurrent_send_streams(), Ordering::Relaxed);
+        if let Poll::Ready(outcome) = polled {
+            return Poll::Ready(outcome.map_err(|error| error.to_string()));
+        }
+        silence.as_mut().poll(cx).map(|()| Err("the API server does not answer pings".to_owned()))
+    })
+    .await;
+    shared.closed.store(true, Ordering::Release);
+    if let Err(error) = ended {
+        tracing::debug!(error, "connection to the API server ended");
+    }
+}
+
+/// Resolves when nothing was heard for too long, not even the answer to a ping.
+async fn silence(mut pings: PingPong, reads: &Reads, limits: &UpstreamLimits) {
+    loop {
+        let quiet = reads.quiet();
+        if quiet < limits.ping_interval {
+            sleep(limits.ping_interval.saturating_sub(quiet)).await;
+            continue;
+        }
+        match timeout(limits.ping_timeout, pings.ping(Ping::opaque())).await {
+            Ok(Ok(_pong)) => {}
+            // The connection itself has ended, and says why.
+            Ok(Err(_ended)) => return std::future::pending().await,
+            Err(_elapsed) => return,
+        }
+    }
+}
+
+/// When something was last read.
+#[derive(Debug)]
+struct Reads {
+    began: Instant,
+    /// Milliseconds since `began`.
+    last: AtomicU64,
+}
+
+impl Reads {
+    fn new() -> Self {
+        Self { began: Instant::now(), last: AtomicU64::new(0) }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn quiet(&self) -> Duration {
+        Duration::from_millis(self.now().saturating_sub(self.last.load(Ordering::Relaxed)))
+    }
+}
+
+/// A socket that notes when bytes come.
+struct Watched<T> {
+    io: T,
+    reads: Arc<Reads>,
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.io).poll_read(cx, buf);
+        if let Poll::Ready(Ok(())) = polled {
+            self.reads.last.store(self.reads.now(), Ordering::Relaxed);
+        }
+        polled
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

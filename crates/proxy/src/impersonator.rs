@@ -33,7 +33,7 @@ use hyper::upgrade::OnUpgrade;
 use pinniped_authn::bearer::EXTRA_SPACE_WARNING;
 use pinniped_authn::cluster::{Authorizer, TokenReviewer};
 use pinniped_authn::request::RequestAuthenticator;
-use pinniped_authn::{Token, TokenSource};
+use pinniped_authn::Token;
 use pinniped_core::attributes::Attributes;
 use pinniped_core::hop;
 use pinniped_core::identity::User;
@@ -50,6 +50,7 @@ mod anonymous_probe;
 mod authenticate;
 mod authorize;
 mod bearer;
+mod credential;
 mod deadline;
 mod forward;
 mod hold;
@@ -67,6 +68,7 @@ pub use server::{Impersonator, ImpersonatorParams, StartError, start};
 
 use anonymous_probe::Capabilities;
 use bearer::Tokens;
+use credential::Credential;
 use forward::Identity;
 use hold::Hold;
 use in_flight::InFlight;
@@ -86,7 +88,7 @@ struct StackInner {
     upstream: crate::upstream::Upstream,
     /// For requests with a client's own credential: the API server may dislike it, and the connection with it.
     passthrough_upstream: crate::upstream::Upstream,
-    impersonator_token: Arc<dyn TokenSource>,
+    impersonator: Credential,
     capabilities: Arc<Capabilities>,
     in_flight: InFlight,
     tunnels: Tunnels,
@@ -273,7 +275,7 @@ impl StackInner {
         let http1 = hop::wants_http1(&parts.headers);
         let protocol = hop::upgrade_type(&parts.headers);
         let client = parts.extensions.remove::<OnUpgrade>();
-        let ours = self.impersonator_token.token().and_then(|token| crate::upstream::bearer(token.expose()));
+        let ours = self.impersonator.header();
         forward::rewrite(&mut parts, identity, ours, peer)?;
         let upstream = match identity {
             Identity::Impersonate(_) => &self.upstream,

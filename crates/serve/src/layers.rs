@@ -44,9 +44,21 @@ pub fn add_security_headers(headers: &mut HeaderMap) {
 pub fn audit_id(request_headers: &HeaderMap) -> HeaderValue {
     match request_headers.get(AUDIT_ID) {
         Some(given) if !given.is_empty() && given.to_str().is_ok() => given.clone(),
-        _ => HeaderValue::try_from(uuid::Uuid::new_v4().to_string())
-            .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
+        _ => fresh_audit_id(),
     }
+}
+
+fn fresh_audit_id() -> HeaderValue {
+    let mut bytes = [0; 16];
+    // The generator of the TLS library, which asks the kernel only now and then; a system call for each request is
+    // felt.
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        return HeaderValue::from_static("unknown");
+    }
+    let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+    let id = uuid::Builder::from_random_bytes(bytes).into_uuid();
+    HeaderValue::from_str(id.hyphenated().encode_lower(&mut text))
+        .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
 
 /// Puts the audit identifier on an answer, before an identifier which is there already.

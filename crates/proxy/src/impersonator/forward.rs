@@ -6,6 +6,7 @@ use http::header::{AUTHORIZATION, EXPECT, HOST, HeaderName, HeaderValue, TRAILER
 use http::request::Parts;
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, Response, Uri};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use pinniped_authn::Token;
@@ -104,6 +105,11 @@ pub(super) async fn forward(
     let answer =
         if http1 { Box::pin(upstream.send_http1(request)).await } else { upstream.send(request).await };
     let response = answer.map_err(|error| bad_gateway(&error))?;
+    if deadline.is_some() && !response.body().is_end_stream() {
+        // The API server sends the head and a short body apart, a moment after one another. Who lets others go first here
+        // mostly finds both, and passes them on in one packet. What may be silent for long is passed on at once.
+        tokio::task::yield_now().await;
+    }
     Ok(relay(response, deadline, hold))
 }
 

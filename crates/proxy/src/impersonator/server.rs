@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::anonymous_probe::{self, Capabilities, ProbeError};
+use super::credential::Credential;
 use super::in_flight::{InFlight, InFlightLimits};
 use super::metrics::ImpersonatorMetrics;
 use super::nested::Impersonations;
@@ -122,7 +123,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
         impersonations: Impersonations::new(params.authorizer.clone()),
         upstream: params.upstream.clone(),
         passthrough_upstream: passthrough_upstream.clone(),
-        impersonator_token: params.impersonator_token,
+        impersonator: Credential::new(params.impersonator_token),
         capabilities: Arc::clone(&capabilities),
         in_flight: InFlight::new(&params.in_flight, params.metrics.clone()),
         tunnels: tunnels.clone(),

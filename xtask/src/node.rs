@@ -3,8 +3,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 use crate::{cargo, control_plane};
+
+/// Where nodes keep their state when nothing else is said.
+const STATE: &str = "/var/lib/pinniped-node";
 
 /// Flags of `node`.
 #[derive(clap::Args)]
@@ -118,4 +122,30 @@ pub(crate) fn impossible(program: &std::path::Path) -> Option<String> {
 pub(crate) fn runs(program: &std::path::Path, name: &str) -> bool {
     let mut command = Command::new(program);
     command.args(["status", "--name", name]).output().is_ok_and(|output| output.status.success())
+}
+
+/// Waits for the nodes of tests to end, which they do after the test executables, and tells what they left on the
+/// machine.
+pub(crate) fn left_by_tests() -> Vec<String> {
+    let state = std::env::var_os("PINNIPED_NODE_STATE").map_or_else(|| STATE.into(), PathBuf::from);
+    let found = |end: &str| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&state).into_iter().flatten().flatten().map(|entry| entry.path());
+        let fits = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("it-") && name.ends_with(end)
+        };
+        entries.filter(fits).collect()
+    };
+    let start = Instant::now();
+    while !found("-shared").is_empty() && start.elapsed() < Duration::from_secs(60) {
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    let mut left: Vec<String> =
+        found("-shared").iter().map(|dir| format!("the node in {}", dir.display())).collect();
+    for file in found(".left") {
+        left.push(std::fs::read_to_string(&file).unwrap_or_default().trim().to_owned());
+        let _ = std::fs::remove_file(file);
+    }
+    let _ = std::fs::remove_dir(&state);
+    left
 }

@@ -60,8 +60,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tests.env("PINNIPED_REQUIRE_ALL", "1");
     }
     let status = cargo::status(&mut tests)?;
-    summary(&skips, status.success(), start);
-    Ok(cargo::exit_code(status))
+    let left = node::left_by_tests();
+    for line in &left {
+        eprintln!("error: left by a test's node: {line}");
+    }
+    summary(&skips, status.success() && left.is_empty(), start);
+    Ok(if left.is_empty() { cargo::exit_code(status) } else { ExitCode::FAILURE })
 }
 
 impl Args {

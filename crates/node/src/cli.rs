@@ -183,7 +183,15 @@ async fn hold(args: Up) -> anyhow::Result<ExitCode> {
     let closed = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
     // However the pipe ends, the node does.
     let _ = closed.await;
-    node.down().await?;
+    let layout = node.layout().clone();
+    if let Err(error) = node.down().await {
+        // Who started this is gone: `cargo xtask test` looks for the file.
+        let file = layout.state().join(format!("{}.left", layout.name()));
+        let _ = std::fs::create_dir_all(layout.state());
+        std::fs::write(&file, format!("{error:#}\n"))
+            .with_context(|| format!("could not write {}", file.display()))?;
+        return Err(error);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,9 +12,12 @@ use anyhow::Context as _;
 use pinniped_test_support::tools;
 
 use crate::layout::{Layout, TOOLS_ENV};
-use crate::node::Node;
+use crate::node::{Node, Status};
 use crate::prerequisites;
+use crate::process::Identity;
 
+/// Begins the names of nodes of tests; the process number of the test executable follows.
+const PREFIX: &str = "it-";
 /// What `hold` prints when the node is there.
 pub const HELD: &str = "HELD";
 
@@ -37,8 +40,8 @@ pub fn possible(test: &str) -> bool {
             .then(|| "the node's programs are not known: run the tests by `cargo xtask test`".to_owned())
     });
     if let Some(why) = &missing {
-        // The first line: the rest is a command for people.
-        tools::skip(test, why.lines().next().unwrap_or(why));
+        // The summary of skips has one line each.
+        tools::skip(test, &why.split_whitespace().collect::<Vec<_>>().join(" "));
     }
     missing.is_none()
 }
@@ -52,12 +55,30 @@ pub fn shared(test: &str) -> anyhow::Result<Option<&'static Node>> {
     if !possible(test) {
         return Ok(None);
     }
-    let name = format!("it-{}", std::process::id());
-    let held = SHARED.get_or_init(|| hold(&name).map_err(|error| format!("{error:#}")));
+    let held = SHARED.get_or_init(|| hold(&name("shared")).map_err(|error| format!("{error:#}")));
     held.as_ref().map(|held| Some(&held.node)).map_err(|error| anyhow::anyhow!("{error}"))
 }
 
+/// A name for a node of this test executable, for tests that need one of their own.
+#[must_use]
+pub fn name(purpose: &str) -> String {
+    format!("{PREFIX}{}-{purpose}", std::process::id())
+}
+
+/// Removes nodes of test executables that are gone, and whose holders were killed, too.
+fn sweep() -> anyhow::Result<()> {
+    for status in Status::all(None)? {
+        let pid =
+            status.layout.name().strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse().ok());
+        if pid.is_some_and(|pid| Identity::of(pid).is_none()) {
+            Node::remove(&status.layout)?;
+        }
+    }
+    Ok(())
+}
+
 fn hold(name: &str) -> anyhow::Result<Held> {
+    sweep()?;
     let mut child = Command::new(tools::binary("pinniped-node")?)
         .args(["hold", "--name", name])
         .stdin(Stdio::piped())

@@ -152,6 +152,16 @@ pub(crate) fn all() -> Vec<String> {
     found
 }
 
+/// Whether processes are in a cgroup ([`all`]) or below it.
+pub(crate) fn inhabited(path: &str) -> bool {
+    fn walk(dir: &Path) -> bool {
+        let procs = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+        let below = || std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        !procs.trim().is_empty() || below().filter(|path| path.is_dir()).any(|path| walk(&path))
+    }
+    walk(&Path::new(MOUNT).join(path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

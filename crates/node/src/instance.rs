@@ -181,7 +181,7 @@ pub(crate) fn end(layout: &Layout, child: Option<&mut Child>) -> anyhow::Result<
         std::fs::remove_dir_all(&dir).with_context(|| format!("could not remove {}", dir.display()))?;
     }
     if let Some(before) = before {
-        left.extend(before.left(&Snapshot::take(), layout));
+        left.extend(before.left(&Snapshot::take_after(), layout));
     } else {
         left.extend(
             cgroups::exists(&layout.cgroup()).into_iter().map(|dir| format!("cgroup {}", dir.display())),

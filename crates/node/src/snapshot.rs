@@ -29,6 +29,13 @@ impl Snapshot {
         }
     }
 
+    /// The machine when all processes of the node have ended: cgroups in which there still are some are others'.
+    pub(crate) fn take_after() -> Self {
+        let mut now = Self::take();
+        now.cgroups.retain(|path| !cgroups::inhabited(path));
+        now
+    }
+
     /// What is there now and was not before, leaving out what belongs to other nodes and to the machine's own
     /// service manager, who come and go meanwhile.
     pub(crate) fn left(&self, now: &Self, layout: &Layout) -> Vec<String> {

@@ -137,12 +137,20 @@ impl AgentExec for WebSocketExec {
     }
 }
 
+/// Reads the outcome as client-go does: an exit code has words of its own.
 fn succeeded(outcome: &[u8]) -> Result<(), ExecError> {
     let status: Status = serde_json::from_slice(outcome).map_err(|_| ExecError::Outcome)?;
-    match status.status.as_deref() {
-        Some("Success") => Ok(()),
-        _ => Err(ExecError::Command(status.message.unwrap_or_else(|| "command failed".to_owned()))),
+    if status.status.as_deref() == Some("Success") {
+        return Ok(());
     }
+    let code =
+        status.details.iter().flat_map(|details| details.causes.iter().flatten()).find_map(|cause| {
+            cause.message.as_deref().filter(|_| cause.reason.as_deref() == Some("ExitCode"))
+        });
+    Err(ExecError::Command(match (status.reason.as_deref(), code) {
+        (Some("NonZeroExitCode"), Some(code)) => format!("command terminated with exit code {code}"),
+        _ => status.message.unwrap_or_else(|| "command failed".to_owned()),
+    }))
 }
 
 #[cfg(test)]

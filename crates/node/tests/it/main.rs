@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 mod bad_input;
+mod cert_agent;
 mod cluster;
 mod lifecycle;
 

@@ -10,8 +10,11 @@ use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, 
 use super::*;
 
 const SUCCESS: &[u8] = br#"{"metadata":{},"status":"Success"}"#;
-const EXIT_1: &[u8] =
-    br#"{"metadata":{},"status":"Failure","message":"command terminated with exit code 1","reason":"NonZeroExitCode"}"#;
+const EXIT_1: &[u8] = br#"{"metadata":{},"status":"Failure","reason":"NonZeroExitCode",
+    "message":"command terminated with non-zero exit code: command terminated with exit code 1",
+    "details":{"causes":[{"reason":"ExitCode","message":"1"}]}}"#;
+const GONE: &[u8] = br#"{"metadata":{},"status":"Failure","reason":"InternalError","code":500,
+    "message":"Internal error occurred: container not found (\"sleeper\")"}"#;
 
 type Socket = WebSocketStream<TcpStream>;
 
@@ -92,12 +95,18 @@ async fn output_is_joined_until_the_outcome_comes() {
 
 #[tokio::test]
 async fn a_failed_command_has_kubernetes_words() {
-    let answer = ask(|stream| async {
-        let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
-        send(&mut socket, STDOUT, b"half of a sec").await;
-        send(&mut socket, OUTCOME, EXIT_1).await;
-    });
-    assert_eq!(answer.await.unwrap_err().to_string(), "command terminated with exit code 1");
+    for (outcome, wanted) in [
+        (EXIT_1, "command terminated with exit code 1"),
+        (GONE, "Internal error occurred: container not found (\"sleeper\")"),
+        (b"{}", "command failed"),
+    ] {
+        let answer = ask(|stream| async move {
+            let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
+            send(&mut socket, STDOUT, b"half of a sec").await;
+            send(&mut socket, OUTCOME, outcome).await;
+        });
+        assert_eq!(answer.await.unwrap_err().to_string(), wanted);
+    }
 }
 
 #[tokio::test]

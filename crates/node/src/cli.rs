@@ -12,6 +12,14 @@ use crate::{
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 
+/// Prints a line. That nobody reads it any more is no reason to stop half-way, or to panic.
+macro_rules! say {
+    ($($arg:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($arg)*);
+    }};
+}
+
 /// A one-node cluster in namespaces of its own.
 #[derive(Parser)]
 #[command(name = "pinniped-node", disable_help_subcommand = true)]
@@ -125,7 +133,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Runtime::new().context("could not make a runtime")?;
-    runtime.block_on(work)
+    let result = runtime.block_on(work);
+    // A thread that still reads standard input is not waited for.
+    runtime.shutdown_background();
+    result
 }
 
 fn options(args: &Up, report: fn(&str)) -> anyhow::Result<UpOptions> {
@@ -155,13 +166,13 @@ async fn up_or_signal(args: &Up, report: fn(&str)) -> anyhow::Result<Node> {
 async fn up(args: Up) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let name = args.which.layout()?.name().to_owned();
-    println!("== node `{name}`");
-    let node = up_or_signal(&args, |step| println!("   {step}")).await?;
-    println!("   up in {:.1} s", start.elapsed().as_secs_f64());
+    say!("== node `{name}`");
+    let node = up_or_signal(&args, |step| say!("   {step}")).await?;
+    say!("   up in {:.1} s", start.elapsed().as_secs_f64());
     let flag = name_flag(&name);
-    println!("\nUse it:  cargo xtask node exec{flag} -- kubectl get pods -A");
-    println!("Look:    {}", node.layout().logs().display());
-    println!("End it:  cargo xtask node down{flag}");
+    say!("\nUse it:  cargo xtask node exec{flag} -- kubectl get pods -A");
+    say!("Look:    {}", node.layout().logs().display());
+    say!("End it:  cargo xtask node down{flag}");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -170,18 +181,21 @@ fn name_flag(name: &str) -> String {
 }
 
 async fn hold(args: Up) -> anyhow::Result<ExitCode> {
-    let result = up_or_signal(&args, |_| {}).await;
-    let node = match result {
+    // However the pipe ends, the node does; also one that is not up yet.
+    let mut closed = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+    let node = tokio::select! {
+        node = up_or_signal(&args, |_| {}) => node,
+        _ = &mut closed => Err(anyhow::anyhow!("not wanted any more; what was made is removed again")),
+    };
+    let node = match node {
         Ok(node) => node,
         Err(error) => {
             // Standard output is what the tests read.
-            println!("{error:#}");
+            say!("{error:#}");
             return Ok(ExitCode::FAILURE);
         }
     };
-    println!("{}", fixture::HELD);
-    let closed = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
-    // However the pipe ends, the node does.
+    say!("{}", fixture::HELD);
     let _ = closed.await;
     let layout = node.layout().clone();
     if let Err(error) = node.down().await {
@@ -199,10 +213,10 @@ fn down(which: &Which) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let layout = which.layout()?;
     if Node::remove(&layout)? {
-        println!("== node `{}` is down in {:.1} s", layout.name(), start.elapsed().as_secs_f64());
-        println!("   links, iptables, mounts, cgroups and processes are as before `up`");
+        say!("== node `{}` is down in {:.1} s", layout.name(), start.elapsed().as_secs_f64());
+        say!("   links, iptables, mounts, cgroups and processes are as before `up`");
     } else {
-        println!("== there is no node `{}`", layout.name());
+        say!("== there is no node `{}`", layout.name());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -213,20 +227,20 @@ fn status(which: &Which) -> anyhow::Result<ExitCode> {
         None => Status::all(which.state.as_deref())?,
     };
     if all.is_empty() {
-        println!("no node");
+        say!("no node");
         return Ok(ExitCode::FAILURE);
     }
     for status in &all {
         let name = status.layout.name();
         match &status.health {
-            Health::Absent => println!("{name}: absent"),
-            Health::Starting => println!("{name}: starting"),
-            Health::Broken(why) => println!(
+            Health::Absent => say!("{name}: absent"),
+            Health::Starting => say!("{name}: starting"),
+            Health::Broken(why) => say!(
                 "{name}: broken ({why}); `cargo xtask node up{0}` repairs, `down{0}` removes",
                 name_flag(name)
             ),
             Health::Running => {
-                println!("{name}: running, kubeconfig {}", status.layout.kubeconfig().display());
+                say!("{name}: running, kubeconfig {}", status.layout.kubeconfig().display());
             }
         }
     }

@@ -6,6 +6,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
+use crate::process::Identity;
 use crate::record::Record;
 use crate::{cgroups, prerequisites, process};
 
@@ -69,8 +70,11 @@ impl Snapshot {
 pub(crate) fn processes(layout: &Layout, record: Option<&Record>) -> Vec<u32> {
     let cgroup = layout.cgroup();
     let of_node = |pid: u32| {
-        process::in_cgroup(pid, &cgroup)
-            || record.is_some_and(|record| process::in_network(pid, &record.marker))
+        // A zombie waits for its parent only, which may be this process.
+        let alive = Identity::of(pid).is_some_and(Identity::alive);
+        let ours = process::in_cgroup(pid, &cgroup)
+            || record.is_some_and(|record| process::in_network(pid, &record.marker));
+        ours && alive
     };
     process::all().into_iter().filter(|pid| of_node(*pid)).collect()
 }

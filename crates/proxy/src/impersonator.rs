@@ -21,6 +21,7 @@
 //! the client gets to read.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -30,10 +31,10 @@ use http::request::Parts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use pinniped_authn::Token;
 use pinniped_authn::bearer::EXTRA_SPACE_WARNING;
 use pinniped_authn::cluster::{Authorizer, TokenReviewer};
 use pinniped_authn::request::RequestAuthenticator;
-use pinniped_authn::Token;
 use pinniped_core::attributes::Attributes;
 use pinniped_core::hop;
 use pinniped_core::identity::User;
@@ -131,7 +132,8 @@ impl StackInner {
         let tokens = Tokens::of(request.headers());
         let extra_space = tokens.has_extra_space();
 
-        let served = layers::guard_panic(self.serve(request, tokens, &asked, received)).await;
+        let serve = pin!(self.serve(request, tokens, &asked, received));
+        let served = layers::guard_panic(serve).await;
         let (mut response, outcome) = match served {
             Ok(Ok(response)) if response.status().as_u16() == 101 => (response, Outcome::Upgraded),
             Ok(Ok(response)) => (response, Outcome::Forwarded),
@@ -178,7 +180,8 @@ impl StackInner {
         // The server adds it to every request; without it we would not know who asks.
         let connection = connection.ok_or(Refusal::Internal("invalid user"))?;
         let facts = Facts { connection, url: asked.request_uri(), tokens, info, deadline };
-        let admitted = self.admit(request, facts);
+        // Pinned here, so that there is one of it, not one for each way to wait for it.
+        let admitted = pin!(self.admit(request, facts));
         match deadline {
             None => admitted.await,
             Some(deadline) => {

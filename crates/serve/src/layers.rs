@@ -4,7 +4,7 @@ use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 
-use futures::FutureExt as _;
+use futures::{FutureExt as _, TryFutureExt as _};
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, EXPIRES, HeaderName, PRAGMA, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS, X_XSS_PROTECTION,
@@ -88,8 +88,9 @@ pub struct Panicked(String);
 ///
 /// # Errors
 /// [`Panicked`] when it did.
-pub async fn guard_panic<F: Future>(handler: F) -> Result<F::Output, Panicked> {
-    AssertUnwindSafe(handler).catch_unwind().await.map_err(|panic| Panicked(panic_message(&*panic)))
+pub fn guard_panic<F: Future>(handler: F) -> impl Future<Output = Result<F::Output, Panicked>> {
+    // Not an async function: its future would hold the handler twice, and handlers are large.
+    AssertUnwindSafe(handler).catch_unwind().map_err(|panic| Panicked(panic_message(&*panic)))
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {

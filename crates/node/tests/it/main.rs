@@ -3,9 +3,12 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
+mod admin;
 mod bad_input;
 mod cert_agent;
 mod cluster;
+mod install;
 mod lifecycle;
+mod rollout;
 
 mod walkthrough;

@@ -227,7 +227,7 @@ async fn credential_is_signed_by_the_cluster(
 }
 
 /// The suite of upstream fails on any restart of a container, and so do we.
-async fn nothing_restarted(place: &OnNode<'_>) -> anyhow::Result<()> {
+pub(crate) async fn nothing_restarted(place: &OnNode<'_>) -> anyhow::Result<()> {
     let path = r#"jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[*].restartCount}{"\n"}{end}"#;
     let mut seen = 0;
     for namespace in [CONCIERGE, LOCAL_USER_AUTHENTICATOR] {

@@ -1,0 +1,387 @@
+//! A rolling update and a scale to zero in pods, while a user's kubectls are open through the impersonation proxy.
+//! (Signals and raw connections to a single pod are in the end-to-end tests of the Concierge's stop.)
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use pinniped_e2e::narrator::Narrator;
+use pinniped_e2e::place::{OnNode, Place as _, Step};
+use pinniped_e2e::walkthrough::{CONCIERGE, CREDENTIAL_ISSUER, Serving, Walk};
+use pinniped_node::fixture;
+use pinniped_test_support::{tools, wait, wire};
+use serde_json::json;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::UnixStream;
+use tokio::process::Child;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::admin::Admin;
+use crate::walkthrough::{INSTALL, nothing_restarted};
+
+/// How long anything may take on a busy machine.
+const SOON: Duration = Duration::from_secs(120);
+const ROLLOUT: &str = "--timeout=120s";
+const DEPLOYMENT: &str = "deployment/pinniped-concierge";
+const LEASE: &str = "pinniped-concierge";
+const CONFIG: &str = "pinniped-concierge-config";
+
+/// What upstream's `pod_shutdown_test.go` looks for in the log of each pod, as raw bytes.
+const FAREWELL: [&str; 3] = [
+    r#""[graceful-termination] shutdown event","name":"ShutdownInitiated""#,
+    "[graceful-termination] apiserver is exiting",
+    "fetch-impersonation-proxy-tokens start hook's background goroutine has finished",
+];
+
+/// One test, because each part starts from what the one before left.
+#[tokio::test]
+async fn open_kubectls_outlive_a_rolling_update_and_only_their_watches_end_in_good_order() {
+    let Some(node) = fixture::shared("open kubectls outlive a rolling update").unwrap() else { return };
+    let _install = INSTALL.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let place = OnNode::new(node, folder.path());
+    let walk = Walk::new(&place, Narrator::Silent, Instant::now()).unwrap();
+    let image = folder.path().join("image.tar");
+    pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
+    node.import_image(&image).await.unwrap();
+    let admin = Admin(&place);
+    let user = User { place: &place, walk: &walk };
+    let done = story(admin, &user).await;
+    let said = if done.is_err() { admin.what_is_there().await } else { String::new() };
+    let removed = walk.remove().await;
+    if let Err(error) = done {
+        panic!("{error:?}\n{said}");
+    }
+    removed.unwrap();
+}
+
+async fn story(admin: Admin<'_>, user: &User<'_>) -> anyhow::Result<()> {
+    let walk = user.walk;
+    walk.install().await?;
+    walk.create_user().await?;
+    walk.look_at_credential_issuer().await?;
+    walk.create_authenticator().await?;
+    walk.enable_proxy(&Serving::Generated).await?;
+    walk.kubeconfig().await?;
+    walk.allow_and_list().await?;
+    // A pod whose proxy has not begun is not ready.
+    rolled_out(admin).await?;
+
+    kubectls_stay_open_through_a_rolling_update(admin, user).await?;
+    scaled_to_zero_all_pods_are_gone_within_20_seconds(admin, user).await?;
+    scaled_up_again_they_serve_and_one_of_them_leads(admin, user).await?;
+    nothing_restarted(user.place).await
+}
+
+async fn kubectls_stay_open_through_a_rolling_update(
+    admin: Admin<'_>,
+    user: &User<'_>,
+) -> anyhow::Result<()> {
+    let authority = advertised(admin).await?;
+    let kubeconfig = std::fs::read(user.walk.user_kubeconfig())?;
+    // A credential of now: it is good for five minutes, which is longer than what follows may take.
+    std::fs::remove_file(user.credentials())?;
+    let open = user.open_proxy().await?;
+    let credential = user.cached()?;
+    let watch = user.open_watch("watch-of-before").await?;
+
+    let over = AtomicBool::new(false);
+    let old = admin.pods().await?;
+    let updating = async {
+        let updated = restart(admin).await;
+        over.store(true, Ordering::Relaxed);
+        updated
+    };
+    let asking = open.ask_until(&over);
+    let running = user.run_until(&over);
+    let (updated, asked, ran) = tokio::join!(updating, asking, running);
+    updated?;
+    asked?;
+    ran?;
+    let new = admin.pods().await?;
+    ensure!(new.len() == 2 && new.iter().all(|pod| !old.contains(pod)), "{old:?} became {new:?}");
+
+    // A watch ends with the pod that it goes through, as one does that an API server ends: no error, status 0.
+    // Programs begin another one by themselves; `kubectl get --watch` is begun again by whoever called it.
+    watch.ended_well().await?;
+    admin.kubectl(&["create", "configmap", "after-rollout", "-n", "default"]).await?;
+    let again = user.open_watch("watch-of-after").await?;
+    again.says("configmap/after-rollout").await?;
+
+    user.lists().await?;
+    ensure!(user.cached()? == credential, "the cached credential was not good any more");
+    ensure!(advertised(admin).await? == authority, "the authority is another one");
+    user.walk.kubeconfig().await?;
+    ensure!(std::fs::read(user.walk.user_kubeconfig())? == kubeconfig, "the kubeconfig is another one");
+    admin.kubectl(&["delete", "configmap", "after-rollout", "-n", "default"]).await?;
+    nothing_restarted(user.place).await
+}
+
+async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
+    admin: Admin<'_>,
+    user: &User<'_>,
+) -> anyhow::Result<()> {
+    let path = r"jsonpath={.data.pinniped\.yaml}";
+    let configured = admin.kubectl(&["get", "configmap", CONFIG, "-n", CONCIERGE, "-o", path]).await?;
+    let debug = json!({"data": {"pinniped.yaml": format!("{configured}\nlog: {{level: debug}}\n")}});
+    let patch = ["patch", "configmap", CONFIG, "-n", CONCIERGE, "--type=merge", "-p", &debug.to_string()];
+    admin.kubectl(&patch).await?;
+    restart(admin).await?;
+    let pods = admin.pods().await?;
+    leads(admin, SOON).await?;
+    nothing_restarted(user.place).await?;
+
+    let mut logs = Vec::new();
+    for pod in &pods {
+        let log = Open::start(user.place, pod, admin.command(&["logs", "-f", "-n", CONCIERGE, pod]))?;
+        log.says("\"level\":\"debug\"").await?;
+        logs.push(log);
+    }
+    let watch = user.open_watch("watch-of-the-end").await?;
+    let began = Instant::now();
+    admin.kubectl(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=0"]).await?;
+    wait::until_ok(Duration::from_secs(20), "all pods to be gone", async || {
+        let left = admin.pods().await?;
+        ensure!(left.is_empty(), "there is still {}", left.join(", "));
+        Ok(())
+    })
+    .await?;
+    ensure!(began.elapsed() < Duration::from_secs(20), "it took {:?}", began.elapsed());
+    let holder = holder(admin).await?;
+    ensure!(holder.is_empty(), "the Lease is still held by {holder:?}");
+    watch.ended_well().await?;
+    for log in logs {
+        let text = log.ended_well().await?;
+        for wanted in FAREWELL {
+            ensure!(text.contains(wanted), "{wanted} is not in\n{text}");
+        }
+    }
+    Ok(())
+}
+
+async fn scaled_up_again_they_serve_and_one_of_them_leads(
+    admin: Admin<'_>,
+    user: &User<'_>,
+) -> anyhow::Result<()> {
+    admin.kubectl(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=2"]).await?;
+    rolled_out(admin).await?;
+    leads(admin, Duration::from_secs(60)).await?;
+    // That the pods are ready is not known to every node at once.
+    wait::until_ok(SOON, "the proxy to serve", async || user.lists().await).await
+}
+
+/// Waits until all pods that there should be are ready.
+async fn rolled_out(admin: Admin<'_>) -> anyhow::Result<()> {
+    admin.kubectl(&["rollout", "status", DEPLOYMENT, "-n", CONCIERGE, ROLLOUT]).await.map(drop)
+}
+
+/// A rolling update; over when the old pods are gone, too.
+async fn restart(admin: Admin<'_>) -> anyhow::Result<()> {
+    let old = admin.pods().await?;
+    admin.kubectl(&["rollout", "restart", DEPLOYMENT, "-n", CONCIERGE]).await?;
+    rolled_out(admin).await?;
+    wait::until_ok(SOON, "the old pods to end", async || {
+        let pods = admin.pods().await?;
+        ensure!(old.iter().all(|pod| !pods.contains(pod)), "of {old:?} there are still some among {pods:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn holder(admin: Admin<'_>) -> anyhow::Result<String> {
+    let path = "jsonpath={.spec.holderIdentity}";
+    admin.kubectl(&["get", "lease", LEASE, "-n", CONCIERGE, "-o", path]).await
+}
+
+/// Waits until one of the pods that there are holds the Lease.
+async fn leads(admin: Admin<'_>, within: Duration) -> anyhow::Result<()> {
+    wait::until_ok(within, "a pod to hold the Lease", async || {
+        let (holder, pods) = (holder(admin).await?, admin.pods().await?);
+        ensure!(pods.contains(&holder), "it is held by {holder:?}, the pods are {pods:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// The authority of the proxy's certificate, as clients are told.
+async fn advertised(admin: Admin<'_>) -> anyhow::Result<String> {
+    let kind = "credentialissuers.config.concierge.pinniped.dev";
+    let path = "jsonpath={.status.strategies[1].frontend.impersonationProxyInfo.certificateAuthorityData}";
+    let authority = admin.kubectl(&["get", kind, CREDENTIAL_ISSUER, "-o", path]).await?;
+    ensure!(!authority.is_empty(), "no authority is advertised");
+    Ok(authority)
+}
+
+/// A user of the proxy, with the kubeconfig that the walk made.
+struct User<'u> {
+    place: &'u OnNode<'u>,
+    walk: &'u Walk<'u>,
+}
+
+impl User<'_> {
+    fn kubectl(&self, args: &[&str]) -> Command {
+        let mut command = self.place.kubectl().command(args);
+        command.arg("--kubeconfig").arg(self.walk.user_kubeconfig()).env("HOME", self.walk.home());
+        command.env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME");
+        command
+    }
+
+    /// Where `pinniped login` keeps what it got.
+    fn credentials(&self) -> PathBuf {
+        self.walk.home().join(".config/pinniped/credentials.yaml")
+    }
+
+    /// What is kept, without the time of its last use.
+    fn cached(&self) -> anyhow::Result<String> {
+        let text = std::fs::read_to_string(self.credentials())?;
+        ensure!(text.contains("clientCertificateData"), "no certificate is kept");
+        let kept = text.lines().filter(|line| !line.contains("lastUsedTimestamp"));
+        Ok(kept.collect::<Vec<_>>().join("\n"))
+    }
+
+    async fn lists(&self) -> anyhow::Result<()> {
+        let command = self.kubectl(&["get", "configmaps", "-n", "default", "-o", "name"]);
+        let outcome = Step::inside(self.place, command).run(None).await?.success()?;
+        ensure!(outcome.stdout.contains("configmap/"), "{outcome:?}");
+        Ok(())
+    }
+
+    /// One kubectl after the other, until it is `over`; none may fail.
+    async fn run_until(&self, over: &AtomicBool) -> anyhow::Result<()> {
+        let mut failures = Vec::new();
+        let mut count = 0;
+        while !over.load(Ordering::Relaxed) {
+            if let Err(error) = self.lists().await {
+                failures.push(format!("{error:#}"));
+            }
+            count += 1;
+        }
+        ensure!(failures.is_empty(), "{} of {count} kubectls failed: {failures:#?}", failures.len());
+        ensure!(count > 10, "only {count} kubectls in all that time");
+        Ok(())
+    }
+
+    /// A watch that has shown something, so it is open.
+    async fn open_watch(&self, name: &str) -> anyhow::Result<Open> {
+        let args = ["get", "configmaps", "-n", "default", "--watch", "-o", "name"];
+        let watch = Open::start(self.place, name, self.kubectl(&args))?;
+        watch.says("configmap/kube-root-ca.crt").await?;
+        Ok(watch)
+    }
+
+    /// A `kubectl proxy`: a kubectl that stays open, with one HTTP/2 connection for all requests.
+    async fn open_proxy(&self) -> anyhow::Result<OpenProxy> {
+        let socket = self.place.dir().join("kubectl-proxy");
+        let command = self.kubectl(&["proxy", "--unix-socket", &socket.to_string_lossy()]);
+        let open = Open::start(self.place, "proxy", command)?;
+        open.says("Starting to serve on").await?;
+        let proxy = OpenProxy { socket, _open: open };
+        for request in REQUESTS {
+            proxy.ask(request).await?;
+        }
+        Ok(proxy)
+    }
+}
+
+/// What an open kubectl asks for: something that Go's HTTP client sends again by itself, and something that it
+/// never does.
+const REQUESTS: [&str; 2] = [
+    "GET /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    concat!(
+        "POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n",
+        "Content-Type: application/json\r\nContent-Length: 68\r\n\r\n",
+        r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}"#
+    ),
+];
+
+/// A `kubectl proxy` that runs.
+struct OpenProxy {
+    socket: PathBuf,
+    _open: Open,
+}
+
+impl OpenProxy {
+    async fn ask(&self, request: &str) -> anyhow::Result<()> {
+        let exchange = async {
+            let stream = UnixStream::connect(&self.socket).await?;
+            let mut answer = wire::raw_request(stream, request.as_bytes()).await?;
+            let mut body = std::mem::take(&mut answer.rest);
+            answer.stream.read_to_end(&mut body).await?;
+            let body = String::from_utf8_lossy(&body);
+            ensure!(
+                matches!(answer.status, 200 | 201)
+                    && (body.contains("kube-root-ca") || body.contains("pinny")),
+                "{}\n{body}",
+                answer.head
+            );
+            Ok(())
+        };
+        tokio::time::timeout(SOON, exchange).await?
+    }
+
+    /// One request after the other, until it is `over`; none may fail.
+    async fn ask_until(&self, over: &AtomicBool) -> anyhow::Result<()> {
+        let mut failures = Vec::new();
+        let mut count = 0;
+        // As often as somebody in a hurry; without a pause this would be a measurement, and nothing else would run.
+        let mut pace = interval(Duration::from_millis(50));
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !over.load(Ordering::Relaxed) {
+            pace.tick().await;
+            if let Err(error) = self.ask(REQUESTS[count % REQUESTS.len()]).await {
+                failures.push(format!("{error:#}"));
+            }
+            count += 1;
+        }
+        ensure!(failures.is_empty(), "{} of {count} requests failed: {failures:#?}", failures.len());
+        ensure!(count > 100, "only {count} requests in all that time");
+        Ok(())
+    }
+}
+
+/// A program that runs on while other things happen.
+struct Open {
+    name: String,
+    child: tokio::sync::Mutex<Child>,
+    stdout: PathBuf,
+    stderr: PathBuf,
+}
+
+impl Open {
+    fn start(place: &OnNode<'_>, name: &str, command: Command) -> anyhow::Result<Self> {
+        let file = |end: &str| place.dir().join(format!("{name}.{end}"));
+        let (stdout, stderr) = (file("out"), file("err"));
+        let mut command = place.enter(command)?;
+        command.stdin(Stdio::null()).stdout(File::create(&stdout)?).stderr(File::create(&stderr)?);
+        let child = command.kill_on_drop(true).spawn().with_context(|| format!("could not start {name}"))?;
+        Ok(Self { name: name.to_owned(), child: child.into(), stdout, stderr })
+    }
+
+    fn said(&self) -> anyhow::Result<(String, String)> {
+        let read = |file: &Path| anyhow::Ok(String::from_utf8_lossy(&std::fs::read(file)?).into_owned());
+        Ok((read(&self.stdout)?, read(&self.stderr)?))
+    }
+
+    /// Waits until it has said this.
+    async fn says(&self, wanted: &str) -> anyhow::Result<()> {
+        wait::until_ok(SOON, format!("{} to say {wanted:?}", self.name), async || {
+            let (stdout, stderr) = self.said()?;
+            ensure!(stdout.contains(wanted), "it says {stdout:?} and {stderr:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits for its end, which must not be a failure, and gives its standard output.
+    async fn ended_well(&self) -> anyhow::Result<String> {
+        let mut child = self.child.lock().await;
+        let ended = tokio::time::timeout(SOON, child.wait()).await;
+        let status: ExitStatus = ended.with_context(|| format!("{} does not end", self.name))??;
+        let (stdout, stderr) = self.said()?;
+        ensure!(status.success() && stderr.is_empty(), "{} ended with {status}: {stderr}", self.name);
+        Ok(stdout)
+    }
+}

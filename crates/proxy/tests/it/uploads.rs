@@ -82,8 +82,10 @@ fn post<B>(body: B) -> Request<B> {
     Request::builder().method(Method::POST).uri("/api/v1/pods").header("host", "k").body(body).unwrap()
 }
 
-async fn in_time<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, what).await.expect("an end of it")
+/// Boxed here, since the futures of both sides together are large.
+fn in_time<F: Future>(what: F) -> impl Future<Output = F::Output> {
+    let bounded = tokio::time::timeout(PATIENCE, Box::pin(what));
+    async { bounded.await.expect("an end of it") }
 }
 
 #[tokio::test]

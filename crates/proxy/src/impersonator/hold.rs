@@ -52,9 +52,13 @@ impl Drop for ServingLog {
 #[error("request did not complete within the allotted timeout")]
 struct DeadlinePassed;
 
+/// What was read of a body before its answer was passed on.
+pub(super) type FirstFrame = Result<Frame<Bytes>, BoxError>;
+
 /// The API server's body on its way to the client.
 #[derive(Debug)]
 pub(super) struct ForwardedBody {
+    first: Option<FirstFrame>,
     inner: ResponseBody,
     deadline: Option<Instant>,
     // Made when a read has to wait for the first time; most short answers never wait.
@@ -63,9 +67,15 @@ pub(super) struct ForwardedBody {
 }
 
 impl ForwardedBody {
-    pub(super) fn new(inner: ResponseBody, deadline: Option<Instant>, hold: Hold) -> Self {
-        let hold = (!inner.is_end_stream()).then_some(hold);
-        Self { inner, deadline, timer: None, hold }
+    /// `first` is what was read of `inner` already.
+    pub(super) fn new(
+        inner: ResponseBody,
+        first: Option<FirstFrame>,
+        deadline: Option<Instant>,
+        hold: Hold,
+    ) -> Self {
+        let ended = first.is_none() && inner.is_end_stream();
+        Self { first, inner, deadline, timer: None, hold: (!ended).then_some(hold) }
     }
 }
 
@@ -78,6 +88,9 @@ impl Body for ForwardedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
+        if let Some(first) = this.first.take() {
+            return Poll::Ready(Some(first));
+        }
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
             Poll::Ready(ended) => {
@@ -95,10 +108,17 @@ impl Body for ForwardedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.first.is_none() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let first = match &self.first {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len) as u64,
+            Some(Err(_)) | None => 0,
+        };
+        match self.inner.size_hint().exact() {
+            Some(rest) => SizeHint::with_exact(first + rest),
+            None => self.inner.size_hint(),
+        }
     }
 }

@@ -45,7 +45,7 @@ pub(super) async fn upgrade(
     let request = http::Request::from_parts(parts, RequestBody::from(body));
     let mut response = upstream.send_http1(request).await.map_err(|error| bad_gateway(&error))?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(relay(response, deadline, hold));
+        return Ok(relay(response, None, deadline, hold));
     }
     let agreed = response.headers().get(UPGRADE).map_or(&b""[..], HeaderValue::as_bytes);
     if !agreed.eq_ignore_ascii_case(wanted.protocol.as_bytes()) {

@@ -284,6 +284,25 @@ async fn the_deadline_also_ends_an_answer_that_has_begun() {
 }
 
 #[tokio::test]
+async fn an_answer_of_known_length_that_never_begins_meets_the_deadline_with_a_status() {
+    let script = Script {
+        handler: handler(|_| async {
+            let (sender, frames) = tokio::sync::mpsc::channel(2);
+            tokio::spawn(async move { sender.closed().await });
+            let mut response = streamed(frames);
+            response.headers_mut().insert("content-length", http::HeaderValue::from_static("5"));
+            response
+        }),
+        ..Script::default()
+    };
+    let world = World::start(script).await;
+    let client = world.certificate("u", &[]);
+    let answer = client.get("/api/v1/pods?timeout=300ms").await;
+    assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT);
+    assert!(answer.text.contains("request did not complete within the allotted timeout"), "{}", answer.text);
+}
+
+#[tokio::test]
 async fn an_api_server_that_is_gone_is_a_bad_gateway() {
     let world = World::start(Script::default()).await;
     let client = world.certificate("u", &[]);

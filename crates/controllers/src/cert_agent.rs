@@ -165,7 +165,8 @@ impl Reconcile for CertAgentController {
             return Err(ReconcileError::Failed(self.issuers.missing()));
         }
         let deployment = &self.params.settings.deployment_name;
-        let (observed, nodes_error) = self.caches.observe(&self.context.client, deployment).await;
+        let (client, namespace) = (&self.context.client, &self.context.namespace);
+        let (observed, nodes_error) = self.caches.observe(client, namespace, deployment).await;
         let plan = decide(&observed, &self.params.settings);
 
         let mut errors: Vec<ReconcileError> = nodes_error.into_iter().collect();

@@ -10,6 +10,7 @@ use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use pinniped_api::names::{CONFIG_MAP_CLUSTER_INFO, NAMESPACE_KUBE_PUBLIC, NAMESPACE_KUBE_SYSTEM};
+use pinniped_core::strategy::cert_agent::k3s::{self, K3s};
 use pinniped_core::strategy::cert_agent::{
     AGENT_SELECTOR, CONTROLLER_MANAGER_SELECTOR, Nodes, Observed, pods,
 };
@@ -160,6 +161,7 @@ impl Caches {
     pub(super) async fn observe(
         &self,
         client: &Client,
+        namespace: &str,
         deployment_name: &str,
     ) -> (Observed, Option<ReconcileError>) {
         let controller_managers = self.controller_managers.all();
@@ -179,9 +181,12 @@ impl Caches {
                 }
             };
         }
+        let none = controller_managers.as_ref().is_ok_and(Vec::is_empty);
+        let k3s = if none { k3s(client, namespace).await } else { None };
         let observed = Observed {
             controller_managers,
             nodes: nodes.0,
+            k3s,
             deployment: self.deployment.named(deployment_name),
             agents: self.agents.all(),
             cluster_info: self.cluster_info.named(CONFIG_MAP_CLUSTER_INFO),
@@ -202,4 +207,27 @@ async fn list(client: &Client, names: &[String]) -> Result<BTreeMap<String, bool
         }
     }
     Ok(schedulable)
+}
+
+/// Whether k3s runs this cluster. Where that cannot be found out it is taken for one that it does not run, which is the
+/// answer on nearly all clusters without kube-controller-manager's pod.
+async fn k3s(client: &Client, namespace: &str) -> Option<Arc<K3s>> {
+    let api: Api<Node> = Api::all(client.clone());
+    let servers = match api.list(&ListParams::default().labels(k3s::SERVER_SELECTOR)).await {
+        Ok(servers) => servers.items,
+        Err(error) => {
+            tracing::debug!(%error, "nodes could not be listed to look for k3s");
+            return None;
+        }
+    };
+    let server = k3s::server(&servers)?;
+    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let root_ca = match config_maps.get_opt(k3s::ROOT_CA.0).await {
+        Ok(root_ca) => root_ca,
+        Err(error) => {
+            tracing::debug!(%error, "the cluster's CA could not be read");
+            None
+        }
+    };
+    Some(Arc::new(k3s::known(server, root_ca.as_ref())))
 }

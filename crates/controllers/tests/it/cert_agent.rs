@@ -194,6 +194,47 @@ async fn every_replica_loads_the_key_and_the_leader_says_so() -> anyhow::Result<
     Ok(())
 }
 
+/// A Node as k3s makes it for its server; what is behind it is not k3s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_k3s_the_agent_goes_beside_the_servers_files() -> anyhow::Result<()> {
+    let cluster = Cluster::turn().await?;
+    cluster.k3s_server("node-2", &["server", "--https-listen-port", "7443"]).await?;
+    let install = cluster.install("k3s").await?;
+    let agent = Agent::new();
+    let ca = authority("k3s-client-ca");
+    agent.will_say(printed(&ca, &ca));
+    let pod = install.pod_with("pod-1", install.agent_settings(), agent.clone());
+
+    let deployment = install.agent_deployment("the Deployment", |_| true).await?;
+    let spec = serde_json::to_value(&deployment.spec)?["template"]["spec"].take();
+    let tls = "/var/lib/rancher/k3s/server/tls";
+    assert_eq!(spec["nodeName"], "node-2");
+    assert_eq!(spec["tolerations"], json!([{"operator": "Exists"}]));
+    assert_eq!(
+        spec["containers"][0]["env"],
+        json!([
+            {"name": "CERT_PATH", "value": format!("{tls}/client-ca.nochain.crt")},
+            {"name": "KEY_PATH", "value": format!("{tls}/client-ca.key")},
+        ])
+    );
+    let only_these = ["client-ca.nochain.crt", "client-ca.key"]
+        .map(|file| json!({"path": format!("{tls}/{file}"), "type": "File"}));
+    let volumes = spec["volumes"].as_array().context("volumes")?;
+    assert_eq!(volumes.iter().map(|volume| volume["hostPath"].clone()).collect::<Vec<_>>(), only_these);
+
+    install.run_agent().await?;
+    let entry = install.says("key was fetched successfully").await?;
+    let info = serde_json::to_value(&entry.frontend)?["tokenCredentialRequestInfo"].take();
+    assert_eq!(info["server"], "https://127.0.0.1:7443");
+    let told = info["certificateAuthorityData"].as_str().context("a CA")?;
+    use base64::Engine as _;
+    let told = base64::engine::general_purpose::STANDARD.decode(told)?;
+    assert_eq!(String::from_utf8(told)?.trim(), cluster.plane.ca().certificate_pem.trim());
+    assert!(pod.kube_signer.current().is_some());
+    pod.controllers.shutdown().await;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_deployment_follows_the_configuration_and_is_repaired() -> anyhow::Result<()> {
     let cluster = Cluster::turn().await?;

@@ -11,10 +11,11 @@
 //! update       what separates an existing one from it
 //! cluster_info address and CA of the API server, for clients
 //! key          what the agent answers
+//! k3s          the same where kube-controller-manager is no pod but part of k3s
 //! ```
 //!
-//! On most cloud providers' clusters, and where kube-controller-manager is no pod (k3s, k0s), there is none to see. That
-//! is the expected answer there.
+//! On most cloud providers' clusters, and on others where kube-controller-manager is no pod (k0s), there is none to see.
+//! That is the expected answer there.
 
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ use super::status::{failing, fetched};
 pub mod cluster_info;
 pub mod deployment;
 pub mod flags;
+pub mod k3s;
 pub mod key;
 pub mod pods;
 mod quantity;
@@ -59,6 +61,8 @@ pub struct Observed {
     pub controller_managers: Result<Vec<Arc<Pod>>, String>,
     /// The nodes of those pods, where [`pods::needs_nodes`].
     pub nodes: Nodes,
+    /// What takes the place of those pods where k3s runs the cluster; looked for when there are none.
+    pub k3s: Option<Arc<k3s::K3s>>,
     /// The agent's Deployment, if it exists.
     pub deployment: Result<Option<Arc<Deployment>>, String>,
     /// The agent's pods.
@@ -137,12 +141,23 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Plan {
 
 fn read(observed: &Observed, settings: &Settings) -> Result<Read, Failure> {
     let agent = pods::agent(observed).map_err(Failure::key)?;
-    let info = cluster_info::info(&observed.cluster_info, settings.discovery_url.as_deref())
+    let info = info(observed, settings.discovery_url.as_deref())
         .map_err(|message| Failure { reason: StrategyReason::CouldNotGetClusterInfo, message })?;
     let meta = &agent.metadata;
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let agent = AgentPod { namespace: text(&meta.namespace), name: text(&meta.name), uid: text(&meta.uid) };
     Ok(Read { agent, info })
+}
+
+/// What clients are told: `cluster-info`, or where k3s makes none, what takes its place.
+fn info(observed: &Observed, url: Option<&str>) -> Result<TokenCredentialRequestApiInfo, String> {
+    let k3s = observed.k3s.as_ref().and_then(|k3s| k3s.info.clone());
+    match (&observed.cluster_info, k3s) {
+        (Ok(None), Some(info)) => {
+            Ok(TokenCredentialRequestApiInfo { server: url.map_or(info.server, ToOwned::to_owned), ..info })
+        }
+        (found, _) => cluster_info::info(found, url),
+    }
 }
 
 /// The entry in the status. A Deployment that could not be ensured is told before everything that came after it, with

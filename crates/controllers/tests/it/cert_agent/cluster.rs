@@ -28,6 +28,9 @@ use crate::install::{Install, PATIENCE};
 /// The agent's Deployment.
 pub(crate) const DEPLOYMENT: &str = "concierge-kube-cert-agent";
 
+/// The label of nodes of the control plane.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
 static PLANE: OnceLock<Result<(Runtime, ControlPlane), String>> = OnceLock::new();
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
@@ -51,6 +54,7 @@ impl Cluster {
             let made = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}});
             cluster.plane.kubectl().apply(&made.to_string()).await?;
             cluster.cordon(node, false).await?;
+            cluster.patch_node(node, &json!({"metadata": {"labels": {CONTROL_PLANE: null}}})).await?;
             // An address where nobody listens.
             let status = json!({"status": {
                 "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
@@ -118,9 +122,28 @@ impl Cluster {
     }
 
     pub(crate) async fn cordon(&self, node: &str, unschedulable: bool) -> anyhow::Result<()> {
+        self.patch_node(node, &json!({"spec": {"unschedulable": unschedulable}})).await
+    }
+
+    /// Makes this node look like that of k3s' server, until the next turn.
+    pub(crate) async fn k3s_server(&self, node: &str, arguments: &[&str]) -> anyhow::Result<()> {
+        let arguments = serde_json::to_string(arguments)?;
+        let annotations = json!({"k3s.io/node-args": arguments});
+        let metadata = json!({"labels": {CONTROL_PLANE: "true"}, "annotations": annotations});
+        self.patch_node(node, &json!({"metadata": metadata})).await?;
+        let status = json!({"status": {"nodeInfo": {
+            "kubeletVersion": "v1.36.3+k3s1", "architecture": "amd64", "bootID": "b", "containerRuntimeVersion": "c",
+            "kernelVersion": "k", "kubeProxyVersion": "v1.36.3+k3s1", "machineID": "m", "operatingSystem": "linux",
+            "osImage": "o", "systemUUID": "s",
+        }}});
         let nodes: Api<Node> = Api::all(self.client.clone());
-        let patch = json!({"spec": {"unschedulable": unschedulable}});
-        nodes.patch(node, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        nodes.patch_status(node, &PatchParams::default(), &Patch::Merge(&status)).await?;
+        Ok(())
+    }
+
+    async fn patch_node(&self, node: &str, patch: &Value) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
     }
 

@@ -45,6 +45,7 @@ pub(super) fn observed() -> Observed {
     Observed {
         controller_managers: Ok(vec![Arc::new(kubeadm())]),
         nodes: Nodes::NotAsked,
+        k3s: None,
         deployment: Ok(None),
         agents: Ok(vec![simple("agent-1", "Running", 1, "node-1")]),
         cluster_info: Ok(Some(Arc::new(ConfigMap { data: Some(data), ..ConfigMap::default() }))),

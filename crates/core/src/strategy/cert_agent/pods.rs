@@ -30,6 +30,9 @@ pub(super) fn template(observed: &Observed) -> Result<&Pod, String> {
     let all = observed.controller_managers.as_ref().map_err(|error| failed(error))?;
     let candidates = running(all);
     let Some(newest) = candidates.first() else {
+        if let Some(k3s) = observed.k3s.as_ref().filter(|_| all.is_empty()) {
+            return Ok(&k3s.controller_manager);
+        }
         let text = no_healthy("kube-controller-manager", all.len());
         return Err(if all.is_empty() {
             format!(

@@ -185,8 +185,41 @@ fn each_layout_leads_to_an_agent_beside_it() {
         let observed = Observed { controller_managers: Ok(vec![Arc::new(pod)]), ..observed() };
         assert_eq!(node(&observed).as_deref(), Ok(wanted));
     }
-    // k3s and k0s run kube-controller-manager inside a program of their own: there is no pod.
+    // k0s runs kube-controller-manager as a process of the host: there is no pod.
     assert_eq!(node(&managers(&[], Nodes::NotAsked)), Err(NONE.to_owned()));
+}
+
+#[test]
+fn where_k3s_runs_the_cluster_its_node_takes_the_place_of_the_pod() {
+    let spec = serde_json::json!({"nodeName": "k3s-server", "containers": [{"name": "c"}]});
+    let pod: Pod = serde_json::from_value(serde_json::json!({"spec": spec})).unwrap();
+    let info = TokenCredentialRequestApiInfo {
+        server: "https://10.0.0.1:6443".to_owned(),
+        certificate_authority_data: "Y2E=".to_owned(),
+    };
+    let k3s = |info| Some(Arc::new(k3s::K3s { controller_manager: pod.clone(), info }));
+    let observed = |pods: Candidates<'_>, k3s| Observed { k3s, ..managers(pods, Nodes::NotAsked) };
+
+    assert_eq!(node(&observed(&[], k3s(Some(info.clone())))).as_deref(), Ok("k3s-server"));
+    // A pod that is there is better known than one that is imagined.
+    assert_eq!(node(&observed(&[("a", "Running", 1, "n1")], k3s(None))).as_deref(), Ok("n1"));
+    let pending = observed(&[("a", "Pending", 1, "n1")], k3s(None));
+    assert!(node(&pending).unwrap_err().ends_with("(1 candidate)"));
+
+    // cluster-info counts, where somebody has made it.
+    let told = |observed: &Observed, url: Option<&str>| {
+        let settings = Settings { discovery_url: url.map(ToOwned::to_owned), ..settings() };
+        decide(observed, &settings).next.map(|read| read.info.server).map_err(|failure| failure.message)
+    };
+    let made = observed(&[], k3s(Some(info.clone())));
+    assert_eq!(told(&made, None).as_deref(), Ok("https://api"));
+    let none = Observed { cluster_info: Ok(None), ..made };
+    assert_eq!(told(&none, None).as_deref(), Ok("https://10.0.0.1:6443"));
+    assert_eq!(told(&none, Some("https://x")).as_deref(), Ok("https://x"));
+    let unknown = Observed { cluster_info: Ok(None), ..observed(&[], k3s(None)) };
+    assert!(
+        told(&unknown, None).unwrap_err().starts_with("failed to get kube-public/cluster-info configmap")
+    );
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn where_k3s_runs_the_cluster_its_node_takes_the_place_of_the_pod() {
         let settings = Settings { discovery_url: url.map(ToOwned::to_owned), ..settings() };
         decide(observed, &settings).next.map(|read| read.info.server).map_err(|failure| failure.message)
     };
-    let made = observed(&[], k3s(Some(info.clone())));
+    let made = observed(&[], k3s(Some(info)));
     assert_eq!(told(&made, None).as_deref(), Ok("https://api"));
     let none = Observed { cluster_info: Ok(None), ..made };
     assert_eq!(told(&none, None).as_deref(), Ok("https://10.0.0.1:6443"));

@@ -199,12 +199,10 @@ fn denied_execs(installed: &Installed) -> anyhow::Result<usize> {
 }
 
 async fn message(installed: &Installed) -> anyhow::Result<String> {
+    // In full: other tests have the same kind under other suffixes.
+    let kind = "credentialissuers.config.concierge.pinniped.dev";
     let jsonpath = "-o=jsonpath={.status.strategies[0].message}";
-    installed
-        .world()
-        .kubectl()
-        .output(&["get", "credentialissuer", "pinniped-concierge-config", jsonpath])
-        .await
+    installed.world().kubectl().output(&["get", kind, "pinniped-concierge-config", jsonpath]).await
 }
 
 async fn says(installed: &Installed, wanted: &str) -> anyhow::Result<()> {

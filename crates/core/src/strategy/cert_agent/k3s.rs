@@ -21,7 +21,7 @@ pub const ROOT_CA: (&str, &str) = ("kube-root-ca.crt", "ca.crt");
 /// Where k3s writes down the arguments of its program.
 const ARGUMENTS: &str = "k3s.io/node-args";
 const DATA_DIR: &str = "/var/lib/rancher/k3s";
-const PORT: &str = "6443";
+const PORT: u16 = 6443;
 
 /// What is known of a cluster that k3s runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +46,9 @@ pub fn server(nodes: &[Node]) -> Option<&Node> {
 /// What follows from the server's node and the cluster's CA.
 pub fn known(node: &Node, root_ca: Option<&ConfigMap>) -> K3s {
     let arguments = Arguments::of(node);
-    let tls = format!("{}/server/tls", arguments.value(&["data-dir", "d"]).unwrap_or(DATA_DIR));
+    // What a node notes of itself ends up in a pod and in kubeconfigs: a folder and a number, or nothing.
+    let folder = arguments.value(&["data-dir", "d"]).filter(|folder| folder.starts_with('/'));
+    let tls = format!("{}/server/tls", folder.unwrap_or(DATA_DIR));
     let files = ["client-ca.nochain.crt", "client-ca.key"];
     let mounts = files
         .map(|file| json!({"name": volume(file), "mountPath": format!("{tls}/{file}"), "readOnly": true}));
@@ -69,13 +71,17 @@ pub fn known(node: &Node, root_ca: Option<&ConfigMap>) -> K3s {
             "volumes": volumes,
         },
     });
-    let port = arguments.value(&["https-listen-port"]).unwrap_or(PORT);
+    let port = arguments.value(&["https-listen-port"]).and_then(|port| port.parse().ok()).unwrap_or(PORT);
     let ca = root_ca.and_then(|map| map.data.as_ref()?.get(ROOT_CA.1));
     let info = address(node).zip(ca).map(|(address, ca)| TokenCredentialRequestApiInfo {
         server: format!("https://{address}:{port}"),
         certificate_authority_data: gobase64::encode(ca.as_bytes()),
     });
-    K3s { controller_manager: serde_json::from_value(pod).expect("a pod"), info }
+    K3s {
+        controller_manager: serde_json::from_value(pod)
+            .expect("only texts vary in it, so it is always a pod"),
+        info,
+    }
 }
 
 /// Volumes are called by DNS labels.
@@ -175,6 +181,8 @@ mod tests {
             (r#"["server","--data-dir","/data"]"#, "10.0.0.1", ("/data/server/tls", default.1)),
             (r#"["server","-d","/data"]"#, "10.0.0.1", ("/data/server/tls", default.1)),
             (r#"["server","--data-dir","--debug"]"#, "10.0.0.1", default),
+            (r#"["server","--data-dir","data"]"#, "10.0.0.1", default),
+            (r#"["server","--https-listen-port=1@evil.example"]"#, "10.0.0.1", default),
         ];
         let ca = ConfigMap {
             data: Some(BTreeMap::from([("ca.crt".to_owned(), "some CA".to_owned())])),

@@ -2,25 +2,20 @@
 //!
 //! Hop-by-hop headers are removed before the identity is added: a client which names `Impersonate-User` in its
 //! `Connection` header must not be able to remove ours.
+//!
+//! `Trailer` stays: trailers are passed on, so what it announces remains true, and Go's servers hand their handlers only
+//! those that were announced.
 
 use http::HeaderMap;
-use http::header::{CONNECTION, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
 
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_AUTHENTICATE: HeaderName = HeaderName::from_static("proxy-authenticate");
 const PROXY_AUTHORIZATION: HeaderName = HeaderName::from_static("proxy-authorization");
 
-const HOP_BY_HOP: [HeaderName; 8] = [
-    PROXY_CONNECTION,
-    KEEP_ALIVE,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
+const HOP_BY_HOP: [HeaderName; 7] =
+    [PROXY_CONNECTION, KEEP_ALIVE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE];
 
 /// Removes the hop-by-hop headers of a request. `TE: trailers` stays, because it asks for something we pass on.
 pub fn strip_request(headers: &mut HeaderMap) {
@@ -121,7 +116,8 @@ mod tests {
                 ("x-forwarded-host", "h"),
                 ("audit-id", "a"),
                 ("accept", "a"),
-                ("accept", "b")
+                ("accept", "b"),
+                ("trailer", "a"),
             ])
         );
     }

@@ -224,6 +224,7 @@ impl Upstream {
             let (again, error) = match error {
                 // The connection was about to close. The next one may be, too, but not for ever.
                 Failure::Unsent(error) => (count(&mut unsent, 3), error),
+                Failure::Unfit(error) => (false, error),
                 Failure::Sent(error) if empty && was_ignored(&error) => (count(&mut ignored, 3), error),
                 Failure::Sent(error) => {
                     (empty && harmless && !error.is_reset() && count(&mut died, 1), error)

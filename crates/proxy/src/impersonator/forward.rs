@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use http::header::{AUTHORIZATION, EXPECT, HOST, HeaderName, HeaderValue, TRAILER};
+use http::header::{AUTHORIZATION, EXPECT, HOST, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, Response, Uri};
@@ -136,12 +136,7 @@ pub(super) fn relay(
     hold: Hold,
 ) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
-    // Which trailers will come stays true on this side.
-    let trailers: Vec<HeaderValue> = parts.headers.get_all(TRAILER).iter().cloned().collect();
     hop::strip_response(&mut parts.headers);
-    for names in trailers {
-        parts.headers.append(TRAILER, names);
-    }
     parts.extensions.clear();
     parts.version = http::Version::HTTP_11;
     if let Some(deadline) = deadline {

@@ -54,6 +54,8 @@ struct Shared {
 pub(super) enum Failure {
     /// It never got a stream: another connection may take it.
     Unsent(h2::Error),
+    /// It is none that HTTP/2 can carry: no connection would take it, and this one is as good as before.
+    Unfit(h2::Error),
     /// It had a stream.
     Sent(h2::Error),
 }
@@ -127,6 +129,7 @@ impl Http2 {
         let empty = body.is_empty();
         let (answer, stream) = match self.sender.send_request(head, empty) {
             Ok(sent) => sent,
+            Err(error) if is_misuse(&error) => return Err(Failure::Unfit(error)),
             Err(error) => return Err(self.unsent(error)),
         };
         let upload = if empty {
@@ -155,6 +158,11 @@ impl Http2 {
         self.shared.closed.store(true, Ordering::Release);
         Failure::Unsent(error)
     }
+}
+
+/// h2 itself did not like what it was given; nothing happened to the connection.
+fn is_misuse(error: &h2::Error) -> bool {
+    error.reason().is_none() && !error.is_io()
 }
 
 /// Runs a connection to its end, and asks after a server that has been silent.

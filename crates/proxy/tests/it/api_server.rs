@@ -11,12 +11,14 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use pinniped_pki::{CaBundle, CertificateAuthority, CertificateHolder, Validity};
+use pinniped_pki::CaBundle;
 use pinniped_serve::{Body, body};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+
+use crate::tls_server::TlsServer;
 
 /// Answers a request that is no review and no probe.
 pub(crate) type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
@@ -106,21 +108,7 @@ pub(crate) struct ApiServer {
 
 impl ApiServer {
     pub(crate) async fn start(script: Script) -> Self {
-        pinniped_pki::install_crypto_provider();
-        let validity = Validity::starting(jiff::Timestamp::now(), std::time::Duration::from_secs(3600));
-        let authority = CertificateAuthority::generate("kubernetes", &validity).unwrap();
-        let pair = authority.issue_server(&[], &["127.0.0.1".parse().unwrap()], &validity).unwrap();
-        let holder = CertificateHolder::serving("api-server");
-        holder.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes()).unwrap();
-        let config = pinniped_pki::tls::server_config(
-            pinniped_pki::tls::Profile::Default,
-            &pinniped_pki::tls::CipherRestriction::default(),
-            &holder,
-            pinniped_pki::tls::ClientCertificates::Ignore,
-            &[b"h2", b"http/1.1"],
-        );
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let TlsServer { address, roots, listener, acceptor } = TlsServer::bind(&[b"h2", b"http/1.1"]).await;
         let shared = Arc::new(Shared {
             script,
             seen: Mutex::default(),
@@ -128,8 +116,7 @@ impl ApiServer {
             connections: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, config.into(), Arc::clone(&shared)));
-        let roots = CaBundle::from_pem(authority.certificate_pem().as_bytes()).unwrap();
+        tasks.spawn(accept(listener, acceptor, Arc::clone(&shared)));
         Self { address, roots, shared, _tasks: tasks }
     }
 

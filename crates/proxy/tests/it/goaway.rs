@@ -3,16 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
-use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
-use pinniped_pki::{CaBundle, CertificateAuthority, CertificateHolder, Validity};
-use pinniped_proxy::upstream::{RequestBody, Upstream, UpstreamError, UpstreamParams};
+use pinniped_proxy::upstream::{RequestBody, Upstream, UpstreamError};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
+
+use crate::tls_server::TlsServer;
 
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
@@ -48,26 +45,16 @@ async fn next_request(io: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> std::io
 
 /// A server whose first `ignoring` connections answer nothing but GOAWAY; how many connections it saw.
 async fn server(ignoring: usize) -> (Upstream, Arc<AtomicUsize>, JoinSet<()>) {
-    pinniped_pki::install_crypto_provider();
-    let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
-    let authority = CertificateAuthority::generate("kubernetes", &validity).unwrap();
-    let pair = authority.issue_server(&[], &["127.0.0.1".parse().unwrap()], &validity).unwrap();
-    let holder = CertificateHolder::serving("api-server");
-    holder.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes()).unwrap();
-    let ciphers = CipherRestriction::default();
-    let tls = server_config(Profile::Default, &ciphers, &holder, ClientCertificates::Ignore, &[b"h2"]);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let server = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let roots = CaBundle::from_pem(authority.certificate_pem().as_bytes()).unwrap();
-
+    let server = TlsServer::bind(&[b"h2"]).await;
+    let params = server.params();
     let seen = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&seen);
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut connections = JoinSet::new();
-        while let Ok((tcp, _)) = listener.accept().await {
+        while let Ok((tcp, _)) = server.listener.accept().await {
             let ignored = count.fetch_add(1, Ordering::SeqCst) < ignoring;
-            let tls = TlsAcceptor::from(Arc::clone(&tls));
+            let tls = server.acceptor.clone();
             connections.spawn(async move {
                 let mut io = tls.accept(tcp).await.unwrap();
                 let mut preface = [0; 24];
@@ -85,7 +72,7 @@ async fn server(ignoring: usize) -> (Upstream, Arc<AtomicUsize>, JoinSet<()>) {
             });
         }
     });
-    (Upstream::new(UpstreamParams::new(server, roots)).unwrap(), seen, tasks)
+    (Upstream::new(params).unwrap(), seen, tasks)
 }
 
 fn request(method: Method, body: RequestBody) -> Request<RequestBody> {
@@ -119,4 +106,19 @@ async fn a_separate_way_shares_no_connection() {
         assert_eq!(response.status(), StatusCode::OK);
     }
     assert_eq!(connections.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_request_that_http2_cannot_carry_costs_nobody_else_the_connection() {
+    let (upstream, connections, _tasks) = server(0).await;
+    let ordinary = || upstream.send(request(Method::GET, RequestBody::Empty));
+    assert_eq!(ordinary().await.unwrap().status(), StatusCode::OK);
+    for (name, value) in [("connection", "close"), ("te", "gzip"), ("keep-alive", "5")] {
+        let mut unfit = request(Method::GET, RequestBody::Empty);
+        unfit.headers_mut().insert(name, http::HeaderValue::from_static(value));
+        let error = upstream.send(unfit).await.unwrap_err();
+        assert!(matches!(error, UpstreamError::Http2(_)), "{error}");
+        assert_eq!(ordinary().await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
 }

@@ -9,6 +9,7 @@ mod hostile;
 mod identity;
 mod refusals;
 mod streams;
+mod tls_server;
 mod upgrades;
 mod uploads;
 mod world;

@@ -1,7 +1,6 @@
 //! Bodies on their way to an API server that does not simply take them, and a server that says nothing any more.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,36 +12,21 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
-use pinniped_pki::{CaBundle, CertificateAuthority, CertificateHolder, Validity};
 use pinniped_proxy::upstream::{RequestBody, Upstream, UpstreamError, UpstreamParams};
 use pinniped_serve::BoxError;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+use crate::tls_server::TlsServer;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One connection to a server that is written by hand, and the way to it.
 async fn server() -> (UpstreamParams, impl Future<Output = TlsStream<TcpStream>>) {
-    pinniped_pki::install_crypto_provider();
-    let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
-    let authority = CertificateAuthority::generate("kubernetes", &validity).unwrap();
-    let pair = authority.issue_server(&[], &["127.0.0.1".parse().unwrap()], &validity).unwrap();
-    let holder = CertificateHolder::serving("api-server");
-    holder.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes()).unwrap();
-    let ciphers = CipherRestriction::default();
-    let tls = server_config(Profile::Default, &ciphers, &holder, ClientCertificates::Ignore, &[b"h2"]);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let server = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let roots = CaBundle::from_pem(authority.certificate_pem().as_bytes()).unwrap();
-    let accept = async move {
-        let (tcp, _) = listener.accept().await.unwrap();
-        TlsAcceptor::from(Arc::clone(&tls)).accept(tcp).await.unwrap()
-    };
-    (UpstreamParams::new(server, roots), accept)
+    let server = TlsServer::bind(&[b"h2"]).await;
+    (server.params(), async move { server.accept().await })
 }
 
 /// A body that the test feeds, as a client of the proxy would. It is over when the sender is dropped; the tasks carry

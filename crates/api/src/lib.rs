@@ -14,7 +14,7 @@
 //! | [`status`] | `metav1.Status`, as JSON and as Kubernetes protobuf |
 //!
 //! Start reading at [`config`]; [`names`] lists every label, annotation and well-known name once; [`gojson`] holds the
-//! two text forms in which Go differs from Rust and which clients can see.
+//! two text forms in which Go differs from Rust and which clients can see, [`goduration`] a third.
 #![forbid(unsafe_code)]
 
 pub mod authentication;
@@ -22,6 +22,7 @@ pub mod client_auth;
 pub mod condition;
 pub mod config;
 pub mod gobase64;
+pub mod goduration;
 pub mod gojson;
 pub mod identity;
 pub mod log_value;

@@ -3,8 +3,8 @@
 //! The error texts are those of Go's `strconv`, `time` and `encoding/csv`, which pflag passes on.
 
 use std::fmt;
-use std::time::Duration;
 
+use pinniped_api::goduration::GoDuration;
 use pinniped_api::gojson::quote;
 use pinniped_pki::CaBundle;
 
@@ -243,176 +243,9 @@ fn parse_csv(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// A duration as Go has it: nanoseconds, may be negative.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GoDuration {
-    nanos: i64,
-}
-
-const NANOSECOND: u64 = 1;
-const MICROSECOND: u64 = 1_000;
-const MILLISECOND: u64 = 1_000_000;
-const SECOND: u64 = 1_000_000_000;
-
-impl GoDuration {
-    /// Reads `1h2m3.5s` and the like.
-    ///
-    /// # Errors
-    ///
-    /// The texts of Go's `time.ParseDuration`.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let invalid = || format!("time: invalid duration {}", quote(text));
-        let (negative, mut rest) = match text.as_bytes().first() {
-            Some(b'-') => (true, &text[1..]),
-            Some(b'+') => (false, &text[1..]),
-            _ => (false, text),
-        };
-        if rest == "0" {
-            return Ok(Self::default());
-        }
-        if rest.is_empty() {
-            return Err(invalid());
-        }
-        let mut total: u64 = 0;
-        while !rest.is_empty() {
-            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-            let (whole, mut after) = rest.split_at(end);
-            let mut fraction = "";
-            if let Some(tail) = after.strip_prefix('.') {
-                let end = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
-                (fraction, after) = tail.split_at(end);
-            }
-            if whole.is_empty() && fraction.is_empty() {
-                return Err(invalid());
-            }
-            let end = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
-            let (unit_name, tail) = after.split_at(end);
-            if unit_name.is_empty() {
-                return Err(format!("time: missing unit in duration {}", quote(text)));
-            }
-            let unit = match unit_name {
-                "ns" => NANOSECOND,
-                "us" | "µs" | "μs" => MICROSECOND,
-                "ms" => MILLISECOND,
-                "s" => SECOND,
-                "m" => 60 * SECOND,
-                "h" => 3600 * SECOND,
-                _ => {
-                    return Err(format!(
-                        "time: unknown unit {} in duration {}",
-                        quote(unit_name),
-                        quote(text)
-                    ));
-                }
-            };
-            let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| invalid())? };
-            let part = fraction_of(fraction, unit);
-            total = whole
-                .checked_mul(unit)
-                .and_then(|nanos| nanos.checked_add(part))
-                .and_then(|nanos| total.checked_add(nanos))
-                .ok_or_else(invalid)?;
-            rest = tail;
-        }
-        let nanos = i64::try_from(total).map_err(|_| invalid())?;
-        Ok(Self { nanos: if negative { -nanos } else { nanos } })
-    }
-
-    /// The duration where it is not negative, else none.
-    pub fn to_std(self) -> Duration {
-        Duration::from_nanos(u64::try_from(self.nanos).unwrap_or(0))
-    }
-
-    /// Exactly nothing.
-    pub fn is_zero(self) -> bool {
-        self.nanos == 0
-    }
-}
-
-/// `unit` times `0.<digits>`, rounded down.
-fn fraction_of(digits: &str, unit: u64) -> u64 {
-    let mut scale = unit;
-    let mut sum = 0;
-    for digit in digits.bytes() {
-        scale /= 10;
-        sum += scale * u64::from(digit - b'0');
-    }
-    sum
-}
-
-impl From<Duration> for GoDuration {
-    fn from(duration: Duration) -> Self {
-        Self { nanos: i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX) }
-    }
-}
-
-/// `1h2m3.5s`, `250ms`, `0s`, as Go prints it.
-impl fmt::Display for GoDuration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nanos = self.nanos.unsigned_abs();
-        if self.nanos < 0 {
-            f.write_str("-")?;
-        }
-        if nanos == 0 {
-            return f.write_str("0s");
-        }
-        let (unit, name) = match nanos {
-            0..MICROSECOND => (NANOSECOND, "ns"),
-            MICROSECOND..MILLISECOND => (MICROSECOND, "µs"),
-            MILLISECOND..SECOND => (MILLISECOND, "ms"),
-            _ => (SECOND, "s"),
-        };
-        let mut whole = nanos / unit;
-        if unit == SECOND {
-            if whole >= 3600 {
-                write!(f, "{}h", whole / 3600)?;
-            }
-            if whole >= 60 {
-                write!(f, "{}m", whole / 60 % 60)?;
-            }
-            whole %= 60;
-        }
-        write!(f, "{whole}")?;
-        let part = nanos % unit;
-        if part > 0 {
-            let width = unit.ilog10() as usize;
-            let digits = format!("{part:0width$}");
-            write!(f, ".{}", digits.trim_end_matches('0'))?;
-        }
-        f.write_str(name)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_read_and_print_as_go_does() {
-        for (text, printed) in [
-            ("10m", "10m0s"),
-            ("1h2m3s", "1h2m3s"),
-            ("1.5s", "1.5s"),
-            ("250ms", "250ms"),
-            ("1us", "1µs"),
-            ("90m", "1h30m0s"),
-            ("0", "0s"),
-            ("-2s", "-2s"),
-            (".5s", "500ms"),
-            ("1h", "1h0m0s"),
-        ] {
-            assert_eq!(GoDuration::parse(text).map(|d| d.to_string()), Ok(printed.to_owned()), "{text}");
-        }
-        for (text, error) in [
-            ("xyz", "time: invalid duration \"xyz\""),
-            ("", "time: invalid duration \"\""),
-            ("5", "time: missing unit in duration \"5\""),
-            ("5y", "time: unknown unit \"y\" in duration \"5y\""),
-            ("99999999999h", "time: invalid duration \"99999999999h\""),
-        ] {
-            assert_eq!(GoDuration::parse(text), Err(error.to_owned()), "{text}");
-        }
-    }
 
     #[test]
     fn ports_take_go_prefixes() {

@@ -1,9 +1,10 @@
 //! What was asked for on the command line.
 
+use pinniped_api::goduration::GoDuration;
+
 use crate::flags::tree::{
     DEFAULT_CLIENT_ID, DEFAULT_INSTALL_HINT, DEFAULT_NAME_SUFFIX, DEFAULT_SCOPES, DEFAULT_SUFFIX,
 };
-use crate::flags::value::GoDuration;
 use crate::flags::{ConciergeMode, Parsed, Value};
 
 /// Limit of the whole command unless told otherwise: ten minutes.

@@ -7,11 +7,11 @@ use serde_json::json;
 use tokio::time::Instant;
 use url::Url;
 
+use pinniped_api::goduration::GoDuration;
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots};
 
 use crate::dial::Dialer;
-use crate::flags::value::GoDuration;
 use crate::https::HttpsClient;
 use crate::printer::Printer;
 

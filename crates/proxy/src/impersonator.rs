@@ -215,7 +215,7 @@ impl StackInner {
             Some(target) => (target, Some(&*caller.user)),
         };
 
-        let place = self.in_flight.enter(info.is_long_running()).await?;
+        let place = self.in_flight.enter(&caller.user.name, info.is_long_running()).await?;
         authorize::authorize(&self.authorizer, user, &attributes).await?;
 
         let upgrade = hop::wants_http1(&parts.headers);

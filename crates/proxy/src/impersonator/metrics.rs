@@ -35,6 +35,8 @@ struct OutcomeLabels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(super) enum Kind {
     Short,
+    /// Short, and not being forwarded yet.
+    Waiting,
     Long,
 }
 
@@ -48,6 +50,7 @@ struct KindLabels {
 pub struct ImpersonatorMetrics {
     requests: Family<OutcomeLabels, Counter>,
     in_flight: Family<KindLabels, Gauge>,
+    refused: Family<KindLabels, Counter>,
     seconds_to_head: Histogram,
     upstream_connections: Gauge,
     upstream_streams: Gauge,
@@ -59,6 +62,7 @@ impl Default for ImpersonatorMetrics {
         Self {
             requests: Family::default(),
             in_flight: Family::default(),
+            refused: Family::default(),
             seconds_to_head: Histogram::new(buckets),
             upstream_connections: Gauge::default(),
             upstream_streams: Gauge::default(),
@@ -73,8 +77,13 @@ impl ImpersonatorMetrics {
         registry.register("requests", "Requests by how they ended", self.requests.clone());
         registry.register(
             "in_flight",
-            "Requests being forwarded, by the limit they count against",
+            "Requests being forwarded or waiting for that, by the limit they count against",
             self.in_flight.clone(),
+        );
+        registry.register(
+            "over_limit",
+            "Requests answered 429, by the limit they would have counted against",
+            self.refused.clone(),
         );
         registry.register(
             "response_head_seconds",
@@ -102,6 +111,10 @@ impl ImpersonatorMetrics {
         let gauge = self.in_flight.get_or_create_owned(&KindLabels { kind });
         gauge.inc();
         InFlightGauge(gauge)
+    }
+
+    pub(super) fn refused(&self, kind: Kind) {
+        self.refused.get_or_create(&KindLabels { kind }).inc();
     }
 
     pub(super) fn upstream(&self, stats: crate::upstream::UpstreamStats) {

@@ -4,14 +4,24 @@
 //! byte for byte in what counts as a token, because clients can see the difference.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 
 use crate::token::Token;
 
 /// The subprotocol that carries a token: this prefix and unpadded base64url.
 pub const WEBSOCKET_TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Unpadded base64url as Go's `base64.RawURLEncoding` reads it, which does not look at the bits left over at the end.
+const RAW_URL: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// Text of the `Warning: 299` response header for [`Bearer::ExtraSpace`].
 pub const EXTRA_SPACE_WARNING: &str =
@@ -54,14 +64,15 @@ pub fn bearer_token(headers: &HeaderMap) -> Bearer {
     Bearer::Token(Token::new(token))
 }
 
-/// Whether a request asks for a WebSocket, judged as the API server does.
+/// Whether a request asks for a WebSocket, judged as the API server does: the first `Upgrade` is `websocket`, and some
+/// `Connection` contains `upgrade`, not only as a token of its own.
 pub fn is_websocket_request(headers: &HeaderMap) -> bool {
     let Some(upgrade) = headers.get(UPGRADE) else { return false };
     if !upgrade.as_bytes().eq_ignore_ascii_case(b"websocket") {
         return false;
     }
-    let Some(Ok(connection)) = headers.get(CONNECTION).map(HeaderValue::to_str) else { return false };
-    connection.split(',').any(|part| part.trim().eq_ignore_ascii_case("upgrade"))
+    let asks = |value: &HeaderValue| value.as_bytes().windows(7).any(|w| w.eq_ignore_ascii_case(b"upgrade"));
+    headers.get_all(CONNECTION).iter().any(asks)
 }
 
 /// Why the token in a WebSocket subprotocol list is not usable. The texts are the API server's.
@@ -114,7 +125,7 @@ pub fn websocket_token(headers: &HeaderMap) -> Result<Option<WebSocketToken>, We
         if token.is_some() {
             return Err(WebSocketTokenError::Multiple);
         }
-        let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| WebSocketTokenError::Encoding)?;
+        let bytes = RAW_URL.decode(encoded).map_err(|_| WebSocketTokenError::Encoding)?;
         token = Some(String::from_utf8(bytes).map_err(|_| WebSocketTokenError::NotText)?);
     }
     match token {
@@ -128,18 +139,40 @@ pub fn websocket_token(headers: &HeaderMap) -> Result<Option<WebSocketToken>, We
 
 /// Puts the remaining protocols in place of all that were offered.
 pub(crate) fn replace_protocols(headers: &mut HeaderMap, remaining: &str) {
-    const NAME: HeaderName = SEC_WEBSOCKET_PROTOCOL;
     // The text comes from header values: it cannot fail except for lossy replacement of foreign bytes, which is
     // valid in a header too.
-    if let Ok(value) = HeaderValue::from_bytes(remaining.as_bytes()) {
-        headers.insert(NAME, value);
-    } else {
-        headers.remove(NAME);
+    match HeaderValue::from_bytes(remaining.as_bytes()) {
+        Ok(value) if !value.is_empty() => {
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, value);
+        }
+        _ => {
+            headers.remove(SEC_WEBSOCKET_PROTOCOL);
+        }
     }
+}
+
+/// Takes every entry with a token out of the subprotocols: who the client is has been decided by something else, and a
+/// credential that nobody looked at is nobody's business further on.
+pub(crate) fn remove_websocket_tokens(headers: &mut HeaderMap) {
+    let is_token = |protocol: &[u8]| protocol.trim_ascii().starts_with(WEBSOCKET_TOKEN_PREFIX.as_bytes());
+    let split = |value: &HeaderValue| value.as_bytes().split(|byte| *byte == b',').any(is_token);
+    if !headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().any(split) {
+        return;
+    }
+    let values: Vec<_> = headers
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        .collect();
+    let protocols = values.iter().flat_map(|value| value.split(',')).map(str::trim);
+    let remaining: Vec<_> = protocols.filter(|protocol| !is_token(protocol.as_bytes())).collect();
+    replace_protocols(headers, &remaining.join(","));
 }
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+
     use super::*;
 
     fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -190,6 +223,8 @@ mod tests {
             (vec![format!("a,{alice},{alice}")], Err(WebSocketTokenError::Multiple)),
             (vec![format!("a,{}", protocol("YWxpY2U="))], Err(WebSocketTokenError::Encoding)),
             (vec![format!("a,{}", protocol("_w"))], Err(WebSocketTokenError::NotText)),
+            // "e" in one letter too many bits: Go does not mind.
+            (vec![format!("a,{}", protocol("ZR"))], found("e", "a")),
             (vec![format!("a,{}", protocol(""))], Ok(None)),
         ] {
             let mut pairs = vec![("upgrade", "WebSocket"), ("connection", "keep-alive, Upgrade")];
@@ -201,12 +236,43 @@ mod tests {
     #[test]
     fn a_subprotocol_counts_only_on_websocket_upgrades() {
         let protocols = format!("{WEBSOCKET_TOKEN_PREFIX}YWxpY2U,a");
-        for extra in
-            [&[][..], &[("upgrade", "SPDY/3.1"), ("connection", "upgrade")], &[("upgrade", "websocket")]]
-        {
+        let websocket = ("upgrade", "websocket");
+        for (extra, counts) in [
+            (&[][..], false),
+            (&[("upgrade", "SPDY/3.1"), ("connection", "upgrade")], false),
+            (&[websocket], false),
+            (&[websocket, ("connection", "keep-alive")], false),
+            (&[("upgrade", "websocket, h2c"), ("connection", "upgrade")], false),
+            (&[("upgrade", "h2c"), websocket, ("connection", "upgrade")], false),
+            (&[websocket, ("connection", "upgrade")], true),
+            (&[websocket, ("connection", "keep-alive, Upgrade")], true),
+            (&[websocket, ("connection", "keep-alive"), ("connection", "UPGRADE")], true),
+            // The API server looks for the letters, and so must we: it would take the token as one.
+            (&[websocket, ("connection", "x-upgrade-y")], true),
+        ] {
             let mut pairs = vec![("sec-websocket-protocol", protocols.as_str())];
             pairs.extend(extra);
-            assert_eq!(websocket_token(&headers(&pairs)), Ok(None), "{extra:?}");
+            let found = websocket_token(&headers(&pairs)).unwrap();
+            assert_eq!(found.is_some(), counts, "{extra:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_that_did_not_count_are_taken_out_of_the_subprotocols() {
+        let token = format!("{WEBSOCKET_TOKEN_PREFIX}YWxpY2U");
+        for (protocols, remaining) in [
+            (vec![], vec![]),
+            (vec!["a, b".to_owned(), "c".to_owned()], vec!["a, b", "c"]),
+            (vec![format!("a, {token}, b"), token.clone(), "c".to_owned()], vec!["a,b,c"]),
+            (vec![token.clone()], vec![]),
+            (vec![format!("{WEBSOCKET_TOKEN_PREFIX}!"), "c".to_owned()], vec!["c"]),
+        ] {
+            let pairs: Vec<_> =
+                protocols.iter().map(|protocol| ("sec-websocket-protocol", protocol.as_str())).collect();
+            let mut given = headers(&pairs);
+            remove_websocket_tokens(&mut given);
+            let got: Vec<_> = given.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|v| v.to_str().unwrap()).collect();
+            assert_eq!(got, remaining, "{protocols:?}");
         }
     }
 }

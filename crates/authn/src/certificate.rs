@@ -14,12 +14,10 @@ use pinniped_core::identity::{CREDENTIAL_ID_EXTRA, User};
 use pinniped_pki::{CaBundle, Certificate, DistinguishedName, chain};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
-use x509_parser::der_parser::oid;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::cluster_auth_config::RequestHeaderConfig;
 use crate::digest::Digest;
-use crate::token::hex;
 
 /// The CAs trusted at one time.
 pub(crate) struct Trust {
@@ -64,10 +62,12 @@ impl CaSet {
     }
 }
 
-/// The seconds at which this certificate begins to be valid and is no longer.
+/// The seconds at which this certificate begins to be valid and is no longer. Nothing else of it is read: a certificate
+/// that is odd elsewhere may be good enough for a chain, and then its end counts.
 fn moments(der: &CertificateDer<'_>) -> Option<[i64; 2]> {
-    let certificate = Certificate::parse_der(der).ok()?;
-    Some([certificate.not_before.as_second(), certificate.not_after.as_second() + 1])
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let validity = certificate.validity();
+    Some([validity.not_before.timestamp(), validity.not_after.timestamp().saturating_add(1)])
 }
 
 impl Trust {
@@ -188,11 +188,9 @@ fn user(leaf: &CertificateDer<'_>) -> Result<Option<User>, String> {
     if certificate.subject_cn.is_empty() {
         return Ok(None);
     }
-    let mut digest = Context::new(&SHA256);
-    digest.update(leaf);
-    let credential_id = format!("X509SHA256={}", hex(digest.finish().as_ref()));
+    let credential_id = format!("X509SHA256={}", certificate.sha256_hex());
     Ok(Some(User {
-        uid: uid(leaf)?,
+        uid: uid(certificate.uids)?,
         name: certificate.subject_cn,
         groups: certificate.organizations,
         extra: BTreeMap::from([(CREDENTIAL_ID_EXTRA.to_owned(), vec![credential_id])]),
@@ -200,19 +198,12 @@ fn user(leaf: &CertificateDer<'_>) -> Result<Option<User>, String> {
 }
 
 /// The UID in the subject. Kubernetes takes exactly one that is not empty, or none.
-fn uid(leaf: &CertificateDer<'_>) -> Result<String, String> {
-    let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| error.to_string())?;
-    let wanted = oid!(1.3.6.1.4.1.57683.2);
-    let mut uids =
-        certificate.subject().iter_attributes().filter(|attribute| *attribute.attr_type() == wanted);
-    let Some(uid) = uids.next() else { return Ok(String::new()) };
-    if uids.next().is_some() {
-        return Err("expected 1 UID, but found multiple".to_owned());
-    }
-    match uid.as_str() {
-        Ok("") => Err("UID cannot be an empty string".to_owned()),
-        Ok(uid) => Ok(uid.to_owned()),
-        Err(_) => Err("unable to parse UID into a string".to_owned()),
+fn uid(mut uids: Vec<String>) -> Result<String, String> {
+    match uids.pop() {
+        None => Ok(String::new()),
+        Some(_) if !uids.is_empty() => Err("expected 1 UID, but found multiple".to_owned()),
+        Some(uid) if uid.is_empty() => Err("UID cannot be an empty string".to_owned()),
+        Some(uid) => Ok(uid),
     }
 }
 
@@ -226,4 +217,34 @@ pub(crate) fn chain_digest(chain: &[CertificateDer<'_>]) -> Digest {
     let mut digest = Digest::default();
     digest.copy_from_slice(context.finish().as_ref());
     digest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_uid_or_none() {
+        let uids = |uids: &[&str]| uid(uids.iter().map(|uid| (*uid).to_owned()).collect());
+        assert_eq!(uids(&[]), Ok(String::new()));
+        assert_eq!(uids(&["u"]), Ok("u".to_owned()));
+        assert_eq!(uids(&[""]), Err("UID cannot be an empty string".to_owned()));
+        for several in [&["u", "v"][..], &["u", "u"], &["", "u"]] {
+            assert_eq!(uids(several), Err("expected 1 UID, but found multiple".to_owned()), "{several:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_known_however_odd_it_is_elsewhere() {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.not_before = rcgen::date_time_ymd(2026, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2026, 1, 2);
+        // Alternative names that are none.
+        params.custom_extensions.push(rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 17], vec![5, 0]));
+        let odd = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        assert!(Certificate::parse_der(odd.der()).is_err());
+        let second = |text: &str| text.parse::<Timestamp>().unwrap().as_second();
+        let wanted = [second("2026-01-01T00:00:00Z"), second("2026-01-02T00:00:01Z")];
+        assert_eq!(moments(odd.der()), Some(wanted));
+    }
 }

@@ -24,7 +24,7 @@ use rustls::pki_types::CertificateDer;
 
 pub use crate::bearer::{Bearer, EXTRA_SPACE_WARNING, bearer_token, is_websocket_request};
 
-use crate::bearer::{replace_protocols, websocket_token};
+use crate::bearer::{remove_websocket_tokens, replace_protocols, websocket_token};
 use crate::certificate::{ClientVerdict, FrontProxyVerdict, Trust, Verdict, chain_digest};
 use crate::cluster::TokenReviewer;
 use crate::cluster_auth_config::ClusterAuthConfigWatch;
@@ -151,23 +151,28 @@ impl RequestAuthenticator {
         let outcome = self.walk(headers, &trust, verdict.as_deref()).await;
         if !matches!(outcome, Outcome::Rejected { .. }) {
             request_header::clear(headers, trust.request_header());
+            remove_websocket_tokens(headers);
         }
         outcome
     }
 
     async fn walk(&self, headers: &mut HeaderMap, trust: &Trust, verdict: Option<&Verdict>) -> Outcome {
+        let mut failures = Vec::new();
         if let Some(verdict) = verdict {
-            if let (FrontProxyVerdict::Trusted, Some(config)) = (&verdict.front_proxy, trust.request_header())
-                && let Some(user) = request_header::identity(headers, config)
-            {
-                let user = Arc::new(user.with_authenticated_group());
-                return Outcome::User { user, method: Method::FrontProxy };
+            if let (FrontProxyVerdict::Trusted, Some(config)) = (&verdict.front_proxy, trust.request_header()) {
+                match request_header::identity(headers, config) {
+                    Ok(Some(user)) => {
+                        let user = Arc::new(user.with_authenticated_group());
+                        return Outcome::User { user, method: Method::FrontProxy };
+                    }
+                    Ok(None) => {}
+                    Err(error) => failures.push(error.to_string()),
+                }
             }
             if let ClientVerdict::User(user) = &verdict.client {
                 return Outcome::User { user: Arc::clone(user), method: Method::ClientCertificate };
             }
         }
-        let mut failures = Vec::new();
         if let Some(verdict) = verdict {
             if let FrontProxyVerdict::Failed(failure) = &verdict.front_proxy {
                 failures.push(failure.clone());

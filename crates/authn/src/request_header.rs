@@ -1,9 +1,10 @@
 //! The identity that a trusted front proxy writes into headers, as kube-apiserver's aggregator does.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use pinniped_core::identity::User;
 
@@ -16,55 +17,61 @@ const STANDARD: [HeaderName; 3] = [
 ];
 const STANDARD_PREFIX: &str = "x-remote-extra-";
 
+/// A part of the identity is not UTF-8. Access reviews are JSON and could only ask about a name with the odd bytes
+/// replaced, which may be somebody else's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("header {0} of the front proxy is not UTF-8")]
+pub(crate) struct NotText(HeaderName);
+
 /// The user in the headers, or `None` when no user name is there. The caller has judged the proxy's certificate.
-pub(crate) fn identity(headers: &HeaderMap, config: &RequestHeaderConfig) -> Option<User> {
-    let name = first_value(headers, &config.username_headers)?;
-    let uid = first_value(headers, &config.uid_headers).unwrap_or_default();
-    let groups = config
-        .group_headers
-        .iter()
-        .flat_map(|header| headers.get_all(header))
-        .filter(|value| !value.is_empty())
-        .map(|value| text(value.as_bytes()))
-        .collect();
+pub(crate) fn identity(headers: &HeaderMap, config: &RequestHeaderConfig) -> Result<Option<User>, NotText> {
+    let Some(name) = first_value(headers, &config.username_headers)? else { return Ok(None) };
+    let uid = first_value(headers, &config.uid_headers)?.unwrap_or_default();
+    let mut groups = Vec::new();
+    for header in &config.group_headers {
+        for value in headers.get_all(header).iter().filter(|value| !value.is_empty()) {
+            groups.push(text(header, value)?);
+        }
+    }
     let mut extra = BTreeMap::<String, Vec<String>>::new();
     for prefix in &config.extra_prefixes {
         for header in headers.keys() {
             let Some(encoded) = header.as_str().strip_prefix(prefix.as_str()) else { continue };
-            let values = headers.get_all(header).iter().map(|value| text(value.as_bytes()));
-            extra.entry(decode_key(encoded)).or_default().extend(values);
+            let key = decode_key(encoded).ok_or_else(|| NotText(header.clone()))?;
+            let values = extra.entry(key).or_default();
+            for value in headers.get_all(header) {
+                values.push(text(header, value)?);
+            }
         }
     }
-    Some(User { name, uid, groups, extra })
+    Ok(Some(User { name, uid, groups, extra }))
 }
 
 /// The first value, over all these headers, that is not empty.
-fn first_value(headers: &HeaderMap, names: &[HeaderName]) -> Option<String> {
-    names
-        .iter()
-        .filter_map(|name| headers.get(name))
-        .find(|value| !value.is_empty())
-        .map(|v| text(v.as_bytes()))
+fn first_value(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, NotText> {
+    let mut values = names.iter().filter_map(|name| Some((name, headers.get(name)?)));
+    let found = values.find(|(_, value)| !value.is_empty());
+    found.map(|(name, value)| text(name, value)).transpose()
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn text(name: &HeaderName, value: &HeaderValue) -> Result<String, NotText> {
+    str::from_utf8(value.as_bytes()).map(str::to_owned).map_err(|_| NotText(name.clone()))
 }
 
-/// Go's `url.PathUnescape`, or the text itself where that fails.
-fn decode_key(encoded: &str) -> String {
+/// Go's `url.PathUnescape`, or the text itself where that fails. `None` when what is escaped is not UTF-8.
+fn decode_key(encoded: &str) -> Option<String> {
     let bytes = encoded.as_bytes();
     let mut index = 0;
     while index < bytes.len() {
         if bytes[index] == b'%' {
             if !bytes.get(index + 1..index + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) {
-                return encoded.to_owned();
+                return Some(encoded.to_owned());
             }
             index += 2;
         }
         index += 1;
     }
-    percent_decode_str(encoded).decode_utf8_lossy().into_owned()
+    percent_decode_str(encoded).decode_utf8().ok().map(Cow::into_owned)
 }
 
 /// Removes every header that could be taken for a credential or an identity further on.
@@ -137,19 +144,46 @@ mod tests {
                 ("x".to_owned(), strings(&["y"])),
             ]),
         };
-        assert_eq!(identity(&headers, &config()), Some(expected));
+        assert_eq!(identity(&headers, &config()), Ok(Some(expected)));
     }
 
     #[test]
     fn without_a_user_name_there_is_no_opinion() {
-        assert_eq!(identity(&headers(&[("x-remote-group", "a"), ("x-remote-user", "")]), &config()), None);
+        assert_eq!(identity(&headers(&[("x-remote-group", "a"), ("x-remote-user", "")]), &config()), Ok(None));
     }
 
     #[test]
     fn the_uid_header_counts_only_where_it_is_configured() {
         let config = RequestHeaderConfig { uid_headers: Vec::new(), ..config() };
         let user = identity(&headers(&[("x-remote-user", "alice"), ("x-remote-uid", "u-1")]), &config);
-        assert_eq!(user.map(|user| user.uid), Some(String::new()));
+        assert_eq!(user.unwrap().map(|user| user.uid), Some(String::new()));
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_nobody() {
+        for (name, value) in [
+            ("x-remote-user", &b"a\xffb"[..]),
+            ("x-remote-uid", b"\xc3"),
+            ("x-remote-group", b"\xed\xa0\x80"),
+            ("x-remote-extra-k", b"\x80"),
+            ("x-remote-extra-%ff", b"v"),
+        ] {
+            let mut headers = headers(&[("x-remote-group", "g")]);
+            headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
+            if name != "x-remote-user" {
+                headers.append("x-remote-user", HeaderValue::from_static("u"));
+            }
+            assert_eq!(identity(&headers, &config()), Err(NotText(HeaderName::from_static(name))), "{name}");
+        }
+        let text = [("x-remote-user", "ü"), ("x-remote-extra-%c3%bc", "€")];
+        let headers: HeaderMap = text
+            .iter()
+            .map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap())
+            })
+            .collect();
+        let user = identity(&headers, &config()).unwrap().unwrap();
+        assert_eq!((user.name.as_str(), user.extra["ü"].join(",").as_str()), ("ü", "€"));
     }
 
     #[test]

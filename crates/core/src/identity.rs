@@ -88,12 +88,12 @@ pub fn escape_extra_key(key: &str) -> String {
 }
 
 /// Undoes [`escape_extra_key`] on the rest of a header name: lower case, then percent-decoded. What cannot be decoded
-/// stays as it is.
-pub fn unescape_extra_key(escaped: &str) -> String {
+/// stays as it is; what is not UTF-8 then is no key.
+pub fn unescape_extra_key(escaped: &str) -> Option<String> {
     let lower = escaped.to_lowercase();
     match crate::request_info::unescape(&lower) {
-        Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        None => lower,
+        Some(bytes) => String::from_utf8(bytes).ok(),
+        None => Some(lower),
     }
 }
 
@@ -258,11 +258,20 @@ mod tests {
             ("party~~time", "party~~time"),
         ] {
             assert_eq!(escape_extra_key(key), escaped);
-            assert_eq!(unescape_extra_key(escaped), key);
+            assert_eq!(unescape_extra_key(escaped).as_deref(), Some(key));
         }
-        assert_eq!(unescape_extra_key("ROAR"), "roar");
-        assert_eq!(unescape_extra_key("a%zz"), "a%zz");
-        assert_eq!(unescape_extra_key("a%2"), "a%2");
+        for (escaped, key) in [
+            ("ROAR", Some("roar")),
+            ("a%zz", Some("a%zz")),
+            ("a%2", Some("a%2")),
+            ("%", Some("%")),
+            ("%41", Some("A")),
+            ("", Some("")),
+            ("%ff", None),
+            ("%c3", None),
+        ] {
+            assert_eq!(unescape_extra_key(escaped).as_deref(), key, "{escaped}");
+        }
     }
 
     #[test]

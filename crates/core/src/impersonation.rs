@@ -149,24 +149,36 @@ impl Impersonation<'_> {
         if self.user.name.is_empty() {
             return Err(InvalidHeader);
         }
-        let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).map_err(|_| InvalidHeader);
-        headers.insert(IMPERSONATE_USER, value(&self.user.name)?);
+        let mut add = |name: HeaderName, text: &str| {
+            let value = HeaderValue::from_bytes(text.as_bytes()).map_err(|_| InvalidHeader)?;
+            // A map has room for 32,768 names, and a user may come with more extras.
+            headers.try_append(name, value).map(drop).map_err(|_| InvalidHeader)
+        };
+        add(IMPERSONATE_USER, &self.user.name)?;
         if !self.user.uid.is_empty() {
-            headers.insert(IMPERSONATE_UID, value(&self.user.uid)?);
+            add(IMPERSONATE_UID, &self.user.uid)?;
         }
         for group in &self.user.groups {
-            headers.append(IMPERSONATE_GROUP, value(group)?);
+            add(IMPERSONATE_GROUP, group)?;
         }
         for (key, values) in &self.user.extra {
             let name = extra_header(key)?;
             for text in values {
-                headers.append(&name, value(text)?);
+                add(name.clone(), text)?;
             }
         }
         if let Some(original) = self.original {
-            headers.append(extra_header(ORIGINAL_USER_INFO)?, value(&original_user_info(original))?);
+            add(extra_header(ORIGINAL_USER_INFO)?, &original_user_info(original))?;
         }
         Ok(())
+    }
+
+    /// Does HTTP/1.1 carry this identity as it is? Spaces around a value are none of it there, so that `" admin"` would
+    /// arrive as `"admin"`. HTTP/2 carries every byte.
+    pub fn is_exact_in_http1(&self) -> bool {
+        let is_exact = |text: &String| text.trim_matches([' ', '\t']).len() == text.len();
+        let User { name, uid, groups, extra } = self.user;
+        is_exact(name) && is_exact(uid) && groups.iter().chain(extra.values().flatten()).all(is_exact)
     }
 }
 

@@ -105,12 +105,13 @@ impl Certificate {
             der: CertificateDer::from(der.to_vec()),
         };
         for attribute in parsed.subject().iter_attributes() {
-            let Some(value) = text(attribute.attr_value()) else { continue };
+            // Who cannot be read whole must not become somebody with fewer names, so this is an error, as in Go.
+            let value = || text(attribute.attr_value()).ok_or(CertificateError::Malformed);
             match attribute.attr_type() {
-                oid if *oid == COMMON_NAME => certificate.subject_cn = value,
-                oid if *oid == ORGANIZATION => certificate.organizations.push(value),
-                oid if *oid == ORGANIZATIONAL_UNIT => certificate.organizational_units.push(value),
-                oid if *oid == USER_UID => certificate.uids.push(value),
+                oid if *oid == COMMON_NAME => certificate.subject_cn = value()?,
+                oid if *oid == ORGANIZATION => certificate.organizations.push(value()?),
+                oid if *oid == ORGANIZATIONAL_UNIT => certificate.organizational_units.push(value()?),
+                oid if *oid == USER_UID => certificate.uids.push(value()?),
                 _ => {}
             }
         }
@@ -190,6 +191,25 @@ mod tests {
     use rcgen::{CertificateParams, DnType, DnValue, KeyPair, SanType};
 
     use super::*;
+
+    #[test]
+    fn names_that_are_no_text_are_no_names() {
+        for (kind, broken) in [(DnType::CommonName, "cn"), (DnType::OrganizationName, "o")] {
+            let mut params = CertificateParams::default();
+            params.distinguished_name.push(kind, broken);
+            let der = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
+            assert!(Certificate::parse_der(&der).is_ok());
+            // UTF8String, its length, its text; the first byte of which is made one that UTF-8 does not have.
+            let text = [&[12, u8::try_from(broken.len()).unwrap()], broken.as_bytes()].concat();
+            let at = der.windows(text.len()).position(|window| window == text).unwrap();
+            let mut odd = der.clone();
+            odd[at + 2] = 0xff;
+            // The subject is the last of the two names of a self-signed certificate.
+            let second = der[at + 1..].windows(text.len()).position(|window| window == text).unwrap();
+            odd[at + 1 + second + 2] = 0xff;
+            assert_eq!(Certificate::parse_der(&odd), Err(CertificateError::Malformed), "{broken}");
+        }
+    }
 
     #[test]
     fn all_fields_are_read() {

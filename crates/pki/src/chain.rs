@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
-use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage, anchor_from_trusted_cert};
 use x509_parser::prelude::X509Certificate;
 
 use crate::{CaBundle, certificate};
@@ -45,7 +45,8 @@ pub enum ChainError {
     Other(webpki::Error),
 }
 
-/// Verifies that `leaf` is good at `now` for a client and leads, over `intermediates`, to one of `roots`.
+/// Verifies that `leaf` is good at `now` for a client and leads, over `intermediates`, to one of `roots`, or is itself
+/// one of them.
 ///
 /// Certificates of version 1, which `openssl x509 -req` makes unless told otherwise, are accepted when a root itself
 /// signed them.
@@ -59,7 +60,22 @@ pub fn verify_client(
     roots: &CaBundle,
     now: Timestamp,
 ) -> Result<(), ChainError> {
+    if roots.ders().iter().any(|root| root == leaf) {
+        return verify_trusted_client(leaf, now);
+    }
     verify(leaf, intermediates, roots, now, KeyUsage::client_auth())
+}
+
+/// A certificate that is trusted itself needs no issuer, and may be a CA's.
+fn verify_trusted_client(leaf: &[u8], now: Timestamp) -> Result<(), ChainError> {
+    let leaf = certificate::parse(leaf).map_err(|_| ChainError::Malformed)?;
+    check_time(&leaf, now)?;
+    let usage = leaf.extended_key_usage().map_err(|_| ChainError::Malformed)?;
+    if usage.is_none_or(|usage| usage.value.client_auth || usage.value.any) {
+        Ok(())
+    } else {
+        Err(ChainError::IncompatibleUsage)
+    }
 }
 
 /// As [`verify_client`], for the certificate of a server. Names are not looked at.
@@ -98,9 +114,26 @@ fn verify(
         Err(_) => return Err(ChainError::Malformed),
     };
     end_entity
-        .verify_for_usage(algorithms, &anchors, intermediates, time, usage, None, None)
+        .verify_for_usage(algorithms, &anchors, intermediates, time, OrAny(usage), None, None)
         .map(|_| ())
         .map_err(|error| explain(error, now))
+}
+
+/// A certificate for any purpose is good for ours, as Go has it. webpki wants the purpose by name.
+struct OrAny(KeyUsage);
+
+impl ExtendedKeyUsageValidator for OrAny {
+    fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        const ANY: [usize; 5] = [2, 5, 29, 37, 0];
+        match self.0.validate(purposes) {
+            Err(webpki::Error::RequiredEkuNotFoundContext(context))
+                if context.present.iter().any(|purpose| *purpose == ANY) =>
+            {
+                Ok(())
+            }
+            verdict => verdict,
+        }
+    }
 }
 
 fn explain(error: webpki::Error, now: Timestamp) -> ChainError {

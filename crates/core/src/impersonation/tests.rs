@@ -141,6 +141,34 @@ fn empty_members_of_the_original_user_are_left_out() {
 }
 
 #[test]
+fn spaces_around_a_value_do_not_fit_into_http1() {
+    for (given, wanted) in [
+        (user("a b", "1", &["", "g"], &[("k", &["", "v"])]), true),
+        (user("ü\u{a0}", "", &[], &[]), true),
+        (user(" admin", "", &[], &[]), false),
+        (user("admin\t", "", &[], &[]), false),
+        (user("a", "1 ", &[], &[]), false),
+        (user("a", "", &["g", " system:masters"], &[]), false),
+        (user("a", "", &[" "], &[]), false),
+        (user("a", "", &[], &[("k", &["v", "v "])]), false),
+    ] {
+        assert_eq!(Impersonation { user: &given, original: None }.is_exact_in_http1(), wanted, "{given:?}");
+    }
+}
+
+#[test]
+fn more_names_than_a_header_map_holds_are_refused() {
+    let many = |count: usize| User {
+        name: "u".to_owned(),
+        extra: (0..count).map(|n| (format!("k{n}"), vec!["v".to_owned()])).collect(),
+        ..User::default()
+    };
+    let write = |user: &User| Impersonation { user, original: None }.write(&mut HeaderMap::new());
+    assert_eq!(write(&many(20_000)), Ok(()));
+    assert_eq!(write(&many(40_000)), Err(InvalidHeader));
+}
+
+#[test]
 fn control_characters_and_missing_names_are_refused() {
     for bad in [
         user("a\nb", "", &[], &[]),

@@ -80,6 +80,31 @@ fn asking_without_a_user_name_is_told_in_the_words_of_go() {
 }
 
 #[test]
+fn what_is_not_utf8_names_nobody() {
+    for (name, value) in [
+        ("impersonate-user", &b"\xff"[..]),
+        ("impersonate-uid", b"a\x80"),
+        ("impersonate-group", b"\xed\xa0\x80"),
+        ("impersonate-extra-k", b"\xc3("),
+        ("impersonate-extra-%ff", b"v"),
+    ] {
+        for user in [&[][..], &[("impersonate-group", "g"), ("impersonate-user", "u")]] {
+            let mut given = headers(user);
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            if name != "impersonate-user" || user.is_empty() {
+                given.append(&name, HeaderValue::from_bytes(value).unwrap());
+                let error = intake(&mut given).unwrap_err();
+                assert_eq!(error.to_string(), format!("header {name} is not valid UTF-8"));
+            }
+        }
+    }
+    // What nobody looks at may be anything.
+    let mut given = headers(&[("impersonate-user", "u")]);
+    given.append("impersonate-user", HeaderValue::from_bytes(b"\xff").unwrap());
+    assert_eq!(intake(&mut given), Ok(Some(user("u", "", &[], &[]))));
+}
+
+#[test]
 fn no_user_name_and_nothing_else_is_no_impersonation() {
     for given in [&[][..], &[("accept", "a")], &[("impersonate-user", "")], &[("impersonate-foo", "a")]] {
         let mut map = headers(given);

@@ -35,6 +35,54 @@ fn a_ca_that_has_expired_vouches_for_nobody() {
     assert_eq!(expired, Err(ChainError::UnknownAuthority));
 }
 
+/// A self-signed certificate with these purposes.
+fn alone(purposes: &[ExtendedKeyUsagePurpose]) -> CertificateDer<'static> {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.not_before = rcgen::date_time_ymd(2026, 11, 1);
+    params.not_after = rcgen::date_time_ymd(2026, 11, 22);
+    params.extended_key_usages = purposes.to_vec();
+    params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+}
+
+#[test]
+fn a_certificate_that_is_trusted_itself_needs_no_issuer() {
+    let client = alone(&[ExtendedKeyUsagePurpose::ClientAuth]);
+    for (purposes, expected) in [
+        (&[][..], Ok(())),
+        (&[ExtendedKeyUsagePurpose::ClientAuth], Ok(())),
+        (&[ExtendedKeyUsagePurpose::Any], Ok(())),
+        (&[ExtendedKeyUsagePurpose::ServerAuth], Err(ChainError::IncompatibleUsage)),
+    ] {
+        let leaf = alone(purposes);
+        let roots = CaBundle::from_ders(vec![client.clone(), leaf.clone()]);
+        assert_eq!(verify_client(&leaf, &[], &roots, now()), expected, "{purposes:?}");
+        let strangers = CaBundle::from_ders(vec![client.clone()]);
+        assert_ne!(verify_client(&leaf, &[], &strangers, now()), Ok(()), "{purposes:?}");
+    }
+    let roots = CaBundle::from_ders(vec![client.clone()]);
+    let late = verify_client(&client, &[], &roots, later(24));
+    assert!(matches!(late, Err(ChainError::Expired { .. })), "{late:?}");
+}
+
+#[test]
+fn a_certificate_for_any_purpose_is_good_for_a_client() {
+    let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::new(Vec::new()).unwrap());
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = params.self_signed(&key).unwrap();
+    let issuer = Issuer::new(params, key);
+    let roots = CaBundle::from_ders(vec![ca.der().clone()]);
+    for (purposes, expected) in [
+        (&[ExtendedKeyUsagePurpose::Any][..], Ok(())),
+        (&[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::Any], Ok(())),
+        (&[ExtendedKeyUsagePurpose::ServerAuth], Err(ChainError::IncompatibleUsage)),
+    ] {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.extended_key_usages = purposes.to_vec();
+        let leaf = params.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
+        assert_eq!(verify_client(leaf.der(), &[], &roots, now()), expected, "{purposes:?}");
+    }
+}
+
 #[test]
 fn clients_are_verified_with_gos_messages() {
     let (signer, other) = (ca("signer"), ca("other"));

@@ -7,6 +7,7 @@
 mod load;
 mod process;
 mod run;
+mod server;
 mod table;
 
 use std::io::{Read as _, Write as _};
@@ -30,6 +31,9 @@ enum Command {
         #[arg(long)]
         requests: u64,
     },
+    /// Internal: forward and decide nothing.
+    #[command(hide = true)]
+    Floor(server::FloorOptions),
     /// Internal: open watches, print a line, hold them until stdin ends.
     #[command(hide = true)]
     Watches {
@@ -58,6 +62,7 @@ fn run_command() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match command {
         Command::Run(options) => run::run(&runtime, &options),
+        Command::Floor(options) => runtime.block_on(server::floor(&options)),
         Command::Gets { target, connections, concurrency, requests } => {
             let outcome = runtime.block_on(load::gets(&target, connections, concurrency, requests))?;
             println!("{}", serde_json::to_string(&outcome)?);

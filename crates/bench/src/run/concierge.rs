@@ -1,0 +1,102 @@
+//! The Concierge of a run: installed from `deploy/`, one replica, its proxy enabled.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use pinniped_test_support::pods::{NODE_IP, Pods};
+use pinniped_test_support::wait;
+use pinniped_test_support::world::World;
+
+/// Where it is installed.
+pub(super) const NAMESPACE: &str = "pinniped-concierge";
+/// The name that its proxy has a certificate for.
+pub(super) const PROXY_NAME: &str = "bench-proxy.local";
+
+/// The running pod.
+pub(super) struct Concierge {
+    pub(super) pid: u32,
+    pub(super) ip: Ipv4Addr,
+}
+
+/// Installs it; it believes that the API server listens on `port` of the node.
+pub(super) async fn install(world: &World, pods: &Pods, port: u16) -> anyhow::Result<Concierge> {
+    let deploy = pinniped_test_support::tools::repository().join("deploy");
+    let kubectl = world.kubectl();
+    for file in ["install-pinniped-concierge-crds.yaml", "install-pinniped-concierge-resources.yaml"] {
+        let path = deploy.join(file);
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("could not read {}", path.display()))?
+            // It is started below, once, as it shall be measured.
+            .replace("\n  replicas: 2\n", "\n  replicas: 0\n");
+        wait::until_ok(Duration::from_secs(30), format!("kubectl apply -f {file}"), async || {
+            kubectl.apply(&text).await
+        })
+        .await?;
+    }
+    start(world, port).await?;
+    let patch = format!(
+        r#"{{"spec":{{"impersonationProxy":{{"mode":"enabled","externalEndpoint":"{PROXY_NAME}","service":{{"type":"None"}}}}}}}}"#
+    );
+    kubectl
+        .output(&["patch", "credentialissuer", "pinniped-concierge-config", "--type=merge", "-p", &patch])
+        .await?;
+    running(world, pods).await
+}
+
+/// (Re)starts it towards `port` of the node.
+///
+/// Where kube-proxy runs, ClusterIPs are the kernel's work. Here a program stands in for it, whose work on the same
+/// cores would be measured with the rest; so the Concierge is shown the server's own address. And the kubelet's
+/// stand-in probes fifty times as often as a kubelet, each time with a TLS handshake, so there is no probe here.
+pub(super) async fn start(world: &World, port: u16) -> anyhow::Result<()> {
+    let patch = serde_json::json!({"spec": {
+        "replicas": 1,
+        "strategy": {"type": "Recreate", "rollingUpdate": null},
+        "template": {"spec": {"containers": [{
+            "name": "pinniped-concierge",
+            "readinessProbe": null,
+            "env": [
+                {"name": "KUBERNETES_SERVICE_HOST", "value": NODE_IP.to_string()},
+                {"name": "KUBERNETES_SERVICE_PORT", "value": port.to_string()},
+            ],
+        }]}},
+    }});
+    let kubectl = world.kubectl();
+    let deployment = "deployment/pinniped-concierge";
+    kubectl.output(&["patch", deployment, "-n", NAMESPACE, "-p", &patch.to_string()]).await?;
+    kubectl.output(&["rollout", "status", deployment, "-n", NAMESPACE, "--timeout=120s"]).await?;
+    Ok(())
+}
+
+/// Waits until its proxy listens.
+pub(super) async fn running(world: &World, pods: &Pods) -> anyhow::Result<Concierge> {
+    wait::until_ok(Duration::from_secs(90), "the impersonation proxy to listen", async || {
+        let strategy = strategy(world).await?;
+        ensure!(strategy.starts_with("Success Listening"), "{strategy}");
+        let found = pods.list(NAMESPACE).into_iter().find_map(|(name, pod)| {
+            let (pid, ip) = (pod.pid?, pod.ip?);
+            (!name.contains("kube-cert-agent")).then_some(Concierge { pid, ip })
+        });
+        let found = found.context("no pod of the Concierge runs")?;
+        tokio::net::TcpStream::connect((found.ip, 8444)).await?;
+        Ok(found)
+    })
+    .await
+}
+
+async fn strategy(world: &World) -> anyhow::Result<String> {
+    const PATH: &str = "jsonpath={.status.strategies[?(@.type==\"ImpersonationProxy\")].status} \
+         {.status.strategies[?(@.type==\"ImpersonationProxy\")].reason} \
+         {.status.strategies[?(@.type==\"ImpersonationProxy\")].message}";
+    world.kubectl().output(&["get", "credentialissuer", "pinniped-concierge-config", "-o", PATH]).await
+}
+
+/// The CA of the proxy's certificate, PEM.
+pub(super) async fn proxy_ca(world: &World) -> anyhow::Result<String> {
+    const PATH: &str = "jsonpath={.data.ca\\.crt}";
+    let secret = format!("{NAMESPACE}-impersonation-proxy-ca-certificate");
+    let encoded = world.kubectl().output(&["get", "secret", &secret, "-n", NAMESPACE, "-o", PATH]).await?;
+    use base64::Engine as _;
+    Ok(String::from_utf8(base64::engine::general_purpose::STANDARD.decode(encoded.trim())?)?)
+}

@@ -1,0 +1,85 @@
+//! The compared ways of a request: to the server itself, or through something.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+
+use crate::load::{Outcome, Protocol};
+
+/// Through what a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Peer {
+    /// Nothing.
+    Direct,
+    /// HAProxy.
+    HaProxy,
+    /// The bench's own forwarder.
+    Floor,
+    /// What is measured.
+    Proxy,
+}
+
+impl Peer {
+    /// For tables.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::HaProxy => "HAProxy",
+            Self::Floor => "floor",
+            Self::Proxy => "proxy",
+        }
+    }
+}
+
+/// One of them, and where it is.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) peer: Peer,
+    /// For HTTP/2 and for HTTP/1.1.
+    pub(super) addresses: [String; 2],
+    pub(super) server_name: String,
+    pub(super) ca: PathBuf,
+    /// The process whose work is counted.
+    pub(super) pid: u32,
+}
+
+/// Who sends.
+#[derive(Clone, Debug)]
+pub(super) struct Identity {
+    pub(super) cert: PathBuf,
+    pub(super) key: PathBuf,
+}
+
+impl Way {
+    /// This program, doing `what` against it.
+    pub(super) fn load(&self, as_whom: &Identity, protocol: Protocol, what: &str, path: &str) -> Command {
+        let mut command = Command::new("/proc/self/exe");
+        let [h2, h1] = &self.addresses;
+        let (address, version) = match protocol {
+            Protocol::H2 => (h2, "h2"),
+            Protocol::H1 => (h1, "h1"),
+        };
+        command.arg(what).args(["--protocol", version, "--address", address, "--path", path]);
+        command.args(["--server-name", &self.server_name]);
+        for (flag, value) in [("--ca", &self.ca), ("--cert", &as_whom.cert), ("--key", &as_whom.key)] {
+            command.arg(flag).arg(value);
+        }
+        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        command
+    }
+}
+
+/// Runs a load to its end.
+pub(super) fn outcome(way: &Way, command: &mut Command) -> anyhow::Result<Outcome> {
+    let output = command.output().context("could not start the load")?;
+    ensure!(output.status.success(), "the load against {} failed", way.peer.name());
+    serde_json::from_slice(&output.stdout).context("the load printed no outcome")
+}
+
+/// Writes a file of the run.
+pub(super) fn write(dir: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+    let path = dir.join(name);
+    std::fs::write(&path, text).with_context(|| format!("could not write {}", path.display()))?;
+    Ok(path)
+}

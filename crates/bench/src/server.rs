@@ -1,0 +1,144 @@
+//! The TLS servers of the bench: the floor that every proxy is compared with, and later the stub behind them.
+//!
+//! Only what a server cannot do without: accept, handshake, hyper. Its cost is the least that the same crates allow.
+
+mod floor;
+mod upstream;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::crypto::aws_lc_rs;
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+pub(crate) use floor::{FloorOptions, floor};
+
+/// Where to listen, and with which certificate.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Listen {
+    /// `address:port` to listen on.
+    #[arg(long)]
+    listen: SocketAddr,
+    /// PEM file with the certificate.
+    #[arg(long)]
+    cert: PathBuf,
+    /// PEM file with its key.
+    #[arg(long)]
+    key: PathBuf,
+    /// PEM file with the CA of the clients, whose certificates are then required.
+    #[arg(long)]
+    client_ca: Option<PathBuf>,
+}
+
+impl Listen {
+    fn tls(&self) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+        let provider = Arc::new(provider());
+        let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?;
+        let builder = match &self.client_ca {
+            Some(file) => builder.with_client_cert_verifier(
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots(file)?), provider).build()?,
+            ),
+            None => builder.with_no_client_auth(),
+        };
+        let chain = CertificateDer::pem_file_iter(&self.cert)?.collect::<Result<Vec<_>, _>>()?;
+        let mut config = builder.with_single_cert(chain, PrivateKeyDer::from_pem_file(&self.key)?)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.ignore_client_order = true;
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+}
+
+/// The suites in the order in which all compared servers prefer them, so that they encrypt alike.
+fn provider() -> rustls::crypto::CryptoProvider {
+    use aws_lc_rs::cipher_suite::{TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384};
+    rustls::crypto::CryptoProvider {
+        cipher_suites: vec![TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384],
+        ..aws_lc_rs::default_provider()
+    }
+}
+
+fn roots(file: &Path) -> anyhow::Result<rustls::RootCertStore> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file)? {
+        roots.add(certificate?)?;
+    }
+    Ok(roots)
+}
+
+/// What answers the requests of one connection.
+trait Handler: Send + Sync + 'static {
+    /// Bodies of answers.
+    type Body: Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
+
+    /// A service for a connection that was just accepted.
+    fn connection(
+        &self,
+    ) -> impl Service<
+        Request<Incoming>,
+        Response = Response<Self::Body>,
+        Error = anyhow::Error,
+        Future: Send + 'static,
+    > + Send
+    + 'static;
+}
+
+/// Serves until the process is ended.
+async fn serve(listen: &Listen, handler: impl Handler) -> anyhow::Result<()> {
+    let tls = tokio_rustls::TlsAcceptor::from(listen.tls()?);
+    let listener = TcpListener::bind(listen.listen)
+        .await
+        .with_context(|| format!("could not listen on {}", listen.listen))?;
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let (tcp, _) = accepted?;
+                tcp.set_nodelay(true)?;
+                connections.spawn(connection(tls.clone(), tcp, handler.connection()));
+            }
+            // Ended ones are forgotten; how they ended is their clients' concern.
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn connection<S, B>(
+    tls: tokio_rustls::TlsAcceptor,
+    tcp: tokio::net::TcpStream,
+    service: S,
+) -> anyhow::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = anyhow::Error, Future: Send + 'static> + Send,
+    B: Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let stream = tls.accept(tcp).await?;
+    let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let io = TokioIo::new(stream);
+    if h2 {
+        http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(250)
+            .serve_connection(io, service)
+            .await?;
+    } else {
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .serve_connection(io, service)
+            .with_upgrades()
+            .await?;
+    }
+    Ok(())
+}

@@ -35,6 +35,8 @@ pub struct Image {
     pub roots: Roots,
     /// Its programs and other files. Libraries are added by themselves.
     pub files: Vec<File>,
+    /// Its symbolic links, such as those by which one program has many names.
+    pub links: Vec<Link>,
 }
 
 /// Which certificate authorities an image carries, always as `/etc/ssl/certs/ca-certificates.crt`.
@@ -58,6 +60,15 @@ pub struct File {
     pub inside: String,
     /// Its permissions, such as `0o755`.
     pub mode: u32,
+}
+
+/// One symbolic link of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its absolute path in the image.
+    pub inside: String,
+    /// Where it leads, from the folder it lies in.
+    pub target: String,
 }
 
 /// An image that was made.
@@ -91,6 +102,7 @@ impl Image {
             ports: Vec::new(),
             roots: Roots::Host,
             files: Vec::new(),
+            links: Vec::new(),
         }
     }
 }
@@ -124,6 +136,9 @@ pub fn build(image: &Image, out: &Path) -> Result<Built, Error> {
             }
         }
         programs.file(&file.inside, file.mode, bytes)?;
+    }
+    for link in &image.links {
+        programs.link(&link.inside, &link.target)?;
     }
 
     let mut base = Layer::new();

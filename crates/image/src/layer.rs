@@ -1,4 +1,4 @@
-//! One layer: files and folders in memory, written as a tar whose bytes depend on them alone.
+//! One layer: files, folders and links in memory, written as a tar whose bytes depend on them alone.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,8 @@ use crate::error::Error;
 
 /// Permissions of folders that nobody asked for.
 const FOLDER: u32 = 0o755;
+/// Permissions of links, which nobody looks at.
+const LINK: u32 = 0o777;
 
 /// The entries of a layer, by path without the leading slash.
 #[derive(Debug, Default)]
@@ -17,6 +19,7 @@ pub(crate) struct Layer {
 enum Entry {
     Folder { mode: u32 },
     File { mode: u32, bytes: Vec<u8> },
+    Link { target: String },
 }
 
 impl Layer {
@@ -38,6 +41,16 @@ impl Layer {
         Ok(())
     }
 
+    /// Adds a symbolic link, and the folders above it.
+    pub(crate) fn link(&mut self, path: &str, target: &str) -> Result<(), Error> {
+        let name = self.place(path)?;
+        if target.is_empty() || target.contains(char::is_control) {
+            return Err(Error::Path { path: target.to_owned() });
+        }
+        self.entries.insert(name, Entry::Link { target: target.to_owned() });
+        Ok(())
+    }
+
     /// The name of a new entry; makes the folders above it.
     fn place(&mut self, path: &str) -> Result<String, Error> {
         let refused = || Error::Path { path: path.to_owned() };
@@ -48,7 +61,7 @@ impl Layer {
         }
         for (end, _) in name.match_indices('/') {
             let folder = self.entries.entry(name[..end].to_owned()).or_insert(Entry::Folder { mode: FOLDER });
-            if matches!(folder, Entry::File { .. }) {
+            if !matches!(folder, Entry::Folder { .. }) {
                 return Err(refused());
             }
         }
@@ -59,11 +72,17 @@ impl Layer {
     pub(crate) fn into_tar(self) -> Vec<u8> {
         let mut tar = tar::Builder::new(Vec::new());
         for (name, entry) in self.entries {
-            let (name, mode, kind, bytes) = match entry {
-                Entry::Folder { mode } => (name + "/", mode, tar::EntryType::Directory, Vec::new()),
-                Entry::File { mode, bytes } => (name, mode, tar::EntryType::Regular, bytes),
-            };
-            append(&mut tar, &name, mode, kind, &bytes);
+            match entry {
+                Entry::Folder { mode } => {
+                    append(&mut tar, &(name + "/"), mode, tar::EntryType::Directory, &[]);
+                }
+                Entry::File { mode, bytes } => {
+                    append(&mut tar, &name, mode, tar::EntryType::Regular, &bytes);
+                }
+                Entry::Link { target } => tar
+                    .append_link(&mut header(LINK, tar::EntryType::Symlink), &name, &target)
+                    .expect("memory takes all that is written, names were checked"),
+            }
         }
         tar.into_inner().expect("memory takes all that is written")
     }
@@ -77,14 +96,20 @@ pub(crate) fn append(
     kind: tar::EntryType,
     bytes: &[u8],
 ) {
+    let mut header = header(mode, kind);
+    header.set_size(bytes.len() as u64);
+    tar.append_data(&mut header, name, bytes).expect("memory takes all that is written, names were checked");
+}
+
+fn header(mode: u32, kind: tar::EntryType) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
     header.set_uid(0);
     header.set_gid(0);
     header.set_mtime(0);
-    header.set_size(bytes.len() as u64);
-    tar.append_data(&mut header, name, bytes).expect("memory takes all that is written, names were checked");
+    header.set_size(0);
+    header
 }
 
 #[cfg(test)]
@@ -125,6 +150,26 @@ mod tests {
             ("usr/local/bin/b".to_owned(), 0o755, 2),
         ];
         assert_eq!(listing(layer), wanted);
+    }
+
+    #[test]
+    fn a_link_names_its_target_and_nothing_lies_below_it() {
+        let mut layer = Layer::new();
+        layer.link("/bin/sh", "busybox").unwrap();
+        for (path, target) in
+            [("/bin/sh", "x"), ("/bin/sh/x", "x"), ("/bin/../x", "x"), ("/y", ""), ("/y", "a\0")]
+        {
+            let refused = layer.link(path, target);
+            assert!(matches!(refused, Err(Error::Path { .. })), "{path:?} to {target:?} was taken");
+        }
+        assert_eq!(listing(layer), [("bin/".to_owned(), 0o755, 0), ("bin/sh".to_owned(), 0o777, 0)]);
+        let mut layer = Layer::new();
+        layer.link("/bin/sh", "busybox").unwrap();
+        let bytes = layer.into_tar();
+        let mut archive = tar::Archive::new(&bytes[..]);
+        let link = archive.entries().unwrap().nth(1).unwrap().unwrap();
+        assert_eq!(link.header().entry_type(), tar::EntryType::Symlink);
+        assert_eq!(link.link_name_bytes().unwrap(), &b"busybox"[..]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod product;
 mod strip;
 
 pub use error::Error;
-pub use image::{Built, File, Image, Roots, build};
+pub use image::{Built, File, Image, Link, Roots, build};
 pub use libraries::Library;
 pub use origin::Origin;
 pub use product::{AUTHENTICATOR, CERT_AGENT, CONCIERGE, REFERENCE, product, product_image};

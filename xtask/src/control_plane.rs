@@ -18,6 +18,7 @@ use module::Module;
 
 mod build;
 mod cache;
+pub(crate) mod informer;
 mod module;
 pub(crate) mod node_tools;
 
@@ -83,6 +84,11 @@ pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
     std::fs::write(&pointer, format!("{}\n", dir.display()))
         .with_context(|| format!("could not write {}", pointer.display()))?;
     Ok(dir)
+}
+
+/// Where programs are kept that are built or installed once for this user.
+pub(crate) fn cache_dir() -> anyhow::Result<PathBuf> {
+    cache::dir()
 }
 
 /// `v1.36.3` -> `1.36.`.

@@ -7,6 +7,7 @@
 //! cargo xtask image            the container image, and what is in it
 //! cargo xtask node             a real one-node cluster: up, status, exec, down
 //! cargo xtask bench            measurements
+//! cargo xtask fuzz             bytes that nobody would think of, for what reads a client's bytes
 //! ```
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod bench;
 mod cargo;
 mod control_plane;
 mod demo;
+mod fuzz;
 mod image;
 mod node;
 mod test;
@@ -44,6 +46,8 @@ enum Command {
     Node(node::Args),
     /// Measures the impersonation proxy against the API server itself.
     Bench(bench::Args),
+    /// Runs the fuzz targets; needs a nightly compiler.
+    Fuzz(fuzz::Args),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Command::Image(args) => image::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -10,6 +10,8 @@ use crate::{cargo, control_plane, node};
 
 /// Packages whose tests use a real node.
 const NODE_PACKAGES: [&str; 2] = ["pinniped-node", "pinniped-e2e"];
+/// The package whose tests use a real informer.
+const INFORMER_PACKAGE: &str = "pinniped-e2e";
 
 /// Flags of `test`.
 #[derive(clap::Args)]
@@ -42,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     cargo::succeed(&mut build, "building the programs")?;
 
     let target = cargo::target_dir()?;
-    let node_tools = if args.wants_node() { node_tools(args, &target)? } else { None };
+    let node_tools = if args.wants(&NODE_PACKAGES) { node_tools(args, &target)? } else { None };
     let skips = target.join("test-skips.txt");
     std::fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
     let mut tests = cargo::cargo(args.offline);
@@ -55,6 +57,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     tests.env("PINNIPED_SKIPS", &skips);
     if let Some(dir) = node_tools {
         tests.env("PINNIPED_NODE_TOOLS", dir);
+    }
+    if args.wants(&[INFORMER_PACKAGE]) {
+        tests.env("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?);
     }
     if args.require_all {
         tests.env("PINNIPED_REQUIRE_ALL", "1");
@@ -69,11 +74,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Args {
-    /// Whether tests that use a node are among those asked for.
-    fn wants_node(&self) -> bool {
+    /// Whether tests of one of these packages are among those asked for.
+    fn wants(&self, packages: &[&str]) -> bool {
         let named = |arg: &String| arg == "-p" || arg.starts_with("--package");
-        let node = |arg: &String| NODE_PACKAGES.iter().any(|package| arg.ends_with(package));
-        !self.rest.iter().any(named) || self.rest.iter().any(node)
+        let one = |arg: &String| packages.iter().any(|package| arg.ends_with(package));
+        !self.rest.iter().any(named) || self.rest.iter().any(one)
     }
 }
 

@@ -119,6 +119,12 @@ impl Kubectl {
         Self { binary: binary.to_owned(), kubeconfig: kubeconfig.to_owned(), path: None }
     }
 
+    /// The kubeconfig, for other programs.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     /// The same kubectl with another kubeconfig.
     #[must_use]
     pub fn with_kubeconfig(&self, kubeconfig: &Path) -> Self {

@@ -54,6 +54,20 @@ impl Module {
         })
     }
 
+    /// The informer of the tests. It requires what the control plane does, so that Go compiles nothing twice.
+    pub(super) fn informer() -> anyhow::Result<Self> {
+        let dir = cargo::root().join("tools/informer");
+        let version = required_version(&dir, "k8s.io/client-go")?;
+        Ok(Self {
+            dir,
+            cache: "informer",
+            title: "client-go",
+            version,
+            ldflags: "-s -w".to_owned(),
+            other_way: "",
+        })
+    }
+
     /// `VERSION-HASH`: changes when the module, its sums, its sources, the version or the flags change.
     pub(super) fn key(&self) -> anyhow::Result<String> {
         // FNV-1a: no secret is at stake, only a name.

@@ -23,6 +23,7 @@
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
@@ -104,6 +105,8 @@ struct Facts<'a> {
     connection: Arc<Connection>,
     url: &'a str,
     tokens: Tokens,
+    /// Set when the client deserves to know that its token did not count.
+    ignored_token: &'a AtomicBool,
     info: RequestInfo,
     deadline: Option<Instant>,
 }
@@ -130,9 +133,9 @@ impl StackInner {
         let asked = Presentation::of(request.uri(), request.headers());
         let audit_id = layers::audit_id(request.headers());
         let tokens = Tokens::of(request.headers());
-        let extra_space = tokens.has_extra_space();
+        let ignored_token = AtomicBool::new(false);
 
-        let serve = pin!(self.serve(request, tokens, &asked, received));
+        let serve = pin!(self.serve(request, tokens, &ignored_token, &asked, received));
         let served = layers::guard_panic(serve).await;
         let (mut response, outcome) = match served {
             Ok(Ok(response)) if response.status().as_u16() == 101 => (response, Outcome::Upgraded),
@@ -151,7 +154,8 @@ impl StackInner {
         };
         self.metrics.ended(outcome, received.elapsed());
 
-        if extra_space && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\""))
+        if ignored_token.load(Ordering::Relaxed)
+            && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\""))
         {
             response.headers_mut().append(WARNING, warning);
         }
@@ -165,6 +169,7 @@ impl StackInner {
         &self,
         request: Request<Incoming>,
         tokens: Tokens,
+        ignored_token: &AtomicBool,
         asked: &Presentation,
         received: Instant,
     ) -> Result<Response<Body>, Refusal> {
@@ -179,7 +184,8 @@ impl StackInner {
         let connection = request.extensions().get::<Arc<Connection>>().cloned();
         // The server adds it to every request; without it we would not know who asks.
         let connection = connection.ok_or(Refusal::Internal("invalid user"))?;
-        let facts = Facts { connection, url: asked.request_uri(), tokens, info, deadline };
+        let url = asked.request_uri();
+        let facts = Facts { connection, url, tokens, ignored_token, info, deadline };
         // Pinned here, so that there is one of it, not one for each way to wait for it.
         let admitted = pin!(self.admit(request, facts));
         match deadline {
@@ -197,7 +203,11 @@ impl StackInner {
         let Facts { connection, info, .. } = &facts;
         let caller =
             authenticate::authenticate(&self.authenticator, policy, info, &mut parts.headers, connection)
-                .await?;
+                .await;
+        if facts.tokens.has_extra_space() && !authenticate::by_certificate(&caller) {
+            facts.ignored_token.store(true, Ordering::Relaxed);
+        }
+        let caller = caller?;
 
         let attributes = Attributes::from(info);
         let wanted =
@@ -276,6 +286,12 @@ impl StackInner {
         hold: Hold,
     ) -> Result<Response<Body>, Refusal> {
         let http1 = hop::wants_http1(&parts.headers);
+        if let Identity::Impersonate(impersonation) = identity
+            && http1
+            && !impersonation.is_exact_in_http1()
+        {
+            return Err(forward::identity_does_not_fit());
+        }
         let protocol = hop::upgrade_type(&parts.headers);
         let client = parts.extensions.remove::<OnUpgrade>();
         let ours = self.impersonator.header();

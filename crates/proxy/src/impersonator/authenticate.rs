@@ -43,3 +43,8 @@ pub(super) async fn authenticate(
     }
     Ok(caller)
 }
+
+/// Was the client recognised before anybody looked for a token?
+pub(super) fn by_certificate(caller: &Result<Caller, Refusal>) -> bool {
+    matches!(caller, Ok(Caller { method: Some(Method::FrontProxy | Method::ClientCertificate), .. }))
+}

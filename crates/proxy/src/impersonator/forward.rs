@@ -160,5 +160,11 @@ fn failed(error: &dyn std::fmt::Display) {
     tracing::error!(%error, "could not RoundTrip impersonation proxy request to API server");
 }
 
+/// The identity would arrive as another one.
+pub(super) fn identity_does_not_fit() -> Refusal {
+    failed(&"invalid header field value");
+    Refusal::BadGateway
+}
+
 #[cfg(test)]
 mod tests;

@@ -27,8 +27,11 @@ pub(super) struct Impersonations {
 
 impl Impersonations {
     pub(super) fn new(authorizer: Authorizer) -> Self {
-        let last_mode =
-            moka::future::Cache::builder().max_capacity(REMEMBERED).time_to_idle(REMEMBERED_FOR).build();
+        let last_mode = moka::future::Cache::builder()
+            .max_capacity(REMEMBERED)
+            .eviction_policy(moka::policy::EvictionPolicy::lru())
+            .time_to_idle(REMEMBERED_FOR)
+            .build();
         Self { authorizer, last_mode, hasher: RandomState::new() }
     }
 

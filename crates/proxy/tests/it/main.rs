@@ -7,6 +7,7 @@ mod forwarding;
 mod goaway;
 mod hostile;
 mod identity;
+mod impostors;
 mod refusals;
 mod streams;
 mod tls_server;

@@ -12,7 +12,9 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pinniped_authn::cluster::{Authorizer, TokenReviewer};
-use pinniped_authn::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch};
+use pinniped_authn::cluster_auth_config::{
+    ClusterAuthConfig, ClusterAuthConfigWatch, RequestHeaderConfig,
+};
 use pinniped_authn::{Token, TokenSource};
 use pinniped_pki::{CertificateAuthority, CertificateDer, CertificateHolder, ClientSubject, Validity};
 use pinniped_proxy::impersonator::{
@@ -47,12 +49,14 @@ pub(crate) fn token_source(token: Option<&str>) -> Arc<dyn TokenSource> {
 pub(crate) struct Options {
     pub(crate) uid_impersonation: bool,
     pub(crate) impersonator_token: bool,
+    /// Is there a front proxy? See [`World::front_proxy`].
+    pub(crate) front_proxy: bool,
     pub(crate) in_flight: InFlightLimits,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { uid_impersonation: false, impersonator_token: true, in_flight: InFlightLimits::default() }
+        Self { uid_impersonation: false, impersonator_token: true, front_proxy: false, in_flight: InFlightLimits::default(), limits: pinniped_serve::Limits::default() }
     }
 }
 
@@ -63,6 +67,7 @@ pub(crate) struct World {
     serving_ca: CertificateAuthority,
     signer: CertificateAuthority,
     validity: Validity,
+    front_proxy_ca: CertificateAuthority,
 }
 
 pub(crate) fn upstream_of(api: &ApiServer) -> Upstream {
@@ -71,6 +76,19 @@ pub(crate) fn upstream_of(api: &ApiServer) -> Upstream {
 }
 
 impl World {
+/// What kube-apiserver writes about its aggregator.
+fn request_header(ca: &CertificateAuthority) -> RequestHeaderConfig {
+    let name = http::HeaderName::from_static;
+    RequestHeaderConfig {
+        ca: pinniped_pki::CaBundle::from_pem(ca.certificate_pem().as_bytes()).unwrap(),
+        allowed_names: vec!["front-proxy-client".to_owned()],
+        username_headers: vec![name("x-remote-user")],
+        uid_headers: vec![name("x-remote-uid")],
+        group_headers: vec![name("x-remote-group")],
+        extra_prefixes: vec!["x-remote-extra-".to_owned()],
+    }
+}
+
     pub(crate) async fn start(script: Script) -> Self {
         Self::try_start(script, Options::default()).await.unwrap()
     }
@@ -94,6 +112,9 @@ impl World {
         signing.set(signer.certificate_pem().as_bytes(), signer.private_key_pem().as_bytes()).unwrap();
 
         let upstream = upstream_of(&api);
+        let front_proxy_ca = CertificateAuthority::generate("front-proxy", &validity).unwrap();
+        let request_header = options.front_proxy.then(|| request_header(&front_proxy_ca));
+
         let client = upstream.kube_client(token_source(Some("concierge-token")), "concierge");
         let proxy = impersonator::start(ImpersonatorParams {
             listen: "127.0.0.1:0".parse().unwrap(),
@@ -104,7 +125,7 @@ impl World {
             client: client.clone(),
             reviewer: TokenReviewer::new(client.clone()),
             authorizer: Authorizer::new(client),
-            cluster_auth: ClusterAuthConfigWatch::fixed(ClusterAuthConfig::default()),
+            cluster_auth: ClusterAuthConfigWatch::fixed(ClusterAuthConfig { client_ca: None, request_header }),
             impersonator_token: token_source(options.impersonator_token.then_some(OUR_TOKEN)),
             impersonator_username: "system:serviceaccount:concierge:impersonation-proxy".to_owned(),
             uid_impersonation: options.uid_impersonation,
@@ -113,7 +134,7 @@ impl World {
             metrics: ImpersonatorMetrics::default(),
         })
         .await?;
-        Ok(Self { api, upstream, proxy, serving_ca, signer, validity })
+        Ok(Self { api, upstream, proxy, serving_ca, signer, front_proxy_ca, validity })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -132,6 +153,11 @@ impl World {
     }
 
     fn signed_by(&self, authority: &CertificateAuthority, username: &str, groups: &[&str]) -> Client<'_> {
+    /// The front proxy, which says in headers who the user is.
+    pub(crate) fn front_proxy(&self) -> Client<'_> {
+        self.signed_by(&self.front_proxy_ca, "front-proxy-client", &[])
+    }
+
         let subject = ClientSubject {
             username: username.to_owned(),
             groups: groups.iter().map(|g| (*g).to_owned()).collect(),

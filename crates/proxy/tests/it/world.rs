@@ -12,9 +12,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pinniped_authn::cluster::{Authorizer, TokenReviewer};
-use pinniped_authn::cluster_auth_config::{
-    ClusterAuthConfig, ClusterAuthConfigWatch, RequestHeaderConfig,
-};
+use pinniped_authn::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch, RequestHeaderConfig};
 use pinniped_authn::{Token, TokenSource};
 use pinniped_pki::{CertificateAuthority, CertificateDer, CertificateHolder, ClientSubject, Validity};
 use pinniped_proxy::impersonator::{
@@ -52,11 +50,18 @@ pub(crate) struct Options {
     /// Is there a front proxy? See [`World::front_proxy`].
     pub(crate) front_proxy: bool,
     pub(crate) in_flight: InFlightLimits,
+    pub(crate) limits: pinniped_serve::Limits,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { uid_impersonation: false, impersonator_token: true, front_proxy: false, in_flight: InFlightLimits::default(), limits: pinniped_serve::Limits::default() }
+        Self {
+            uid_impersonation: false,
+            impersonator_token: true,
+            front_proxy: false,
+            in_flight: InFlightLimits::default(),
+            limits: pinniped_serve::Limits::default(),
+        }
     }
 }
 
@@ -66,8 +71,8 @@ pub(crate) struct World {
     pub(crate) proxy: Impersonator,
     serving_ca: CertificateAuthority,
     signer: CertificateAuthority,
-    validity: Validity,
     front_proxy_ca: CertificateAuthority,
+    validity: Validity,
 }
 
 pub(crate) fn upstream_of(api: &ApiServer) -> Upstream {
@@ -75,7 +80,6 @@ pub(crate) fn upstream_of(api: &ApiServer) -> Upstream {
     Upstream::new(UpstreamParams::new(server, api.roots.clone())).unwrap()
 }
 
-impl World {
 /// What kube-apiserver writes about its aggregator.
 fn request_header(ca: &CertificateAuthority) -> RequestHeaderConfig {
     let name = http::HeaderName::from_static;
@@ -89,6 +93,7 @@ fn request_header(ca: &CertificateAuthority) -> RequestHeaderConfig {
     }
 }
 
+impl World {
     pub(crate) async fn start(script: Script) -> Self {
         Self::try_start(script, Options::default()).await.unwrap()
     }
@@ -111,10 +116,10 @@ fn request_header(ca: &CertificateAuthority) -> RequestHeaderConfig {
         let signing = CertificateHolder::signer("impersonation-proxy-signing-cert");
         signing.set(signer.certificate_pem().as_bytes(), signer.private_key_pem().as_bytes()).unwrap();
 
-        let upstream = upstream_of(&api);
         let front_proxy_ca = CertificateAuthority::generate("front-proxy", &validity).unwrap();
         let request_header = options.front_proxy.then(|| request_header(&front_proxy_ca));
 
+        let upstream = upstream_of(&api);
         let client = upstream.kube_client(token_source(Some("concierge-token")), "concierge");
         let proxy = impersonator::start(ImpersonatorParams {
             listen: "127.0.0.1:0".parse().unwrap(),
@@ -125,11 +130,14 @@ fn request_header(ca: &CertificateAuthority) -> RequestHeaderConfig {
             client: client.clone(),
             reviewer: TokenReviewer::new(client.clone()),
             authorizer: Authorizer::new(client),
-            cluster_auth: ClusterAuthConfigWatch::fixed(ClusterAuthConfig { client_ca: None, request_header }),
+            cluster_auth: ClusterAuthConfigWatch::fixed(ClusterAuthConfig {
+                client_ca: None,
+                request_header,
+            }),
             impersonator_token: token_source(options.impersonator_token.then_some(OUR_TOKEN)),
             impersonator_username: "system:serviceaccount:concierge:impersonation-proxy".to_owned(),
             uid_impersonation: options.uid_impersonation,
-            limits: pinniped_serve::Limits::default(),
+            limits: options.limits,
             in_flight: options.in_flight,
             metrics: ImpersonatorMetrics::default(),
         })
@@ -152,12 +160,12 @@ fn request_header(ca: &CertificateAuthority) -> RequestHeaderConfig {
         self.signed_by(&foreign, username, &[])
     }
 
-    fn signed_by(&self, authority: &CertificateAuthority, username: &str, groups: &[&str]) -> Client<'_> {
     /// The front proxy, which says in headers who the user is.
     pub(crate) fn front_proxy(&self) -> Client<'_> {
         self.signed_by(&self.front_proxy_ca, "front-proxy-client", &[])
     }
 
+    fn signed_by(&self, authority: &CertificateAuthority, username: &str, groups: &[&str]) -> Client<'_> {
         let subject = ClientSubject {
             username: username.to_owned(),
             groups: groups.iter().map(|g| (*g).to_owned()).collect(),

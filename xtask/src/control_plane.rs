@@ -5,7 +5,8 @@
 //! the user, under a name made of the version, the module file and the build flags. Two builders at the same
 //! time wait for each other; a build that was broken off leaves nothing that looks finished.
 //!
-//! A node's programs ([`node_tools`]) are built only when a node is asked for, into the same folder.
+//! A node's programs ([`node_tools`]) are built only when a node is asked for, into the same folder. Programs of other
+//! people ([`debian`]) are fetched only for the tests that compare with them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -18,6 +19,7 @@ use module::Module;
 
 mod build;
 mod cache;
+pub(crate) mod debian;
 pub(crate) mod informer;
 mod module;
 pub(crate) mod node_tools;

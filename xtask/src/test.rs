@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::{cargo, control_plane, node};
+use crate::control_plane::{self, debian};
+use crate::{cargo, node};
 
 /// Packages whose tests use a real node.
 const NODE_PACKAGES: [&str; 2] = ["pinniped-node", "pinniped-e2e"];
@@ -45,6 +46,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
     let target = cargo::target_dir()?;
     let node_tools = if args.wants(&NODE_PACKAGES) { node_tools(args, &target)? } else { None };
+    // Only tests on a node use them.
+    let debian_tools = if node_tools.is_some() { debian_tools(args)? } else { None };
     let skips = target.join("test-skips.txt");
     std::fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
     let mut tests = cargo::cargo(args.offline);
@@ -57,6 +60,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     tests.env("PINNIPED_SKIPS", &skips);
     if let Some(dir) = node_tools {
         tests.env("PINNIPED_NODE_TOOLS", dir);
+    }
+    if let Some(dir) = debian_tools {
+        tests.env(debian::ENV, dir);
     }
     if args.wants(&[INFORMER_PACKAGE]) {
         tests.env("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?);
@@ -90,6 +96,18 @@ fn node_tools(args: &Args, target: &Path) -> anyhow::Result<Option<PathBuf>> {
         return Ok(None);
     }
     control_plane::node_tools::find_or_build(args.offline).map(Some)
+}
+
+/// Debian's programs, where they are to be had.
+fn debian_tools(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    match debian::find_or_fetch(args.offline) {
+        Ok(dir) => Ok(Some(dir)),
+        Err(error) if args.require_all => Err(error.context("with --require-all nothing may be missing")),
+        Err(error) => {
+            eprintln!("note: tests with Debian's kubectl 1.20 and busybox are skipped: {error:#}");
+            Ok(None)
+        }
+    }
 }
 
 /// What this machine lacks for the whole set of tests.

@@ -1,0 +1,182 @@
+//! Programs that Debian has as packages and that tests want as other people have them: an old kubectl, and a shell
+//! for containers.
+//!
+//! They are fetched by apt and unpacked into the user's cache; nothing is installed, and no root is needed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::Context as _;
+use rustix::fs::FlockOperation;
+
+use super::cache;
+
+/// Names a folder with the programs, in place of the cache.
+pub(crate) const ENV: &str = "PINNIPED_DEBIAN_TOOLS";
+/// Folder of the cache. Another version of a package is another folder.
+const KEY: &str = "kubectl-1.20-busybox";
+
+/// A program of a package.
+struct Program {
+    name: &'static str,
+    /// As apt takes it.
+    package: &'static str,
+    /// Where it lies in the package; Debian moved `/bin` into `/usr`.
+    inside: [&'static str; 2],
+    /// How it tells what it is, and what it has to say.
+    asked: &'static [&'static str],
+    answers: &'static str,
+}
+
+const PROGRAMS: [Program; 2] = [
+    Program {
+        name: "kubectl",
+        package: "kubernetes-client=1.20*",
+        inside: ["usr/bin/kubectl", "usr/bin/kubectl"],
+        asked: &["version", "--client", "--short"],
+        answers: "v1.20.",
+    },
+    Program {
+        name: "busybox",
+        package: "busybox-static",
+        inside: ["bin/busybox", "usr/bin/busybox"],
+        asked: &["--list"],
+        answers: "httpd",
+    },
+];
+
+/// The folder with `kubectl` 1.20 and `busybox`.
+///
+/// # Errors
+/// When they are neither there nor to be had, with the reason.
+pub(crate) fn find_or_fetch(offline: bool) -> anyhow::Result<PathBuf> {
+    if let Some(dir) = std::env::var_os(ENV).map(PathBuf::from) {
+        return check(&dir).map(|()| dir).context(ENV);
+    }
+    let base = cache::dir()?.join("debian");
+    let dir = base.join(KEY);
+    if dir.is_dir() {
+        return check(&dir).map(|()| dir);
+    }
+    anyhow::ensure!(
+        !offline,
+        "offline, and these packages are not in {} yet: kubernetes-client, busybox-static; run the same command once \
+         with network",
+        dir.display()
+    );
+    std::fs::create_dir_all(&base).with_context(|| format!("could not make {}", base.display()))?;
+    let lock = std::fs::File::create(base.join(format!("{KEY}.lock"))).context("could not lock the cache")?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).context("could not wait for another fetch")?;
+    if dir.is_dir() {
+        return Ok(dir);
+    }
+    cache::remove_leftovers(&base, KEY);
+    let work = base.join(format!("{KEY}.unfinished-{}", std::process::id()));
+    std::fs::create_dir(&work).with_context(|| format!("could not make {}", work.display()))?;
+    eprintln!("fetching Debian's kubectl 1.20 and busybox once (9 MB)");
+    let fetched = fetch(&work).and_then(|fresh| {
+        std::fs::rename(&fresh, &dir).with_context(|| format!("could not make {}", dir.display()))
+    });
+    let _ = std::fs::remove_dir_all(&work);
+    fetched?;
+    Ok(dir)
+}
+
+/// Packages into `work`, the programs out of them into a folder of it.
+fn fetch(work: &Path) -> anyhow::Result<PathBuf> {
+    let packages = PROGRAMS.map(|program| program.package);
+    let first = apt(work, &[]).arg("download").args(packages).output();
+    let first = first.context("`apt-get` is not on this machine: these programs are had on Debian and its kin only")?;
+    if !first.status.success() {
+        // No lists of packages, or old ones: get lists of our own, beside those of the machine.
+        let (lists, archives) = (work.join("lists"), work.join("archives"));
+        for folder in [&lists, &archives] {
+            std::fs::create_dir_all(folder.join("partial")).context("could not make a folder for apt")?;
+        }
+        let options = [
+            format!("Dir::State::lists={}", lists.display()),
+            format!("Dir::Cache::archives={}", archives.display()),
+            "Dir::Cache::pkgcache=".to_owned(),
+            "Dir::Cache::srcpkgcache=".to_owned(),
+        ];
+        succeeded("apt-get update", apt(work, &options).arg("update").output()?)?;
+        let second = apt(work, &options).arg("download").args(packages).output()?;
+        succeeded("apt-get download", second).context("Debian 12 has these packages")?;
+    }
+    let fresh = work.join("programs");
+    std::fs::create_dir(&fresh).context("could not make a folder for the programs")?;
+    for program in &PROGRAMS {
+        unpack(work, program, &fresh)?;
+    }
+    check(&fresh)?;
+    Ok(fresh)
+}
+
+/// apt that needs no other user to write for it.
+fn apt(work: &Path, options: &[String]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.current_dir(work).env("LC_ALL", "C").args(["-q", "-o", "APT::Sandbox::User=root"]);
+    for option in options {
+        command.args(["-o", option]);
+    }
+    command
+}
+
+fn unpack(work: &Path, program: &Program, to: &Path) -> anyhow::Result<()> {
+    let package = program.package.split('=').next().unwrap_or_default();
+    let archive = std::fs::read_dir(work)?.flatten().map(|entry| entry.path()).find(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(&format!("{package}_")) && name.ends_with(".deb")
+    });
+    let archive = archive.with_context(|| format!("apt fetched no {package}"))?;
+    let all = work.join(package);
+    let unpacked = Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(&all).output();
+    succeeded("dpkg-deb", unpacked.context("could not run `dpkg-deb`")?)?;
+    let found = program.inside.iter().map(|path| all.join(path)).find(|path| path.is_file());
+    let found = found.with_context(|| format!("there is no {} in {}", program.inside[0], archive.display()))?;
+    std::fs::rename(&found, to.join(program.name)).context("could not take a program out of a package")
+}
+
+fn succeeded(what: &str, output: Output) -> anyhow::Result<()> {
+    let text = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "`{what}` failed: {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
+    Ok(())
+}
+
+/// Whether the programs are there, and are what they should be.
+fn check(dir: &Path) -> anyhow::Result<()> {
+    for Program { name, asked, answers, .. } in &PROGRAMS {
+        let file = dir.join(name);
+        let output = Command::new(&file).args(*asked).output();
+        let output = output.with_context(|| format!("{} does not run", file.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        anyhow::ensure!(text.contains(answers), "{} does not say {answers:?}, but: {}", file.display(), text.trim());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn programs_of_another_kind_are_refused_by_name() {
+        let dir = std::env::temp_dir().join(format!("pinniped-xtask-debian-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let write = |name: &str, says: &str| {
+            let file = dir.join(name);
+            std::fs::write(&file, format!("#!/bin/sh\necho {says}\n")).unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        assert!(check(&dir).unwrap_err().to_string().ends_with("kubectl does not run"));
+        write("kubectl", "Client Version: v1.32.4");
+        let wanted = "kubectl does not say \"v1.20.\", but: Client Version: v1.32.4";
+        assert!(check(&dir).unwrap_err().to_string().ends_with(wanted));
+        write("kubectl", "Client Version: v1.20.2");
+        write("busybox", "httpd");
+        check(&dir).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

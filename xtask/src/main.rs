@@ -7,6 +7,7 @@
 //! cargo xtask image            the container image, and what is in it
 //! cargo xtask node             a real one-node cluster: up, status, exec, down
 //! cargo xtask bench            measurements
+//! cargo xtask soak             a controller behind a proxy that is restarted; mixed load and its traces
 //! cargo xtask fuzz             bytes that nobody would think of, for what reads a client's bytes
 //! ```
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ mod demo;
 mod fuzz;
 mod image;
 mod node;
+mod soak;
 mod test;
 
 use std::process::ExitCode;
@@ -46,6 +48,8 @@ enum Command {
     Node(node::Args),
     /// Measures the impersonation proxy against the API server itself.
     Bench(bench::Args),
+    /// Works through the proxy for a while and looks at what that leaves behind.
+    Soak(soak::Args),
     /// Runs the fuzz targets; needs a nightly compiler.
     Fuzz(fuzz::Args),
 }
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Command::Image(args) => image::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
     };
     match result {

@@ -1,0 +1,166 @@
+//! A controller of kube-rs that works through the proxy while the proxy goes away and comes back.
+//!
+//! It reconciles objects of a kind of their own: each gets a child ConfigMap by server-side apply and its status by
+//! another, with a finalizer that takes the child away. An administrator, straight at the API server, creates, changes,
+//! deletes and recreates them all the while.
+
+mod changes;
+mod reconcile;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use kube::Api;
+use kube::api::{DynamicObject, ListParams};
+use kube::core::ApiResource;
+use pinniped_test_support::wait;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use crate::install::{self, Installed, PROXY_ACCOUNT, SOON};
+use crate::restarts;
+
+const USER: &str = "soak-controller";
+const NAMESPACE: &str = "soak";
+const GROUP: &str = "soak.example.com";
+const PLURAL: &str = "things";
+
+/// Flags of `controller`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How long.
+    #[arg(long, default_value_t = 10)]
+    minutes: u64,
+    /// Seconds between two restarts of the proxy.
+    #[arg(long, default_value_t = 45)]
+    every: u64,
+    /// Objects.
+    #[arg(long, default_value_t = 200)]
+    objects: usize,
+}
+
+/// Runs it and prints counts.
+pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
+    let installed = install::install(runtime)?;
+    let result = runtime.block_on(soak(&installed, options));
+    result.with_context(|| installed.last_words())?;
+    installed.nobody_panicked()
+}
+
+/// The kind of the objects.
+fn things() -> ApiResource {
+    ApiResource {
+        group: GROUP.to_owned(),
+        version: "v1".to_owned(),
+        api_version: format!("{GROUP}/v1"),
+        kind: "Thing".to_owned(),
+        plural: PLURAL.to_owned(),
+    }
+}
+
+async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
+    define(installed).await?;
+    installed.namespace(NAMESPACE).await?;
+    let all = json!(["get", "list", "watch", "create", "update", "patch", "delete"]);
+    let rules = json!([
+        {"apiGroups": [GROUP], "resources": [PLURAL, "things/status"], "verbs": all},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": all},
+    ]);
+    installed.allow(&[USER.to_owned()], &rules).await?;
+    let pair = installed.certificate(USER)?;
+    let client = installed.client(&pair).await?;
+    let admin = Api::namespaced_with(installed.world.client().await?, NAMESPACE, &things());
+
+    let (restarting, working) = (CancellationToken::new(), CancellationToken::new());
+    let controller = tokio::spawn(reconcile::run(client, working.clone()));
+    // Whatever fails below, the controller ends with us.
+    let _ends = working.clone().drop_guard();
+    eprintln!("{} minutes, a restart every {} s", options.minutes, options.every);
+    let end = Instant::now() + Duration::from_secs(60 * options.minutes);
+    let change = async {
+        let made = changes::run(&admin, options.objects, end).await;
+        restarting.cancel();
+        made
+    };
+    let restart = restarts::run(installed, Duration::from_secs(options.every), &restarting);
+    let (changed, restarted) = tokio::try_join!(change, restart)?;
+
+    let settled = Instant::now();
+    let outcome = wait::until_ok(2 * SOON, "the last generation of every object", async || {
+        is_reconciled(installed, &admin).await
+    })
+    .await;
+    working.cancel();
+    let worked = controller.await.context("the controller panicked")?;
+    println!("restarts of the proxy: {restarted:?}");
+    println!("changes: {changed:?}");
+    println!("the controller: {worked:?}");
+    let objects = outcome?;
+    println!(
+        "{objects} objects reconciled to their last generation, {:.1} s after the last change",
+        settled.elapsed().as_secs_f64()
+    );
+    ensure!(restarted.rollouts + restarted.crashes > 0, "the proxy was never restarted");
+    println!("{} requests of the controller, all as itself", as_itself(installed)?);
+    Ok(())
+}
+
+async fn define(installed: &Installed) -> anyhow::Result<()> {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{PLURAL}.{GROUP}")},
+        "spec": {"group": GROUP, "scope": "Namespaced",
+            "names": {"kind": "Thing", "plural": PLURAL, "singular": "thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": any, "status": any}}}}]}});
+    let kubectl = installed.world.kubectl();
+    kubectl.apply(&crd.to_string()).await?;
+    let name = format!("crd/{PLURAL}.{GROUP}");
+    kubectl.output(&["wait", &name, "--for=condition=Established", "--timeout=60s"]).await?;
+    Ok(())
+}
+
+/// Every object is at its last generation, its child says the same, and of what was deleted nothing is left. How many
+/// there are.
+async fn is_reconciled(installed: &Installed, admin: &Api<DynamicObject>) -> anyhow::Result<usize> {
+    let objects = admin.list(&ListParams::default()).await?.items;
+    let client = installed.world.client().await?;
+    let maps = Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(client, NAMESPACE);
+    let children = maps.list(&ListParams::default().labels("soak=child")).await?.items;
+    ensure!(children.len() == objects.len(), "{} children of {} objects", children.len(), objects.len());
+    for object in &objects {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        ensure!(object.metadata.deletion_timestamp.is_none(), "{name} is not gone");
+        let status = &object.data["status"];
+        let generation = object.metadata.generation.context("no generation")?;
+        ensure!(status["observedGeneration"] == generation, "{name} is at {generation}, {status}");
+        let child = children.iter().find(|child| child.metadata.name.as_deref() == Some(name));
+        let data = child.and_then(|child| child.data.clone()).unwrap_or_default();
+        let says = |key: &str| data.get(key).cloned().unwrap_or_default();
+        let value = object.data["spec"]["value"].to_string();
+        let uid = object.metadata.uid.clone().unwrap_or_default();
+        ensure!(says("value") == value && says("uid") == uid, "the child of {name} says {data:?}");
+    }
+    Ok(objects.len())
+}
+
+/// What the API server's audit log says of everything that came through the proxy: only this user asked for anything in
+/// the namespace. How many requests there were.
+fn as_itself(installed: &Installed) -> anyhow::Result<usize> {
+    let events = installed.world.control_plane().audit_events()?;
+    let mut count = 0;
+    for event in &events {
+        if event["user"]["username"] != PROXY_ACCOUNT || event["objectRef"]["namespace"] != NAMESPACE {
+            continue;
+        }
+        let user = &event["impersonatedUser"];
+        let is_ours = user["username"] == USER && user["groups"] == json!(["system:authenticated"]);
+        ensure!(is_ours, "a request came as somebody else: {event}");
+        count += 1;
+    }
+    let own = |event: &&Value| event["user"]["username"] == USER;
+    ensure!(!events.iter().any(|event| own(&event)), "a request went past the proxy");
+    ensure!(count > 0, "the controller asked for nothing");
+    Ok(count)
+}

@@ -1,0 +1,142 @@
+//! The Concierge as the walk-through installs it: two pods, the proxy behind a Service.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::Api;
+use kube::api::PostParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use pinniped_e2e::narrator::Narrator;
+use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME, Serving, Walk};
+use pinniped_test_support::certs::Pair;
+use pinniped_test_support::pods::{Pods, RunningPod};
+use pinniped_test_support::wait;
+use pinniped_test_support::world::{World, WorldParams};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+/// How long anything may take on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+/// The account whose token the proxy uses towards the API server.
+pub(crate) const PROXY_ACCOUNT: &str =
+    "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy";
+
+/// A world with a running proxy.
+pub(crate) struct Installed {
+    pub(crate) world: World,
+    /// What the proxy's certificate is verified with.
+    ca_pem: String,
+}
+
+/// Starts everything.
+pub(crate) fn install(runtime: &Runtime) -> anyhow::Result<Installed> {
+    eprintln!("starting a control plane, installing the Concierge");
+    let world = World::start(WorldParams::default())?;
+    world.pods("soak").context("this needs a network namespace of its own")?;
+    let ca_pem = runtime.block_on(enable(&world))?;
+    Ok(Installed { world, ca_pem })
+}
+
+async fn enable(world: &World) -> anyhow::Result<String> {
+    let walk = Walk::new(world, Narrator::Silent, Instant::now())?;
+    walk.install().await?;
+    let issuer = walk.enable_proxy(&Serving::Generated).await?;
+    let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
+    let ca = info["certificateAuthorityData"].as_str().context("no CA bundle is advertised")?;
+    wait::until_ok(SOON, "the proxy to answer under its name", async || {
+        Ok(tokio::net::TcpStream::connect((EXTERNAL_NAME, 443)).await?)
+    })
+    .await?;
+    Ok(String::from_utf8(STANDARD.decode(ca)?)?)
+}
+
+impl Installed {
+    /// The pods.
+    pub(crate) fn pods(&self) -> anyhow::Result<&Pods> {
+        self.world.pods("soak").context("there are no pods")
+    }
+
+    /// The pods of the Concierge that run.
+    pub(crate) fn running(&self) -> anyhow::Result<Vec<(String, RunningPod)>> {
+        let of_proxy = |name: &str| !name.contains("kube-cert-agent");
+        let pods = self.pods()?.list(CONCIERGE).into_iter();
+        Ok(pods.filter(|(name, pod)| of_proxy(name) && pod.pid.is_some()).collect())
+    }
+
+    /// Process and address of one of them.
+    pub(crate) fn one(&self) -> anyhow::Result<(u32, Ipv4Addr)> {
+        let found = self.running()?.into_iter().find_map(|(_, pod)| Some((pod.pid?, pod.ip?)));
+        found.context("no pod of the Concierge runs")
+    }
+
+    /// A client certificate that the proxy trusts.
+    pub(crate) fn certificate(&self, user: &str) -> anyhow::Result<Pair> {
+        self.world.control_plane().ca().client(user, None)
+    }
+
+    /// A client that goes through the proxy, with this certificate.
+    pub(crate) async fn client(&self, pair: &Pair) -> anyhow::Result<kube::Client> {
+        let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "proxy",
+            "clusters": [{"name": "proxy", "cluster": {"server": format!("https://{EXTERNAL_NAME}"),
+                "certificate-authority-data": STANDARD.encode(&self.ca_pem)}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "user"}}],
+            "users": [{"name": "user", "user": {
+                "client-certificate-data": STANDARD.encode(&pair.certificate_pem),
+                "client-key-data": STANDARD.encode(&pair.private_key_pem)}}]});
+        let kubeconfig = Kubeconfig::from_yaml(&text.to_string())?;
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        kube::Client::try_from(config).context("could not make a client of the proxy")
+    }
+
+    /// A new namespace.
+    pub(crate) async fn namespace(&self, name: &str) -> anyhow::Result<()> {
+        self.world.kubectl().output(&["create", "namespace", name]).await?;
+        Ok(())
+    }
+
+    /// Gives `users` a cluster role of their own, and waits until the last one has the first rule: a request before
+    /// that would have its refusal remembered.
+    pub(crate) async fn allow(&self, users: &[String], rules: &Value) -> anyhow::Result<()> {
+        let client = self.world.client().await?;
+        let last = users.last().context("nobody to allow anything")?;
+        let role = json!({"metadata": {"name": "soak"}, "rules": rules});
+        let role: ClusterRole = serde_json::from_value(role)?;
+        Api::all(client.clone()).create(&PostParams::default(), &role).await?;
+        let group = "rbac.authorization.k8s.io";
+        let subjects: Vec<Value> =
+            users.iter().map(|user| json!({"apiGroup": group, "kind": "User", "name": user})).collect();
+        let binding = json!({"metadata": {"name": "soak"}, "subjects": subjects,
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "soak"}});
+        let binding: ClusterRoleBinding = serde_json::from_value(binding)?;
+        Api::all(client.clone()).create(&PostParams::default(), &binding).await?;
+        let first = |field: &str| rules[0][field][0].clone();
+        let review: SubjectAccessReview = serde_json::from_value(json!({"spec": {"user": last,
+            "resourceAttributes": {"verb": first("verbs"), "group": first("apiGroups"),
+                "resource": first("resources")}}}))?;
+        let reviews = Api::<SubjectAccessReview>::all(client);
+        wait::until_ok(SOON, "the users to be allowed", async || {
+            let answer = reviews.create(&PostParams::default(), &review).await?;
+            ensure!(answer.status.is_some_and(|status| status.allowed), "not yet");
+            Ok(())
+        })
+        .await
+    }
+
+    /// What the Concierge said last, for messages.
+    pub(crate) fn last_words(&self) -> String {
+        self.pods().map(|pods| pods.log_tails(CONCIERGE, 20)).unwrap_or_default()
+    }
+
+    /// Fails when a program of ours panicked.
+    pub(crate) fn nobody_panicked(&self) -> anyhow::Result<()> {
+        let logs = self.pods()?.logs(CONCIERGE);
+        let panics: Vec<&str> = logs.lines().filter(|line| line.contains("panicked")).collect();
+        ensure!(panics.is_empty(), "{panics:#?}");
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! What only shows after a while, in two runs on a real control plane; start them with `cargo xtask soak`.
+//!
+//! * `controller`: a kube-rs controller works through the proxy while the proxy is restarted under it again and again.
+//!   At the end every object must be reconciled to its last generation, and every write must have been made as the
+//!   controller's user.
+//! * `mixed`: all kinds of requests at once. Memory, file descriptors and threads of the proxy must not grow.
+
+mod controller;
+mod install;
+mod mixed;
+mod restarts;
+mod usage;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[derive(Parser)]
+enum Command {
+    /// A controller behind a proxy that is restarted.
+    Controller(controller::Options),
+    /// All kinds of requests at once.
+    Mixed(mixed::Options),
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
+    let command = Command::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    match command {
+        Command::Controller(options) => controller::run(&runtime, &options),
+        Command::Mixed(options) => mixed::run(&runtime, &options),
+    }
+}

@@ -1,0 +1,130 @@
+//! All kinds of requests at once, straight at one pod, and what that does to its process.
+
+mod client;
+mod load;
+mod streams;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::PostParams;
+use pinniped_test_support::wait;
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+use crate::install::{self, Installed, SOON};
+use crate::usage::{Series, Usage, usage};
+
+const NAMESPACE: &str = "soak";
+/// Users at work.
+const USERS: usize = 20;
+/// Objects that are there.
+const OBJECTS: usize = 300;
+/// What a descriptor or two may be needed for besides requests: a watch of the pod's own that is renewed, a probe.
+const SPARE: u64 = 12;
+
+/// Flags of `mixed`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How long.
+    #[arg(long, default_value_t = 30)]
+    minutes: u64,
+}
+
+/// Runs it, prints the series, and fails when one of them grows.
+pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
+    let installed = install::install(runtime)?;
+    let result = runtime.block_on(soak(&installed, options));
+    result.with_context(|| installed.last_words())?;
+    installed.nobody_panicked()
+}
+
+async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
+    prepare(installed).await?;
+    let users: Vec<String> = (0..USERS).map(|index| format!("soak-{index}")).collect();
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"]}]);
+    installed.allow(&users, &rules).await?;
+    let pairs = users.iter().map(|user| installed.certificate(user)).collect::<anyhow::Result<Vec<_>>>()?;
+    let (pid, ip) = installed.one()?;
+    let address = SocketAddr::from((ip, 8444));
+    let rest = at_rest(pid).await?;
+    eprintln!("at rest {rest:?}; {} minutes of mixed load on {address}", options.minutes);
+
+    let time = Duration::from_secs(60 * options.minutes);
+    let load = load::Load::start(Arc::new(load::Target { address, pairs }));
+    let samples = sample(pid, time).await;
+    let (counts, problems) = load.end().await;
+    let samples = samples?;
+    println!("{counts}");
+    let series = series(&samples);
+    for one in &series {
+        println!("{}", one.print());
+    }
+
+    // Nothing of all that may stay behind.
+    let mut left = rest;
+    let calm = wait::until(2 * SOON, "descriptors to be given back", async || {
+        left = usage(pid).ok()?;
+        (left.descriptors <= rest.descriptors + SPARE).then_some(())
+    })
+    .await;
+    println!("at rest before: {rest:?}, afterwards: {left:?}");
+    calm?;
+    ensure!(problems.is_empty(), "{} answers were not as they should be: {problems:#?}", problems.len());
+    let growing: Vec<&str> = series.iter().filter(|one| one.grows()).map(|one| one.name).collect();
+    ensure!(growing.is_empty(), "growing: {}", growing.join(", "));
+    Ok(())
+}
+
+async fn prepare(installed: &Installed) -> anyhow::Result<()> {
+    installed.namespace(NAMESPACE).await?;
+    let maps = Api::<ConfigMap>::namespaced(installed.world.client().await?, NAMESPACE);
+    let made = futures::stream::iter(0..OBJECTS).map(|index| {
+        let map = json!({"metadata": {"name": load::name(index)}, "data": {"value": "x".repeat(2000)}});
+        let maps = maps.clone();
+        async move {
+            maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
+            anyhow::Ok(())
+        }
+    });
+    let made: Vec<anyhow::Result<()>> = made.buffer_unordered(16).collect().await;
+    made.into_iter().collect()
+}
+
+/// The process once it has settled after its start: descriptors as few as for a while.
+async fn at_rest(pid: u32) -> anyhow::Result<Usage> {
+    let mut lowest = usage(pid)?;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(10) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let now = usage(pid)?;
+        lowest = Usage { descriptors: lowest.descriptors.min(now.descriptors), ..now };
+    }
+    Ok(lowest)
+}
+
+async fn sample(pid: u32, time: Duration) -> anyhow::Result<Vec<Usage>> {
+    let began = Instant::now();
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    let mut samples = Vec::new();
+    while began.elapsed() < time {
+        ticks.tick().await;
+        samples.push(usage(pid).context("the proxy ended under the load")?);
+    }
+    Ok(samples)
+}
+
+fn series(samples: &[Usage]) -> [Series; 3] {
+    let of = |figure: fn(&Usage) -> u64| samples.iter().map(figure).collect();
+    [
+        Series { name: "resident memory in KiB", values: of(|u| u.memory), share: 0.05, absolute: 2048 },
+        Series { name: "file descriptors", values: of(|u| u.descriptors), share: 0.15, absolute: 20 },
+        Series { name: "threads", values: of(|u| u.threads), share: 0.0, absolute: 2 },
+    ]
+}

@@ -1,0 +1,57 @@
+//! The requests that stay for a while: watches, and watches over WebSockets, which take the way of exec and attach.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use http_body_util::BodyExt as _;
+use pinniped_test_support::wire;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::client::{Connection, Protocol, get, tls};
+use super::load::Target;
+
+const WATCH: &str = "/api/v1/namespaces/soak/configmaps?watch=true&resourceVersion=0";
+
+/// Follows the objects for some seconds, and then is gone in the middle of it.
+pub(super) async fn watch(target: Arc<Target>, turn: usize) -> anyhow::Result<()> {
+    let protocol = if turn.is_multiple_of(2) { Protocol::Http1 } else { Protocol::Http2 };
+    let mut connection = Connection::open(&target, protocol, Some(target.pair(turn))).await?;
+    let mut response = connection.send(get(WATCH)?).await?;
+    ensure!(response.status() == 200, "{}", response.status());
+    let follow = async {
+        while let Some(frame) = response.body_mut().frame().await {
+            frame?;
+        }
+        anyhow::bail!("the watch ended by itself")
+    };
+    // Ends here after its time, and the connection with it.
+    tokio::time::timeout(lifetime(turn), follow).await.unwrap_or(Ok(()))
+}
+
+/// The same over WebSockets; every other one is closed in an orderly way.
+pub(super) async fn upgrade(target: Arc<Target>, turn: usize) -> anyhow::Result<()> {
+    let tls = tls(&target, Protocol::Http1, Some(target.pair(turn))).await?;
+    let request = format!(
+        "GET {WATCH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nOrigin: https://x\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    let mut answer = wire::raw_request(tls, request.as_bytes()).await?;
+    ensure!(answer.status == 101, "{}", answer.head);
+    let mut buffer = vec![0; 16 * 1024];
+    let read = async {
+        loop {
+            ensure!(answer.stream.read(&mut buffer).await? > 0, "the tunnel ended by itself");
+        }
+    };
+    let outcome: anyhow::Result<()> = tokio::time::timeout(lifetime(turn) / 4, read).await.unwrap_or(Ok(()));
+    if turn.is_multiple_of(2) {
+        answer.stream.shutdown().await?;
+    }
+    outcome
+}
+
+/// Between 4 and 20 seconds.
+fn lifetime(turn: usize) -> Duration {
+    Duration::from_millis(4000 + (turn as u64 * 7919) % 16_000)
+}

@@ -1,0 +1,43 @@
+//! `cargo xtask soak`: builds everything optimised and runs the soaking program. Not part of CI: it takes its time.
+
+use std::process::ExitCode;
+
+use crate::{cargo, control_plane};
+
+/// Flags of `soak`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Mixed load with an eye on memory, descriptors and threads, instead of a controller under restarts.
+    #[arg(long)]
+    mixed: bool,
+    /// How long: 10 minutes for the controller, 30 for the mixed load.
+    #[arg(long)]
+    minutes: Option<u32>,
+    /// With the programs of the development profile: to try the run itself, not the product.
+    #[arg(long)]
+    dev: bool,
+    /// Use only what is on this machine.
+    #[arg(long)]
+    offline: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let tools = control_plane::find_or_build(args.offline)?;
+    let mut build = cargo::cargo(args.offline);
+    build.args(["build", "--bins"]);
+    for package in ["pinniped-server", "pinniped-kube-cert-agent", "pinniped-cli", "pinniped-soak"] {
+        build.args(["--package", package]);
+    }
+    if !args.dev {
+        build.arg("--release");
+    }
+    cargo::succeed(&mut build, "building the programs")?;
+    let bins = cargo::target_dir()?.join(if args.dev { "debug" } else { "release" });
+    let mut command = cargo::in_world(&bins.join("pinniped-soak"));
+    command.arg(if args.mixed { "mixed" } else { "controller" });
+    if let Some(minutes) = args.minutes {
+        command.arg("--minutes").arg(minutes.to_string());
+    }
+    command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", bins);
+    Err(cargo::become_program(&mut command))
+}

@@ -80,7 +80,8 @@ impl Default for UpstreamLimits {
             handshake_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(15),
-            idle_timeout: Duration::from_secs(90),
+            // An API server closes it after 90 s, and a request on its way then would meet that.
+            idle_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(60),
             connections: 256,
             streams_per_connection: 250,

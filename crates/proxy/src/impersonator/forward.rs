@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::header::{AUTHORIZATION, EXPECT, HOST, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{Authority, Scheme};
-use http::{HeaderMap, Response, Uri};
+use http::{HeaderMap, Response, StatusCode, Uri};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -105,6 +105,10 @@ pub(super) async fn forward(
     let answer =
         if http1 { Box::pin(upstream.send_http1(request)).await } else { upstream.send(request).await };
     let mut response = answer.map_err(|error| bad_gateway(&error))?;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        failed(&"the API server switched protocols, though nobody had asked for it");
+        return Err(Refusal::BadGateway);
+    }
     let first = match deadline {
         Some(_) => first_frame(response.body_mut()).await,
         // What may be silent for long is passed on at once.

@@ -3,11 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 
 mod api_server;
+mod exchange;
 mod forwarding;
 mod goaway;
 mod hostile;
 mod identity;
 mod impostors;
+mod leaks;
+mod raw;
 mod refusals;
 mod streams;
 mod tls_server;

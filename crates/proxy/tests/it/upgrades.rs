@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use pinniped_serve::{Body, body};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc;
 
 use crate::api_server::{Handler, Script};
+use crate::raw::Raw;
 use crate::world::{Answer, Client, PATIENCE, World, eventually};
 
 const EXEC: &str = "/api/v1/namespaces/n/pods/p/exec?command=sh&stdin=true";
@@ -148,4 +151,138 @@ async fn stopping_ends_tunnels_after_the_grace() {
     let mut text = Vec::new();
     let ended = tokio::time::timeout(PATIENCE, io.read_to_end(&mut text)).await;
     assert!(ended.is_ok(), "the tunnel is cut");
+}
+
+/// Accepts every upgrade as a WebSocket, and hands the server's ends of the tunnels out.
+fn tunnels() -> (Handler, mpsc::UnboundedReceiver<TokioIo<Upgraded>>) {
+    let (sender, ends) = mpsc::unbounded_channel();
+    let handler: Handler = Arc::new(move |mut request: Request<Incoming>| {
+        let upgrade = hyper::upgrade::on(&mut request);
+        let sender = sender.clone();
+        Box::pin(async move {
+            tokio::spawn(async move { sender.send(TokioIo::new(upgrade.await.unwrap())) });
+            let mut response = Response::new(body::empty());
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            let headers = response.headers_mut();
+            headers.insert("connection", http::HeaderValue::from_static("upgrade"));
+            headers.insert("upgrade", http::HeaderValue::from_static("websocket"));
+            headers.insert("sec-websocket-protocol", http::HeaderValue::from_static("v5.channel.k8s.io"));
+            response
+        })
+    });
+    (handler, ends)
+}
+
+const WEBSOCKET: &str = "GET /api/v1/namespaces/n/pods/p/exec?command=sh HTTP/1.1\r\nHost: proxy.example\r\n\
+    Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: a2V5\r\n\
+    Sec-WebSocket-Protocol: v5.channel.k8s.io\r\nSec-WebSocket-Protocol: v4.channel.k8s.io, channel.k8s.io\r\n\r\n";
+
+/// A tunnel that is open: the client's end and the server's.
+async fn open(
+    client: &Client<'_>,
+    ends: &mut mpsc::UnboundedReceiver<TokioIo<Upgraded>>,
+    early: &str,
+) -> (Raw, TokioIo<Upgraded>) {
+    let mut raw = Raw::ask(client, format!("{WEBSOCKET}{early}")).await;
+    let head = raw.until("\r\n\r\n").await;
+    assert!(head.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{head}");
+    assert!(head.contains("\r\nsec-websocket-protocol: v5.channel.k8s.io\r\n"), "{head}");
+    (raw, tokio::time::timeout(PATIENCE, ends.recv()).await.expect("upgraded").unwrap())
+}
+
+#[tokio::test]
+async fn a_websocket_is_tunnelled_and_each_side_may_end_first() {
+    let (handler, mut ends) = tunnels();
+    let world = World::start(Script { handler, ..Script::default() }).await;
+    let client = world.certificate("u", &[]);
+    for server_first in [false, true] {
+        // What a client sends without waiting for the 101 is for the tunnel.
+        let (mut raw, mut server) = open(&client, &mut ends, "early").await;
+        let mut early = [0; 5];
+        server.read_exact(&mut early).await.unwrap();
+        assert_eq!(&early, b"early");
+        let mut heard = String::new();
+        if server_first {
+            server.write_all(b"all there is").await.unwrap();
+            server.shutdown().await.unwrap();
+            let (rest, end) = raw.rest().await;
+            assert_eq!(rest, "all there is");
+            end.expect("an end that was said, not a cut");
+            raw.write("and more").await;
+            raw.end().await;
+            server.read_to_string(&mut heard).await.unwrap();
+            assert_eq!(heard, "and more");
+        } else {
+            raw.end().await;
+            server.read_to_string(&mut heard).await.unwrap();
+            server.write_all(b"still open").await.unwrap();
+            server.shutdown().await.unwrap();
+            assert_eq!(raw.rest().await.0, "still open");
+        }
+        eventually("the tunnel ends", || world.proxy.tunnels() == 0).await;
+    }
+    let seen = &world.api.seen()[0];
+    assert_eq!(
+        seen.all("sec-websocket-protocol"),
+        ["v5.channel.k8s.io", "v4.channel.k8s.io, channel.k8s.io"]
+    );
+    assert_eq!(seen.all("sec-websocket-key"), ["a2V5"]);
+    assert_eq!(
+        (seen.all("connection"), seen.all("upgrade")),
+        (vec!["Upgrade".into()], vec!["websocket".into()])
+    );
+}
+
+#[tokio::test]
+async fn a_side_that_breaks_off_takes_the_other_with_it() {
+    let (handler, mut ends) = tunnels();
+    let world = World::start(Script { handler, ..Script::default() }).await;
+    let client = world.certificate("u", &[]);
+
+    let (raw, mut server) = open(&client, &mut ends, "").await;
+    raw.vanish();
+    let mut heard = Vec::new();
+    let ended = tokio::time::timeout(PATIENCE, server.read_to_end(&mut heard)).await.expect("an end");
+    assert!(ended.is_err() && heard.is_empty(), "a client that is gone has not ended its input: {ended:?}");
+    eventually("the tunnel ends", || world.proxy.tunnels() == 0).await;
+
+    let (mut raw, server) = open(&client, &mut ends, "").await;
+    // Not shut down: dropped, as by a server that is killed.
+    drop(server);
+    let (rest, end) = raw.rest().await;
+    assert!(rest.is_empty() && end.is_err(), "{rest} {end:?}");
+    eventually("the tunnel ends", || world.proxy.tunnels() == 0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_the_101_is_not_waited_for() {
+    let handler: Handler = Arc::new(|_| Box::pin(std::future::pending()));
+    let world = World::start(Script { handler, ..Script::default() }).await;
+    let client = world.certificate("u", &[]);
+    let raw = Raw::ask(&client, WEBSOCKET).await;
+    eventually("the request arrives", || !world.api.seen().is_empty()).await;
+    raw.vanish();
+    eventually("the connection ends", || world.proxy.stats().open == 0).await;
+}
+
+#[tokio::test]
+async fn an_upgrade_without_connection_is_an_ordinary_request() {
+    let world = World::start(Script::default()).await;
+    let request = WEBSOCKET.replace("Connection: Upgrade", "Connection: close");
+    let (answer, _) = Raw::ask(&world.certificate("u", &[]), request).await.rest().await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let seen = world.api.only_seen();
+    assert_eq!(seen.version, Version::HTTP_2);
+    assert_eq!((seen.all("upgrade").len(), seen.all("connection").len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_101_that_nobody_asked_for_is_a_bad_gateway() {
+    let (handler, _ends) = tunnels();
+    let world = World::start(Script { handler, ..Script::default() }).await;
+    // With `Connection: upgrade` alone it goes over HTTP/1.1, where a server can do that.
+    let request = "GET /api/v1/pods HTTP/1.1\r\nhost: h\r\nconnection: upgrade, close\r\n\r\n";
+    let (answer, _) = Raw::ask(&world.certificate("u", &[]), request).await.rest().await;
+    assert!(answer.starts_with("HTTP/1.1 502 Bad Gateway\r\n"), "{answer}");
+    assert_eq!(world.proxy.tunnels(), 0);
 }

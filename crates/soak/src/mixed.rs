@@ -59,9 +59,10 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
     let time = Duration::from_secs(60 * options.minutes);
     let load = load::Load::start(Arc::new(load::Target { address, pairs }));
     let samples = sample(pid, time).await;
-    let (counts, problems) = load.end().await;
+    let done = load.end().await;
     let samples = samples?;
-    println!("{counts}");
+    let given_up = watchers_given_up(installed).await?;
+    println!("{done}; watchers that the API server gave up {given_up}");
     let series = series(&samples);
     for one in &series {
         println!("{}", one.print());
@@ -76,7 +77,8 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
     .await;
     println!("at rest before: {rest:?}, afterwards: {left:?}");
     calm?;
-    ensure!(problems.is_empty(), "{} answers were not as they should be: {problems:#?}", problems.len());
+    ensure!(done.problems.is_empty(), "not all answers were as they should be: {:#?}", done.problems);
+    ensure!(done.ended <= given_up, "streams ended that the API server had not given up");
     let growing: Vec<&str> = series.iter().filter(|one| one.grows()).map(|one| one.name).collect();
     ensure!(growing.is_empty(), "growing: {}", growing.join(", "));
     Ok(())
@@ -95,6 +97,14 @@ async fn prepare(installed: &Installed) -> anyhow::Result<()> {
     });
     let made: Vec<anyhow::Result<()>> = made.buffer_unordered(16).collect().await;
     made.into_iter().collect()
+}
+
+/// How many watchers were too slow for the API server, which happens where the load leaves it no processor.
+async fn watchers_given_up(installed: &Installed) -> anyhow::Result<usize> {
+    let metrics = installed.world.kubectl().output(&["get", "--raw", "/metrics"]).await?;
+    let counters = metrics.lines().filter(|line| line.starts_with("apiserver_terminated_watchers_total"));
+    let numbers = counters.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    Ok(numbers.sum::<f64>() as usize)
 }
 
 /// The process once it has settled after its start: descriptors as few as for a while.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -42,29 +42,41 @@ pub(super) fn name(index: usize) -> String {
     format!("object-{index}")
 }
 
-/// What was done, by kind.
-#[derive(Clone, Default)]
-pub(super) struct Tally(Arc<Mutex<(BTreeMap<&'static str, usize>, Vec<String>)>>);
+/// What was done.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Done {
+    /// How much of each kind.
+    counts: BTreeMap<&'static str, usize>,
+    /// Streams that the server ended.
+    pub(super) ended: usize,
+    /// What was not as it should be.
+    pub(super) problems: Vec<String>,
+}
 
-impl Tally {
-    fn note(&self, kind: &'static str, outcome: anyhow::Result<()>) {
-        let mut both = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *both.0.entry(kind).or_default() += 1;
-        if let Err(error) = outcome
-            && both.1.len() < PROBLEMS
-        {
-            both.1.push(format!("{kind}: {error:#}"));
-        }
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<String> = self.counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        write!(f, "done: {}; streams ended by the server {}", texts.join(", "), self.ended)
     }
 }
 
-/// How much of each kind there was.
-pub(super) struct Counts(BTreeMap<&'static str, usize>);
+#[derive(Clone, Default)]
+struct Tally(Arc<Mutex<Done>>);
 
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let texts: Vec<String> = self.0.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-        write!(f, "done: {}", texts.join(", "))
+impl Tally {
+    fn note(&self, kind: &'static str, outcome: anyhow::Result<()>) {
+        let mut done = self.lock();
+        *done.counts.entry(kind).or_default() += 1;
+        match outcome {
+            Ok(()) => {}
+            Err(error) if error.is::<streams::Ended>() => done.ended += 1,
+            Err(error) if done.problems.len() < PROBLEMS => done.problems.push(format!("{kind}: {error:#}")),
+            Err(_) => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Done> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,11 +139,10 @@ impl Load {
     }
 
     /// Ends it; what was done, and what went wrong.
-    pub(super) async fn end(mut self) -> (Counts, Vec<String>) {
+    pub(super) async fn end(mut self) -> Done {
         self.end.cancel();
         while self.tasks.join_next().await.is_some() {}
-        let both = std::mem::take(&mut *self.tally.0.lock().unwrap_or_else(PoisonError::into_inner));
-        (Counts(both.0), both.1)
+        self.tally.lock().clone()
     }
 }
 

@@ -13,6 +13,11 @@ use super::load::Target;
 
 const WATCH: &str = "/api/v1/namespaces/soak/configmaps?watch=true&resourceVersion=0";
 
+/// The server ended a stream. It does that to clients which do not read fast enough, and counts them.
+#[derive(Debug, thiserror::Error)]
+#[error("the server ended the stream")]
+pub(super) struct Ended;
+
 /// Follows the objects for some seconds, and then is gone in the middle of it.
 pub(super) async fn watch(target: Arc<Target>, turn: usize) -> anyhow::Result<()> {
     let protocol = if turn.is_multiple_of(2) { Protocol::Http1 } else { Protocol::Http2 };
@@ -23,7 +28,7 @@ pub(super) async fn watch(target: Arc<Target>, turn: usize) -> anyhow::Result<()
         while let Some(frame) = response.body_mut().frame().await {
             frame?;
         }
-        anyhow::bail!("the watch ended by itself")
+        Err(Ended.into())
     };
     // Ends here after its time, and the connection with it.
     tokio::time::timeout(lifetime(turn), follow).await.unwrap_or(Ok(()))
@@ -41,7 +46,9 @@ pub(super) async fn upgrade(target: Arc<Target>, turn: usize) -> anyhow::Result<
     let mut buffer = vec![0; 16 * 1024];
     let read = async {
         loop {
-            ensure!(answer.stream.read(&mut buffer).await? > 0, "the tunnel ended by itself");
+            if answer.stream.read(&mut buffer).await? == 0 {
+                return Err(Ended.into());
+            }
         }
     };
     let outcome: anyhow::Result<()> = tokio::time::timeout(lifetime(turn) / 4, read).await.unwrap_or(Ok(()));

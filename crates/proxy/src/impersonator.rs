@@ -63,7 +63,7 @@ mod refusal;
 mod server;
 mod upgrade;
 
-pub use anonymous_probe::ProbeError;
+pub use anonymous_probe::{PROBE_INTERVAL, ProbeError};
 pub use in_flight::InFlightLimits;
 pub use metrics::ImpersonatorMetrics;
 pub use server::{Impersonator, ImpersonatorParams, StartError, start};
@@ -174,7 +174,7 @@ impl StackInner {
         received: Instant,
     ) -> Result<Response<Body>, Refusal> {
         let info = RequestInfo::parse(request.method(), request.uri()).map_err(|error| match error {
-            RequestInfoError::BadEscape(_) => Refusal::BadPath,
+            RequestInfoError::BadEscape(_) | RequestInfoError::NoTarget(_) => Refusal::BadPath,
             error @ RequestInfoError::NoKind(_) => Refusal::NoRequestInfo(error.to_string()),
         })?;
         if self.draining.is_cancelled() {

@@ -50,6 +50,7 @@ impl ProxyServer for ProxyFactory {
             impersonator_token: Arc::clone(&self.impersonator_token),
             impersonator_username: self.impersonator_username.clone(),
             uid_impersonation: self.uid_impersonation,
+            probe_interval: impersonator::PROBE_INTERVAL,
             limits: Limits::default(),
             in_flight: InFlightLimits::default(),
             metrics: self.metrics.clone(),

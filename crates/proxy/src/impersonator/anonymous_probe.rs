@@ -17,8 +17,8 @@ use crate::upstream::{AGENT, RequestBody, Upstream, UpstreamError};
 
 /// How long one question may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often the questions are asked again.
-pub(super) const INTERVAL: Duration = Duration::from_secs(60);
+/// How often the questions are asked again in a running cluster.
+pub const PROBE_INTERVAL: Duration = Duration::from_secs(60);
 /// Bytes of an answer that are looked at.
 const ANSWER: usize = 64 << 10;
 /// The first minor version of Kubernetes 1 that knows `Impersonate-Uid`.

@@ -51,6 +51,8 @@ pub struct ImpersonatorParams {
     pub impersonator_username: String,
     /// Whether users with a UID are impersonated, where the API server lets us.
     pub uid_impersonation: bool,
+    /// How often to ask anew what the API server can do: [`PROBE_INTERVAL`](super::PROBE_INTERVAL).
+    pub probe_interval: Duration,
     /// Bounds on connections.
     pub limits: Limits,
     /// Bounds on requests.
@@ -137,6 +139,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
         client: params.client,
         authorizer: params.authorizer,
         impersonator: params.uid_impersonation.then_some(params.impersonator_username),
+        interval: params.probe_interval,
         capabilities,
         metrics: params.metrics,
     };
@@ -201,13 +204,14 @@ struct Probes {
     authorizer: Authorizer,
     /// `None` when UIDs are never impersonated.
     impersonator: Option<String>,
+    interval: Duration,
     capabilities: Arc<Capabilities>,
     metrics: ImpersonatorMetrics,
 }
 
 impl Probes {
     async fn run(self, ended: CancellationToken) {
-        let mut ticks = tokio::time::interval(anonymous_probe::INTERVAL);
+        let mut ticks = tokio::time::interval(self.interval);
         ticks.tick().await;
         loop {
             tokio::select! {

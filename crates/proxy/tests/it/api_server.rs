@@ -96,6 +96,8 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
     reviews: Mutex<Vec<Value>>,
     connections: Mutex<usize>,
+    /// What probes without credentials are answered: health, nodes; and how many there were.
+    probes: Mutex<(StatusCode, StatusCode, usize)>,
 }
 
 /// The server; it ends when dropped.
@@ -109,8 +111,10 @@ pub(crate) struct ApiServer {
 impl ApiServer {
     pub(crate) async fn start(script: Script) -> Self {
         let TlsServer { address, roots, listener, acceptor } = TlsServer::bind(&[b"h2", b"http/1.1"]).await;
+        let probes = Mutex::new((script.healthz, script.nodes, 0));
         let shared = Arc::new(Shared {
             script,
+            probes,
             seen: Mutex::default(),
             reviews: Mutex::default(),
             connections: Mutex::default(),
@@ -135,6 +139,17 @@ impl ApiServer {
     /// `verb group/version resource/subresource namespace/name` (or `verb path`) of each SubjectAccessReview.
     pub(crate) fn reviews(&self) -> Vec<String> {
         self.shared.reviews.lock().unwrap().iter().map(describe).collect()
+    }
+
+    /// Answers probes without credentials in another way from now on.
+    pub(crate) fn set_probes(&self, healthz: StatusCode, nodes: StatusCode) {
+        let mut probes = self.shared.probes.lock().unwrap();
+        (probes.0, probes.1) = (healthz, nodes);
+    }
+
+    /// Probes that were answered.
+    pub(crate) fn probes(&self) -> usize {
+        self.shared.probes.lock().unwrap().2
     }
 
     /// HTTP connections that were opened.
@@ -191,8 +206,11 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
         response
     };
     match request.uri().path() {
-        "/healthz" if !authorized => return plain(script.healthz),
-        "/api/v1/nodes" if !authorized => return plain(script.nodes),
+        "/healthz" | "/api/v1/nodes" if !authorized => {
+            let mut probes = shared.probes.lock().unwrap();
+            probes.2 += 1;
+            return plain(if request.uri().path() == "/healthz" { probes.0 } else { probes.1 });
+        }
         "/version" => {
             let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "",
                 "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});

@@ -3,13 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 
 mod api_server;
+mod credentials;
 mod exchange;
 mod forwarding;
 mod goaway;
 mod hostile;
 mod identity;
 mod impostors;
+mod large;
 mod leaks;
+mod nested;
 mod raw;
 mod refusals;
 mod streams;

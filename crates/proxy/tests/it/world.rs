@@ -50,6 +50,7 @@ pub(crate) struct Options {
     /// Is there a front proxy? See [`World::front_proxy`].
     pub(crate) front_proxy: bool,
     pub(crate) in_flight: InFlightLimits,
+    pub(crate) probe_interval: Duration,
     pub(crate) limits: pinniped_serve::Limits,
 }
 
@@ -60,6 +61,7 @@ impl Default for Options {
             impersonator_token: true,
             front_proxy: false,
             in_flight: InFlightLimits::default(),
+            probe_interval: impersonator::PROBE_INTERVAL,
             limits: pinniped_serve::Limits::default(),
         }
     }
@@ -137,6 +139,7 @@ impl World {
             impersonator_token: token_source(options.impersonator_token.then_some(OUR_TOKEN)),
             impersonator_username: "system:serviceaccount:concierge:impersonation-proxy".to_owned(),
             uid_impersonation: options.uid_impersonation,
+            probe_interval: options.probe_interval,
             limits: options.limits,
             in_flight: options.in_flight,
             metrics: ImpersonatorMetrics::default(),
@@ -151,27 +154,39 @@ impl World {
 
     /// A client with a certificate of the proxy's signer.
     pub(crate) fn certificate(&self, username: &str, groups: &[&str]) -> Client<'_> {
-        self.signed_by(&self.signer, username, groups)
+        self.signed_by(&self.signer, username, groups, &self.validity)
+    }
+
+    /// As [`Self::certificate`], for so long.
+    pub(crate) fn certificate_for(&self, lifetime: Duration, username: &str) -> Client<'_> {
+        let validity = Validity::starting(jiff::Timestamp::now(), lifetime);
+        self.signed_by(&self.signer, username, &[], &validity)
     }
 
     /// A client with a certificate of nobody's CA.
     pub(crate) fn foreign_certificate(&self, username: &str) -> Client<'_> {
         let foreign = CertificateAuthority::generate("foreign", &self.validity).unwrap();
-        self.signed_by(&foreign, username, &[])
+        self.signed_by(&foreign, username, &[], &self.validity)
     }
 
     /// The front proxy, which says in headers who the user is.
     pub(crate) fn front_proxy(&self) -> Client<'_> {
-        self.signed_by(&self.front_proxy_ca, "front-proxy-client", &[])
+        self.signed_by(&self.front_proxy_ca, "front-proxy-client", &[], &self.validity)
     }
 
-    fn signed_by(&self, authority: &CertificateAuthority, username: &str, groups: &[&str]) -> Client<'_> {
+    fn signed_by(
+        &self,
+        authority: &CertificateAuthority,
+        username: &str,
+        groups: &[&str],
+        validity: &Validity,
+    ) -> Client<'_> {
         let subject = ClientSubject {
             username: username.to_owned(),
             groups: groups.iter().map(|g| (*g).to_owned()).collect(),
             extra: BTreeMap::new(),
         };
-        let pair = authority.issue_client(&subject, &self.validity).unwrap();
+        let pair = authority.issue_client(&subject, validity).unwrap();
         let chain: Vec<CertificateDer<'static>> =
             CertificateDer::pem_slice_iter(pair.certificate_pem.as_bytes()).map(Result::unwrap).collect();
         let key = PrivateKeyDer::from_pem_slice(pair.private_key_pem.as_bytes()).unwrap();

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -35,6 +36,13 @@ impl Listener {
 
     pub(crate) fn into_tokio(self) -> io::Result<tokio::net::TcpListener> {
         tokio::net::TcpListener::from_std(self.inner)
+    }
+}
+
+/// The socket, for options that are not here.
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
     }
 }
 

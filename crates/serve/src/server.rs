@@ -46,9 +46,7 @@ where
     let shared = Arc::new(Shared { tls: TlsAcceptor::from(tls), limits, draining: draining.clone() });
     let server = Server { shared, killed: killed.clone(), counters: Arc::clone(&counters) };
     let task = tokio::spawn(async move {
-        let report = FailureReport(Some(failure));
-        let outcome = server.run(listener, service).await;
-        report.done(outcome);
+        server.run(listener, service, FailureReport(Some(failure))).await;
     });
     ServerHandle { local_addr, draining, killed, counters, failed, task: Some(task) }
 }
@@ -165,7 +163,8 @@ impl Counters {
     }
 }
 
-/// Tells the handle when the loop ends by itself, also by a panic.
+/// Tells the handle when the loop ends by itself, also by a panic. At once: the connections that are still open may last
+/// for hours, and meanwhile nobody could be served.
 struct FailureReport(Option<watch::Sender<Option<Arc<str>>>>);
 
 impl FailureReport {
@@ -194,14 +193,14 @@ struct Server {
 type Connections = JoinSet<Result<(), ConnectionError>>;
 
 impl Server {
-    async fn run<S>(self, listener: Listener, service: S) -> io::Result<()>
+    async fn run<S>(self, listener: Listener, service: S, report: FailureReport)
     where
         S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send + 'static,
     {
         let mut connections = Connections::new();
         // By value, so that the listener is closed when this returns, before anything is waited for.
-        let accepted = self.accept(listener, service, &mut connections).await;
+        report.done(self.accept(listener, service, &mut connections).await);
         self.shared.draining.cancel();
         loop {
             tokio::select! {
@@ -209,11 +208,11 @@ impl Server {
                 () = self.killed.cancelled() => {
                     connections.shutdown().await;
                     self.counters.open.store(0, Ordering::Relaxed);
-                    return accepted;
+                    return;
                 }
                 ended = connections.join_next() => match ended {
                     Some(ended) => self.reap(ended),
-                    None => return accepted,
+                    None => return,
                 },
             }
         }

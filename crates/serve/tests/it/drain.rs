@@ -1,5 +1,7 @@
 //! The orderly stop, and the disorderly one.
 
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
@@ -110,4 +112,26 @@ async fn a_server_that_was_asked_to_stop_has_not_failed() {
     assert!(futures::poll!(failed.as_mut()).is_pending());
     within(world.handle.drain(DEADLINE)).await;
     assert!(futures::poll!(failed.as_mut()).is_pending());
+}
+
+#[tokio::test]
+async fn a_listener_that_dies_is_reported_while_clients_are_still_served() {
+    let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    let same = TcpListener::from(listener.as_fd().try_clone_to_owned().expect("a second handle"));
+    let mut world = World::on(listener, Limits::default());
+    let addr = world.addr();
+    let mut client = h2(addr).await;
+    let slow = tokio::spawn(client.send.send_request(get("/slow")));
+    world.handler_runs("/slow").await;
+
+    // As by somebody who closes what is not theirs.
+    socket2::SockRef::from(&same).shutdown(Shutdown::Both).expect("shut down");
+    let why = within(world.handle.failed()).await;
+    assert!(why.starts_with("the listener failed: "), "{why}");
+    world.service.release.notify_waiters();
+    assert_eq!(text(within(slow).await.expect("task").expect("an answer")).await, "slow but done");
+
+    drop(same);
+    within(world.handle.drain(DEADLINE)).await;
+    Listener::bind(addr).expect("the port is free again");
 }

@@ -177,7 +177,10 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn start(limits: Limits) -> Self {
-        let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        Self::on(Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port"), limits)
+    }
+
+    pub(crate) fn on(listener: Listener, limits: Limits) -> Self {
         let (begun_tx, begun) = mpsc::unbounded_channel();
         let (ended_tx, ended) = mpsc::unbounded_channel();
         let service = TestService {

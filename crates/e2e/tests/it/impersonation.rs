@@ -22,8 +22,10 @@ use tokio_rustls::client::TlsStream;
 
 use crate::installed::{Credentials, Installed, SOON};
 
+mod agreement;
 mod anonymous;
 mod bad_input;
+mod large;
 mod nested;
 mod port_in_use;
 mod rights;
@@ -96,7 +98,7 @@ fn post(path: &str, body: &Value) -> Request<Full<Bytes>> {
 fn with(mut request: Request<Full<Bytes>>, headers: &[(&str, &str)]) -> Request<Full<Bytes>> {
     for (name, value) in headers {
         let name: http::HeaderName = name.parse().unwrap();
-        request.headers_mut().append(name, value.parse().unwrap());
+        request.headers_mut().append(name, http::HeaderValue::from_bytes(value.as_bytes()).unwrap());
     }
     request
 }
@@ -123,16 +125,27 @@ impl Connection {
                 driver.spawn(async move { drop(connection.await) });
                 Sender::Http1(sender)
             }
-            Protocol::Http2 => {
-                let stream = tls(installed, &[b"h2"], certificate).await;
-                assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-                let (sender, connection) =
-                    http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-                driver.spawn(async move { drop(connection.await) });
-                Sender::Http2(sender)
-            }
+            Protocol::Http2 => Self::http2(tls(installed, &[b"h2"], certificate).await, &mut driver).await,
         };
         Self { sender, token: credentials.token.clone(), _driver: driver }
+    }
+
+    /// To the API server itself, without the proxy.
+    async fn to_api_server(installed: &Installed, credentials: &Credentials) -> Self {
+        let server = installed.world().control_plane().server();
+        let tcp = TcpStream::connect(server.trim_start_matches("https://")).await.unwrap();
+        let tls = wire::connect_unverified(tcp, "localhost", &[b"h2"], credentials.certificate.as_ref());
+        let mut driver = JoinSet::new();
+        let sender = Self::http2(tls.await.unwrap(), &mut driver).await;
+        Self { sender, token: credentials.token.clone(), _driver: driver }
+    }
+
+    async fn http2(stream: TlsStream<TcpStream>, driver: &mut JoinSet<()>) -> Sender {
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        let (sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        driver.spawn(async move { drop(connection.await) });
+        Sender::Http2(sender)
     }
 
     /// Sends a request whose URI is only a path, and returns the head of the answer.

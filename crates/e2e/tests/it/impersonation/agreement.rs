@@ -1,0 +1,313 @@
+//! Nested impersonation, asked of the API server itself and through the proxy: the verdict, the words of a refusal and
+//! the resulting user must be the same. From 1.36 on the API server has the same modes.
+//!
+//! Rights and targets are made by chance, but by the same chance each time. Each client asks the same questions in the
+//! same order on both ways, because both remember which mode worked last.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::Api;
+use kube::api::PostParams;
+use pinniped_e2e::walkthrough::DECISION;
+use serde_json::{Value, json};
+
+use super::{Answer, Connection, ORIGINAL_USER, Protocol, post, service_account, token_of, with};
+use crate::installed::{self, Credentials, Installed};
+
+const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+/// Clients with rights by chance.
+const CLIENTS: usize = 28;
+/// What each of them asks for.
+const TARGETS: usize = 30;
+
+/// SplitMix64.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) % u64::try_from(bound).unwrap()).unwrap()
+    }
+
+    fn in_hundred(&mut self, count: usize) -> bool {
+        self.below(100) < count
+    }
+
+    fn one_of(&mut self, all: &[&'static str]) -> &'static str {
+        all[self.below(all.len())]
+    }
+}
+
+/// Verb, API group, resources, names.
+type Right = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const RIGHTS: &[Right] = &[
+    ("impersonate-on:user-info:create", AUTHENTICATION, &["selfsubjectreviews"], &[]),
+    ("impersonate-on:serviceaccount:create", AUTHENTICATION, &["selfsubjectreviews"], &[]),
+    ("impersonate-on:arbitrary-node:create", AUTHENTICATION, &["selfsubjectreviews"], &[]),
+    ("impersonate:user-info", AUTHENTICATION, &["users"], &["bob", "jürgen"]),
+    ("impersonate:user-info", AUTHENTICATION, &["users"], &[]),
+    ("impersonate:user-info", AUTHENTICATION, &["groups"], &["g1", "g2", "system:authenticated"]),
+    // The question for all groups at once, and for no group of that name.
+    ("impersonate:user-info", AUTHENTICATION, &["groups"], &["*"]),
+    ("impersonate:user-info", AUTHENTICATION, &["groups"], &[]),
+    ("impersonate:user-info", AUTHENTICATION, &["uids"], &["u1"]),
+    ("impersonate:user-info", AUTHENTICATION, &["userextras/example.com/a"], &["v1", "v2"]),
+    ("impersonate:user-info", AUTHENTICATION, &["userextras/example.com/b", "userextras/example.com/c"], &[]),
+    ("impersonate:user-info", AUTHENTICATION, &["userextras/*"], &[]),
+    ("impersonate:serviceaccount", AUTHENTICATION, &["serviceaccounts"], &["sa1"]),
+    ("impersonate:arbitrary-node", AUTHENTICATION, &["nodes"], &["n1"]),
+    ("impersonate", "", &["users"], &["bob", "system:node:n1", "system:anonymous"]),
+    ("impersonate", "", &["users"], &[]),
+    ("impersonate", "", &["groups"], &["g1", "g2", "g3"]),
+    ("impersonate", "", &["groups"], &[]),
+    ("impersonate", "", &["serviceaccounts"], &[]),
+    ("impersonate", AUTHENTICATION, &["uids"], &[]),
+    ("impersonate", AUTHENTICATION, &["userextras/plain", "userextras/example.com/a"], &[]),
+    ("impersonate", AUTHENTICATION, &["userextras/*"], &[]),
+];
+const NAMES: &[&str] = &[
+    "bob",
+    "bob",
+    "carol",
+    "jürgen",
+    "system:anonymous",
+    "system:serviceaccount:ns:sa1",
+    "system:serviceaccount:ns:sa2",
+    "system:serviceaccount:NS:sa1",
+    "system:serviceaccount:ns:sa1:x",
+    "system:node:n1",
+    "system:node:n2",
+    "system:node:N1",
+];
+const GROUPS: &[&str] =
+    &["g1", "g1", "g2", "g3", "g4", "g5", "system:authenticated", "system:unauthenticated"];
+const ODD_GROUPS: &[&str] = &["system:masters", "", "g 6"];
+const EXTRAS: &[&str] =
+    &["example.com%2fa", "example.com%2Fb", "example.com%2fc", "example.com%2Fd", "plain", "-.com%2fa"];
+const VALUES: &[&str] = &["v1", "v1", "v2", "v3", ""];
+
+/// One question: whom to be.
+type Target = Vec<(String, String)>;
+
+fn target(chance: &mut Chance) -> Target {
+    let mut headers = Vec::new();
+    let mut add = |name: &str, value: &str| headers.push((name.to_owned(), value.to_owned()));
+    let has_name = !chance.in_hundred(4);
+    if has_name {
+        add("impersonate-user", chance.one_of(NAMES));
+    }
+    let only_name = chance.in_hundred(35);
+    if has_name && only_name {
+        return headers;
+    }
+    if chance.in_hundred(25) || !has_name {
+        add("impersonate-uid", chance.one_of(&["u1", "u1", "u2"]));
+    }
+    if chance.in_hundred(60) {
+        for _ in 0..chance.below(7) {
+            add("impersonate-group", chance.one_of(GROUPS));
+        }
+        if chance.in_hundred(10) {
+            add("impersonate-group", chance.one_of(ODD_GROUPS));
+        }
+    }
+    if chance.in_hundred(45) {
+        let keys = 1 + chance.below(2) * chance.below(5);
+        for _ in 0..keys {
+            let key = chance.one_of(EXTRAS);
+            for _ in 0..=chance.below(2) {
+                add(&format!("impersonate-extra-{key}"), chance.one_of(VALUES));
+            }
+        }
+    }
+    headers
+}
+
+/// Gives each client its rights, and waits until the API server knows all of them.
+async fn give_rights(installed: &Installed, clients: &BTreeMap<String, Vec<Right>>) {
+    let client = installed.admin().await;
+    let roles = Api::<ClusterRole>::all(client.clone());
+    for (name, rights) in clients {
+        let rule = |(verb, group, resources, names): &Right| json!({"verbs": [verb], "apiGroups": [group], "resources": resources, "resourceNames": names});
+        let rules: Vec<_> = rights.iter().map(rule).collect();
+        let role = json!({"metadata": {"name": name}, "rules": rules});
+        roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
+    }
+    let bindings = Api::<ClusterRoleBinding>::all(client);
+    for name in clients.keys() {
+        let binding = json!({"metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}]});
+        bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    }
+    // Roles and bindings come to the API server's authorizer in their order, so the last one is known last.
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+    installed.allow("agreement-last", rules).await;
+}
+
+/// What an answer says, without what is the proxy's own.
+fn verdict(answer: &Answer) -> (u16, Value) {
+    let body = answer.json();
+    if answer.status == 201 {
+        return (201, body["status"]["userInfo"].clone());
+    }
+    let message = body["message"].as_str().unwrap_or_default();
+    let message = message.replace(&format!(": {DECISION}"), "").replace(&format!(", {DECISION}"), "");
+    (answer.status, json!(message))
+}
+
+/// Takes the original user out of the target's extras.
+fn take_original(user: &mut Value) -> Option<Value> {
+    let extra = user["extra"].as_object_mut()?;
+    let original = extra.remove(ORIGINAL_USER)?;
+    if extra.is_empty() {
+        user.as_object_mut()?.remove("extra");
+    }
+    serde_json::from_str(original[0].as_str()?).ok()
+}
+
+/// Asks both; `Err` tells how they differ.
+async fn compare(
+    proxy: &mut Connection,
+    direct: &mut Connection,
+    requestor: &str,
+    target: &Target,
+) -> Result<u16, String> {
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let headers: Vec<_> = target.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let wanted = verdict(&direct.ask(with(post(WHO_AM_I, &body), &headers)).await);
+    let mut got = verdict(&proxy.ask(with(post(WHO_AM_I, &body), &headers)).await);
+    let differ = |why: &str, got: &(u16, Value)| {
+        Err(format!("{requestor}: {why}\n  target {target:?}\n  API server {wanted:?}\n  proxy {got:?}"))
+    };
+    if got.0 == 201 {
+        let original = take_original(&mut got.1);
+        if original.is_none_or(|original| original["username"] != *requestor) {
+            return differ("the original user is another one", &got);
+        }
+    }
+    // Which of several extras is refused first is chance in Go.
+    let is_extra = |(code, text): &(u16, Value)| {
+        *code == 403 && text.as_str().is_some_and(|text| text.starts_with("userextras.authentication.k8s.io"))
+    };
+    let extras = target.iter().filter(|(name, _)| name.starts_with("impersonate-extra-")).count();
+    if got == wanted || (extras > 1 && is_extra(&got) && is_extra(&wanted)) {
+        return Ok(wanted.0);
+    }
+    differ("they disagree", &got)
+}
+
+async fn compare_all(
+    installed: &Installed,
+    requestor: &str,
+    credentials: &Credentials,
+    targets: &[Target],
+) -> Vec<Result<u16, String>> {
+    let mut proxy = Connection::open(installed, Protocol::Http2, credentials).await;
+    let mut direct = Connection::to_api_server(installed, credentials).await;
+    let mut results = Vec::new();
+    for target in targets {
+        results.push(compare(&mut proxy, &mut direct, requestor, target).await);
+    }
+    results
+}
+
+/// Has the API server the modes that the proxy has?
+async fn is_constrained(installed: &Installed) -> bool {
+    let version = installed.admin().await.apiserver_version().await.unwrap();
+    let minor: u32 = version.minor.trim_end_matches('+').parse().unwrap();
+    minor >= 36
+}
+
+#[tokio::test]
+async fn the_proxy_and_the_api_server_agree_who_may_act_as_whom() {
+    let Some(installed) = installed::shared("agreement about impersonation").await else { return };
+    if !is_constrained(&installed).await {
+        eprintln!("skipped: this API server impersonates by other rules");
+        return;
+    }
+    let mut chance = Chance(36);
+    let mut clients = BTreeMap::new();
+    for number in 0..CLIENTS {
+        // Some have few rights, some nearly all.
+        let density = 30 + 10 * (number % 7);
+        let rights = RIGHTS.iter().filter(|_| chance.in_hundred(density)).copied().collect();
+        clients.insert(format!("agreement-{number:02}"), rights);
+    }
+    clients.insert("agreement-all".to_owned(), RIGHTS.to_vec());
+    give_rights(&installed, &clients).await;
+    let mut sessions: Vec<_> = clients.keys().map(|name| (name.clone(), None)).collect();
+    sessions.push(("agreement-master".to_owned(), Some("system:masters")));
+    let sessions: Vec<_> = sessions
+        .into_iter()
+        .map(|(name, group)| {
+            let targets: Vec<_> = (0..TARGETS).map(|_| target(&mut chance)).collect();
+            (Credentials::from(installed.certificate(&name, group)), name, targets)
+        })
+        .collect();
+
+    let results: Vec<_> = futures::stream::iter(&sessions)
+        .map(|(credentials, name, targets)| compare_all(&installed, name, credentials, targets))
+        .buffer_unordered(4)
+        .collect()
+        .await;
+    let mut counts = BTreeMap::new();
+    let mut differences = Vec::new();
+    for result in results.into_iter().flatten() {
+        match result {
+            Ok(code) => *counts.entry(code).or_insert(0_usize) += 1,
+            Err(difference) => differences.push(difference),
+        }
+    }
+    assert!(differences.is_empty(), "{} differ: {:#?}", differences.len(), differences.first());
+    println!("agreed: {counts:?}");
+    // Enough of each kind for this to tell something.
+    assert!(counts[&201] > 150 && counts[&403] > 150 && counts[&400] > 10, "{counts:?}");
+}
+
+#[tokio::test]
+async fn they_agree_about_a_service_account_that_acts_as_its_node() {
+    let Some(installed) = installed::shared("agreement about associated nodes").await else { return };
+    if !is_constrained(&installed).await {
+        eprintln!("skipped: this API server impersonates by other rules");
+        return;
+    }
+    let namespace = "agreement-node";
+    let (name, _) = service_account(&installed, namespace).await;
+    let (without, _) = service_account(&installed, "agreement-node-without").await;
+    let mut tokens = Vec::new();
+    for namespace in [namespace, "agreement-node-without"] {
+        // No such node, so nothing runs there.
+        let pod = json!({"metadata": {"name": "agent"}, "spec": {"serviceAccountName": "caller",
+            "nodeName": "agreement-n1", "containers": [{"name": "none", "image": "example.com/none"}]}});
+        let pods = Api::<Pod>::namespaced(installed.admin().await, namespace);
+        let pod = pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+        let reference = json!({"kind": "Pod", "apiVersion": "v1", "name": "agent", "uid": pod.metadata.uid});
+        tokens.push(token_of(&installed, namespace, json!({"boundObjectRef": reference})).await);
+    }
+    let rules = json!([
+        {"apiGroups": [AUTHENTICATION], "resources": ["nodes"], "verbs": ["impersonate:associated-node"]},
+        {"apiGroups": [AUTHENTICATION], "resources": ["selfsubjectreviews"],
+            "verbs": ["impersonate-on:associated-node:create"]},
+    ]);
+    installed.allow(&name, rules).await;
+
+    let only = |node: &str| vec![("impersonate-user".to_owned(), node.to_owned())];
+    let mut with_group = only("system:node:agreement-n1");
+    with_group.push(("impersonate-group".to_owned(), "system:nodes".to_owned()));
+    let targets = [only("system:node:agreement-n1"), only("system:node:agreement-n2"), with_group];
+    for (name, token, wanted) in
+        [(&name, &tokens[0], [201, 403, 403]), (&without, &tokens[1], [403, 403, 403])]
+    {
+        let results = compare_all(&installed, name, &Credentials::token(token), &targets).await;
+        assert_eq!(results, wanted.map(Ok), "{name}");
+    }
+}

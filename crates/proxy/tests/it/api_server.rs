@@ -52,6 +52,9 @@ impl Seen {
     }
 }
 
+/// A token whose review fails.
+pub(crate) const UNREVIEWABLE: &str = "unreviewable";
+
 /// What the server does.
 #[derive(Clone)]
 pub(crate) struct Script {
@@ -218,6 +221,9 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
         }
         "/apis/authentication.k8s.io/v1/tokenreviews" => {
             let review = read(request).await;
+            if review["spec"]["token"] == UNREVIEWABLE {
+                return plain(StatusCode::BAD_REQUEST);
+            }
             let user = script.tokens.get(review["spec"]["token"].as_str().unwrap_or(""));
             let status = match user {
                 Some(user) => json!({"authenticated": true, "user": user}),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::json;
 
-use crate::api_server::{Script, describe};
+use crate::api_server::{Script, UNREVIEWABLE, describe};
 use crate::world::{OUR_TOKEN, Options, World};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -214,6 +214,72 @@ async fn uids_are_impersonated_where_the_api_server_lets_us() {
     let answer = world.nobody().get_with(NAMESPACES, &[("authorization", "Bearer t")]).await;
     assert_eq!(answer.status, StatusCode::OK);
     assert_eq!(world.api.seen()[1].all("authorization"), ["Bearer t"]);
+}
+
+#[tokio::test]
+async fn a_user_with_a_uid_is_passed_through_impersonated_or_refused_by_token_and_setting() {
+    let same = json!({"username": "fay", "uid": "7", "groups": ["b", "a"], "extra": {"k": ["v"]}});
+    let with = |field: &str, value: serde_json::Value| {
+        let mut user = same.clone();
+        user[field] = value;
+        user
+    };
+    let tokens = [
+        ("same", same.clone()),
+        ("other-name", with("username", json!("eve"))),
+        ("other-uid", with("uid", json!("8"))),
+        ("no-uid", with("uid", json!(""))),
+        ("other-order", with("groups", json!(["a", "b"]))),
+        ("fewer-groups", with("groups", json!(["b"]))),
+        ("other-extra", with("extra", json!({"k": ["w"]}))),
+        ("no-extra", with("extra", json!(null))),
+    ];
+    for uid_impersonation in [false, true] {
+        let script = Script { uids: true, ..with_tokens(&tokens) };
+        let options = Options { uid_impersonation, front_proxy: true, ..Options::default() };
+        let world = World::start_with(script, options).await;
+        let mut arrived = 0;
+        for token in
+            ["", "same", "other-name", "other-uid", "no-uid", "other-order", "fewer-groups", "other-extra"]
+                .into_iter()
+                .chain(["no-extra", "nobodys", UNREVIEWABLE])
+        {
+            let authorization = format!("Bearer {token}");
+            let mut headers = vec![
+                ("x-remote-user", "fay"),
+                ("x-remote-uid", "7"),
+                ("x-remote-group", "b"),
+                ("x-remote-group", "a"),
+                ("x-remote-extra-k", "v"),
+            ];
+            if !token.is_empty() {
+                headers.push(("authorization", &authorization));
+            }
+            let answer = world.front_proxy().get_with(NAMESPACES, &headers).await;
+            let what = format!("{token:?}, UIDs {uid_impersonation}: {answer:?}");
+            let acts = token == "same" || (uid_impersonation && token != UNREVIEWABLE);
+            if !acts {
+                assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR, "{what}");
+                assert_eq!(answer.message(), UNABLE, "{what}");
+                continue;
+            }
+            assert_eq!(answer.status, StatusCode::OK, "{what}");
+            arrived += 1;
+            let seen = world.api.seen().pop().unwrap();
+            if token == "same" {
+                assert_eq!(seen.all("authorization"), ["Bearer same"], "{what}");
+                assert_eq!(seen.names_starting_with("impersonate"), [""; 0], "{what}");
+            } else {
+                assert_eq!(seen.all("authorization"), [format!("Bearer {OUR_TOKEN}")], "{what}");
+                assert_eq!(seen.all("impersonate-user"), ["fay"], "{what}");
+                assert_eq!(seen.all("impersonate-uid"), ["7"], "{what}");
+                assert_eq!(seen.all("impersonate-group"), ["b", "a", "system:authenticated"], "{what}");
+                assert_eq!(seen.all("impersonate-extra-k"), ["v"], "{what}");
+                assert_eq!(seen.names_starting_with("impersonate").len(), 4, "{what}");
+            }
+        }
+        assert_eq!(world.api.seen().len(), arrived);
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,8 @@ mod bad_input;
 mod cert_agent;
 mod cluster;
 mod install;
+mod kubectl;
 mod lifecycle;
+mod open;
 mod rollout;
-
 mod walkthrough;

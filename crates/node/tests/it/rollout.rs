@@ -1,13 +1,12 @@
 //! A rolling update and a scale to zero in pods, while a user's kubectls are open through the impersonation proxy.
 //! (Signals and raw connections to a single pod are in the end-to-end tests of the Concierge's stop.)
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::place::{OnNode, Place as _, Step};
 use pinniped_e2e::walkthrough::{CONCIERGE, CREDENTIAL_ISSUER, Serving, Walk};
@@ -16,10 +15,10 @@ use pinniped_test_support::{tools, wait, wire};
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
-use tokio::process::Child;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::Admin;
+use crate::open::Open;
 use crate::walkthrough::{INSTALL, nothing_restarted};
 
 /// How long anything may take on a busy machine.
@@ -339,49 +338,5 @@ impl OpenProxy {
         ensure!(failures.is_empty(), "{} of {count} requests failed: {failures:#?}", failures.len());
         ensure!(count > 100, "only {count} requests in all that time");
         Ok(())
-    }
-}
-
-/// A program that runs on while other things happen.
-struct Open {
-    name: String,
-    child: tokio::sync::Mutex<Child>,
-    stdout: PathBuf,
-    stderr: PathBuf,
-}
-
-impl Open {
-    fn start(place: &OnNode<'_>, name: &str, command: Command) -> anyhow::Result<Self> {
-        let file = |end: &str| place.dir().join(format!("{name}.{end}"));
-        let (stdout, stderr) = (file("out"), file("err"));
-        let mut command = place.enter(command)?;
-        command.stdin(Stdio::null()).stdout(File::create(&stdout)?).stderr(File::create(&stderr)?);
-        let child = command.kill_on_drop(true).spawn().with_context(|| format!("could not start {name}"))?;
-        Ok(Self { name: name.to_owned(), child: child.into(), stdout, stderr })
-    }
-
-    fn said(&self) -> anyhow::Result<(String, String)> {
-        let read = |file: &Path| anyhow::Ok(String::from_utf8_lossy(&std::fs::read(file)?).into_owned());
-        Ok((read(&self.stdout)?, read(&self.stderr)?))
-    }
-
-    /// Waits until it has said this.
-    async fn says(&self, wanted: &str) -> anyhow::Result<()> {
-        wait::until_ok(SOON, format!("{} to say {wanted:?}", self.name), async || {
-            let (stdout, stderr) = self.said()?;
-            ensure!(stdout.contains(wanted), "it says {stdout:?} and {stderr:?}");
-            Ok(())
-        })
-        .await
-    }
-
-    /// Waits for its end, which must not be a failure, and gives its standard output.
-    async fn ended_well(&self) -> anyhow::Result<String> {
-        let mut child = self.child.lock().await;
-        let ended = tokio::time::timeout(SOON, child.wait()).await;
-        let status: ExitStatus = ended.with_context(|| format!("{} does not end", self.name))??;
-        let (stdout, stderr) = self.said()?;
-        ensure!(status.success() && stderr.is_empty(), "{} ended with {status}: {stderr}", self.name);
-        Ok(stdout)
     }
 }

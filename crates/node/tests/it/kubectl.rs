@@ -1,0 +1,210 @@
+//! What people do with kubectl, through the impersonation proxy and as the user whom the `pinniped` plug-in logged in:
+//! by a kubectl of today, which speaks WebSocket, and by one sixteen releases older, which speaks SPDY. Each command is
+//! also given to the API server directly, by the administrator, and has to show the same there.
+//!
+//! ```text
+//! matrix.rs    the table: command, input, what it has to show, which kubectl
+//! talks.rs     the rows that are a conversation: attach, exec -t, logs -f, run -i, debug, cp, get -w, proxy
+//! forwards.rs  port-forward, over a minute idle and over a minute busy
+//! lane.rs      one kubectl on one route, with a namespace of its own
+//! protocols.rs what the API server's audit log says of how they came
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::ensure;
+use futures::FutureExt as _;
+use futures::future::join_all;
+use pinniped_e2e::narrator::Narrator;
+use pinniped_e2e::place::{OnNode, Place as _};
+use pinniped_e2e::walkthrough::{Serving, Walk};
+use pinniped_image::{File, Image, Link, Roots};
+use pinniped_node::{Node, fixture};
+use pinniped_test_support::tools;
+
+use crate::admin::Admin;
+use crate::walkthrough::{INSTALL, nothing_restarted};
+use lane::{Lane, Route, Shown, Version};
+use matrix::{MATRIX, Row};
+
+mod forwards;
+mod lane;
+mod matrix;
+mod protocols;
+mod talks;
+
+/// The folder with Debian's kubectl 1.20 and busybox; `cargo xtask test` sets it.
+const DEBIAN_ENV: &str = "PINNIPED_DEBIAN_TOOLS";
+/// The image of the pods.
+const IMAGE: &str = "example.com/busybox:of-the-matrix";
+/// The names by which pods, kubectl and the matrix call busybox.
+const APPLETS: [&str; 14] = [
+    "cat",
+    "dd",
+    "echo",
+    "httpd",
+    "ls",
+    "nc",
+    "rm",
+    "sh",
+    "sha256sum",
+    "sleep",
+    "stty",
+    "tar",
+    "test",
+    "touch",
+];
+/// The pod of each lane. Its first container serves a file on 8080 and what it is told on 7, and is a place for
+/// commands; the second repeats its standard input.
+const TARGET: &str = r#"apiVersion: v1
+kind: Pod
+metadata: {name: target}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: IMAGE
+    imagePullPolicy: Never
+    command: [sh, -c, "echo served > /tmp/index.html; httpd -p 8080 -h /tmp; echo ready; exec nc -ll -p 7 -e cat"]
+  - name: listener
+    image: IMAGE
+    imagePullPolicy: Never
+    stdin: true
+    command: [sh, -c, 'while read -r line; do echo "heard $line"; done']
+"#;
+
+#[tokio::test]
+async fn every_kubectl_does_the_same_through_the_proxy_as_without_it() {
+    let test = "every kubectl does the same through the proxy as without it";
+    let Some(node) = fixture::shared(test).unwrap() else { return };
+    let Some(debian) = std::env::var_os(DEBIAN_ENV).map(PathBuf::from) else {
+        let why =
+            "Debian's kubectl 1.20 and busybox are not there: `cargo xtask test` fetches them where it can";
+        tools::skip(test, why);
+        return;
+    };
+    let _install = INSTALL.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let place = OnNode::new(node, folder.path());
+    let walk = Walk::new(&place, Narrator::Silent, Instant::now()).unwrap();
+    let admin = Admin(&place);
+    let done = story(node, admin, &walk, &debian).await;
+    let said = if done.is_err() { admin.what_is_there().await } else { String::new() };
+    let removed = walk.remove().await;
+    if let Err(error) = done {
+        panic!("{error:?}\n{said}");
+    }
+    removed.unwrap();
+}
+
+async fn story(node: &'static Node, admin: Admin<'_>, walk: &Walk<'_>, debian: &Path) -> anyhow::Result<()> {
+    let archive = admin.0.dir().join("busybox.tar");
+    pinniped_image::build(&busybox(debian), &archive)?;
+    node.import_image(&archive).await?;
+    pinniped_image::product(&tools::bin_dir()?, &archive)?;
+    node.import_image(&archive).await?;
+    walk.install().await?;
+    walk.create_user().await?;
+    walk.look_at_credential_issuer().await?;
+    walk.create_authenticator().await?;
+    walk.enable_proxy(&Serving::Generated).await?;
+    walk.kubeconfig().await?;
+    walk.allow_and_list().await?;
+
+    let lane = |version, route| Lane::new(node, admin.0, walk, debian, version, route);
+    let lanes = [
+        lane(Version::Today, Route::Direct),
+        lane(Version::Today, Route::Proxy),
+        lane(Version::Old, Route::Direct),
+        lane(Version::Old, Route::Proxy),
+    ];
+    for lane in &lanes {
+        prepare(admin, lane).await?;
+    }
+    let told = join_all(lanes.iter().map(|lane| all_rows(lane).boxed_local())).await;
+    let mut failures = Vec::new();
+    for (pair, lanes) in told.chunks(2).zip(lanes.chunks(2)) {
+        failures.extend(verdicts(&lanes[0], &pair[0], &pair[1]));
+        if let Err(error) = protocols::were_used(node, &lanes[1]) {
+            failures.push(format!("{error:#}"));
+        }
+    }
+    for lane in &lanes {
+        admin.kubectl(&["delete", "namespace", &lane.namespace, "--wait=false"]).await?;
+    }
+    ensure!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    nothing_restarted(admin.0).await
+}
+
+fn busybox(debian: &Path) -> Image {
+    let link = |name: &str| Link { inside: format!("/bin/{name}"), target: "busybox".to_owned() };
+    Image {
+        user: "0:0".to_owned(),
+        roots: Roots::Absent,
+        files: vec![File::program(debian.join("busybox"), "/bin/busybox")],
+        links: APPLETS.map(link).into(),
+        ..Image::new(IMAGE)
+    }
+}
+
+/// A namespace with the target in it.
+async fn prepare(admin: Admin<'_>, lane: &Lane<'_>) -> anyhow::Result<()> {
+    let namespace = lane.namespace.as_str();
+    admin.kubectl(&["create", "namespace", namespace]).await?;
+    // Without it no pod is accepted.
+    let account = ["wait", "--for=create", "serviceaccount/default", "-n", namespace, "--timeout=60s"];
+    admin.kubectl(&account).await?;
+    let target = TARGET.replace("IMAGE", IMAGE);
+    admin.input(&["apply", "-n", namespace, "-f", "-"], Some(&target)).await?;
+    let ready = ["wait", "--for=condition=Ready", "pod/target", "-n", namespace, "--timeout=120s"];
+    admin.kubectl(&ready).await.map(drop)
+}
+
+/// What each row of the matrix showed in a lane; `None` where the row is not for this kubectl.
+type Told = Vec<Option<anyhow::Result<Shown>>>;
+
+/// The rows in their order, because some build on those before; beside them those that take long.
+async fn all_rows(lane: &Lane<'_>) -> Told {
+    let long = MATRIX.iter().filter(|row| row.long && row.is_for(lane));
+    let long = join_all(long.map(|row| row.run(lane)));
+    let short = async {
+        let mut told = Vec::new();
+        for row in MATRIX {
+            told.push(if row.is_for(lane) && !row.long { Some(row.run(lane).await) } else { None });
+        }
+        told
+    };
+    let (long, mut told) = futures::join!(long, short);
+    let mut long = long.into_iter();
+    for (row, place) in MATRIX.iter().zip(&mut told) {
+        if row.long && row.is_for(lane) {
+            *place = long.next();
+        }
+    }
+    told
+}
+
+/// What is wrong with what was shown, row by row.
+fn verdicts(lane: &Lane<'_>, direct: &Told, proxied: &Told) -> Vec<String> {
+    let rows = MATRIX.iter().zip(direct.iter().zip(proxied));
+    let verdicts = rows.filter_map(|(row, (direct, proxied))| {
+        let why = match (direct.as_ref()?, proxied.as_ref()?) {
+            (Ok(direct), Ok(proxied)) => row.verdict(direct, proxied)?,
+            (Err(error), Ok(_)) => format!("directly: {error:#}"),
+            (Ok(_), Err(error)) => format!("through the proxy only: {error:#}"),
+            (Err(direct), Err(proxied)) => format!("directly: {direct:#}\nthrough the proxy: {proxied:#}"),
+        };
+        Some(format!("== kubectl {}, row {:?}: {why}", lane.version.name(), row.name))
+    });
+    verdicts.collect()
+}
+
+#[test]
+fn rows_have_names_of_their_own_and_are_there_for_each_kubectl() {
+    let mut names: Vec<&str> = MATRIX.iter().map(|row: &Row| row.name).collect();
+    names.sort_unstable();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}

@@ -1,0 +1,89 @@
+//! Ports that stay forwarded for longer than any timeout of a minute.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+
+use super::lane::{Lane, Shown};
+use super::talks::noise;
+use crate::open::Open;
+
+/// Upstream's test waits as long.
+const LONG: Duration = Duration::from_secs(70);
+/// How long an answer may take on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+/// What the busy one sends at once.
+const PIECE: usize = 32 << 10;
+
+/// One that is not used for over a minute, and one that always is; each on one connection of the user, and both take
+/// another one afterwards.
+pub(super) async fn stay_open(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+    let args = ["port-forward", "pod/target", ":7"];
+    let (idle, busy) = (lane.open("idle", &args)?, lane.open("busy", &args)?);
+    let ports = (port(&idle).await?, port(&busy).await?);
+    let node = lane.node;
+    // The ports are in the node's network.
+    let used = tokio::task::spawn_blocking(move || {
+        node.block_on_inside(|| async move {
+            tokio::try_join!(stays_idle(ports.0), stays_busy(ports.1))?;
+            Echo::connect(ports.0).await?.repeats(b"another one").await?;
+            Echo::connect(ports.1).await?.repeats(b"another one").await
+        })
+    });
+    used.await?.and_then(|used| used)?;
+    for open in [&idle, &busy] {
+        ensure!(open.runs().await?, "a port-forward has ended by itself");
+    }
+    Ok(Shown { code: 0, stdout: String::new(), stderr: String::new() })
+}
+
+/// The local port of a `port-forward`.
+async fn port(open: &Open) -> anyhow::Result<u16> {
+    let said = open.says(" -> 7\n").await?;
+    let line = said.lines().find_map(|line| line.strip_prefix("Forwarding from 127.0.0.1:"));
+    let port = line.and_then(|rest| rest.split(' ').next()?.parse().ok());
+    port.with_context(|| format!("no port in {said:?}"))
+}
+
+/// Nothing is the case here for so long: this one waits for time to pass, not for a condition.
+async fn stays_idle(port: u16) -> anyhow::Result<()> {
+    let mut echo = Echo::connect(port).await?;
+    echo.repeats(b"before").await?;
+    sleep_until(Instant::now() + LONG).await;
+    echo.repeats(b"after").await.context("after a time without use")
+}
+
+async fn stays_busy(port: u16) -> anyhow::Result<()> {
+    let mut echo = Echo::connect(port).await?;
+    let piece = noise(PIECE);
+    let end = Instant::now() + LONG;
+    // Half a megabyte a second: the node has other things to do as well.
+    let mut pace = interval(Duration::from_millis(60));
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while Instant::now() < end {
+        pace.tick().await;
+        echo.repeats(&piece).await.context("while in use")?;
+    }
+    Ok(())
+}
+
+/// A connection to the pod's port 7.
+struct Echo(TcpStream);
+
+impl Echo {
+    async fn connect(port: u16) -> anyhow::Result<Self> {
+        Ok(Self(TcpStream::connect(("127.0.0.1", port)).await.context("could not connect")?))
+    }
+
+    async fn repeats(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        let (mut read, mut write) = self.0.split();
+        let mut back = vec![0; bytes.len()];
+        let both = async { tokio::try_join!(write.write_all(bytes), read.read_exact(&mut back)).map(drop) };
+        timeout(SOON, both).await.context("no answer")?.context("the connection is broken")?;
+        ensure!(back == bytes, "other bytes came back");
+        Ok(())
+    }
+}

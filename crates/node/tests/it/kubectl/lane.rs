@@ -1,0 +1,155 @@
+//! One kubectl on one route, with a namespace of its own, so that four of them run side by side.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pinniped_e2e::place::{OnNode, Place as _, Step};
+use pinniped_e2e::walkthrough::Walk;
+use pinniped_node::Node;
+use pinniped_test_support::kubectl::Kubectl;
+
+use crate::open::{Ended, Open};
+
+/// Which kubectl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// That of the cluster's own release: WebSocket.
+    Today,
+    /// Debian 12's: SPDY, and the oldest plug-in interface.
+    Old,
+}
+
+/// Which way, and as whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// The administrator, to the API server.
+    Direct,
+    /// The user, by plug-in and proxy.
+    Proxy,
+}
+
+impl Version {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Today => "1.36",
+            Self::Old => "1.20",
+        }
+    }
+}
+
+/// What a command showed, without what differs from lane to lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) code: i32,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+}
+
+/// One kubectl on one route.
+pub(super) struct Lane<'p> {
+    pub(super) version: Version,
+    pub(super) namespace: String,
+    pub(super) node: &'static Node,
+    place: &'p OnNode<'p>,
+    home: &'p Path,
+    kubectl: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl<'p> Lane<'p> {
+    pub(super) fn new(
+        node: &'static Node,
+        place: &'p OnNode<'p>,
+        walk: &'p Walk<'_>,
+        debian: &Path,
+        version: Version,
+        route: Route,
+    ) -> Self {
+        let (kubeconfig, way) = match route {
+            Route::Direct => (place.admin_kubeconfig(), "direct"),
+            Route::Proxy => (walk.user_kubeconfig(), "proxy"),
+        };
+        let kubectl = match version {
+            Version::Today => node.tools().join("kubectl"),
+            Version::Old => debian.join("kubectl"),
+        };
+        let namespace = format!("kubectl-{}-{way}", version.name().replace('.', "-"));
+        Self { version, namespace, node, place, home: walk.home(), kubectl, kubeconfig }
+    }
+
+    /// kubectl in this lane's namespace. `NAMESPACE` in an argument is its name.
+    pub(super) fn command(&self, args: &[&str]) -> Command {
+        let args: Vec<String> = args.iter().map(|arg| arg.replace("NAMESPACE", &self.namespace)).collect();
+        let mut all = vec!["-n", self.namespace.as_str()];
+        all.extend(args.iter().map(String::as_str));
+        self.at_home(Kubectl::new(&self.kubectl, &self.kubeconfig).command(&all))
+    }
+
+    /// `script`, which gives a program a terminal. In its command line `$KUBECTL` is kubectl in this lane's namespace.
+    pub(super) fn in_terminal(&self, line: &str) -> Command {
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", line, "/dev/null"]).env("SHELL", "/bin/sh");
+        let kubectl = format!("{} -n {}", self.kubectl.display(), self.namespace);
+        command.env("KUBECTL", kubectl).env("KUBECONFIG", &self.kubeconfig);
+        self.at_home(command)
+    }
+
+    fn at_home(&self, mut command: Command) -> Command {
+        command.env("HOME", self.home).env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME");
+        command
+    }
+
+    /// A folder or file of this lane.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.place.dir().join(format!("{}-{name}", self.namespace))
+    }
+
+    /// Runs kubectl to its end.
+    pub(super) async fn run(&self, args: &[&str], input: Option<&str>) -> anyhow::Result<Shown> {
+        let outcome = Step::inside(self.place, self.command(args)).run(input).await?;
+        Ok(self.shown(outcome.code, &outcome.stdout, &outcome.stderr))
+    }
+
+    /// Starts a kubectl that is talked to.
+    pub(super) fn open(&self, name: &str, args: &[&str]) -> anyhow::Result<Open> {
+        Open::talk(self.place, &format!("{}-{name}", self.namespace), self.command(args))
+    }
+
+    /// Starts what [`Lane::in_terminal`] gives.
+    pub(super) fn open_terminal(&self, name: &str, line: &str) -> anyhow::Result<Open> {
+        Open::talk(self.place, &format!("{}-{name}", self.namespace), self.in_terminal(line))
+    }
+
+    /// What an open one showed until its end.
+    pub(super) async fn end_of(&self, open: &Open) -> anyhow::Result<Shown> {
+        let Ended { status, stdout, stderr } = open.ended().await?;
+        Ok(self.shown(status.code().unwrap_or(-1), &stdout, &stderr))
+    }
+
+    fn shown(&self, code: i32, stdout: &str, stderr: &str) -> Shown {
+        let stdout = ageless(&stdout.replace(&self.namespace, "NAMESPACE"));
+        Shown { code, stdout, stderr: stderr.replace(&self.namespace, "NAMESPACE") }
+    }
+}
+
+/// Ages at the end of lines are not the same twice.
+fn ageless(text: &str) -> String {
+    let line = |line: &str| match line.rsplit_once(' ') {
+        Some((before, last)) if is_age(last) => format!("{before} AGE\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
+/// `7s`, `1m2s`.
+fn is_age(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_digit())
+        && word.ends_with(['s', 'm', 'h'])
+        && word.chars().all(|c| c.is_ascii_digit() || "smh".contains(c))
+}
+
+#[test]
+fn ages_are_the_same_whatever_they_are_and_nothing_else_is() {
+    let text = "NAME READY AGE\ntarget 2/2 7s\ntarget 2/2 1m12s\nsome pods\n12 s\n";
+    assert_eq!(ageless(text), "NAME READY AGE\ntarget 2/2 AGE\ntarget 2/2 AGE\nsome pods\n12 s\n");
+}

@@ -1,0 +1,287 @@
+//! The table of commands.
+
+use futures::future::LocalBoxFuture;
+use serde_json::json;
+
+use super::lane::{Lane, Shown, Version};
+use super::{forwards, talks};
+
+/// A command, and what it has to show by each kubectl it is for, directly and through the proxy.
+pub(super) struct Row {
+    /// What failures call it.
+    pub(super) name: &'static str,
+    /// It runs beside the other rows.
+    pub(super) long: bool,
+    only: Option<Version>,
+    act: Act,
+    input: Input,
+    code: i32,
+    says: &'static [&'static str],
+    compared: Compared,
+}
+
+enum Act {
+    /// One command that runs to its end.
+    Run(&'static [&'static str]),
+    /// More than that.
+    Story(for<'a> fn(&'a Lane<'a>) -> LocalBoxFuture<'a, anyhow::Result<Shown>>),
+}
+
+/// What a command reads.
+#[derive(Clone, Copy)]
+enum Input {
+    Nothing,
+    Text(&'static str),
+    /// A mebibyte.
+    Long,
+    /// A ConfigMap of 900 KiB.
+    BigConfigMap,
+}
+
+/// What has to be the same directly and through the proxy, beside the exit code.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    Outputs,
+    /// Standard error has times or counts in it.
+    Stdout,
+    /// The answer is about who asks.
+    Nothing,
+}
+
+const fn row(name: &'static str, act: Act) -> Row {
+    Row {
+        name,
+        long: false,
+        only: None,
+        act,
+        input: Input::Nothing,
+        code: 0,
+        says: &[],
+        compared: Compared::Outputs,
+    }
+}
+
+const fn run(name: &'static str, args: &'static [&'static str]) -> Row {
+    row(name, Act::Run(args))
+}
+
+impl Row {
+    const fn only(self, version: Version) -> Self {
+        Self { only: Some(version), ..self }
+    }
+
+    const fn reads(self, input: Input) -> Self {
+        Self { input, ..self }
+    }
+
+    const fn code(self, code: i32) -> Self {
+        Self { code, ..self }
+    }
+
+    const fn says(self, says: &'static [&'static str]) -> Self {
+        Self { says, ..self }
+    }
+
+    const fn compared(self, compared: Compared) -> Self {
+        Self { compared, ..self }
+    }
+
+    const fn long(self) -> Self {
+        Self { long: true, ..self }
+    }
+
+    pub(super) fn is_for(&self, lane: &Lane<'_>) -> bool {
+        self.only.is_none_or(|version| version == lane.version)
+    }
+
+    pub(super) async fn run(&self, lane: &Lane<'_>) -> anyhow::Result<Shown> {
+        match self.act {
+            Act::Run(args) => lane.run(args, self.input.text().as_deref()).await,
+            Act::Story(story) => story(lane).await,
+        }
+    }
+
+    /// What is wrong, if anything is.
+    pub(super) fn verdict(&self, direct: &Shown, proxied: &Shown) -> Option<String> {
+        for (way, shown) in [("directly", direct), ("through the proxy", proxied)] {
+            let lacks = |text: &&&str| !shown.stdout.contains(**text) && !shown.stderr.contains(**text);
+            if shown.code != self.code {
+                return Some(format!(
+                    "{way} it ends with {} instead of {}: {shown:?}",
+                    shown.code, self.code
+                ));
+            }
+            if let Some(text) = self.says.iter().find(lacks) {
+                return Some(format!("{way} it does not say {text:?}: {shown:?}"));
+            }
+        }
+        let differs = match self.compared {
+            Compared::Outputs => direct != proxied,
+            Compared::Stdout => direct.stdout != proxied.stdout,
+            Compared::Nothing => false,
+        };
+        differs.then(|| format!("directly {direct:?}, through the proxy {proxied:?}"))
+    }
+}
+
+impl Input {
+    fn text(self) -> Option<String> {
+        let lines =
+            |count: usize| "0123456789abcdefghijklmnopqrstuv0123456789abcdefghijklmnopqrstu\n".repeat(count);
+        match self {
+            Self::Nothing => None,
+            Self::Text(text) => Some(text.to_owned()),
+            Self::Long => Some(lines(16 * 1024)),
+            Self::BigConfigMap => Some(
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "big"},
+                    "data": {"big": lines(900 * 16)}})
+                .to_string(),
+            ),
+        }
+    }
+}
+
+/// JSON: the old kubectl takes everything with a brace in front for that.
+macro_rules! config_map {
+    ($name:literal, $value:literal) => {
+        concat!(
+            r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": ""#,
+            $name,
+            r#""}, "data": {"key": ""#,
+            $value,
+            r#""}}"#
+        )
+    };
+}
+
+const ONE: &str = config_map!("applied", "one");
+const TWO: &str = config_map!("applied", "two");
+const MINE: &str = config_map!("owned", "mine");
+const YOURS: &str = config_map!("owned", "yours");
+/// The API server warns of this annotation.
+const WARNED: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "warned",
+    "annotations": {"scheduler.alpha.kubernetes.io/critical-pod": ""}},
+    "spec": {"containers": [{"name": "a", "image": "b"}]}}"#;
+/// To both streams, and not zero.
+const BOTH_STREAMS: &str = "echo out; echo err >&2; exit 3";
+const PATCH: &str = r#"[{"op": "add", "path": "/data/more", "value": "of it"}]"#;
+const IMAGE_FLAG: &str = "--image=example.com/busybox:of-the-matrix";
+/// How long kubectl may wait for something.
+const SOON: &str = "--timeout=60s";
+
+/// Rows run in this order.
+pub(super) static MATRIX: &[Row] = &[
+    row("port-forward, idle and busy", Act::Story(|lane| Box::pin(forwards::stay_open(lane)))).long(),
+    // Who and what.
+    run("version", &["version"]).says(&["Server Version", "v1.36."]),
+    run("version --client of today", &["version", "--client"]).only(Version::Today).says(&["v1.36."]),
+    run("version --client of old", &["version", "--client"]).only(Version::Old).says(&["v1.20.2"]),
+    run("auth can-i", &["auth", "can-i", "create", "pods", "--subresource=exec"]).says(&["yes"]),
+    run("auth can-i of somebody else", &["auth", "can-i", "list", "secrets", "--as=nobody-at-all"])
+        .code(1)
+        .says(&["no"]),
+    run("auth can-i --list", &["auth", "can-i", "--list"]).says(&["*.*"]).compared(Compared::Nothing),
+    run("auth whoami", &["auth", "whoami", "-o", "jsonpath={.kind}"])
+        .only(Version::Today)
+        .says(&["SelfSubjectReview"]),
+    // Reading.
+    run("get", &["get", "pods"]).says(&["NAME", "target   2/2     Running"]),
+    run("get -o jsonpath", &["get", "pod", "target", "-o", "jsonpath={.spec.containers[*].name}"])
+        .says(&["main listener"]),
+    run("get in chunks", &["get", "pods,configmaps", "--chunk-size=1", "-o", "name"])
+        .says(&["pod/target", "configmap/kube-root-ca.crt"]),
+    run("get what is not there", &["get", "configmap", "absent"]).code(1).says(&["(NotFound)"]),
+    run("get of a kind that is not there", &["get", "unheardofs"])
+        .code(1)
+        .says(&["the server doesn't have a resource type"]),
+    run("get --raw", &["get", "--raw", "/api/v1/namespaces/NAMESPACE/pods/target:8080/proxy/index.html"])
+        .says(&["served"]),
+    row("get --watch", Act::Story(|lane| Box::pin(talks::watch(lane)))).says(&["configmap/seen"]),
+    run("describe", &["describe", "configmap", "kube-root-ca.crt"]).says(&["BEGIN CERTIFICATE"]),
+    run("explain", &["explain", "pod.spec.containers.stdin"]).says(&["stdin"]),
+    run("wait", &["wait", "--for=condition=Ready", "pod/target", SOON]).says(&["pod/target condition met"]),
+    // Writing.
+    run("create", &["create", "configmap", "created", "--from-literal=key=value"])
+        .says(&["configmap/created created"]),
+    run("create what is there", &["create", "configmap", "created"]).code(1).says(&["already exists"]),
+    run("apply", &["apply", "-f", "-"]).reads(Input::Text(ONE)).says(&["configmap/applied created"]),
+    run("apply again", &["apply", "-f", "-"]).reads(Input::Text(ONE)).says(&["configmap/applied unchanged"]),
+    run("apply changed", &["apply", "-f", "-"])
+        .reads(Input::Text(TWO))
+        .says(&["configmap/applied configured"]),
+    run("apply --dry-run=server", &["apply", "--dry-run=server", "-f", "-"])
+        .reads(Input::Text(ONE))
+        .says(&["configmap/applied configured (server dry run)"]),
+    run("apply with a warning", &["apply", "--dry-run=server", "-f", "-"])
+        .reads(Input::Text(WARNED))
+        .says(&["Warning: ", "critical-pod"]),
+    run("apply --server-side", &["apply", "--server-side", "--field-manager=me", "-f", "-"])
+        .reads(Input::Text(MINE))
+        .says(&["configmap/owned serverside-applied"]),
+    run("apply --server-side in conflict", &["apply", "--server-side", "--field-manager=you", "-f", "-"])
+        .reads(Input::Text(YOURS))
+        .code(1)
+        .says(&["conflict", "\"me\"", ".data.key"]),
+    run(
+        "apply --server-side --force-conflicts",
+        &["apply", "--server-side", "--field-manager=you", "--force-conflicts", "-f", "-"],
+    )
+    .reads(Input::Text(YOURS))
+    .says(&["configmap/owned serverside-applied"]),
+    run("apply --server-side of much", &["apply", "--server-side", "-f", "-"])
+        .reads(Input::BigConfigMap)
+        .says(&["configmap/big serverside-applied"]),
+    run("get much", &["get", "configmap", "big", "-o", "jsonpath={.data.big}"]),
+    run("patch", &["patch", "configmap", "created", "--type=json", "-p", PATCH])
+        .says(&["configmap/created patched"]),
+    run("label", &["label", "configmap", "created", "of=mine"]).says(&["configmap/created labeled"]),
+    run("delete", &["delete", "configmap", "applied"]).says(&["configmap \"applied\" deleted"]),
+    run("delete by label", &["delete", "configmaps", "-l", "of=mine"]).says(&["\"created\" deleted"]),
+    run("delete what is not there", &["delete", "configmap", "applied"]).code(1).says(&["(NotFound)"]),
+    // Into pods.
+    run("logs", &["logs", "target", "-c", "main", "--tail=1"]).says(&["ready"]),
+    row("logs --follow", Act::Story(|lane| Box::pin(talks::follow_logs(lane)))).says(&["last"]),
+    run("exec", &["exec", "target", "-c", "main", "--", "sh", "-c", BOTH_STREAMS]).code(3).says(&[
+        "out",
+        "err",
+        "command terminated with exit code 3",
+    ]),
+    run("exec by WebSocket", &["-v=8", "exec", "target", "-c", "main", "--", "echo", "done"])
+        .only(Version::Today)
+        .says(&["done\n", "Sec-Websocket-Protocol: v5.channel.k8s.io"])
+        .compared(Compared::Stdout),
+    run("exec by SPDY", &["-v=8", "exec", "target", "-c", "main", "--", "echo", "done"])
+        .only(Version::Old)
+        .says(&["done\n", "101 Switching Protocols", "X-Stream-Protocol-Version: v4.channel.k8s.io"])
+        .compared(Compared::Stdout),
+    run("exec in no such container", &["exec", "target", "-c", "absent", "--", "true"])
+        .code(1)
+        .says(&["container absent"])
+        .compared(Compared::Stdout),
+    run("exec with input", &["exec", "-i", "target", "-c", "main", "--", "sha256sum"])
+        .reads(Input::Long)
+        .says(&["  -\n"]),
+    run("exec that repeats its input", &["exec", "-i", "target", "-c", "main", "--", "cat"])
+        .reads(Input::Long),
+    row("exec with a terminal", Act::Story(|lane| Box::pin(talks::terminal(lane)))).code(7),
+    row("cp there and back", Act::Story(|lane| Box::pin(talks::copy(lane)))),
+    row("attach until input ends", Act::Story(|lane| Box::pin(talks::attach(lane))))
+        .says(&["heard one", "heard two"])
+        .compared(Compared::Stdout),
+    row("run -i --rm", Act::Story(|lane| Box::pin(talks::run(lane))))
+        .says(&["hello\n", "pod \"passing\" deleted"])
+        .compared(Compared::Stdout),
+    row("debug with an ephemeral container", Act::Story(|lane| Box::pin(talks::debug_in_place(lane))))
+        .only(Version::Today)
+        .says(&["told hello"])
+        .compared(Compared::Stdout),
+    // What it sends is of an API that is gone.
+    run("debug with an ephemeral container, old", &["debug", "target", IMAGE_FLAG, "-c", "debugger"])
+        .only(Version::Old)
+        .code(1)
+        .says(&["EphemeralContainers in version \"v1\" cannot be handled as a Pod"]),
+    row("debug --copy-to", Act::Story(|lane| Box::pin(talks::debug_a_copy(lane))))
+        .says(&["told hello"])
+        .compared(Compared::Stdout),
+    row("proxy", Act::Story(|lane| Box::pin(talks::proxy(lane)))).says(&["200", "served"]),
+];

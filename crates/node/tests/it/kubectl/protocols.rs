@@ -1,0 +1,46 @@
+//! How streams came to the API server, by its audit log.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, ensure};
+use pinniped_node::Node;
+use serde_json::Value;
+
+use super::lane::{Lane, Version};
+
+/// WebSocket begins with a GET, SPDY with a POST, which the log calls `get` and `create`.
+pub(super) fn were_used(node: &Node, lane: &Lane<'_>) -> anyhow::Result<()> {
+    let verb = match lane.version {
+        Version::Today => "get",
+        Version::Old => "create",
+    };
+    let wanted = ["attach", "exec", "portforward"].map(|kind| (kind.to_owned(), verb.to_owned()));
+    let seen = streams(node, lane)?;
+    ensure!(
+        seen == BTreeSet::from(wanted.clone()),
+        "kubectl {}: the API server saw streams {seen:?} of the user instead of {wanted:?}",
+        lane.version.name()
+    );
+    Ok(())
+}
+
+/// Subresource and verb of each kind of stream that the user had.
+fn streams(node: &Node, lane: &Lane<'_>) -> anyhow::Result<BTreeSet<(String, String)>> {
+    let file = node.layout().logs().join("audit.log");
+    let log = std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
+    let mark = format!("/namespaces/{}/pods/", lane.namespace);
+    let agent = format!("kubectl/v{}.", lane.version.name());
+    let mut seen = BTreeSet::new();
+    for line in log.lines().filter(|line| line.contains(&mark)) {
+        let event: Value = serde_json::from_str(line)?;
+        let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let switched = event.pointer("/responseStatus/code") == Some(&Value::from(101));
+        if !switched {
+            continue;
+        }
+        ensure!(text("/impersonatedUser/username") == "pinny", "a stream of somebody else: {line}");
+        ensure!(text("/userAgent").starts_with(&agent), "a stream of another program: {line}");
+        seen.insert((text("/objectRef/subresource").to_owned(), text("/verb").to_owned()));
+    }
+    Ok(seen)
+}

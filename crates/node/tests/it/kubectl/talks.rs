@@ -1,0 +1,150 @@
+//! Rows that are a conversation.
+
+use anyhow::ensure;
+use pinniped_test_support::wire;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::UnixStream;
+
+use super::IMAGE;
+use super::lane::{Lane, Shown};
+use crate::open::Open;
+
+/// Bytes of the file that is copied.
+const FILE: usize = 3 << 20;
+
+/// Text comes as it is written, and the end of the container is the end of its log.
+pub(super) async fn follow_logs(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+    let image = format!("--image={IMAGE}");
+    let script = "echo first; until test -f /tmp/end; do sleep 0.1; done; echo last";
+    let begin =
+        ["run", "ending", &image, "--image-pull-policy=Never", "--restart=Never", "--", "sh", "-c", script];
+    succeeds(lane, &begin).await?;
+    succeeds(lane, &["wait", "--for=condition=Ready", "pod/ending", "--timeout=60s"]).await?;
+    let logs = lane.open("logs", &["logs", "--follow", "ending"])?;
+    logs.says("first").await?;
+    ensure!(logs.runs().await?, "it does not follow");
+    succeeds(lane, &["exec", "ending", "--", "touch", "/tmp/end"]).await?;
+    lane.end_of(&logs).await
+}
+
+/// Events come as they happen.
+pub(super) async fn watch(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+    let watch = lane.open("watch", &["get", "configmaps", "--watch", "-o", "name"])?;
+    watch.says("configmap/kube-root-ca.crt\n").await?;
+    succeeds(lane, &["create", "configmap", "seen"]).await?;
+    let stdout = watch.says("configmap/seen\n").await?;
+    ensure!(watch.runs().await?, "the watch has ended");
+    succeeds(lane, &["delete", "configmap", "seen"]).await?;
+    Ok(Shown { code: 0, stdout, stderr: String::new() })
+}
+
+/// A terminal with a size that programs in the pod see, and that takes what is typed.
+pub(super) async fn terminal(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+    let inside = r#"until test "$(stty size)" = "33 111"; do sleep 0.1; done; test -t 0 && echo resized; read -r line; echo "heard $line"; exit 7"#;
+    let line = format!("stty rows 33 cols 111; exec $KUBECTL exec -it target -c main -- sh -c '{inside}'");
+    let open = lane.open_terminal("terminal", &line)?;
+    open.says("resized").await?;
+    open.tell("typed\n").await?;
+    open.says("heard typed").await?;
+    // What the terminal repeats, and where, is between it and its user.
+    Ok(Shown { stdout: String::new(), ..lane.end_of(&open).await? })
+}
+
+/// The same bytes come back.
+pub(super) async fn copy(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+    let (sent, back) = (lane.path("sent"), lane.path("back"));
+    let bytes = noise(FILE);
+    std::fs::write(&sent, &bytes)?;
+    succeeds(lane, &["cp", &sent.to_string_lossy(), "target:/tmp/copied", "-c", "main"]).await?;
+    let sum = succeeds(lane, &["exec", "target", "-c", "main", "--", "sha256sum", "/tmp/copied"]).await?;
+    let shown = succeeds(lane, &["cp", "target:/tmp/copied", &back.to_string_lossy(), "-c", "main"]).await?;
+    ensure!(std::fs::read(&back)? == bytes, "other bytes came back");
+    Ok(Shown { stdout: sum.stdout, ..shown })
+}
+
+/// What a container repeats comes at once; the end of standard input is the end of kubectl, not of the container.
+pub(super) async fn attach(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+    let open = lane.open("attach", &["attach", "-i", "target", "-c", "listener"])?;
+    for word in ["one", "two"] {
+        open.tell(&format!("{word}\n")).await?;
+        open.says(&format!("heard {word}\n")).await?;
+    }
+    ensure!(open.runs().await?, "it has ended by itself");
+    open.hang_up().await;
+    lane.end_of(&open).await
+}
+
+/// A pod that ends with its input, and is removed.
+pub(super) async fn run(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+    let image = format!("--image={IMAGE}");
+    let args =
+        ["run", "passing", "-i", "--rm", "--restart=Never", &image, "--image-pull-policy=Never", "--", "cat"];
+    let open = lane.open("run", &args)?;
+    hello(lane, &open, "hello\n").await
+}
+
+/// A shell beside the containers of a pod that runs.
+pub(super) async fn debug_in_place(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+    debug(lane, "debug", &["--target=main"]).await
+}
+
+/// A shell in a copy of a pod.
+pub(super) async fn debug_a_copy(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+    debug(lane, "debug-copy", &["--copy-to=copy", "--share-processes"]).await
+}
+
+async fn debug(lane: &Lane<'_>, name: &str, how: &[&str]) -> anyhow::Result<Shown> {
+    let image = format!("--image={IMAGE}");
+    let args = ["debug", "-i", "target", "-c", "debugger", &image, "--image-pull-policy=IfNotPresent"];
+    let script = ["--", "sh", "-c", r#"read -r line; echo "told $line"; read -r line"#];
+    let open = lane.open(name, &[&args[..], how, &script].concat())?;
+    hello(lane, &open, "told hello\n").await
+}
+
+/// Says hello, waits for an answer, and hangs up: in this order, because what answers may end with its input.
+async fn hello(lane: &Lane<'_>, open: &Open, answer: &str) -> anyhow::Result<Shown> {
+    open.tell("hello\n").await?;
+    open.says(answer).await?;
+    open.hang_up().await;
+    lane.end_of(open).await
+}
+
+/// Requests of a program that knows nothing of credentials: a list, and a page of the pod.
+pub(super) async fn proxy(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+    let socket = lane.path("socket");
+    let open = lane.open("proxy", &["proxy", "--unix-socket", &socket.to_string_lossy()])?;
+    open.says("Starting to serve on").await?;
+    let pods = format!("/api/v1/namespaces/{}/pods", lane.namespace);
+    let mut said = String::new();
+    for (path, wanted) in
+        [(pods.clone(), "\"PodList\""), (format!("{pods}/target:8080/proxy/index.html"), "served")]
+    {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let mut answer = wire::raw_request(UnixStream::connect(&socket).await?, request.as_bytes()).await?;
+        answer.stream.read_to_end(&mut answer.rest).await?;
+        let body = String::from_utf8_lossy(&answer.rest);
+        ensure!(body.contains(wanted), "GET {path}: {}\n{body}", answer.head);
+        said += &format!("{} with {wanted}\n", answer.status);
+    }
+    ensure!(open.runs().await?, "it has ended by itself");
+    Ok(Shown { code: 0, stdout: said, stderr: String::new() })
+}
+
+/// A command on the way.
+async fn succeeds(lane: &Lane<'_>, args: &[&str]) -> anyhow::Result<Shown> {
+    let shown = lane.run(args, None).await?;
+    ensure!(shown.code == 0, "kubectl {}: {shown:?}", args.join(" "));
+    Ok(shown)
+}
+
+/// Bytes of all values that do not repeat soon.
+pub(super) fn noise(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..count).map(|_| next()).collect()
+}

@@ -1,0 +1,115 @@
+//! Programs that run on while other things happen.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use pinniped_e2e::place::{OnNode, Place as _};
+use pinniped_test_support::wait;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, ChildStdin};
+use tokio::sync::Mutex;
+
+/// How long anything may take on a busy machine.
+const SOON: Duration = Duration::from_secs(120);
+
+/// A program that runs on; ended when this goes.
+pub(crate) struct Open {
+    name: String,
+    child: Mutex<Child>,
+    /// Of those that are talked to.
+    stdin: Mutex<Option<ChildStdin>>,
+    stdout: PathBuf,
+    stderr: PathBuf,
+}
+
+/// What it was when it ended.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Open {
+    /// One without input.
+    pub(crate) fn start(place: &OnNode<'_>, name: &str, command: Command) -> anyhow::Result<Self> {
+        Self::start_with(place, name, command, Stdio::null())
+    }
+
+    /// One that is told things until [`Open::hang_up`].
+    pub(crate) fn talk(place: &OnNode<'_>, name: &str, command: Command) -> anyhow::Result<Self> {
+        Self::start_with(place, name, command, Stdio::piped())
+    }
+
+    fn start_with(place: &OnNode<'_>, name: &str, command: Command, stdin: Stdio) -> anyhow::Result<Self> {
+        let file = |end: &str| place.dir().join(format!("{name}.{end}"));
+        let (stdout, stderr) = (file("out"), file("err"));
+        let mut command = place.enter(command)?;
+        command.stdin(stdin).stdout(File::create(&stdout)?).stderr(File::create(&stderr)?);
+        let mut child =
+            command.kill_on_drop(true).spawn().with_context(|| format!("could not start {name}"))?;
+        let stdin = child.stdin.take().into();
+        Ok(Self { name: name.to_owned(), child: child.into(), stdin, stdout, stderr })
+    }
+
+    fn said(&self) -> anyhow::Result<(String, String)> {
+        let read = |file: &Path| anyhow::Ok(String::from_utf8_lossy(&std::fs::read(file)?).into_owned());
+        Ok((read(&self.stdout)?, read(&self.stderr)?))
+    }
+
+    /// Waits until it has said this, and gives all that it said by then.
+    pub(crate) async fn says(&self, wanted: &str) -> anyhow::Result<String> {
+        let what = format!("{} to say {wanted:?}", self.name);
+        let outcome = wait::until_ok(SOON, &what, async || {
+            // In this order: what it said before its end counts.
+            let runs = self.runs().await?;
+            let (stdout, stderr) = self.said()?;
+            if stdout.contains(wanted) {
+                return Ok(Ok(stdout));
+            }
+            let why = format!("it says {stdout:?} and {stderr:?}");
+            ensure!(!runs, why);
+            Ok(Err(format!("{why} and has ended")))
+        });
+        outcome.await?.map_err(|why| anyhow::anyhow!("waited for {what}: {why}"))
+    }
+
+    /// Puts something on its standard input.
+    pub(crate) async fn tell(&self, text: &str) -> anyhow::Result<()> {
+        let mut stdin = self.stdin.lock().await;
+        let stdin = stdin.as_mut().with_context(|| format!("{} has no standard input", self.name))?;
+        let told = async {
+            stdin.write_all(text.as_bytes()).await?;
+            stdin.flush().await
+        };
+        told.await.with_context(|| format!("{} does not listen", self.name))
+    }
+
+    /// Closes its standard input.
+    pub(crate) async fn hang_up(&self) {
+        *self.stdin.lock().await = None;
+    }
+
+    /// Whether it still runs.
+    pub(crate) async fn runs(&self) -> anyhow::Result<bool> {
+        Ok(self.child.lock().await.try_wait()?.is_none())
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&self) -> anyhow::Result<Ended> {
+        let mut child = self.child.lock().await;
+        let ended = tokio::time::timeout(SOON, child.wait()).await;
+        let status = ended.with_context(|| format!("{} does not end", self.name))??;
+        let (stdout, stderr) = self.said()?;
+        Ok(Ended { status, stdout, stderr })
+    }
+
+    /// Waits for its end, which must not be a failure, and gives its standard output.
+    pub(crate) async fn ended_well(&self) -> anyhow::Result<String> {
+        let Ended { status, stdout, stderr } = self.ended().await?;
+        ensure!(status.success() && stderr.is_empty(), "{} ended with {status}: {stderr}", self.name);
+        Ok(stdout)
+    }
+}

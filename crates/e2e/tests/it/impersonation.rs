@@ -32,6 +32,7 @@ mod rights;
 mod rotation;
 mod seen;
 mod streams;
+mod trust;
 mod whoami;
 mod withdrawn;
 

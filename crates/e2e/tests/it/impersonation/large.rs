@@ -7,7 +7,7 @@ use super::{Connection, ORIGINAL_USER, Protocol, ask, audited, get, with};
 use crate::installed::{self, Credentials, Installed, PROXY_ACCOUNT};
 
 /// The certificate of the cluster's front proxy.
-fn front_proxy(installed: &Installed) -> Credentials {
+pub(super) fn front_proxy(installed: &Installed) -> Credentials {
     let pki = installed.world().dir().join("pki");
     let read = |name: &str| std::fs::read_to_string(pki.join(name)).unwrap();
     let pair = Pair {

@@ -1,12 +1,11 @@
 //! What the API server sees of a forwarded request, by its own audit log.
 
-use pinniped_test_support::certs::Pair;
 use pinniped_test_support::pods::NODE_IP;
 use serde_json::json;
 
 use super::{
-    CREDENTIAL_ID, Connection, Protocol, ask, audited, credential_id, get, service_account, signed, token_of,
-    who_am_i, with,
+    CREDENTIAL_ID, Connection, Protocol, ask, audited, credential_id, get, large::front_proxy,
+    service_account, signed, token_of, who_am_i, with,
 };
 use crate::installed::{self, Credentials, PROXY_ACCOUNT};
 
@@ -74,12 +73,7 @@ async fn a_certificate_with_a_uid_is_impersonated_with_it() {
 #[tokio::test]
 async fn a_front_proxy_says_who_the_user_is_and_nobody_else_does() {
     let Some(installed) = installed::shared("a front proxy").await else { return };
-    let pki = installed.world().dir().join("pki");
-    let read = |name: &str| std::fs::read_to_string(pki.join(name)).unwrap();
-    let front_proxy = Pair {
-        certificate_pem: read("front-proxy-client.crt"),
-        private_key_pem: read("front-proxy-client.key"),
-    };
+    let front_proxy = front_proxy(&installed);
     let said = [
         ("x-remote-user", "front-user"),
         ("x-remote-uid", "front-uid"),
@@ -88,7 +82,7 @@ async fn a_front_proxy_says_who_the_user_is_and_nobody_else_does() {
         ("x-remote-extra-example.com%2Fcolour", "blue"),
         ("user-agent", "front-proxy/1"),
     ];
-    let answer = ask(&installed, &front_proxy.into(), with(who_am_i(), &said)).await;
+    let answer = ask(&installed, &front_proxy, with(who_am_i(), &said)).await;
     assert_eq!(answer.status, 201, "{answer:?}");
     let event = audited(&installed, "front-proxy/1").await;
     assert_eq!(event["user"]["username"], PROXY_ACCOUNT);

@@ -22,7 +22,7 @@ use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR, Serving, Walk};
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::kubectl::Kubectl;
-use pinniped_test_support::pods::Pods;
+use pinniped_test_support::pods::{Pods, RunningPod};
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 use serde_json::{Value, json};
@@ -167,6 +167,16 @@ impl Installed {
     /// The pods.
     pub(crate) fn pods(&self) -> &'static Pods {
         self.world.pods("the installation").expect("the installation has pods")
+    }
+
+    /// The Concierge's pods whose process runs.
+    pub(crate) fn running(&self) -> Vec<(String, RunningPod)> {
+        // The kube-cert-agent is another Deployment, named after ours.
+        let ours = |name: &str| {
+            name.starts_with("pinniped-concierge-") && !name.starts_with("pinniped-concierge-kube-cert-agent")
+        };
+        let pods = self.pods().list(CONCIERGE);
+        pods.into_iter().filter(|(name, pod)| ours(name) && pod.pid.is_some()).collect()
     }
 
     /// A client with all rights, straight to the API server.

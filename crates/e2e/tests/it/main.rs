@@ -9,6 +9,7 @@ mod cert_agent;
 mod cli;
 mod crds;
 mod demo;
+mod flood;
 mod impersonation;
 mod installed;
 mod stopped;

@@ -16,7 +16,6 @@ use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME};
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::guardian::signal_group;
 use pinniped_test_support::kubectl::Kubectl;
-use pinniped_test_support::pods::RunningPod;
 use pinniped_test_support::{wait, wire};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -30,7 +29,6 @@ const USER: &str = "stopped-user";
 /// The Deployment, and the Lease.
 const NAME: &str = "pinniped-concierge";
 const DEPLOYMENT: &str = "deployment/pinniped-concierge";
-const AGENT: &str = "pinniped-concierge-kube-cert-agent";
 const CONFIG: &str = "pinniped-concierge-config";
 /// What a rollout may take here.
 const ROLLOUT: &str = "--timeout=120s";
@@ -89,10 +87,10 @@ async fn kubectl_keeps_working_through_a_rolling_update(
         Ok(())
     };
     let updating = async {
-        let old = running(installed);
+        let old = installed.running();
         let updated = restart(&installed.world().kubectl()).await;
         let gone = wait::until(SOON, "the old pods to end", async || {
-            let running = running(installed);
+            let running = installed.running();
             old.iter().all(|(name, _)| running.iter().all(|(other, _)| other != name)).then_some(())
         })
         .await;
@@ -108,7 +106,7 @@ async fn told_once_a_pod_serves_on_for_a_moment_and_ends_well(
     installed: &Installed,
     pair: &Pair,
 ) -> anyhow::Result<()> {
-    let (name, pod) = running(installed).into_iter().next().context("no pod runs")?;
+    let (name, pod) = installed.running().into_iter().next().context("no pod runs")?;
     let (pid, ip) = (pod.pid.context("no process")?, pod.ip.context("no address")?);
     ensure!(get(ip, 10250, "/readyz", None).await? == 200, "not ready at first");
     signal_group(pid, Signal::TERM);
@@ -126,7 +124,7 @@ async fn told_once_a_pod_serves_on_for_a_moment_and_ends_well(
 
 async fn told_twice_a_pod_ends_at_once(installed: &Installed) -> anyhow::Result<()> {
     let (name, pod) = wait::until(SOON, "two pods", async || {
-        let running = running(installed);
+        let running = installed.running();
         (running.len() == 2 && running.iter().all(|(_, pod)| pod.ready))
             .then(|| running.into_iter().last())?
     })
@@ -152,7 +150,7 @@ async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
     restart(&installed.world().kubectl()).await?;
     serves(installed, pair).await?;
     let pods = wait::until(SOON, "two pods", async || {
-        let running = running(installed);
+        let running = installed.running();
         (running.len() == 2).then_some(running)
     })
     .await?;
@@ -194,7 +192,7 @@ async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
             "-o",
             "name",
         ]);
-        (running(installed).is_empty() && listed.await.ok()?.trim().is_empty()).then_some(())
+        (installed.running().is_empty() && listed.await.ok()?.trim().is_empty()).then_some(())
     })
     .await?;
     ensure!(began.elapsed() < Duration::from_secs(20), "it took {:?}", began.elapsed());
@@ -218,17 +216,9 @@ async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
     kubectl.output(&["rollout", "status", DEPLOYMENT, "-n", CONCIERGE, ROLLOUT]).await?;
     wait::until(Duration::from_secs(60), "one of the new pods to lead", async || {
         let holder = holder(installed).await?;
-        running(installed).iter().any(|(name, _)| *name == holder).then_some(())
+        installed.running().iter().any(|(name, _)| *name == holder).then_some(())
     })
     .await
-}
-
-/// The Deployment's pods whose process runs.
-fn running(installed: &Installed) -> Vec<(String, RunningPod)> {
-    let pods = installed.pods().list(CONCIERGE);
-    // The kube-cert-agent is another Deployment, named after ours.
-    let ours = |name: &str| name.starts_with(NAME) && !name.starts_with(AGENT);
-    pods.into_iter().filter(|(name, pod)| ours(name) && pod.pid.is_some()).collect()
 }
 
 async fn holder(installed: &Installed) -> Option<String> {
@@ -279,7 +269,7 @@ async fn restart(kubectl: &Kubectl) -> anyhow::Result<()> {
 /// Waits until each pod's proxy answers.
 async fn serves(installed: &Installed, pair: &Pair) -> anyhow::Result<()> {
     wait::until_ok(SOON, "every proxy to serve", async || {
-        for (name, pod) in running(installed) {
+        for (name, pod) in installed.running() {
             let path = "/api/v1/namespaces/default/configmaps";
             let status = get(pod.ip.context("no address")?, 8444, path, Some(pair)).await?;
             ensure!(status == 200, "{name} answers {status}");

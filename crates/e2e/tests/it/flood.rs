@@ -1,0 +1,155 @@
+//! Ten thousand watches through one Concierge, on a real API server: every one is answered, short requests do not
+//! notice, and nothing of it is left afterwards.
+//!
+//! Upstream's proxy answers 429 to everything from about 600 open watches on: each holds a seat of priority and
+//! fairness for its whole life.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::Request;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use pinniped_e2e::walkthrough::EXTERNAL_NAME;
+use pinniped_test_support::certs::Pair;
+use pinniped_test_support::{wait, wire};
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::installed::{self, SOON};
+
+const USER: &str = "flood-user";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const WATCHES: usize = 10_000;
+const CONNECTIONS: usize = 25;
+/// Watches that are being opened at any time. The API server has a queue for those, and it is short.
+const AT_ONCE: usize = 100;
+/// For opening all of them: seconds on a machine that does nothing else.
+const OPENING: Duration = Duration::from_secs(300);
+/// Descriptors that come and go by themselves: a review, the lease, a probe.
+const SWAY: usize = 8;
+
+/// One HTTP/2 connection.
+struct Client {
+    sender: http2::SendRequest<Empty<Bytes>>,
+    _driver: JoinSet<()>,
+}
+
+impl Client {
+    async fn open(ip: Ipv4Addr, pair: &Pair) -> anyhow::Result<Self> {
+        let tcp = TcpStream::connect((ip, 8444)).await?;
+        let tls = wire::connect_unverified(tcp, EXTERNAL_NAME, &[b"h2"], Some(pair)).await?;
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await?;
+        let mut driver = JoinSet::new();
+        driver.spawn(async move { drop(connection.await) });
+        Ok(Self { sender, _driver: driver })
+    }
+
+    async fn get(&self, path: &str) -> anyhow::Result<http::Response<Incoming>> {
+        let request = Request::get(format!("https://{EXTERNAL_NAME}{path}")).body(Empty::new())?;
+        let mut sender = self.sender.clone();
+        sender.ready().await?;
+        Ok(sender.send_request(request).await?)
+    }
+
+    /// A watch that has shown its first event.
+    async fn watch(&self) -> anyhow::Result<Incoming> {
+        tokio::time::timeout(SOON, self.open_watch()).await.context("a watch shows nothing")?
+    }
+
+    async fn open_watch(&self) -> anyhow::Result<Incoming> {
+        let name = "metadata.name%3Dkube-root-ca.crt";
+        let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion=0&fieldSelector={name}");
+        let answer = self.get(&path).await?;
+        ensure!(answer.status() == 200, "{answer:?}");
+        let mut body = answer.into_body();
+        let event = body.frame().await.context("it ends")??.into_data().ok().context("no data")?;
+        ensure!(event.starts_with(br#"{"type":"ADDED""#), "{event:?}");
+        Ok(body)
+    }
+
+    /// A list, and how long it took.
+    async fn list(&self) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        let answer = self.get(&format!("{CONFIG_MAPS}?limit=500")).await?;
+        ensure!(answer.status() == 200, "{answer:?}");
+        let list = answer.into_body().collect().await?.to_bytes();
+        let took = began.elapsed();
+        ensure!(list.starts_with(br#"{"kind":"ConfigMapList""#), "{list:?}");
+        Ok(took)
+    }
+}
+
+#[tokio::test]
+async fn ten_thousand_watches_leave_short_requests_alone_and_nothing_behind() {
+    // Its load is felt by whoever runs beside it.
+    let Some(installed) = installed::alone("a flood of watches").await else { return };
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]);
+    installed.allow(USER, rules).await;
+    let pair = installed.certificate(USER, None);
+    let (name, pod) = installed.running().into_iter().next().unwrap();
+    let (pid, ip) = (pod.pid.unwrap(), pod.ip.unwrap());
+
+    // What stays is there before: connections of its own, caches.
+    let first = Client::open(ip, &pair).await.unwrap();
+    first.list().await.unwrap();
+    drop(first);
+    let at_first = wait::until_ok(SOON, "a quiet Concierge", async || files(pid)).await.unwrap();
+
+    flood(ip, &pair, pid, at_first).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+
+    wait::until_ok(2 * SOON, format!("{name} to close what it opened"), async || {
+        let now = files(pid)?;
+        ensure!(now <= at_first + SWAY, "{now} files are open, {at_first} were at first");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let (_, now) = installed.running().into_iter().find(|(other, _)| *other == name).unwrap();
+    assert_eq!(now.restarts, pod.restarts);
+}
+
+async fn flood(ip: Ipv4Addr, pair: &Pair, pid: u32, at_first: usize) -> anyhow::Result<()> {
+    let mut clients = Vec::new();
+    for _ in 0..CONNECTIONS {
+        clients.push(Client::open(ip, pair).await?);
+    }
+    let began = Instant::now();
+    let mut watches = Vec::new();
+    let mut opening =
+        futures::stream::iter(0..WATCHES).map(|n| clients[n % CONNECTIONS].watch()).buffer_unordered(AT_ONCE);
+    while let Some(watch) = opening.next().await {
+        watches.push(watch.with_context(|| format!("{} are open", watches.len()))?);
+        ensure!(began.elapsed() < OPENING, "only {} are open after {OPENING:?}", watches.len());
+    }
+
+    // Beside the watches, and over a connection of its own.
+    let fresh = Client::open(ip, pair).await?;
+    for client in [&clients[0], &fresh, &clients[1]] {
+        let took = tokio::time::timeout(SOON, client.list()).await??;
+        ensure!(took < Duration::from_secs(1), "a list took {took:?}");
+    }
+    // The API server takes 100 streams a connection, so this shows that the count counts.
+    let most = files(pid)?;
+    ensure!(
+        most >= at_first + CONNECTIONS + WATCHES / 250,
+        "only {most} files are open, {at_first} at first"
+    );
+    // None was cut meanwhile.
+    for mut watch in watches {
+        let next = futures::poll!(std::pin::pin!(watch.frame()));
+        ensure!(!matches!(next, std::task::Poll::Ready(None | Some(Err(_)))), "a watch has ended: {next:?}");
+    }
+    Ok(())
+}
+
+/// Descriptors of a process.
+fn files(pid: u32) -> anyhow::Result<usize> {
+    Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())
+}

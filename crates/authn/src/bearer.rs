@@ -271,7 +271,8 @@ mod tests {
                 protocols.iter().map(|protocol| ("sec-websocket-protocol", protocol.as_str())).collect();
             let mut given = headers(&pairs);
             remove_websocket_tokens(&mut given);
-            let got: Vec<_> = given.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|v| v.to_str().unwrap()).collect();
+            let got: Vec<_> =
+                given.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|v| v.to_str().unwrap()).collect();
             assert_eq!(got, remaining, "{protocols:?}");
         }
     }

@@ -149,7 +149,10 @@ mod tests {
 
     #[test]
     fn without_a_user_name_there_is_no_opinion() {
-        assert_eq!(identity(&headers(&[("x-remote-group", "a"), ("x-remote-user", "")]), &config()), Ok(None));
+        assert_eq!(
+            identity(&headers(&[("x-remote-group", "a"), ("x-remote-user", "")]), &config()),
+            Ok(None)
+        );
     }
 
     #[test]

@@ -7,7 +7,9 @@
 use jiff::Timestamp;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
-use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage, anchor_from_trusted_cert};
+use webpki::{
+    EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage, anchor_from_trusted_cert,
+};
 use x509_parser::prelude::X509Certificate;
 
 use crate::{CaBundle, certificate};

@@ -312,6 +312,31 @@ async fn credentials_and_identities_go_no_further_after_a_success() {
     ];
     let remaining = ["upgrade: websocket", "connection: Upgrade", "sec-websocket-protocol: a,b"];
     assert_eq!(world.ask_at(&[], &websocket, NOW).await.1, remaining);
+    // A token that did not decide is none of the API server's business either.
+    assert_eq!(world.ask_at(&sam, &websocket, NOW).await.1, remaining);
+}
+
+#[tokio::test]
+async fn a_front_proxy_that_names_no_text_is_no_front_proxy() {
+    let world = World::new();
+    let proxy = client(&world.proxy_ca, "front-proxy-client", &[]);
+    for (token, expected) in [(None, None), (Some("Bearer good"), Some("tim"))] {
+        let mut headers = HeaderMap::new();
+        headers.append("x-remote-user", HeaderValue::from_bytes(b"rose\xff").unwrap());
+        if let Some(token) = token {
+            headers.append("authorization", HeaderValue::from_static(token));
+        }
+        let outcome = world.authenticator.authenticate(&mut headers, &proxy, at(NOW)).await;
+        let found = match outcome {
+            Outcome::User { user, .. } => Some(user.name.clone()),
+            Outcome::Rejected { reason } => {
+                assert!(reason.contains("header x-remote-user of the front proxy is not UTF-8"), "{reason}");
+                None
+            }
+            Outcome::Anonymous => Some("anonymous".to_owned()),
+        };
+        assert_eq!(found.as_deref(), expected);
+    }
 }
 
 #[tokio::test]

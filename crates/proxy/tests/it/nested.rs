@@ -1,8 +1,10 @@
 //! `Impersonate-*` headers in every shape.
 
+use std::sync::Arc;
+
 use http::{HeaderValue, StatusCode};
 
-use crate::api_server::Script;
+use crate::api_server::{Script, describe};
 use crate::raw::Raw;
 use crate::world::{Answer, Client, Options, World};
 
@@ -229,4 +231,49 @@ async fn a_review_that_cannot_be_asked_is_a_refusal_in_impersonation() {
     assert!(message.starts_with(start) && message.ends_with(end), "{message}");
     assert!(message.len() > start.len() + end.len(), "{message}");
     assert!(world.api.seen().is_empty());
+}
+
+#[tokio::test]
+async fn reviews_are_asked_in_the_order_of_the_api_server_and_only_once_in_ten_seconds() {
+    // Everything but all groups at once, and all extras of legacy impersonation.
+    let policy = Arc::new(|spec: &serde_json::Value| {
+        let asked = describe(spec);
+        !asked.ends_with("groups/ /*") && !asked.starts_with("impersonate ")
+    });
+    let world = World::start(Script { policy, ..Script::default() }).await;
+    let client = world.certificate("u", &[]);
+    let mut headers = vec![("impersonate-user", &b"target"[..])];
+    headers.extend([b"g1", b"g2", b"g3", b"g4"].map(|group| ("impersonate-group", &group[..])));
+    headers.extend([
+        ("impersonate-extra-acme.io%2fb", &b"1"[..]),
+        ("impersonate-extra-acme.io%2fb", b"2"),
+        ("impersonate-extra-acme.io%2fa", b"1"),
+        ("impersonate-extra-acme.io%2fa", b"2"),
+    ]);
+    for _ in 0..2 {
+        assert_eq!(get(&client, &headers).await.status, StatusCode::OK);
+        assert_eq!(
+            world.api.reviews(),
+            [
+                "impersonate-on:user-info:list /v1 namespaces/ /",
+                "impersonate:user-info authentication.k8s.io/v1 users/ /target",
+                "impersonate:user-info authentication.k8s.io/v1 groups/ /*",
+                "impersonate:user-info authentication.k8s.io/v1 groups/ /g1",
+                "impersonate:user-info authentication.k8s.io/v1 groups/ /g2",
+                "impersonate:user-info authentication.k8s.io/v1 groups/ /g3",
+                "impersonate:user-info authentication.k8s.io/v1 groups/ /g4",
+                "impersonate:user-info authentication.k8s.io/v1 userextras/* /*",
+                "list /v1 namespaces/ /",
+            ]
+        );
+    }
+    // The mode that worked is the first one now, and its first refusal ends it.
+    headers[1].1 = b"system:masters";
+    let answer = get(&client, &headers).await;
+    let wanted = "groups.authentication.k8s.io \"system:masters\" is forbidden: User \"u\" cannot impersonate:user-info \
+        resource \"groups\" in API group \"authentication.k8s.io\" at the cluster scope: impersonating the \
+        system:masters group is not allowed";
+    assert_eq!((answer.status, answer.message()), (StatusCode::FORBIDDEN, wanted.to_owned()));
+    assert_eq!(world.api.reviews()[9..], ["impersonate /v1 users/ /target"]);
+    assert_eq!(world.api.seen().len(), 2);
 }

@@ -31,7 +31,7 @@
 //! ```
 //!
 //! Only a control plane with other flags: [`control_plane::ControlPlane::start`]. Waiting: [`wait`], never a
-//! sleep. Certificates of peers: [`certs`]. Raw TLS and HTTP/1.1 upgrades: [`wire`]. Programs: [`kubectl`],
+//! sleep. Doing something all the while: [`rounds`]. Certificates of peers: [`certs`]. Raw TLS and HTTP/1.1 upgrades: [`wire`]. Programs: [`kubectl`],
 //! [`tools::binary`].
 #![forbid(unsafe_code)]
 
@@ -41,6 +41,7 @@ pub mod guardian;
 pub mod hosts;
 pub mod kubectl;
 pub mod pods;
+pub mod rounds;
 pub mod service_proxy;
 pub mod tools;
 pub mod wait;

@@ -16,7 +16,7 @@ use pinniped_e2e::walkthrough::{CONCIERGE, EXTERNAL_NAME};
 use pinniped_test_support::certs::Pair;
 use pinniped_test_support::guardian::signal_group;
 use pinniped_test_support::kubectl::Kubectl;
-use pinniped_test_support::{wait, wire};
+use pinniped_test_support::{rounds, wait, wire};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
@@ -72,20 +72,9 @@ async fn kubectl_keeps_working_through_a_rolling_update(
 ) -> anyhow::Result<()> {
     let kubectl = installed.kubectl(USER, &pair.clone().into());
     let over = AtomicBool::new(false);
-    let working = async {
-        let mut failures = Vec::new();
-        let mut count = 0;
-        while !over.load(Ordering::Relaxed) {
-            let outcome = kubectl.run(&["get", "configmaps", "-n", "default", "-o", "name"]).await?;
-            if outcome.code != 0 {
-                failures.push(outcome.stderr);
-            }
-            count += 1;
-        }
-        ensure!(failures.is_empty(), "{} of {count} failed: {failures:#?}", failures.len());
-        ensure!(count > 10, "only {count} commands in all that time");
-        Ok(())
-    };
+    let working = rounds::until(&over, 10, async |_| {
+        kubectl.output(&["get", "configmaps", "-n", "default", "-o", "name"]).await.map(drop)
+    });
     let updating = async {
         let old = installed.running();
         let updated = restart(&installed.world().kubectl()).await;

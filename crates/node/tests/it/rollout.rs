@@ -11,7 +11,7 @@ use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::place::{OnNode, Place as _, Step};
 use pinniped_e2e::walkthrough::{CONCIERGE, CREDENTIAL_ISSUER, Serving, Walk};
 use pinniped_node::fixture;
-use pinniped_test_support::{tools, wait, wire};
+use pinniped_test_support::{rounds, tools, wait, wire};
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
@@ -250,17 +250,7 @@ impl User<'_> {
 
     /// One kubectl after the other, until it is `over`; none may fail.
     async fn run_until(&self, over: &AtomicBool) -> anyhow::Result<()> {
-        let mut failures = Vec::new();
-        let mut count = 0;
-        while !over.load(Ordering::Relaxed) {
-            if let Err(error) = self.lists().await {
-                failures.push(format!("{error:#}"));
-            }
-            count += 1;
-        }
-        ensure!(failures.is_empty(), "{} of {count} kubectls failed: {failures:#?}", failures.len());
-        ensure!(count > 10, "only {count} kubectls in all that time");
-        Ok(())
+        rounds::until(over, 10, async |_| self.lists().await).await
     }
 
     /// A watch that has shown something, so it is open.
@@ -323,20 +313,13 @@ impl OpenProxy {
 
     /// One request after the other, until it is `over`; none may fail.
     async fn ask_until(&self, over: &AtomicBool) -> anyhow::Result<()> {
-        let mut failures = Vec::new();
-        let mut count = 0;
         // As often as somebody in a hurry; without a pause this would be a measurement, and nothing else would run.
         let mut pace = interval(Duration::from_millis(50));
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !over.load(Ordering::Relaxed) {
+        rounds::until(over, 100, async |count| {
             pace.tick().await;
-            if let Err(error) = self.ask(REQUESTS[count % REQUESTS.len()]).await {
-                failures.push(format!("{error:#}"));
-            }
-            count += 1;
-        }
-        ensure!(failures.is_empty(), "{} of {count} requests failed: {failures:#?}", failures.len());
-        ensure!(count > 100, "only {count} requests in all that time");
-        Ok(())
+            self.ask(REQUESTS[count % REQUESTS.len()]).await
+        })
+        .await
     }
 }

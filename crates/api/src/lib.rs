@@ -14,7 +14,8 @@
 //! | [`status`] | `metav1.Status`, as JSON and as Kubernetes protobuf |
 //!
 //! Start reading at [`config`]; [`names`] lists every label, annotation and well-known name once; [`gojson`] holds the
-//! two text forms in which Go differs from Rust and which clients can see, [`goduration`] a third.
+//! two text forms in which Go differs from Rust and which clients can see, [`goduration`], [`gourl`] and
+//! [`goyaml`] what Go reads or writes in its own way.
 #![forbid(unsafe_code)]
 
 pub mod authentication;
@@ -24,6 +25,8 @@ pub mod config;
 pub mod gobase64;
 pub mod goduration;
 pub mod gojson;
+pub mod gourl;
+pub mod goyaml;
 pub mod identity;
 pub mod log_value;
 pub mod login;

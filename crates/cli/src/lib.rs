@@ -28,7 +28,6 @@ pub mod kubeconfig;
 pub mod login;
 pub mod printer;
 pub mod version;
-pub mod yaml;
 
 use crate::environment::Environment;
 use crate::flags::parse::Outcome;

@@ -2,8 +2,8 @@
 
 use crate::flags::Parsed;
 use crate::printer::Printer;
-use crate::{version, write, yaml};
-use pinniped_api::gojson;
+use crate::{version, write};
+use pinniped_api::{gojson, goyaml};
 
 /// Prints the version, or everything known about the build.
 pub(crate) fn run(parsed: &Parsed, printer: Printer) -> Result<(), String> {
@@ -11,7 +11,7 @@ pub(crate) fn run(parsed: &Parsed, printer: Printer) -> Result<(), String> {
     let text = match parsed.string("output").as_str() {
         "" => format!("{}\n", info.git_version),
         "json" => format!("{}\n", gojson::to_string_pretty(&info)),
-        "yaml" => yaml::to_string(&serde_json::to_value(&info).map_err(|err| err.to_string())?),
+        "yaml" => goyaml::to_string(&serde_json::to_value(&info).map_err(|err| err.to_string())?),
         other => return Err(format!("'{other}' is not a valid option for output")),
     };
     write(printer, text.as_bytes())

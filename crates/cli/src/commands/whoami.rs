@@ -4,6 +4,7 @@ use http::{Request, header};
 use kube::config::Kubeconfig;
 
 use pinniped_api::gojson::{self, quote};
+use pinniped_api::goyaml;
 use pinniped_api::identity::WhoAmIRequest;
 
 use super::block_on;
@@ -14,7 +15,7 @@ use crate::flags::tree::DEFAULT_SUFFIX;
 use crate::flags::{Parsed, Value};
 use crate::kubeconfig::{self, ResolveError};
 use crate::printer::Printer;
-use crate::{write, yaml};
+use crate::write;
 
 /// What the cluster is called where the kubeconfig does not say.
 const UNKNOWN: &str = "???";
@@ -32,7 +33,7 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
     let text = match parsed.string_or("output", "text").as_str() {
         "text" => text(&answer, &cluster),
         "json" => gojson::to_string_pretty(&answer),
-        "yaml" => yaml::to_string(&serde_json::to_value(&answer).map_err(|err| err.to_string())?),
+        "yaml" => goyaml::to_string(&serde_json::to_value(&answer).map_err(|err| err.to_string())?),
         other => return Err(format!("could not write output: unknown output format: {}", quote(other))),
     };
     write(printer, text.as_bytes())

@@ -4,8 +4,7 @@ use kube::config::Cluster;
 use serde_json::{Map, Value, json};
 
 use super::Resolved;
-use crate::yaml;
-use pinniped_api::gobase64;
+use pinniped_api::{gobase64, goyaml};
 
 /// How kubectl runs this program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +62,7 @@ pub fn document(
         exec.insert("installHint".into(), json!(plugin.install_hint));
     }
     exec.insert("provideClusterInfo".into(), true.into());
-    Ok(yaml::to_string(&json!({
+    Ok(goyaml::to_string(&json!({
         "apiVersion": "v1",
         "clusters": [{"cluster": serde_json::to_value(cluster)?, "name": cluster_name}],
         "contexts": [{"context": {"cluster": cluster_name, "user": user_name}, "name": context_name}],

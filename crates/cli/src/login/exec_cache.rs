@@ -13,9 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
 use pinniped_api::client_auth::{Cluster, ExecCredentialStatus};
-use pinniped_api::gojson;
-
-use crate::yaml;
+use pinniped_api::{gojson, goyaml};
 
 const API_VERSION: &str = "config.supervisor.pinniped.dev/v1alpha1";
 const KIND: &str = "CredentialCache";
@@ -221,7 +219,7 @@ fn write(path: &Path, entries: Vec<Entry>) -> io::Result<()> {
         credentials: (!entries.is_empty()).then_some(entries),
     };
     let value = serde_json::to_value(&document).map_err(io::Error::other)?;
-    let text = yaml::to_string(&value);
+    let text = goyaml::to_string(&value);
     // Written over and cut, not cut and written: less work for the file system, and no moment without content.
     let mut file = open_private(path)?;
     file.write_all(text.as_bytes())?;

@@ -1,0 +1,170 @@
+//! The parts of a request target, taken apart as Go's `net/url` takes them apart.
+//!
+//! API servers decide by what Go reads: a path after percent-decoding, the first value of a query parameter. Whoever
+//! decides beside them must read the same, down to what is dropped in silence. Text that is not UTF-8 becomes text as in
+//! Go's JSON: U+FFFD for every byte that fits nowhere.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Go refuses to read a query with more parameters, and then there are none.
+const MOST_PARAMETERS: usize = 10_000;
+
+/// Percent-decodes as Go's `url.PathUnescape`: `None` for a `%` that is not followed by two hex digits.
+pub fn unescape(raw: &str) -> Option<Vec<u8>> {
+    unescape_bytes(raw.as_bytes())
+}
+
+fn unescape_bytes(raw: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
+        out.extend_from_slice(&rest[..at]);
+        let [high, low, after @ ..] = &rest[at + 1..] else { return None };
+        out.push(hex(*high)? << 4 | hex(*low)?);
+        rest = after;
+    }
+    out.extend_from_slice(rest);
+    Some(out)
+}
+
+fn hex(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// A path, decoded to text; `None` for a malformed escape.
+pub fn path_text(raw: &str) -> Option<String> {
+    match raw.contains('%') {
+        true => unescape(raw).map(text),
+        false => Some(raw.to_owned()),
+    }
+}
+
+/// Bytes as text, U+FFFD for every byte that is not UTF-8.
+///
+/// `String::from_utf8_lossy` has one U+FFFD for a character that breaks off, Go has one for each of its bytes.
+pub fn text(bytes: Vec<u8>) -> String {
+    let bytes = match String::from_utf8(bytes) {
+        Ok(text) => return text,
+        Err(error) => error.into_bytes(),
+    };
+    let mut out = String::with_capacity(bytes.len() + 8);
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|_| out.push('\u{fffd}'));
+    }
+    out
+}
+
+/// The pairs of a query as Go's `url.ParseQuery` reads them: `+` is a space; a pair with a `;` or a malformed escape
+/// is left out.
+pub fn query_pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
+    query_bytes(query).map(|(key, value)| (text(key), text(value)))
+}
+
+fn query_bytes(query: &str) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
+    // Counting is needed only where as many fit.
+    let too_many = query.len() >= MOST_PARAMETERS
+        && query.bytes().filter(|byte| *byte == b'&').count() >= MOST_PARAMETERS;
+    let pairs = if too_many { "" } else { query };
+    pairs.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Some((unescape_query(key)?, unescape_query(value)?))
+    })
+}
+
+fn unescape_query(raw: &str) -> Option<Vec<u8>> {
+    if !raw.contains('+') {
+        return unescape(raw);
+    }
+    let spaced: Vec<u8> = raw.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
+    unescape_bytes(&spaced)
+}
+
+/// The first value of `key` in a query.
+pub fn first_query_value(query: &str, key: &str) -> Option<String> {
+    first_query_bytes(query, key).map(text)
+}
+
+/// The first value of `key` in a query, as it was sent.
+pub fn first_query_bytes(query: &str, key: &str) -> Option<Vec<u8>> {
+    // Most queries do not have the key at all; an escaped spelling of it needs a '%'.
+    if !query.contains(key) && !query.contains('%') {
+        return None;
+    }
+    query_bytes(query).find_map(|(k, v)| (k == key.as_bytes()).then_some(v))
+}
+
+/// A path as Go's `URL.EscapedPath` writes it: as it came, unless it holds what must be escaped.
+pub fn escaped_path(raw: &str) -> Cow<'_, str> {
+    let is_kept = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte);
+    // Go lets these pass where they came unescaped, but would write them escaped.
+    if raw.bytes().all(|byte| is_kept(byte) || b"!'()*[]%".contains(&byte)) {
+        return Cow::Borrowed(raw);
+    }
+    let Some(path) = unescape(raw) else { return Cow::Borrowed(raw) };
+    let mut out = String::with_capacity(raw.len() + 8);
+    for byte in path {
+        match is_kept(byte) {
+            true => out.push(char::from(byte)),
+            false => {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_read_as_go_reads_them() {
+        let pairs = |query| query_pairs(query).collect::<Vec<_>>();
+        let pair = |k: &str, v: &str| (k.to_owned(), v.to_owned());
+        assert_eq!(pairs(""), []);
+        assert_eq!(pairs("a=1&b&&c=%2B+x&d=1;2&e=%z"), [pair("a", "1"), pair("b", ""), pair("c", "+ x")]);
+        assert_eq!(pairs("=x&+=y&a=b=c"), [pair("", "x"), pair(" ", "y"), pair("a", "b=c")]);
+        assert_eq!(pairs("a=%+1"), [], "the plus is a space before the escape is read");
+    }
+
+    #[test]
+    fn a_query_with_too_many_parameters_has_none() {
+        let query = |count: usize| vec!["a=1"; count].join("&");
+        assert_eq!(query_pairs(&query(10_000)).count(), 10_000);
+        assert_eq!(query_pairs(&query(10_001)).count(), 0);
+        assert_eq!(first_query_value(&query(10_001), "a"), None);
+    }
+
+    #[test]
+    fn paths_are_decoded_byte_by_byte() {
+        for (raw, wanted) in [
+            ("/a%2Fb%2f", Some("/a/b/")),
+            ("/a+b", Some("/a+b")),
+            ("/%C3%BC/\u{fc}", Some("/\u{fc}/\u{fc}")),
+            // One for each byte of what could have become a character.
+            ("/%F0%9F%A6", Some("/\u{fffd}\u{fffd}\u{fffd}")),
+            ("/%E0%80%80x", Some("/\u{fffd}\u{fffd}\u{fffd}x")),
+            ("/%ED%A0%80", Some("/\u{fffd}\u{fffd}\u{fffd}")),
+            ("/%", None),
+            ("/%2", None),
+            ("/%zz", None),
+            ("/%%41", None),
+        ] {
+            assert_eq!(path_text(raw).as_deref(), wanted, "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_shown_as_go_shows_it() {
+        for (raw, wanted) in [
+            ("/a%2fb/!$&'()*+,;=:@[]~", "/a%2fb/!$&'()*+,;=:@[]~"),
+            ("/a\"b/%2f!", "/a%22b//%21"),
+            ("/{x}|\\^", "/%7Bx%7D%7C%5C%5E"),
+            ("/\u{fc}", "/%C3%BC"),
+        ] {
+            assert_eq!(escaped_path(raw), wanted, "{raw}");
+        }
+    }
+}

@@ -4,8 +4,12 @@
 //! JSON, YAML and the Kubernetes protobuf envelope; an error that cannot be negotiated is still told, as
 //! indented JSON.
 
+use std::borrow::Cow;
+
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use pinniped_api::gourl::first_query_value;
+use pinniped_api::goyaml;
 use pinniped_api::status::Status;
 
 use crate::body::{self, Body};
@@ -58,20 +62,15 @@ impl Negotiated {
     /// Reads `Accept`, `User-Agent` and the query parameter `pretty`.
     pub fn from_headers(headers: &HeaderMap, query: Option<&str>) -> Self {
         let pretty = wants_pretty(headers, query);
-        let clauses = accept::parse_all(headers);
-        if clauses.is_empty() {
+        let Some(clauses) = accept::asked(headers) else {
             return Self { encoding: Some(Encoding::Json), pretty };
-        }
+        };
         for clause in &clauses {
-            let encoding = Encoding::ALL.into_iter().find(|encoding| encoding.is_covered_by(clause));
-            // Tables, partial objects and streams have no error form; the next clause may be a plain one.
-            if let Some(encoding) = encoding
-                && clause.is_plain()
-            {
-                return Self {
-                    encoding: Some(encoding),
-                    pretty: pretty || clause.param("pretty") == Some("1"),
-                };
+            // Tables and partial objects have no error form; the next clause may be a plain one.
+            let fits = |encoding: &Encoding| encoding.is_covered_by(clause) && clause.fits_error(*encoding);
+            if let Some(encoding) = Encoding::ALL.into_iter().find(fits) {
+                let pretty = pretty || clause.param("pretty") == Some("1");
+                return Self { encoding: Some(encoding), pretty };
             }
         }
         Self { encoding: None, pretty }
@@ -104,30 +103,26 @@ pub fn status(status: &Status, negotiated: &Negotiated) -> Response<Body> {
 /// JSON.
 pub fn json_to_yaml(json: &str) -> Option<String> {
     let value: serde_json::Value = serde_json::from_str(json).ok()?;
-    let mut yaml = serde_saphyr::to_string(&value).ok()?;
-    if !yaml.ends_with('\n') {
-        yaml.push('\n');
-    }
-    Some(yaml)
+    Some(goyaml::to_string(&value))
 }
 
 /// Whether a person reads the answer: query `pretty`, else a user agent of curl, wget or a browser.
 pub fn wants_pretty(headers: &HeaderMap, query: Option<&str>) -> bool {
-    let asked = query.into_iter().flat_map(|query| query.split('&')).find_map(|pair| {
-        let value = pair.strip_prefix("pretty=")?;
-        (!value.is_empty()).then_some(value)
-    });
-    if let Some(value) = asked {
+    let asked = query.filter(|query| query.contains("pretty")).and_then(|q| first_query_value(q, "pretty"));
+    if let Some(value) = asked.filter(|value| !value.is_empty()) {
         // The spellings of Go's strconv.ParseBool.
-        return matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True");
+        return matches!(value.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True");
     }
     let agent = headers.get(USER_AGENT).map_or(&b""[..], HeaderValue::as_bytes);
     [&b"curl"[..], b"Wget", b"Mozilla/5.0"].iter().any(|start| agent.starts_with(start))
 }
 
 /// The first `Accept` header, as text; Go's `Header.Get`.
-fn accept_header(headers: &HeaderMap) -> Option<&str> {
-    headers.get(ACCEPT).and_then(|value| value.to_str().ok()).filter(|value| !value.is_empty())
+fn accept_header(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    headers
+        .get(ACCEPT)
+        .filter(|value| !value.is_empty())
+        .map(|value| String::from_utf8_lossy(value.as_bytes()))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The `Accept` header, read the way Kubernetes does (its copy of `goautoneg`).
 
-use std::cmp::Ordering;
-
 use http::HeaderMap;
+
+use super::Encoding;
 
 /// One alternative of an `Accept` header.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,9 +18,9 @@ pub struct Clause {
 }
 
 impl Clause {
-    /// The value of a parameter.
+    /// The value of a parameter; the last one counts.
     pub fn param(&self, name: &str) -> Option<&str> {
-        self.params.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.params.iter().rfind(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// Whether this alternative covers a media type.
@@ -31,48 +31,85 @@ impl Clause {
 
     /// Whether it asks for the object as it is: no table or other transformation, no stream.
     pub fn is_plain(&self) -> bool {
+        self.is_untransformed() && self.param("stream").is_none_or(str::is_empty)
+    }
+
+    /// Whether an error can be written in this encoding for this alternative. An error is no table; but it may be
+    /// what a stream of watch events begins with, where the encoding has streams.
+    pub fn fits_error(&self, encoding: Encoding) -> bool {
+        let stream = match self.param("stream") {
+            None | Some("") => true,
+            Some(stream) => stream == "watch" && encoding != Encoding::Yaml,
+        };
+        stream && self.is_untransformed() && self.param("sv").is_none_or(str::is_empty)
+    }
+
+    fn is_untransformed(&self) -> bool {
         ["as", "g", "v"].iter().all(|name| self.param(name).is_none())
-            && self.param("stream").is_none_or(str::is_empty)
+    }
+
+    /// The order of `goautoneg`. It is none: a worse quality may come first when it is the more specific one.
+    fn is_before(&self, other: &Self) -> bool {
+        self.quality > other.quality
+            || self.kind != "*" && other.kind == "*"
+            || self.subtype != "*" && other.subtype == "*"
     }
 }
 
-/// The alternatives of the first `Accept` header, best first: by quality, then the more specific, then as given.
-/// Empty when there is no such header.
+/// The alternatives of the first `Accept` header as [`parse`] orders them. Empty when there is no such header.
 pub fn parse_all(headers: &HeaderMap) -> Vec<Clause> {
-    super::accept_header(headers).map(parse).unwrap_or_default()
+    asked(headers).unwrap_or_default()
+}
+
+/// As [`parse_all`]; `None` when there is no such header, or nothing in it.
+pub fn asked(headers: &HeaderMap) -> Option<Vec<Clause>> {
+    super::accept_header(headers).map(|header| parse(&header))
 }
 
 /// The alternatives of a header value, best first. Parts that are no media type are left out.
 pub fn parse(header: &str) -> Vec<Clause> {
     let mut clauses: Vec<Clause> = header.split(',').filter_map(parse_clause).collect();
-    clauses.sort_by(|a, b| {
-        b.quality
-            .partial_cmp(&a.quality)
-            .unwrap_or(Ordering::Equal)
-            .then_with(|| (a.kind == "*").cmp(&(b.kind == "*")))
-            .then_with(|| (a.subtype == "*").cmp(&(b.subtype == "*")))
-    });
+    // Since the order is none, the way of sorting shows: Go inserts one by one (up to twelve alternatives, beyond which
+    // nobody goes).
+    for end in 1..clauses.len() {
+        for at in (1..=end).rev() {
+            if !clauses[at].is_before(&clauses[at - 1]) {
+                break;
+            }
+            clauses.swap(at, at - 1);
+        }
+    }
     clauses
 }
 
 fn parse_clause(part: &str) -> Option<Clause> {
-    let mut pieces = part.split(';').map(str::trim);
-    let media = pieces.next()?;
-    let (kind, subtype) = match media.split_once('/') {
-        Some((kind, subtype)) => (kind.trim(), subtype.trim()),
+    let trim = |text: &str| text.trim_matches(' ').to_owned();
+    let part = part.trim_matches(' ');
+    let (media, params) = part.split_once(';').unwrap_or((part, ""));
+    let (kind, rest) = media.split_once('/').unwrap_or((media, ""));
+    let kind = trim(kind);
+    let subtype = match rest.split_once('/') {
+        Some((_, more)) if !more.is_empty() => return None,
+        Some((subtype, _)) => trim(subtype),
+        None if !rest.is_empty() => trim(rest),
         // Java's HttpURLConnection sends a lone star for "anything".
-        None if media == "*" => ("*", "*"),
+        None if kind == "*" => "*".to_owned(),
         None => return None,
     };
-    let mut clause =
-        Clause { kind: kind.to_owned(), subtype: subtype.to_owned(), quality: 1.0, params: Vec::new() };
-    for piece in pieces {
-        let Some((name, value)) = piece.split_once('=') else { continue };
-        let (name, value) = (name.trim(), value.trim());
-        if name == "q" {
-            clause.quality = value.parse().ok().filter(|q: &f64| q.is_finite()).unwrap_or(1.0);
-        } else {
-            clause.params.push((name.to_owned(), value.to_owned()));
+    let mut clause = Clause { kind, subtype, quality: 1.0, params: Vec::new() };
+    for param in params.split(';') {
+        let Some((name, value)) = param.split_once('=').filter(|(_, value)| !value.is_empty()) else {
+            continue;
+        };
+        let value = match value.split_once('=') {
+            Some((_, more)) if !more.is_empty() => continue,
+            Some((value, _)) => value,
+            None => value,
+        };
+        match trim(name).as_str() {
+            // What is no number is zero; so is one with a space before it.
+            "q" => clause.quality = f64::from(value.parse::<f32>().unwrap_or(0.0)),
+            name => clause.params.push((name.to_owned(), trim(value))),
         }
     }
     Some(clause)
@@ -94,6 +131,12 @@ mod tests {
         );
         assert_eq!(order("a/b;q=0.2, c/d;q=0.9, e/f"), ["e/f", "c/d", "a/b"]);
         assert_eq!(order("*"), ["*/*"]);
+        // Not by quality alone, and not as given.
+        assert_eq!(order("a/b;q=0.1, */*;q=0.9"), ["*/*", "a/b"]);
+        assert_eq!(order("*/*;q=0.9, a/b;q=0.1"), ["a/b", "*/*"]);
+        assert_eq!(order("a/b;q=x, c/d;q=0.1"), ["c/d", "a/b"]);
+        assert_eq!(order("a/b;q= 0.9, c/d;q=0.1"), ["c/d", "a/b"]);
+        assert_eq!(order("a/b/c, */, d/, /e"), ["/e", "*/*"]);
         assert_eq!(order(", ,nonsense"), Vec::<String>::new());
     }
 
@@ -104,6 +147,10 @@ mod tests {
         assert_eq!(clauses[0].param("as"), Some("Table"));
         assert_eq!(clauses[0].param("g"), Some("meta.k8s.io"));
         assert_eq!(clauses[0].param("q"), None);
+        let clauses = parse("a/b;as=;g=x=y;v; w = 1;w=2 ");
+        assert_eq!(clauses[0].params, [("w".into(), "1".into()), ("w".into(), "2".into())]);
+        assert_eq!(clauses[0].param("w"), Some("2"));
+        let clauses = parse("application/json; as=Table ;v=v1; g=meta.k8s.io;q=0.5");
         assert!(!clauses[0].is_plain());
     }
 }

@@ -8,7 +8,10 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
     pairs
         .iter()
         .map(|(name, value)| {
-            (http::HeaderName::from_static(name), HeaderValue::from_str(value).expect("a header value"))
+            (
+                http::HeaderName::from_static(name),
+                HeaderValue::from_bytes(value.as_bytes()).expect("a header value"),
+            )
         })
         .collect()
 }
@@ -30,6 +33,11 @@ async fn the_accept_header_chooses_the_encoding_of_a_status() {
         "application/*",
         "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
         "text/html, application/json",
+        "application/json;stream=watch",
+        "application/yaml;stream=watch, application/json",
+        "application/yaml; q=x, application/json;q=0.1",
+        "application/yaml;sv=1, */*",
+        "\u{fc}/x, application/json",
     ] {
         assert_eq!(
             answer(&[("accept", accept)], None).await,
@@ -52,12 +60,17 @@ async fn the_accept_header_chooses_the_encoding_of_a_status() {
 #[tokio::test]
 async fn people_and_unacceptable_requests_get_indented_json_without_a_newline() {
     type Case<'a> = (&'a [(&'static str, &'a str)], Option<&'a str>);
-    let cases: [Case<'_>; 6] = [
+    let cases: [Case<'_>; 11] = [
         (&[], Some("pretty=1")),
         (&[], Some("a=b&pretty=true")),
         (&[("user-agent", "curl/8.5.0")], None),
         (&[("user-agent", "Mozilla/5.0 (X11)"), ("accept", "text/html,*/*;q=0.8")], None),
         (&[("accept", "text/html")], None),
+        (&[("accept", "nonsense")], None),
+        (&[("accept", "application/json;sv=1")], None),
+        (&[("accept", "application/json;pretty=1")], None),
+        (&[], Some("p%72etty=%31&pretty=0")),
+        (&[("user-agent", "curl/8.5.0")], Some("pretty=&pretty=0")),
         (&[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")], None),
     ];
     for (pairs, query) in cases {

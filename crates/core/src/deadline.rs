@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use pinniped_api::goduration::GoDuration;
-
-use crate::request_info::first_query_value;
+use pinniped_api::gourl::first_query_bytes;
 
 /// `longest`, or what the query parameter `timeout` names if that is shorter. Zero, and less, name nothing.
 ///
 /// # Errors
 /// The text of the 400 that API servers answer to what is no duration.
 pub fn limit(query: Option<&str>, longest: Duration) -> Result<Duration, String> {
-    let asked = query.and_then(|query| first_query_value(query, "timeout")).filter(|text| !text.is_empty());
+    let asked = query.and_then(|query| first_query_bytes(query, "timeout")).filter(|text| !text.is_empty());
     let Some(asked) = asked else { return Ok(longest) };
-    let asked = GoDuration::parse(&asked)
+    let asked = GoDuration::parse_bytes(&asked)
         .map_err(|error| format!("invalid timeout specified in the request URL - {error}"))?;
     let asked = asked.to_std();
     Ok(if asked.is_zero() { longest } else { longest.min(asked) })

@@ -34,7 +34,7 @@ pub fn message(username: &str, attributes: &Attributes, reason: &str) -> String 
         Attributes::Resource(r) => (r.resource.as_str(), r.group.as_str(), r.name.as_str()),
         Attributes::NonResource { .. } => ("", "", ""),
     };
-    if resource.is_empty() {
+    if resource.is_empty() && group.is_empty() {
         return format!("forbidden: {text}");
     }
     let dot = if group.is_empty() { "" } else { "." };
@@ -113,6 +113,16 @@ mod tests {
             ),
             ("u", get("/healthz/log"), r#"forbidden: User "u" cannot get path "/healthz/log": "#),
             ("a<b>&\"", get("/x"), r#"forbidden: User "a&lt;b&gt;&amp;\"" cannot get path "/x": "#),
+            (
+                "u",
+                resource("get", "apps", ["", "", "a\"<\u{ad}", "n<s"]),
+                ".apps \"a\\\"<\\u00ad\" is forbidden: User \"u\" cannot get resource \"\" in API group \"apps\" in the namespace \"n&lt;s\": ",
+            ),
+            (
+                "u",
+                resource("get", "", ["", "x", "a", ""]),
+                r#"forbidden: User "u" cannot get resource "/x" in API group "" at the cluster scope: "#,
+            ),
             (
                 "u",
                 resource("", "", ["namespaces", "", "", ""]),

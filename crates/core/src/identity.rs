@@ -91,7 +91,7 @@ pub fn escape_extra_key(key: &str) -> String {
 /// stays as it is; what is not UTF-8 then is no key.
 pub fn unescape_extra_key(escaped: &str) -> Option<String> {
     let lower = escaped.to_lowercase();
-    match crate::request_info::unescape(&lower) {
+    match pinniped_api::gourl::unescape(&lower) {
         Some(bytes) => String::from_utf8(bytes).ok(),
         None => Some(lower),
     }

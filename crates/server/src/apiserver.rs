@@ -234,7 +234,7 @@ impl ApiServer {
     {
         let info = match RequestInfo::parse(request.method(), request.uri()) {
             Ok(info) => info,
-            Err(RequestInfoError::BadEscape(_)) => {
+            Err(RequestInfoError::BadEscape(_) | RequestInfoError::NoTarget(_)) => {
                 return layers::plain_error(StatusCode::BAD_REQUEST, "400 Bad Request");
             }
             Err(error @ RequestInfoError::NoKind(_)) => {

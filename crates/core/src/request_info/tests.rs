@@ -143,6 +143,59 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
         ("GET", "/api/v1/namespaces//pods", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
         ("GET", "/api/v1//pods", ["get", "api", "", "v1", "", "", "", "pods"], &["", "pods"]),
         ("GET", "/api/v1/pods/..", ["get", "api", "", "v1", "", "pods", "", ".."], &["pods", ".."]),
+        // Odd segments.
+        (
+            "GET",
+            "/api/v1/pods/a%2Fb/c",
+            ["get", "api", "", "v1", "", "pods", "b", "a"],
+            &["pods", "a", "b", "c"],
+        ),
+        (
+            "GET",
+            "/api/v1/watch/namespaces",
+            ["watch", "api", "", "v1", "", "namespaces", "", ""],
+            &["namespaces"],
+        ),
+        ("GET", "/api/v1/watch/watch/x", ["watch", "api", "", "v1", "", "watch", "", "x"], &["watch", "x"]),
+        ("GET", "/apis///pods", ["list", "apis", "", "", "", "pods", "", ""], &["pods"]),
+        (
+            "GET",
+            "/api/v1/namespaces/n/",
+            ["get", "api", "", "v1", "n", "namespaces", "", "n"],
+            &["namespaces", "n"],
+        ),
+        (
+            "GET",
+            "/api/v1/namespaces/n/finalize/x",
+            ["get", "api", "", "v1", "n", "namespaces", "finalize", "n"],
+            &["namespaces", "n", "finalize", "x"],
+        ),
+        (
+            "GET",
+            "/api/v1/proxy/namespaces/n/status",
+            ["proxy", "api", "", "v1", "n", "namespaces", "", "n"],
+            &["namespaces", "n", "status"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods/%F0%9F%A6",
+            ["get", "api", "", "v1", "", "pods", "", "\u{fffd}\u{fffd}\u{fffd}"],
+            &["pods", "\u{fffd}\u{fffd}\u{fffd}"],
+        ),
+        ("get", "/api/v1/pods", ["", "api", "", "v1", "", "pods", "", ""], &["pods"]),
+        ("Delete", "/api/v1/pods", ["", "api", "", "v1", "", "pods", "", ""], &["pods"]),
+        // For the first of two readings of `watch`, U+017F is a letter s; for the second it is not.
+        ("GET", "/api/v1/pods?watch=fal%C5%BFe", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
+        (
+            "GET",
+            "/api/v1/pods?watch=fal%C5%BFe&limit=",
+            ["watch", "api", "", "v1", "", "pods", "", ""],
+            &["pods"],
+        ),
+        ("GET", "/api/v1/pods?watch=0&limit=x", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
+        ("GET", "/api/v1/pods?watch=0&watch=1", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
+        ("GET", "/api/v1/pods?watch=1;x&watch=0", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
+        ("GET", "/api/v1/pods?watch=00", ["watch", "api", "", "v1", "", "pods", "", ""], &["pods"]),
         // A field selector that names one object.
         (
             "GET",
@@ -204,6 +257,31 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
             ["list", "api", "", "v1", "", "pods", "", ""],
             &["pods"],
         ),
+        // Another option that cannot be decoded takes the name away.
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name=foo&labelSelector=a+b",
+            ["list", "api", "", "v1", "", "pods", "", ""],
+            &["pods"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name=foo&labelSelector=a,b+in+(c)&limit=+5",
+            ["list", "api", "", "v1", "", "pods", "", ""],
+            &["pods"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name=foo&labelSelector=a,b+in+(c)&limit=%2B5",
+            ["list", "api", "", "v1", "", "pods", "", "foo"],
+            &["pods"],
+        ),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=metadata.name=foo&timeoutSeconds=9223372036854775808",
+            ["list", "api", "", "v1", "", "pods", "", ""],
+            &["pods"],
+        ),
         (
             "DELETE",
             "/api/v1/pods?fieldSelector=metadata.name=foo",
@@ -247,6 +325,11 @@ fn everything_else_is_a_non_resource_request() {
         ("GET", "/health%7a", "get", "/healthz"),
         ("OPTIONS", "/healthz", "options", "/healthz"),
         ("GET", "/namespaces/a/pods", "get", "/namespaces/a/pods"),
+        ("GET", "*", "get", "*"),
+        ("Brew", "//api//", "brew", "//api//"),
+        ("GET", "/apis/a//", "get", "/apis/a//"),
+        ("GET", "http://host/api/v1", "get", "/api/v1"),
+        ("CONNECT", "host:443", "connect", ""),
     ] {
         let info = parse(method, uri);
         assert!(!info.is_resource, "{uri}");
@@ -261,8 +344,19 @@ fn paths_the_api_server_refuses_are_refused() {
         let error = parse(path).unwrap_err();
         assert_eq!(error.to_string(), format!("unable to determine kind and namespace from url, {path}"));
     }
+    // The target is shown as Go prints a URL, escaped anew where it holds what must be escaped.
+    for (target, shown) in [
+        ("//api/v1/watch/?a=b%zz", "//api/v1/watch/?a=b%zz"),
+        ("/apis/a!b/v1%2Fwatch", "/apis/a!b/v1%2Fwatch"),
+        ("/apis/a\"!b/v1%2Fwatch?", "/apis/a%22%21b/v1/watch?"),
+    ] {
+        assert_eq!(parse(target), Err(RequestInfoError::NoKind(shown.to_owned())));
+    }
     for path in ["/api/v1/%zz", "/%", "/%2"] {
         assert_eq!(parse(path), Err(RequestInfoError::BadEscape(path.to_owned())));
+    }
+    for target in ["host", "host:443"] {
+        assert_eq!(parse(target), Err(RequestInfoError::NoTarget(target.to_owned())));
     }
 }
 
@@ -303,12 +397,4 @@ fn long_running_requests_are_known() {
     ] {
         assert_eq!(parse(method, uri).is_long_running(), wanted, "{uri}");
     }
-}
-
-#[test]
-fn queries_are_read_as_go_reads_them() {
-    let pairs = |query| query_pairs(query).collect::<Vec<_>>();
-    let pair = |k: &str, v: &str| (k.to_owned(), v.to_owned());
-    assert_eq!(pairs(""), []);
-    assert_eq!(pairs("a=1&b&&c=%2B+x&d=1;2&e=%z"), [pair("a", "1"), pair("b", ""), pair("c", "+ x")]);
 }

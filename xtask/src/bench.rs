@@ -11,9 +11,15 @@ pub(crate) struct Args {
     /// A short run: less exact figures, the same tables.
     #[arg(long)]
     quick: bool,
+    /// Exit with 1 when something that must hold does not.
+    #[arg(long)]
+    check: bool,
     /// Only these measures, comma separated; a wrong one lists them all.
     #[arg(long)]
     only: Option<String>,
+    /// Only in front of this server: `api-server` or `stub`.
+    #[arg(long)]
+    behind: Option<String>,
     /// How often each measure is taken; the median counts.
     #[arg(long)]
     rounds: Option<usize>,
@@ -41,13 +47,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let concierge = args.concierge.clone().unwrap_or_else(|| bins.join("pinniped-concierge"));
     command.arg("run").arg("--concierge").arg(std::path::absolute(concierge)?);
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
-    if args.quick {
-        command.arg("--quick");
+    for (flag, wanted) in [("--quick", args.quick), ("--check", args.check)] {
+        if wanted {
+            command.arg(flag);
+        }
     }
     let rounds = args.rounds.map(|rounds| rounds.to_string());
-    for (flag, value) in
-        [("--only", &args.only), ("--without", &args.without), ("--rounds", &rounds)]
-    {
+    for (flag, value) in [
+        ("--only", &args.only),
+        ("--behind", &args.behind),
+        ("--without", &args.without),
+        ("--rounds", &rounds),
+    ] {
         if let Some(value) = value {
             command.arg(flag).arg(value);
         }

@@ -2,10 +2,18 @@
 //!
 //! It runs as a process of its own, so that its CPU time and its open files are not those of what is measured.
 
+mod connects;
 mod gets;
+mod lists;
+mod outcome;
 mod target;
+mod tunnel;
 mod watches;
 
-pub(crate) use gets::{Outcome, gets};
+pub(crate) use connects::connects;
+pub(crate) use gets::{Gets, gets};
+pub(crate) use lists::lists;
+pub(crate) use outcome::Outcome;
 pub(crate) use target::{Protocol, Target};
-pub(crate) use watches::watches;
+pub(crate) use tunnel::{Direction, tunnel};
+pub(crate) use watches::{Opened, Watches, watches};

@@ -1,6 +1,6 @@
-//! Measurements of the impersonation proxy against the API server itself, in one run.
+//! Measurements of the impersonation proxy against the API server itself and against other proxies, in one run.
 //!
-//! `run` starts a real control plane and the release Concierge, then this same program again as the load. What is
+//! `run` starts a real control plane, the peers and the Concierge, then this same program again as the load. What is
 //! compared stands in one table, because figures of different runs or machines cannot be compared. Start it with
 //! `cargo xtask bench`.
 
@@ -11,83 +11,127 @@ mod server;
 mod table;
 
 use std::io::{Read as _, Write as _};
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
+use serde::Serialize;
 
 #[derive(Parser)]
 enum Command {
-    /// Measure and print the table.
+    /// Measure and print the tables.
     Run(run::Options),
-    /// Internal: send GETs and print the outcome as JSON.
+    /// Internal: a forwarder that decides nothing.
+    #[command(hide = true)]
+    Floor(server::FloorOptions),
+    /// Internal: an API server that knows the measured answers by heart.
+    #[command(hide = true)]
+    Stub(server::StubOptions),
+    /// Internal: send GETs.
     #[command(hide = true)]
     Gets {
         #[command(flatten)]
         target: load::Target,
+        #[command(flatten)]
+        load: load::Gets,
+    },
+    /// Internal: open new connections, each for one GET.
+    #[command(hide = true)]
+    Connects {
+        #[command(flatten)]
+        target: load::Target,
         #[arg(long)]
-        connections: usize,
+        count: u64,
         #[arg(long)]
         concurrency: usize,
-        #[arg(long)]
-        requests: u64,
     },
-    /// Internal: forward and decide nothing.
+    /// Internal: send a short GET every now and then until stdin ends.
     #[command(hide = true)]
-    Floor(server::FloorOptions),
-    /// Internal: open watches, print a line, hold them until stdin ends.
+    Lists {
+        #[command(flatten)]
+        target: load::Target,
+    },
+    /// Internal: open watches, print how many, hold them until stdin ends.
     #[command(hide = true)]
     Watches {
         #[command(flatten)]
         target: load::Target,
+        #[command(flatten)]
+        load: load::Watches,
+    },
+    /// Internal: bytes through an upgraded stream.
+    #[command(hide = true)]
+    Tunnel {
+        #[command(flatten)]
+        target: load::Target,
+        #[arg(long, value_enum)]
+        direction: load::Direction,
         #[arg(long)]
-        count: usize,
-        #[arg(long)]
-        per_connection: usize,
+        megabytes: u64,
     },
 }
 
-fn main() -> std::process::ExitCode {
+fn main() -> ExitCode {
     match run_command() {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
-            std::process::ExitCode::FAILURE
+            ExitCode::FAILURE
         }
     }
 }
 
-fn run_command() -> anyhow::Result<()> {
+fn run_command() -> anyhow::Result<ExitCode> {
     pinniped_pki::install_crypto_provider();
     let command = Command::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match command {
-        Command::Run(options) => run::run(&runtime, &options),
-        Command::Floor(options) => runtime.block_on(server::floor(&options)),
-        Command::Gets { target, connections, concurrency, requests } => {
-            let outcome = runtime.block_on(load::gets(&target, connections, concurrency, requests))?;
-            println!("{}", serde_json::to_string(&outcome)?);
-            Ok(())
+        Command::Run(options) => return run::run(&runtime, &options),
+        Command::Floor(options) => runtime.block_on(server::floor(&options))?,
+        Command::Stub(options) => runtime.block_on(server::stub(&options))?,
+        Command::Gets { target, load } => say(&runtime.block_on(wanted(load::gets(&target, &load)))?)?,
+        Command::Connects { target, count, concurrency } => {
+            say(&runtime.block_on(wanted(load::connects(&target, count, concurrency)))?)?;
         }
-        Command::Watches { target, count, per_connection } => {
-            let released = tokio_stdin_closed();
-            runtime.block_on(load::watches(&target, count, per_connection, announce, released))
+        Command::Lists { target } => {
+            // A parent that no longer listens ends this by closing stdin.
+            let begun = || say(&()).unwrap_or_default();
+            say(&runtime.block_on(load::lists(&target, begun, stdin_closed()))?)?;
         }
+        Command::Watches { target, load } => {
+            say(&runtime.block_on(load::watches(&target, &load, |opened| say(&opened), stdin_closed()))?)?;
+        }
+        Command::Tunnel { target, direction, megabytes } => {
+            say(&runtime.block_on(wanted(load::tunnel(&target, direction, megabytes)))?)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A line for the parent.
+fn say(what: &impl Serialize) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "{}", serde_json::to_string(what)?)
+        .and_then(|()| stdout.flush())
+        .context("nobody listens")
+}
+
+/// A load that ends early when the parent is gone.
+async fn wanted<T>(load: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::select! {
+        done = load => done,
+        () = stdin_closed() => anyhow::bail!("the parent is gone"),
     }
 }
 
-fn announce() {
-    println!("open");
-    // The parent sees a closed pipe in its own way.
-    let _closed = std::io::stdout().flush();
-}
-
 /// Ends when stdin does, which is when the parent lets go or dies.
-async fn tokio_stdin_closed() {
-    let (sender, receiver) = tokio::sync::oneshot::channel();
+async fn stdin_closed() {
+    let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
         let mut byte = [0];
         while std::io::stdin().read(&mut byte).is_ok_and(|read| read > 0) {}
-        let _gone = sender.send(());
+        drop(sender);
     });
-    let _either_way = receiver.await.context("stdin thread ended");
+    // Nothing is ever sent: the end of the thread is the news.
+    let _ended = receiver.await;
 }

@@ -1,8 +1,11 @@
-//! The TLS servers of the bench: the floor that every proxy is compared with, and later the stub behind them.
+//! The TLS servers of the bench: the floor that every proxy is compared with, and the stub behind them.
 //!
 //! Only what a server cannot do without: accept, handshake, hyper. Its cost is the least that the same crates allow.
 
+mod answers;
 mod floor;
+mod stub;
+mod tunnel;
 mod upstream;
 
 use std::net::SocketAddr;
@@ -23,6 +26,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 pub(crate) use floor::{FloorOptions, floor};
+pub(crate) use stub::{LIST_NAMESPACE, NAMESPACE, StubOptions, stub};
 
 /// Where to listen, and with which certificate.
 #[derive(Clone, Debug, clap::Args)]
@@ -81,7 +85,9 @@ fn roots(file: &Path) -> anyhow::Result<rustls::RootCertStore> {
 /// What answers the requests of one connection.
 trait Handler: Send + Sync + 'static {
     /// Bodies of answers.
-    type Body: Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
+    type Body: Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + 'static;
 
     /// A service for a connection that was just accepted.
     fn connection(
@@ -121,7 +127,8 @@ async fn connection<S, B>(
     service: S,
 ) -> anyhow::Result<()>
 where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = anyhow::Error, Future: Send + 'static> + Send,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = anyhow::Error, Future: Send + 'static>
+        + Send,
     B: Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
     let stream = tls.accept(tcp).await?;
@@ -134,11 +141,7 @@ where
             .serve_connection(io, service)
             .await?;
     } else {
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .serve_connection(io, service)
-            .with_upgrades()
-            .await?;
+        http1::Builder::new().timer(TokioTimer::new()).serve_connection(io, service).with_upgrades().await?;
     }
     Ok(())
 }

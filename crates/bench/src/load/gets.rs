@@ -6,87 +6,80 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use http_body_util::BodyExt as _;
-use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
+use super::outcome::{Done, Outcome};
 use super::target::{Protocol, Sender, Target};
 
-/// What a run of GETs measured. Latencies in microseconds.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Outcome {
-    /// Requests answered with 200.
-    pub(crate) requests: u64,
-    /// Wall time of the run in seconds.
-    pub(crate) seconds: f64,
-    /// Median latency.
-    pub(crate) p50: u64,
-    /// 90th percentile.
-    pub(crate) p90: u64,
-    /// 99th percentile.
-    pub(crate) p99: u64,
-    /// Slowest.
-    pub(crate) max: u64,
+/// How many GETs, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Gets {
+    /// Connections, of HTTP/2; with HTTP/1.1 there is one for each request in flight.
+    #[arg(long)]
+    connections: usize,
+    /// Requests in flight.
+    #[arg(long)]
+    concurrency: usize,
+    /// Requests.
+    #[arg(long)]
+    requests: u64,
+    /// The status to expect.
+    #[arg(long, default_value_t = 200)]
+    status: u16,
 }
 
-/// Sends `requests` GETs over `connections` connections, `concurrency` at a time.
-pub(crate) async fn gets(
-    target: &Target,
-    connections: usize,
-    concurrency: usize,
-    requests: u64,
-) -> anyhow::Result<Outcome> {
+/// Sends GETs. `{n}` in the path is the request's number.
+pub(crate) async fn gets(target: &Target, load: &Gets) -> anyhow::Result<Outcome> {
+    let Gets { connections, concurrency, requests, status } = *load;
     ensure!(connections > 0 && concurrency >= connections, "at least one request in flight a connection");
     let tls = target.tls()?;
     let mut drivers = JoinSet::new();
     let left = Arc::new(AtomicU64::new(requests));
     let mut workers = JoinSet::new();
-    let started = Instant::now();
-    let per_connection = match target.protocol {
-        Protocol::H1 => 1,
-        Protocol::H2 => concurrency / connections,
-    };
+    let per_connection = concurrency / connections;
     let connections = match target.protocol {
         Protocol::H1 => concurrency,
         Protocol::H2 => connections,
     };
+    let mut senders = Vec::new();
     for _ in 0..connections {
-        let sender = target.sender(&tls, &mut drivers).await?;
-        let shared = match sender {
-            Sender::H2(sender) => (0..per_connection).map(|_| Sender::H2(sender.clone())).collect(),
-            one @ Sender::H1(_) => vec![one],
-        };
-        for mut sender in shared {
-            let left = Arc::clone(&left);
-            let target = target.clone();
-            workers.spawn(async move {
-                let mut latencies = Vec::new();
-                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {
-                    let start = Instant::now();
-                    let response = sender.send(target.request()?).await?;
-                    let status = response.status();
-                    let body = response.into_body().collect().await?.to_bytes();
-                    ensure!(status == 200, "answer {status}: {}", String::from_utf8_lossy(&body));
-                    latencies.push(u64::try_from(start.elapsed().as_micros())?);
-                }
-                anyhow::Ok(latencies)
-            });
+        match target.sender(&tls, &mut drivers).await? {
+            Sender::H2(sender) => senders.extend((0..per_connection).map(|_| Sender::H2(sender.clone()))),
+            one @ Sender::H1(_) => senders.push(one),
         }
     }
-    let mut latencies = Vec::new();
-    while let Some(worker) = workers.join_next().await {
-        latencies.extend(worker??);
+    let started = Instant::now();
+    for mut sender in senders {
+        let left = Arc::clone(&left);
+        let target = target.clone();
+        workers.spawn(async move {
+            let mut done = Vec::new();
+            loop {
+                let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+                let Ok(left) = taken else { break };
+                let start = Instant::now();
+                let response = sender.send(target.request(requests - left)?).await?;
+                let answered = response.status();
+                // Kept only when it says what went wrong.
+                let mut body = response.into_body();
+                let mut refusal = Vec::new();
+                while let Some(frame) = body.frame().await {
+                    let frame = frame?;
+                    if answered != status
+                        && let Ok(data) = frame.into_data()
+                    {
+                        refusal.extend_from_slice(&data);
+                    }
+                }
+                ensure!(answered == status, "answer {answered}: {}", String::from_utf8_lossy(&refusal));
+                done.push(Done { latency: start.elapsed(), at: started.elapsed() });
+            }
+            anyhow::Ok(done)
+        });
     }
-    let seconds = started.elapsed().as_secs_f64();
-    latencies.sort_unstable();
-    let at =
-        |percent: usize| latencies.get((latencies.len() * percent / 100).min(latencies.len() - 1)).copied();
-    Ok(Outcome {
-        requests: latencies.len() as u64,
-        seconds,
-        p50: at(50).unwrap_or_default(),
-        p90: at(90).unwrap_or_default(),
-        p99: at(99).unwrap_or_default(),
-        max: latencies.last().copied().unwrap_or_default(),
-    })
+    let mut done = Vec::new();
+    while let Some(worker) = workers.join_next().await {
+        done.extend(worker??);
+    }
+    Ok(Outcome::new(done))
 }
-

@@ -1,5 +1,6 @@
 //! Where the load goes, as whom, and over which HTTP.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -53,7 +54,7 @@ pub(crate) struct Target {
     /// HTTP version.
     #[arg(long, value_enum)]
     pub(crate) protocol: Protocol,
-    /// Path and query of the requests.
+    /// Path and query of the requests; `{n}` stands for a request's number.
     #[arg(long)]
     pub(crate) path: String,
 }
@@ -75,6 +76,8 @@ impl Target {
             Protocol::H1 => b"http/1.1".to_vec(),
             Protocol::H2 => b"h2".to_vec(),
         }];
+        // Every connection pays for its handshake, whatever the server would remember.
+        config.resumption = rustls::client::Resumption::disabled();
         Ok(Arc::new(config))
     }
 
@@ -90,10 +93,16 @@ impl Target {
         Ok(tokio_rustls::TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await?)
     }
 
-    pub(super) fn request(&self) -> anyhow::Result<Request<Empty<Bytes>>> {
+    /// The request with this number.
+    pub(super) fn request(&self, number: u64) -> anyhow::Result<Request<Empty<Bytes>>> {
+        let path = if self.path.contains("{n}") {
+            Cow::Owned(self.path.replace("{n}", &number.to_string()))
+        } else {
+            Cow::Borrowed(self.path.as_str())
+        };
         let uri = match self.protocol {
-            Protocol::H1 => self.path.clone(),
-            Protocol::H2 => format!("https://{}{}", self.server_name, self.path),
+            Protocol::H1 => path.into_owned(),
+            Protocol::H2 => format!("https://{}{path}", self.server_name),
         };
         Ok(Request::builder()
             .uri(uri)
@@ -151,4 +160,3 @@ impl Sender {
         })
     }
 }
-

@@ -19,8 +19,8 @@ pub(super) struct Concierge {
     pub(super) ip: Ipv4Addr,
 }
 
-/// Installs it; it believes that the API server listens on `port` of the node.
-pub(super) async fn install(world: &World, pods: &Pods, port: u16) -> anyhow::Result<Concierge> {
+/// Installs it, without starting it.
+pub(super) async fn install(world: &World) -> anyhow::Result<()> {
     let deploy = pinniped_test_support::tools::repository().join("deploy");
     let kubectl = world.kubectl();
     for file in ["install-pinniped-concierge-crds.yaml", "install-pinniped-concierge-resources.yaml"] {
@@ -34,26 +34,26 @@ pub(super) async fn install(world: &World, pods: &Pods, port: u16) -> anyhow::Re
         })
         .await?;
     }
-    start(world, port).await?;
     let patch = format!(
         r#"{{"spec":{{"impersonationProxy":{{"mode":"enabled","externalEndpoint":"{PROXY_NAME}","service":{{"type":"None"}}}}}}}}"#
     );
     kubectl
         .output(&["patch", "credentialissuer", "pinniped-concierge-config", "--type=merge", "-p", &patch])
         .await?;
-    running(world, pods).await
+    Ok(())
 }
 
-/// (Re)starts it towards `port` of the node.
+/// Starts it, afresh if it runs, and waits until its proxy listens. It believes that the API server listens on `port`
+/// of the node. `run` must be another number each time.
 ///
 /// Where kube-proxy runs, ClusterIPs are the kernel's work. Here a program stands in for it, whose work on the same
 /// cores would be measured with the rest; so the Concierge is shown the server's own address. And the kubelet's
 /// stand-in probes fifty times as often as a kubelet, each time with a TLS handshake, so there is no probe here.
-pub(super) async fn start(world: &World, port: u16) -> anyhow::Result<()> {
+pub(super) async fn start(world: &World, pods: &Pods, port: u16, run: u32) -> anyhow::Result<Concierge> {
     let patch = serde_json::json!({"spec": {
         "replicas": 1,
         "strategy": {"type": "Recreate", "rollingUpdate": null},
-        "template": {"spec": {"containers": [{
+        "template": {"metadata": {"annotations": {"bench/run": run.to_string()}}, "spec": {"containers": [{
             "name": "pinniped-concierge",
             "readinessProbe": null,
             "env": [
@@ -66,11 +66,10 @@ pub(super) async fn start(world: &World, port: u16) -> anyhow::Result<()> {
     let deployment = "deployment/pinniped-concierge";
     kubectl.output(&["patch", deployment, "-n", NAMESPACE, "-p", &patch.to_string()]).await?;
     kubectl.output(&["rollout", "status", deployment, "-n", NAMESPACE, "--timeout=120s"]).await?;
-    Ok(())
+    running(world, pods).await
 }
 
-/// Waits until its proxy listens.
-pub(super) async fn running(world: &World, pods: &Pods) -> anyhow::Result<Concierge> {
+async fn running(world: &World, pods: &Pods) -> anyhow::Result<Concierge> {
     wait::until_ok(Duration::from_secs(90), "the impersonation proxy to listen", async || {
         let strategy = strategy(world).await?;
         ensure!(strategy.starts_with("Success Listening"), "{strategy}");

@@ -1,18 +1,18 @@
-//! GETs of a small object, sixteen in flight.
+//! GETs of a small object, sixteen in flight: what a proxy's own work is.
 
 use crate::load::Protocol;
+use crate::server::NAMESPACE;
 use crate::table::Table;
 
-use super::rounds::{Turn, in_turns, turn};
+use super::Phase;
+use super::rounds::{in_turns, turn};
+use super::verdict::Verdicts;
 use super::way::{Peer, Way, outcome};
-use super::Bench;
 
-const CONFIG_MAP: &str = "/api/v1/namespaces/default/configmaps/bench";
-
-/// Measures, and makes the table.
-pub(super) fn table(bench: &Bench<'_>) -> anyhow::Result<Table> {
+pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+    let behind = phase.behind.name();
     let mut table = Table::new(&[
-        "GET of a ConfigMap",
+        &format!("GET of a ConfigMap from the {behind}"),
         "protocol",
         "requests/s",
         "p50 µs",
@@ -21,40 +21,43 @@ pub(super) fn table(bench: &Bench<'_>) -> anyhow::Result<Table> {
         "CPU µs/request",
         "× HAProxy",
         "× floor",
-        "CPU µs/request of the server",
+        &format!("CPU µs/request of the {behind}"),
     ]);
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/bench");
     for protocol in [Protocol::H2, Protocol::H1] {
-        let what = format!("GET over {}", protocol.name());
         let gets = |way: &Way, requests: u64| {
-            let mut command = way.load(&bench.identity, protocol, "gets", CONFIG_MAP);
+            let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);
             command.args(["--connections", "4", "--concurrency", "16"]);
             outcome(way, command.args(["--requests", &requests.to_string()]))
         };
-        let requests = bench.options.requests();
-        let measured = in_turns(&what, &bench.ways, bench.options.rounds(), |way| {
-            // Caches warm and code paths paged in before anything counts.
-            gets(way, requests / 10)?;
-            turn(way, bench.server, || gets(way, requests))
-        })?;
-        let cpu_of = |peer| measured.iter().find(|(other, _)| *other == peer).map(|(_, turn)| turn.cpu);
-        for (peer, Turn { rate, p50, p90, p99, cpu, behind }) in &measured {
-            let times = |other: Peer| match cpu_of(other) {
-                Some(base) if *peer != Peer::Direct && base > 0.0 => format!("{:.2}", cpu / base),
-                _ => "-".to_owned(),
-            };
+        let requests = phase.setup.options.amount(4_000, 10_000);
+        let what = format!("GET from the {behind} over {}", protocol.name());
+        let show = |turn: &super::rounds::Turn| format!("{:.0} µs", turn.cpu);
+        let measured =
+            in_turns(&what, phase.ways.iter(), phase.setup.options.rounds(), show, |way, _round| {
+                // Caches warm and code paths paged in before anything counts.
+                gets(way, requests / 10)?;
+                turn(way, phase.server, || gets(way, requests))
+            })?;
+        for (peer, turn) in measured.iter() {
             table.row(vec![
                 peer.name().to_owned(),
                 protocol.name().to_owned(),
-                format!("{rate:.0}"),
-                format!("{p50:.0}"),
-                format!("{p90:.0}"),
-                format!("{p99:.0}"),
-                format!("{cpu:.0}"),
-                times(Peer::HaProxy),
-                times(Peer::Floor),
-                format!("{behind:.0}"),
+                format!("{:.0}", turn.rate),
+                format!("{:.0}", turn.p50),
+                format!("{:.0}", turn.p90),
+                format!("{:.0}", turn.p99),
+                format!("{:.0}", turn.cpu),
+                measured.ratio_cell(peer, Peer::HaProxy, |turn| turn.cpu),
+                measured.ratio_cell(peer, Peer::Floor, |turn| turn.cpu),
+                format!("{:.0}", turn.behind),
             ]);
         }
+        verdicts.at_most(
+            format!("CPU of a GET over {} from the {behind}, × HAProxy's", protocol.name()),
+            measured.ratio(Peer::Proxy, Peer::HaProxy, |turn| turn.cpu),
+            1.0,
+        );
     }
     Ok(table)
 }

@@ -9,7 +9,8 @@ use pinniped_test_support::pods::{NODE_IP, Pods};
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 
-use super::way::{Peer, Way, write};
+use super::haproxy;
+use super::way::{Behind, Peer, Way, write};
 
 /// The user of the load; its group may view.
 pub(super) const USER: &str = "bench-user";
@@ -20,24 +21,11 @@ const NAME: &str = "bench-peer.local";
 /// The account that impersonates on the peers' behalf.
 const ACCOUNT: &str = "bench-impersonator";
 /// Where the peers find their files.
-const MOUNT: &str = "/bench";
+pub(super) const MOUNT: &str = "/bench";
 /// For HTTP/2, and the floor's for both.
-const PORT: u16 = 8443;
+pub(super) const PORT: u16 = 8443;
 /// HAProxy's for HTTP/1.1.
-const PORT_H1: u16 = 8442;
-
-/// HAProxy's program.
-pub(super) fn find_haproxy() -> anyhow::Result<PathBuf> {
-    let dirs = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&dirs)
-        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
-        .map(|dir| dir.join("haproxy"))
-        .find(|file| file.is_file())
-        .context(
-            "haproxy, which the proxy is compared with, is not installed: run `apt-get install haproxy` \
-             (or leave it out with `--without haproxy`)",
-        )
-}
+pub(super) const PORT_H1: u16 = 8442;
 
 /// The files that the peers of a run share.
 pub(super) struct Peers {
@@ -72,26 +60,32 @@ impl Peers {
         Ok(Self { dir, ca, haproxy })
     }
 
-    /// Starts the peers in front of the server on `port` of the node; `behind` tells it from others.
+    /// Starts the peers in front of the server on `port` of the node.
     pub(super) async fn start(
         &self,
         world: &World,
         pods: &Pods,
-        behind: &str,
+        behind: Behind,
         port: u16,
     ) -> anyhow::Result<Vec<Way>> {
+        let behind = match behind {
+            Behind::ApiServer => "api-server",
+            Behind::Stub => "stub",
+        };
         let mut ways = Vec::new();
         if let Some(program) = &self.haproxy {
             let token = std::fs::read_to_string(self.dir.join("token"))?;
             let file = format!("haproxy-{behind}.cfg");
-            write(&self.dir, &file, &haproxy_config(port, &token))?;
+            write(&self.dir, &file, &haproxy::config(port, &token))?;
             let command = ["haproxy", "-db", "-f", &format!("{MOUNT}/{file}")].map(str::to_owned);
             let way = self.pod(world, pods, behind, Peer::HaProxy, program, &command).await?;
             ways.push(way);
         }
         let file = |name: &str| format!("{MOUNT}/{name}");
+        let program = std::env::current_exe().context("could not find this program")?;
+        let name = program.file_name().and_then(|name| name.to_str()).context("this program has no name")?;
         let command = [
-            ["pinniped-bench", "floor"].map(str::to_owned),
+            [name, "floor"].map(str::to_owned),
             ["--listen".to_owned(), format!("0.0.0.0:{PORT}")],
             ["--cert".to_owned(), file("peer.crt")],
             ["--key".to_owned(), file("peer.key")],
@@ -103,7 +97,6 @@ impl Peers {
             ["--token".to_owned(), file("token")],
         ]
         .concat();
-        let program = std::env::current_exe().context("could not find this program")?;
         ways.push(self.pod(world, pods, behind, Peer::Floor, &program, &command).await?);
         Ok(ways)
     }
@@ -135,16 +128,17 @@ impl Peers {
             },
         });
         world.kubectl().apply(&pod.to_string()).await?;
-        let (pid, ip) = wait::until_ok(Duration::from_secs(30), format!("{pod_name} to listen"), async || {
-            let found = pods.list("default").into_iter().find(|(name, _)| *name == pod_name);
-            let (pid, ip) =
-                found.and_then(|(_, pod)| Some((pod.pid?, pod.ip?))).context("it does not run")?;
-            tokio::net::TcpStream::connect((ip, PORT)).await?;
-            ensure!(answers_to(pid, &command[0])?, "process {pid} is not {} yet", command[0]);
-            Ok((pid, ip))
-        })
-        .await
-        .with_context(|| pods.log_tails("default", 20))?;
+        let (pid, ip) =
+            wait::until_ok(Duration::from_secs(30), format!("{pod_name} to listen"), async || {
+                let found = pods.list("default").into_iter().find(|(name, _)| *name == pod_name);
+                let (pid, ip) =
+                    found.and_then(|(_, pod)| Some((pod.pid?, pod.ip?))).context("it does not run")?;
+                tokio::net::TcpStream::connect((ip, PORT)).await?;
+                ensure!(answers_to(pid, &command[0])?, "process {pid} is not {} yet", command[0]);
+                Ok((pid, ip))
+            })
+            .await
+            .with_context(|| pods.log_tails("default", 20))?;
         Ok(Way {
             peer,
             addresses: addresses(peer, ip),
@@ -165,53 +159,4 @@ fn answers_to(pid: u32, program: &str) -> anyhow::Result<bool> {
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))?;
     // The kernel keeps fifteen bytes of the name.
     Ok(program.starts_with(comm.trim_end()))
-}
-
-/// HAProxy doing on the wire what the proxy does: TLS 1.3 on both sides with the suite that the proxy prefers, the
-/// client's certificate verified, its common name impersonated with the token of an account that may, the same HTTP on
-/// both sides, and connections towards the server kept and shared.
-fn haproxy_config(port: u16, token: &str) -> String {
-    let token = token.trim();
-    let bind =
-        format!("ssl crt {MOUNT}/peer.pem ca-file {MOUNT}/ca.crt verify required ssl-min-ver TLSv1.3");
-    let server = format!(
-        "{NODE_IP}:{port} ssl ca-file {MOUNT}/ca.crt verify required verifyhost kubernetes ssl-min-ver TLSv1.3"
-    );
-    format!(
-        "global
-  nbthread 2
-  maxconn 8000
-  tune.h2.max-concurrent-streams 250
-  ssl-default-bind-ciphersuites TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384
-  ssl-default-server-ciphersuites TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384
-
-defaults
-  mode http
-  option http-keep-alive
-  http-reuse always
-  timeout connect 10s
-  timeout client 1h
-  timeout server 1h
-  timeout tunnel 1h
-  timeout http-request 30s
-
-frontend h2
-  bind :{PORT} {bind} alpn h2
-  http-request set-header Authorization \"Bearer {token}\"
-  http-request set-header Impersonate-User %[ssl_c_s_dn(CN)]
-  default_backend h2
-
-frontend h1
-  bind :{PORT_H1} {bind} alpn http/1.1
-  http-request set-header Authorization \"Bearer {token}\"
-  http-request set-header Impersonate-User %[ssl_c_s_dn(CN)]
-  default_backend h1
-
-backend h2
-  server api {server} alpn h2 proto h2
-
-backend h1
-  server api {server} alpn http/1.1
-"
-    )
 }

@@ -10,6 +10,7 @@ use super::way::{Peer, Way};
 pub(super) struct Turn {
     /// Requests a second.
     pub(super) rate: f64,
+    /// Latencies in µs.
     pub(super) p50: f64,
     pub(super) p90: f64,
     pub(super) p99: f64,
@@ -17,6 +18,9 @@ pub(super) struct Turn {
     pub(super) cpu: f64,
     /// CPU of the server behind it, µs a request.
     pub(super) behind: f64,
+    /// Requests a second in the first and in the last quarter.
+    pub(super) first: f64,
+    pub(super) last: f64,
 }
 
 /// Runs a load and counts the work of `way`, and of the server behind it.
@@ -36,36 +40,72 @@ pub(super) fn turn(
         p99: outcome.p99 as f64,
         cpu: after.0.saturating_sub(before.0).as_secs_f64() * 1e6 / requests,
         behind: after.1.saturating_sub(before.1).as_secs_f64() * 1e6 / requests,
+        first: outcome.quarters[0],
+        last: outcome.quarters[3],
     })
 }
 
+/// The ways and what is left of their turns, in the ways' order.
+pub(super) struct Measured(Vec<(Peer, Turn)>);
+
+impl Measured {
+    /// What a peer gave, when it takes part.
+    pub(super) fn of(&self, peer: Peer) -> Option<&Turn> {
+        self.iter().find(|(other, _)| *other == peer).map(|(_, turn)| turn)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Peer, &Turn)> {
+        self.0.iter().map(|(peer, turn)| (*peer, turn))
+    }
+
+    /// A figure of one peer in relation to another's.
+    pub(super) fn ratio(&self, of: Peer, to: Peer, figure: impl Fn(&Turn) -> f64) -> Option<f64> {
+        let (of, to) = (figure(self.of(of)?), figure(self.of(to)?));
+        (to > 0.0).then(|| of / to)
+    }
+
+    /// For tables.
+    pub(super) fn ratio_cell(&self, of: Peer, to: Peer, figure: impl Fn(&Turn) -> f64) -> String {
+        match self.ratio(of, to, figure) {
+            Some(ratio) if of != Peer::Direct => format!("{ratio:.2}"),
+            _ => "-".to_owned(),
+        }
+    }
+}
+
 /// Each way once in every round: A B A B, so that a machine that slows down slows all of them down. Of the rounds each
-/// figure's median stays.
-pub(super) fn in_turns(
+/// figure's median stays. `show` is for the line that tells how it goes.
+pub(super) fn in_turns<'a>(
     what: &str,
-    ways: &[Way],
+    ways: impl Iterator<Item = &'a Way>,
     rounds: usize,
-    mut one: impl FnMut(&Way) -> anyhow::Result<Turn>,
-) -> anyhow::Result<Vec<(Peer, Turn)>> {
-    let mut all: Vec<Vec<Turn>> = vec![Vec::new(); ways.len()];
+    show: impl Fn(&Turn) -> String,
+    mut one: impl FnMut(&Way, usize) -> anyhow::Result<Turn>,
+) -> anyhow::Result<Measured> {
+    let mut all: Vec<(&Way, Vec<Turn>)> = ways.map(|way| (way, Vec::new())).collect();
     for round in 1..=rounds {
         let mut line = format!("{what}, round {round} of {rounds}:");
-        for (way, turns) in ways.iter().zip(&mut all) {
-            let turn = one(way)?;
-            line.push_str(&format!("  {} {:.0} µs", way.peer.name(), turn.cpu));
+        for (way, turns) in &mut all {
+            let turn = one(way, round)?;
+            line.push_str(&format!("  {} {}", way.peer.name(), show(&turn)));
             turns.push(turn);
         }
         eprintln!("{line}");
     }
-    let left = |turns: &[Turn]| Turn {
-        rate: median(turns.iter().map(|turn| turn.rate)),
-        p50: median(turns.iter().map(|turn| turn.p50)),
-        p90: median(turns.iter().map(|turn| turn.p90)),
-        p99: median(turns.iter().map(|turn| turn.p99)),
-        cpu: median(turns.iter().map(|turn| turn.cpu)),
-        behind: median(turns.iter().map(|turn| turn.behind)),
+    let left = |turns: &[Turn]| {
+        let median = |figure: fn(&Turn) -> f64| median(turns.iter().map(figure));
+        Turn {
+            rate: median(|turn| turn.rate),
+            p50: median(|turn| turn.p50),
+            p90: median(|turn| turn.p90),
+            p99: median(|turn| turn.p99),
+            cpu: median(|turn| turn.cpu),
+            behind: median(|turn| turn.behind),
+            first: median(|turn| turn.first),
+            last: median(|turn| turn.last),
+        }
     };
-    Ok(ways.iter().zip(&all).map(|(way, turns)| (way.peer, left(turns))).collect())
+    Ok(Measured(all.iter().map(|(way, turns)| (way.peer, left(turns))).collect()))
 }
 
 /// The middle value; of an even number the mean of the two in the middle.
@@ -82,12 +122,45 @@ pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::median;
+    use std::cell::RefCell;
+
+    use super::*;
 
     #[test]
     fn one_wild_round_does_not_move_the_median() {
         assert_eq!(median([100.0, 9000.0, 101.0]), 101.0);
         assert_eq!(median([1.0, 4.0, 2.0, 3.0]), 2.5);
         assert_eq!(median([]), 0.0);
+    }
+
+    #[test]
+    fn ways_take_turns_and_ratios_are_of_medians() {
+        let way = |peer| Way {
+            peer,
+            addresses: Default::default(),
+            server_name: String::new(),
+            ca: Default::default(),
+            pid: 0,
+        };
+        let ways = [way(Peer::HaProxy), way(Peer::Proxy)];
+        let order = RefCell::new(Vec::new());
+        let measured = in_turns(
+            "x",
+            ways.iter(),
+            3,
+            |_| String::new(),
+            |way, round| {
+                order.borrow_mut().push(way.peer);
+                let base = if way.peer == Peer::Proxy { 50.0 } else { 100.0 };
+                // The machine slows down all the time, and one turn goes wrong.
+                let wild = if way.peer == Peer::Proxy && round == 3 { 100.0 } else { 1.0 };
+                Ok(Turn { cpu: base * (1.0 + 0.1 * (round - 1) as f64) * wild, ..Turn::default() })
+            },
+        )
+        .unwrap();
+        assert_eq!(*order.borrow(), [Peer::HaProxy, Peer::Proxy].repeat(3));
+        assert_eq!(measured.ratio(Peer::Proxy, Peer::HaProxy, |turn| turn.cpu), Some(0.5));
+        assert_eq!(measured.ratio(Peer::Proxy, Peer::Floor, |turn| turn.cpu), None);
+        assert_eq!(measured.ratio_cell(Peer::Proxy, Peer::Floor, |turn| turn.cpu), "-");
     }
 }

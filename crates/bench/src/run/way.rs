@@ -32,6 +32,26 @@ impl Peer {
     }
 }
 
+/// What answers at the end of all ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Behind {
+    /// The real one.
+    #[value(name = "api-server")]
+    ApiServer,
+    /// The one that answers from memory.
+    Stub,
+}
+
+impl Behind {
+    /// For tables.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::ApiServer => "API server",
+            Self::Stub => "stub",
+        }
+    }
+}
+
 /// One of them, and where it is.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
@@ -65,14 +85,18 @@ impl Way {
         for (flag, value) in [("--ca", &self.ca), ("--cert", &as_whom.cert), ("--key", &as_whom.key)] {
             command.arg(flag).arg(value);
         }
-        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        // It ends when its stdin does: at the latest when we do, however that comes about.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }
 }
 
 /// Runs a load to its end.
 pub(super) fn outcome(way: &Way, command: &mut Command) -> anyhow::Result<Outcome> {
-    let output = command.output().context("could not start the load")?;
+    let mut load = command.spawn().context("could not start the load")?;
+    let held = load.stdin.take();
+    let output = load.wait_with_output().context("could not read from the load")?;
+    drop(held);
     ensure!(output.status.success(), "the load against {} failed", way.peer.name());
     serde_json::from_slice(&output.stdout).context("the load printed no outcome")
 }

@@ -2,18 +2,23 @@
 //!
 //! TLS on both sides, the client's certificate verified in the handshake, two fixed headers so that the API server
 //! answers, and hyper on both sides. What a proxy on these crates needs beyond this is what it does.
+//! Upgraded streams are copied as tokio copies.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::StatusCode;
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue, UPGRADE};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::service::Service;
+use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, Version};
+use hyper_util::rt::TokioIo;
+use tokio::task::JoinSet;
 
 use super::upstream::{Upstream, UpstreamOptions};
 use super::{Handler, Listen};
@@ -42,6 +47,7 @@ pub(crate) async fn floor(options: &FloorOptions) -> anyhow::Result<()> {
         upstream: Upstream::new(&options.upstream)?,
         authorization,
         user: HeaderValue::try_from(&options.user)?,
+        tunnels: Mutex::default(),
     };
     super::serve(&options.listen, Arc::new(floor)).await
 }
@@ -50,6 +56,33 @@ struct Floor {
     upstream: Upstream,
     authorization: HeaderValue,
     user: HeaderValue,
+    tunnels: Mutex<JoinSet<()>>,
+}
+
+impl Floor {
+    /// An upgrade has a connection behind for itself, which becomes the stream.
+    async fn upgrade(&self, mut request: Request<Incoming>) -> anyhow::Result<Response<Incoming>> {
+        let client = hyper::upgrade::on(&mut request);
+        let mut response = self.upstream.h1().await?.send_request(request).await?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let server = hyper::upgrade::on(&mut response);
+            let mut tunnels = self.tunnels.lock().unwrap_or_else(PoisonError::into_inner);
+            while tunnels.try_join_next().is_some() {}
+            tunnels.spawn(async move {
+                if let Err(error) = copy(client, server).await {
+                    eprintln!("an upgraded stream ended: {error:#}");
+                }
+            });
+        }
+        Ok(response)
+    }
+}
+
+async fn copy(client: OnUpgrade, server: OnUpgrade) -> anyhow::Result<()> {
+    const BUFFER: usize = 64 << 10;
+    let (mut client, mut server) = (TokioIo::new(client.await?), TokioIo::new(server.await?));
+    tokio::io::copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER, BUFFER).await?;
+    Ok(())
 }
 
 impl Handler for Arc<Floor> {
@@ -87,6 +120,9 @@ impl Service<Request<Incoming>> for Connection {
         request.headers_mut().insert(IMPERSONATE_USER, floor.user.clone());
         if request.version() == Version::HTTP_2 {
             return async move { Ok(floor.upstream.h2().await?.send_request(request).await?) }.boxed();
+        }
+        if request.headers().contains_key(UPGRADE) {
+            return async move { floor.upgrade(request).await }.boxed();
         }
         let own = Arc::clone(&self.h1);
         async move {

@@ -1,0 +1,94 @@
+//! What a load measured.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// One request that was answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    /// From sending it to the end of the answer.
+    pub(super) latency: Duration,
+    /// When, since the load began.
+    pub(super) at: Duration,
+}
+
+/// What the requests of a load took. Latencies in microseconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Requests that were answered as expected; of a tunnel the millions of bytes.
+    pub(crate) requests: u64,
+    /// Wall time in seconds.
+    pub(crate) seconds: f64,
+    /// Median latency.
+    pub(crate) p50: u64,
+    /// 90th percentile.
+    pub(crate) p90: u64,
+    /// 99th percentile.
+    pub(crate) p99: u64,
+    /// Slowest.
+    pub(crate) max: u64,
+    /// Requests a second in each quarter of the requests: they show whether it gets slower.
+    pub(crate) quarters: [f64; 4],
+    /// Requests that were not answered as expected, where that does not end the load.
+    pub(crate) failed: u64,
+}
+
+impl Outcome {
+    pub(super) fn new(mut done: Vec<Done>) -> Self {
+        done.sort_unstable_by_key(|done| done.at);
+        let mut quarters = [0.0; 4];
+        let mut began = Duration::ZERO;
+        for (index, rate) in quarters.iter_mut().enumerate() {
+            let range = done.len() * index / 4..done.len() * (index + 1) / 4;
+            let count = range.len() as f64;
+            let Some(last) = done.get(range).and_then(<[Done]>::last) else { continue };
+            *rate = count / last.at.saturating_sub(began).as_secs_f64().max(1e-6);
+            began = last.at;
+        }
+        let seconds = began.as_secs_f64();
+        done.sort_unstable_by_key(|done| done.latency);
+        let at = |percent: usize| {
+            let index = (done.len() * percent / 100).min(done.len().saturating_sub(1));
+            let latency = done.get(index).map(|done| done.latency).unwrap_or_default();
+            u64::try_from(latency.as_micros()).unwrap_or(u64::MAX)
+        };
+        Self {
+            requests: done.len() as u64,
+            seconds,
+            p50: at(50),
+            p90: at(90),
+            p99: at(99),
+            max: at(100),
+            quarters,
+            failed: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_that_slows_down_shows_in_its_quarters() {
+        // Forty requests, the last ten of them ten times as slow.
+        let mut at = Duration::ZERO;
+        let done = (0..40).map(|index| {
+            let latency = Duration::from_millis(if index < 30 { 1 } else { 10 });
+            at += latency;
+            Done { latency, at }
+        });
+        let outcome = Outcome::new(done.collect());
+        assert_eq!(outcome.requests, 40);
+        assert_eq!((outcome.p50, outcome.p90, outcome.max), (1000, 10_000, 10_000));
+        assert!((outcome.quarters[0] - 1000.0).abs() < 1.0, "{:?}", outcome.quarters);
+        assert!((outcome.quarters[3] - 100.0).abs() < 1.0, "{:?}", outcome.quarters);
+        assert!((outcome.seconds - 0.13).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nothing_done_is_nothing_measured() {
+        assert_eq!(Outcome::new(Vec::new()).requests, 0);
+    }
+}

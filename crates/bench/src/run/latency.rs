@@ -1,0 +1,71 @@
+//! One request in flight: the time that a proxy adds.
+
+use crate::load::Protocol;
+use crate::server::NAMESPACE;
+use crate::table::Table;
+
+use super::Phase;
+use super::rounds::{Turn, in_turns, turn};
+use super::verdict::Verdicts;
+use super::way::{Peer, Way, outcome};
+
+/// What may be added at the median and at the 99th percentile, in µs.
+const ADDED: [f64; 2] = [120.0, 500.0];
+
+pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+    let behind = phase.behind.name();
+    let mut table = Table::new(&[
+        &format!("GET from the {behind}, one in flight"),
+        "protocol",
+        "p50 µs",
+        "p99 µs",
+        "added p50 µs",
+        "added p99 µs",
+    ]);
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/bench");
+    for protocol in [Protocol::H2, Protocol::H1] {
+        let gets = |way: &Way, requests: u64| {
+            let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);
+            command.args(["--connections", "1", "--concurrency", "1"]);
+            outcome(way, command.args(["--requests", &requests.to_string()]))
+        };
+        let requests = phase.setup.options.amount(2_000, 10_000);
+        let what = format!("one GET at a time over {}", protocol.name());
+        let show = |turn: &Turn| format!("{:.0} µs", turn.p50);
+        let measured =
+            in_turns(&what, phase.ways.iter(), phase.setup.options.rounds(), show, |way, _round| {
+                gets(way, requests / 10)?;
+                turn(way, phase.server, || gets(way, requests))
+            })?;
+        let added = |turn: &Turn, figure: fn(&Turn) -> f64| {
+            measured.of(Peer::Direct).map(|direct| figure(turn) - figure(direct))
+        };
+        for (peer, turn) in measured.iter() {
+            let cell = |figure| match added(turn, figure) {
+                Some(added) if peer != Peer::Direct => format!("{added:.0}"),
+                _ => "-".to_owned(),
+            };
+            table.row(vec![
+                peer.name().to_owned(),
+                protocol.name().to_owned(),
+                format!("{:.0}", turn.p50),
+                format!("{:.0}", turn.p99),
+                cell(|turn| turn.p50),
+                cell(|turn| turn.p99),
+            ]);
+        }
+        let version = protocol.name();
+        let proxy = |figure| measured.of(Peer::Proxy).and_then(|turn| added(turn, figure));
+        verdicts.at_most(
+            format!("added latency over {version}, one in flight, p50 µs"),
+            proxy(|turn| turn.p50),
+            ADDED[0],
+        );
+        verdicts.at_most(
+            format!("added latency over {version}, one in flight, p99 µs"),
+            proxy(|turn| turn.p99),
+            ADDED[1],
+        );
+    }
+    Ok(table)
+}

@@ -1,0 +1,75 @@
+//! Lists of eight megabytes: what moving bytes costs, also the server behind.
+
+use crate::load::Protocol;
+use crate::server::LIST_NAMESPACE;
+use crate::table::Table;
+
+use super::Phase;
+use super::rounds::{Turn, in_turns, turn};
+use super::verdict::Verdicts;
+use super::way::{Behind, Peer, Way, outcome};
+
+/// What the proxy may take for one list.
+const CPU_MS: f64 = 20.0;
+/// What the server may take more than when it is asked directly.
+const BEHIND: f64 = 1.25;
+
+pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+    let behind = phase.behind.name();
+    let mut table = Table::new(&[
+        &format!("list of 8 MB from the {behind}"),
+        "protocol",
+        "lists/s",
+        "p50 ms",
+        "CPU ms/list",
+        "× HAProxy",
+        "× floor",
+        &format!("CPU ms/list of the {behind}"),
+        "× direct",
+    ]);
+    let path = format!("/api/v1/namespaces/{LIST_NAMESPACE}/configmaps");
+    let ms = |micros: f64| format!("{:.1}", micros / 1000.0);
+    for protocol in [Protocol::H2, Protocol::H1] {
+        let gets = |way: &Way, requests: u64| {
+            let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);
+            command.args(["--connections", "1", "--concurrency", "1"]);
+            outcome(way, command.args(["--requests", &requests.to_string()]))
+        };
+        let requests = phase.setup.options.amount(20, 50);
+        let what = format!("8 MB list from the {behind} over {}", protocol.name());
+        let show = |turn: &Turn| format!("{} ms, server {} ms", ms(turn.cpu), ms(turn.behind));
+        let measured =
+            in_turns(&what, phase.ways.iter(), phase.setup.options.rounds(), show, |way, _round| {
+                gets(way, 2)?;
+                turn(way, phase.server, || gets(way, requests))
+            })?;
+        for (peer, turn) in measured.iter() {
+            table.row(vec![
+                peer.name().to_owned(),
+                protocol.name().to_owned(),
+                format!("{:.0}", turn.rate),
+                ms(turn.p50),
+                ms(turn.cpu),
+                measured.ratio_cell(peer, Peer::HaProxy, |turn| turn.cpu),
+                measured.ratio_cell(peer, Peer::Floor, |turn| turn.cpu),
+                ms(turn.behind),
+                measured.ratio_cell(peer, Peer::Direct, |turn| turn.behind),
+            ]);
+        }
+        let version = protocol.name();
+        verdicts.at_most(
+            format!("CPU of a list of 8 MB over {version} from the {behind}, ms"),
+            measured.of(Peer::Proxy).map(|turn| turn.cpu / 1000.0),
+            CPU_MS,
+        );
+        // The stub sends from memory; what its writing costs says little about a server that has to encode.
+        if phase.behind == Behind::ApiServer {
+            verdicts.at_most(
+                format!("CPU of the API server for it over {version}, × direct"),
+                measured.ratio(Peer::Proxy, Peer::Direct, |turn| turn.behind),
+                BEHIND,
+            );
+        }
+    }
+    Ok(table)
+}

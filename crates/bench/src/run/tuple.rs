@@ -1,0 +1,66 @@
+//! Requests that each need a decision of their own: every name is new, so no review is in the cache.
+
+use crate::load::Protocol;
+use crate::server::NAMESPACE;
+use crate::table::Table;
+
+use super::Phase;
+use super::rounds::{Turn, in_turns, turn};
+use super::verdict::Verdicts;
+use super::way::{Peer, Way, outcome};
+
+/// The rate in relation to that of asking directly.
+const OF_DIRECT: f64 = 0.42;
+/// The rate of the last quarter in relation to that of the first: less is a knee.
+const LAST_OF_FIRST: f64 = 0.8;
+
+pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+    let behind = phase.behind.name();
+    let mut table = Table::new(&[
+        "GET of a name never asked for before",
+        "protocol",
+        "requests/s",
+        "× direct",
+        "first quarter",
+        "last quarter",
+        "CPU µs/request",
+        &format!("CPU µs/request of the {behind}"),
+    ]);
+    let protocol = Protocol::H2;
+    let requests = phase.setup.options.amount(4_000, 20_000);
+    // The others decide nothing.
+    let ways = phase.ways.iter().filter(|way| matches!(way.peer, Peer::Direct | Peer::Proxy));
+    let show = |turn: &Turn| format!("{:.0}/s", turn.rate);
+    let measured =
+        in_turns("distinct names", ways, phase.setup.options.rounds(), show, |way: &Way, round| {
+            // There is no such object, and the server looks as hard.
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/round-{round}-{{n}}");
+            let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);
+            command.args(["--connections", "4", "--concurrency", "16", "--status", "404"]);
+            command.args(["--requests", &requests.to_string()]);
+            turn(way, phase.server, || outcome(way, &mut command))
+        })?;
+    for (peer, turn) in measured.iter() {
+        table.row(vec![
+            peer.name().to_owned(),
+            protocol.name().to_owned(),
+            format!("{:.0}", turn.rate),
+            measured.ratio_cell(peer, Peer::Direct, |turn| turn.rate),
+            format!("{:.0}", turn.first),
+            format!("{:.0}", turn.last),
+            format!("{:.0}", turn.cpu),
+            format!("{:.0}", turn.behind),
+        ]);
+    }
+    verdicts.at_least(
+        "rate of distinct (user, verb, name), × direct",
+        measured.ratio(Peer::Proxy, Peer::Direct, |turn| turn.rate),
+        OF_DIRECT,
+    );
+    verdicts.at_least(
+        "the same in the last quarter, × the first",
+        measured.of(Peer::Proxy).map(|turn| turn.last / turn.first.max(1.0)),
+        LAST_OF_FIRST,
+    );
+    Ok(table)
+}

@@ -1,0 +1,147 @@
+//! What must hold, what is aimed at, and whether it was reached.
+
+use crate::table::Table;
+
+/// How much a limit means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weight {
+    /// `--check` fails when it does not hold.
+    Must,
+    /// Aimed at; a miss is explained in `docs/performance.md`.
+    Target,
+}
+
+/// What must hold, by how the names begin under which it is judged. What is not judged at all does not hold.
+pub(super) const MUSTS: [&str; 8] = [
+    "CPU of a GET over HTTP/2 from the API server, × HAProxy's",
+    "CPU of a GET over HTTP/1.1 from the API server, × HAProxy's",
+    "CPU of a GET over HTTP/2 from the stub, × HAProxy's",
+    "CPU of a GET over HTTP/1.1 from the stub, × HAProxy's",
+    "open watches",
+    "slowest list meanwhile, ms",
+    "memory of an idle watch on its own connection, KiB",
+    "memory at rest, MiB",
+];
+
+/// One judgement.
+#[derive(Clone, Debug)]
+struct Verdict {
+    name: String,
+    weight: Weight,
+    value: String,
+    limit: String,
+    held: bool,
+}
+
+/// The judgements of a run.
+#[derive(Debug, Default)]
+pub(super) struct Verdicts(Vec<Verdict>);
+
+impl Verdicts {
+    /// Judges a figure that shall not exceed a limit. One that could not be taken is not judged.
+    pub(super) fn at_most(&mut self, name: impl Into<String>, value: Option<f64>, limit: f64) {
+        self.judge(name.into(), value, limit, "≤", |value, limit| value <= limit);
+    }
+
+    /// Judges a figure that shall reach a limit.
+    pub(super) fn at_least(&mut self, name: impl Into<String>, value: Option<f64>, limit: f64) {
+        self.judge(name.into(), value, limit, "≥", |value, limit| value >= limit);
+    }
+
+    fn judge(
+        &mut self,
+        name: String,
+        value: Option<f64>,
+        limit: f64,
+        sign: &str,
+        held: fn(f64, f64) -> bool,
+    ) {
+        let Some(value) = value else { return };
+        let must = MUSTS.iter().any(|must| name.starts_with(must));
+        let weight = if must { Weight::Must } else { Weight::Target };
+        self.0.push(Verdict {
+            name,
+            weight,
+            value: number(value),
+            limit: format!("{sign} {}", number(limit)),
+            held: held(value, limit),
+        });
+    }
+
+    /// The musts that do not hold, each with its reason. Of one that was judged more than once each miss counts.
+    pub(super) fn missed(&self) -> Vec<String> {
+        let judged = |must: &str| self.0.iter().any(|verdict| verdict.name.starts_with(must));
+        let missed = self.0.iter().filter(|verdict| verdict.weight == Weight::Must && !verdict.held);
+        let missed =
+            missed.map(|verdict| format!("{}: {}, not {}", verdict.name, verdict.value, verdict.limit));
+        let unjudged =
+            MUSTS.iter().filter(|must| !judged(must)).map(|must| format!("{must}: was not measured"));
+        missed.chain(unjudged).collect()
+    }
+
+    /// All of them, musts first.
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new(&["", "measured", "limit", "", ""]);
+        for weight in [Weight::Must, Weight::Target] {
+            for verdict in self.0.iter().filter(|verdict| verdict.weight == weight) {
+                let weight = if weight == Weight::Must { "must" } else { "target" };
+                let held = if verdict.held { "ok" } else { "missed" };
+                table.row(vec![
+                    verdict.name.clone(),
+                    verdict.value.clone(),
+                    verdict.limit.clone(),
+                    weight.to_owned(),
+                    held.to_owned(),
+                ]);
+            }
+        }
+        table
+    }
+}
+
+/// As many digits as mean something.
+fn number(value: f64) -> String {
+    let text = if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") };
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_must_has_to_be_measured_and_to_hold() {
+        let mut verdicts = Verdicts::default();
+        assert_eq!(verdicts.missed().len(), MUSTS.len(), "nothing measured, nothing held");
+        for must in MUSTS {
+            verdicts.at_most(must, Some(0.99), 1.0);
+        }
+        assert_eq!(verdicts.missed(), Vec::<String>::new());
+        verdicts.at_most("some target", Some(2.0), 1.0);
+        assert_eq!(verdicts.missed(), Vec::<String>::new(), "a missed target is no failure");
+        verdicts.at_most(MUSTS[0], Some(1.01), 1.0);
+        assert_eq!(verdicts.missed(), [format!("{}: 1.01, not ≤ 1", MUSTS[0])]);
+        let table = verdicts.table().to_string();
+        assert!(table.contains("missed") && table.contains("some target"), "{table}");
+    }
+
+    #[test]
+    fn a_figure_that_could_not_be_taken_is_not_judged() {
+        let mut verdicts = Verdicts::default();
+        verdicts.at_most(MUSTS[0], None, 1.0);
+        assert!(verdicts.missed()[0].ends_with("was not measured"), "{:?}", verdicts.missed());
+    }
+
+    #[test]
+    fn limits_hold_when_they_are_met_exactly() {
+        let mut verdicts = Verdicts::default();
+        for must in MUSTS {
+            verdicts.at_least(must, Some(10_000.0), 10_000.0);
+        }
+        assert_eq!(verdicts.missed(), Vec::<String>::new());
+        assert_eq!(
+            (number(10_000.0), number(1.0), number(0.346), number(120.4)),
+            ("10000".to_owned(), "1".to_owned(), "0.35".to_owned(), "120".to_owned())
+        );
+    }
+}

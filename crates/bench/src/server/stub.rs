@@ -1,0 +1,239 @@
+//! The stub: an API server that answers what is measured from memory, and asks the real one for everything else.
+//!
+//! The Concierge needs a whole API server to start; the real one gives it that. What is measured lies in the namespaces
+//! [`NAMESPACE`] and [`LIST_NAMESPACE`], and reviews are allowed without a look at them, so that the work behind a
+//! proxy is small and even.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::{CONNECTION, HeaderValue, UPGRADE};
+use http::{Method, StatusCode};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::service::Service;
+use hyper::{Request, Response, Version};
+use tokio::task::JoinSet;
+
+use super::upstream::{Upstream, UpstreamOptions};
+use super::{Handler, Listen, answers, tunnel};
+
+/// The namespace of small objects.
+pub(crate) const NAMESPACE: &str = "bench";
+/// The namespace whose ConfigMaps are eight megabytes.
+pub(crate) const LIST_NAMESPACE: &str = "bench-list";
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+/// Flags of the stub.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct StubOptions {
+    #[command(flatten)]
+    listen: Listen,
+    #[command(flatten)]
+    upstream: UpstreamOptions,
+}
+
+/// Runs the stub until the process is ended.
+pub(crate) async fn stub(options: &StubOptions) -> anyhow::Result<()> {
+    let stub = Stub {
+        upstream: Upstream::new(&options.upstream)?,
+        small: answers::config_map("bench").into(),
+        small_list: answers::config_maps(1, 16).into(),
+        large_list: answers::config_maps(8, 1_000_000).into(),
+        event: answers::event().into(),
+        tunnels: Mutex::default(),
+    };
+    super::serve(&options.listen, Arc::new(stub)).await
+}
+
+struct Stub {
+    upstream: Upstream,
+    small: Bytes,
+    small_list: Bytes,
+    large_list: Bytes,
+    event: Bytes,
+    tunnels: Mutex<JoinSet<()>>,
+}
+
+/// What a measured request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Review,
+    Small,
+    SmallList,
+    LargeList,
+    Watch,
+    Tunnel,
+}
+
+fn asked(method: &Method, path: &str, query: &str) -> Option<Asked> {
+    if path == REVIEWS && method == Method::POST {
+        return Some(Asked::Review);
+    }
+    let (namespace, rest) = path.strip_prefix("/api/v1/namespaces/")?.split_once('/')?;
+    let get = method == Method::GET;
+    match (namespace, rest) {
+        (LIST_NAMESPACE, "configmaps") if get => Some(Asked::LargeList),
+        (NAMESPACE, "configmaps") if get && query.contains("watch=true") => Some(Asked::Watch),
+        (NAMESPACE, "configmaps") if get => Some(Asked::SmallList),
+        (NAMESPACE, _) if get && rest.starts_with("configmaps/") => Some(Asked::Small),
+        (NAMESPACE, _) if rest.starts_with("pods/") && rest.ends_with("/exec") => Some(Asked::Tunnel),
+        _ => None,
+    }
+}
+
+impl Stub {
+    fn answer(&self, asked: Asked, mut request: Request<Incoming>) -> Response<Answer> {
+        let whole = |bytes: &Bytes| Answer::Whole(bytes.clone());
+        let mut status = StatusCode::OK;
+        let body = match asked {
+            Asked::Review => {
+                status = StatusCode::CREATED;
+                Answer::Whole(Bytes::from_static(answers::ALLOWED))
+            }
+            Asked::Small => whole(&self.small),
+            Asked::SmallList => whole(&self.small_list),
+            Asked::LargeList => whole(&self.large_list),
+            Asked::Watch => Answer::Watch(Some(self.event.clone())),
+            Asked::Tunnel => {
+                let query = request.uri().query().unwrap_or_default().to_owned();
+                let upgrade = hyper::upgrade::on(&mut request);
+                let mut tunnels = self.tunnels.lock().unwrap_or_else(PoisonError::into_inner);
+                while tunnels.try_join_next().is_some() {}
+                tunnels.spawn(tunnel::run(upgrade, query));
+                return switching();
+            }
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        answers::add_headers(response.headers_mut());
+        response
+    }
+}
+
+fn switching() -> Response<Answer> {
+    let mut response = Response::new(Answer::Whole(Bytes::new()));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1"));
+    headers.insert("x-stream-protocol-version", HeaderValue::from_static("v4.channel.k8s.io"));
+    response
+}
+
+impl Handler for Arc<Stub> {
+    type Body = Answer;
+
+    fn connection(
+        &self,
+    ) -> impl Service<
+        Request<Incoming>,
+        Response = Response<Answer>,
+        Error = anyhow::Error,
+        Future: Send + 'static,
+    > + Send
+    + 'static {
+        Connection(Arc::clone(self))
+    }
+}
+
+struct Connection(Arc<Stub>);
+
+impl Service<Request<Incoming>> for Connection {
+    type Response = Response<Answer>;
+    type Error = anyhow::Error;
+    type Future = BoxFuture<'static, anyhow::Result<Response<Answer>>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let uri = request.uri();
+        if let Some(asked) = asked(request.method(), uri.path(), uri.query().unwrap_or_default()) {
+            let answer = self.0.answer(asked, request);
+            return Box::pin(std::future::ready(Ok(answer)));
+        }
+        let stub = Arc::clone(&self.0);
+        Box::pin(async move {
+            let response = if request.version() == Version::HTTP_2 {
+                stub.upstream.h2().await?.send_request(request).await?
+            } else {
+                stub.upstream.h1().await?.send_request(request).await?
+            };
+            Ok(response.map(Answer::Forwarded))
+        })
+    }
+}
+
+/// Bodies of the stub.
+enum Answer {
+    /// The real server's.
+    Forwarded(Incoming),
+    /// From memory.
+    Whole(Bytes),
+    /// One event, then nothing more.
+    Watch(Option<Bytes>),
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut *self {
+            Self::Forwarded(body) => Pin::new(body).poll_frame(cx),
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Watch(event) => match event.take() {
+                Some(event) => Poll::Ready(Some(Ok(Frame::data(event)))),
+                // Nobody wakes it: the stream ends when the client resets it, which hyper sees by itself.
+                None => Poll::Pending,
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Forwarded(body) => body.is_end_stream(),
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Watch(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Forwarded(body) => body.size_hint(),
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Watch(_) => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_measured_is_answered_from_memory() {
+        let table = [
+            ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "", Some(Asked::Review)),
+            ("GET", "/api/v1/namespaces/bench/configmaps/a", "", Some(Asked::Small)),
+            ("GET", "/api/v1/namespaces/bench/configmaps", "limit=1", Some(Asked::SmallList)),
+            ("GET", "/api/v1/namespaces/bench/configmaps", "watch=true", Some(Asked::Watch)),
+            ("GET", "/api/v1/namespaces/bench-list/configmaps", "", Some(Asked::LargeList)),
+            ("POST", "/api/v1/namespaces/bench/pods/p/exec", "command=down", Some(Asked::Tunnel)),
+            // The Concierge's own.
+            ("GET", "/api/v1/namespaces/pinniped-concierge/configmaps", "watch=true", None),
+            ("GET", "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication", "", None),
+            ("GET", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "", None),
+            ("POST", "/api/v1/namespaces/bench/configmaps", "", None),
+        ];
+        for (method, path, query, wanted) in table {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            assert_eq!(asked(&method, path, query), wanted, "{method} {path}?{query}");
+        }
+    }
+}

@@ -31,8 +31,8 @@
 //! ```
 //!
 //! Only a control plane with other flags: [`control_plane::ControlPlane::start`]. Waiting: [`wait`], never a
-//! sleep. Doing something all the while: [`rounds`]. Certificates of peers: [`certs`]. Raw TLS and HTTP/1.1 upgrades: [`wire`]. Programs: [`kubectl`],
-//! [`tools::binary`].
+//! sleep. Doing something all the while: [`rounds`]. Certificates of peers: [`certs`]. Raw TLS and HTTP/1.1
+//! upgrades: [`wire`]. Programs: [`kubectl`], [`tools::binary`].
 #![forbid(unsafe_code)]
 
 pub mod certs;

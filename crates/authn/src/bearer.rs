@@ -264,7 +264,7 @@ mod tests {
             (vec![], vec![]),
             (vec!["a, b".to_owned(), "c".to_owned()], vec!["a, b", "c"]),
             (vec![format!("a, {token}, b"), token.clone(), "c".to_owned()], vec!["a,b,c"]),
-            (vec![token.clone()], vec![]),
+            (vec![token], vec![]),
             (vec![format!("{WEBSOCKET_TOKEN_PREFIX}!"), "c".to_owned()], vec!["c"]),
         ] {
             let pairs: Vec<_> =

@@ -26,7 +26,7 @@ use pinniped_test_support::tools;
 use crate::admin::Admin;
 use crate::walkthrough::{INSTALL, nothing_restarted};
 use lane::{Lane, Route, Shown, Version};
-use matrix::{MATRIX, Row};
+use matrix::MATRIX;
 
 mod forwards;
 mod lane;
@@ -77,13 +77,16 @@ spec:
 #[tokio::test]
 async fn every_kubectl_does_the_same_through_the_proxy_as_without_it() {
     let test = "every kubectl does the same through the proxy as without it";
-    let Some(node) = fixture::shared(test).unwrap() else { return };
+    if !fixture::possible(test) {
+        return;
+    }
     let Some(debian) = std::env::var_os(DEBIAN_ENV).map(PathBuf::from) else {
         let why =
             "Debian's kubectl 1.20 and busybox are not there: `cargo xtask test` fetches them where it can";
         tools::skip(test, why);
         return;
     };
+    let Some(node) = fixture::shared(test).unwrap() else { return };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let place = OnNode::new(node, folder.path());
@@ -201,8 +204,8 @@ fn verdicts(lane: &Lane<'_>, direct: &Told, proxied: &Told) -> Vec<String> {
 }
 
 #[test]
-fn rows_have_names_of_their_own_and_are_there_for_each_kubectl() {
-    let mut names: Vec<&str> = MATRIX.iter().map(|row: &Row| row.name).collect();
+fn rows_have_names_of_their_own() {
+    let mut names: Vec<&str> = MATRIX.iter().map(|row| row.name).collect();
     names.sort_unstable();
     let count = names.len();
     names.dedup();

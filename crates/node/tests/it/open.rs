@@ -59,6 +59,11 @@ impl Open {
         Ok((read(&self.stdout)?, read(&self.stderr)?))
     }
 
+    /// What is on its standard error by now.
+    pub(crate) fn noted(&self) -> anyhow::Result<String> {
+        Ok(self.said()?.1)
+    }
+
     /// Waits until it has said this, and gives all that it said by then.
     pub(crate) async fn says(&self, wanted: &str) -> anyhow::Result<String> {
         let what = format!("{} to say {wanted:?}", self.name);

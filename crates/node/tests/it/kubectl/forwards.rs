@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
-use super::lane::{Lane, Shown};
+use super::lane::{Lane, Shown, Version};
 use super::talks::noise;
 use crate::open::Open;
 
@@ -22,7 +22,7 @@ const PIECE: usize = 32 << 10;
 /// another one afterwards.
 pub(super) async fn stay_open(lane: &Lane<'_>) -> anyhow::Result<Shown> {
     let args = ["port-forward", "pod/target", ":7"];
-    let (idle, busy) = (lane.open("idle", &args)?, lane.open("busy", &args)?);
+    let (idle, busy) = (lane.open("idle", &[&["-v=8"], &args[..]].concat())?, lane.open("busy", &args)?);
     let ports = (port(&idle).await?, port(&busy).await?);
     let node = lane.node;
     // The ports are in the node's network.
@@ -34,10 +34,21 @@ pub(super) async fn stay_open(lane: &Lane<'_>) -> anyhow::Result<Shown> {
         })
     });
     used.await?.and_then(|used| used)?;
+    let notes = idle.noted()?;
+    let protocol = protocol(lane.version);
+    ensure!(notes.contains(protocol), "there is no {protocol:?} in {notes}");
     for open in [&idle, &busy] {
         ensure!(open.runs().await?, "a port-forward has ended by itself");
     }
     Ok(Shown { code: 0, stdout: String::new(), stderr: String::new() })
+}
+
+/// What it says of its protocol.
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::Today => "Sec-Websocket-Protocol: SPDY/3.1+portforward.k8s.io",
+        Version::Old => "X-Stream-Protocol-Version: portforward.k8s.io",
+    }
 }
 
 /// The local port of a `port-forward`.

@@ -285,3 +285,31 @@ pub(super) static MATRIX: &[Row] = &[
         .compared(Compared::Stdout),
     row("proxy", Act::Story(|lane| Box::pin(talks::proxy(lane)))).says(&["200", "served"]),
 ];
+
+#[test]
+fn a_row_is_judged_by_its_code_its_words_and_what_is_compared() {
+    let shown = |code: i32, stdout: &str, stderr: &str| Shown {
+        code,
+        stdout: stdout.to_owned(),
+        stderr: stderr.to_owned(),
+    };
+    let good = shown(3, "out", "err");
+    let row = run("name", &[]).code(3).says(&["out", "err"]);
+    assert_eq!(row.verdict(&good, &good), None);
+    let table = [
+        (shown(0, "out", "err"), "through the proxy it ends with 0 instead of 3"),
+        (shown(3, "ou", "err"), "through the proxy it does not say \"out\""),
+        (shown(3, "out", "err, but late"), "directly Shown"),
+        (shown(3, "out, but more", "err"), "directly Shown"),
+    ];
+    for (bad, wanted) in &table {
+        let why = row.verdict(&good, bad).unwrap();
+        assert!(why.starts_with(wanted), "{why}");
+    }
+    let row = row.compared(Compared::Stdout);
+    assert_eq!(row.verdict(&good, &table[2].0), None);
+    assert!(row.verdict(&good, &table[3].0).is_some());
+    let row = row.compared(Compared::Nothing);
+    assert_eq!(row.verdict(&good, &table[3].0), None);
+    assert!(row.verdict(&table[0].0, &good).unwrap().starts_with("directly it ends with 0"));
+}

@@ -86,7 +86,8 @@ pub(crate) fn find_or_fetch(offline: bool) -> anyhow::Result<PathBuf> {
 fn fetch(work: &Path) -> anyhow::Result<PathBuf> {
     let packages = PROGRAMS.map(|program| program.package);
     let first = apt(work, &[]).arg("download").args(packages).output();
-    let first = first.context("`apt-get` is not on this machine: these programs are had on Debian and its kin only")?;
+    let first = first
+        .context("`apt-get` is not on this machine: these programs are had on Debian and its kin only")?;
     if !first.status.success() {
         // No lists of packages, or old ones: get lists of our own, beside those of the machine.
         let (lists, archives) = (work.join("lists"), work.join("archives"));
@@ -99,9 +100,9 @@ fn fetch(work: &Path) -> anyhow::Result<PathBuf> {
             "Dir::Cache::pkgcache=".to_owned(),
             "Dir::Cache::srcpkgcache=".to_owned(),
         ];
-        succeeded("apt-get update", apt(work, &options).arg("update").output()?)?;
+        succeeded("apt-get update", &apt(work, &options).arg("update").output()?)?;
         let second = apt(work, &options).arg("download").args(packages).output()?;
-        succeeded("apt-get download", second).context("Debian 12 has these packages")?;
+        succeeded("apt-get download", &second).context("Debian 12 has these packages")?;
     }
     let fresh = work.join("programs");
     std::fs::create_dir(&fresh).context("could not make a folder for the programs")?;
@@ -131,15 +132,20 @@ fn unpack(work: &Path, program: &Program, to: &Path) -> anyhow::Result<()> {
     let archive = archive.with_context(|| format!("apt fetched no {package}"))?;
     let all = work.join(package);
     let unpacked = Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(&all).output();
-    succeeded("dpkg-deb", unpacked.context("could not run `dpkg-deb`")?)?;
+    succeeded("dpkg-deb", &unpacked.context("could not run `dpkg-deb`")?)?;
     let found = program.inside.iter().map(|path| all.join(path)).find(|path| path.is_file());
-    let found = found.with_context(|| format!("there is no {} in {}", program.inside[0], archive.display()))?;
+    let found =
+        found.with_context(|| format!("there is no {} in {}", program.inside[0], archive.display()))?;
     std::fs::rename(&found, to.join(program.name)).context("could not take a program out of a package")
 }
 
-fn succeeded(what: &str, output: Output) -> anyhow::Result<()> {
+fn succeeded(what: &str, output: &Output) -> anyhow::Result<()> {
     let text = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "`{what}` failed: {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
+    anyhow::ensure!(
+        output.status.success(),
+        "`{what}` failed: {}",
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    );
     Ok(())
 }
 
@@ -150,7 +156,12 @@ fn check(dir: &Path) -> anyhow::Result<()> {
         let output = Command::new(&file).args(*asked).output();
         let output = output.with_context(|| format!("{} does not run", file.display()))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        anyhow::ensure!(text.contains(answers), "{} does not say {answers:?}, but: {}", file.display(), text.trim());
+        anyhow::ensure!(
+            text.contains(answers),
+            "{} does not say {answers:?}, but: {}",
+            file.display(),
+            text.trim()
+        );
     }
     Ok(())
 }

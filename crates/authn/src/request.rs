@@ -159,7 +159,8 @@ impl RequestAuthenticator {
     async fn walk(&self, headers: &mut HeaderMap, trust: &Trust, verdict: Option<&Verdict>) -> Outcome {
         let mut failures = Vec::new();
         if let Some(verdict) = verdict {
-            if let (FrontProxyVerdict::Trusted, Some(config)) = (&verdict.front_proxy, trust.request_header()) {
+            if let (FrontProxyVerdict::Trusted, Some(config)) = (&verdict.front_proxy, trust.request_header())
+            {
                 match request_header::identity(headers, config) {
                     Ok(Some(user)) => {
                         let user = Arc::new(user.with_authenticated_group());

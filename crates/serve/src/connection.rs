@@ -14,8 +14,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use http::{Request, Response};
-use hyper::body::Incoming;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Method, Request, Response};
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ProtocolVersion;
@@ -352,15 +353,31 @@ where
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let running = self.activity.request();
         request.extensions_mut().insert(Arc::clone(&self.connection));
+        let is_head = *request.method() == Method::HEAD;
         let answer = self.inner.clone().oneshot(request);
         Box::pin(async move {
-            let response = answer.await?;
+            let mut response = answer.await?;
+            if is_head {
+                drop_body(&mut response);
+            }
             let end_by = response.extensions().get::<EndBy>().map(|EndBy(end)| *end);
             // Known to whoever polls this: the stream's task, or the connection's where there are no streams.
             let _known_or_nobody_asks = END_BY.try_with(|cell| cell.set(end_by));
             Ok(response.map(|body| CountedBody::new(body, running)))
         })
     }
+}
+
+/// What answers a `HEAD`: the length that a body would have had, and no body. Over HTTP/1.1 hyper sees to it, over HTTP/2
+/// it does not, and a client that gets one breaks off.
+fn drop_body(response: &mut Response<Body>) {
+    let length = response.body().size_hint().exact();
+    if let Some(length) = length.filter(|length| *length > 0)
+        && !response.headers().contains_key(CONTENT_LENGTH)
+    {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    *response.body_mut() = crate::body::empty();
 }
 
 /// Runs the streams of one HTTP/2 connection as tasks that end when the connection does.

@@ -7,7 +7,7 @@ use http::{Method, Request, StatusCode};
 use pinniped_proxy::impersonator::InFlightLimits;
 
 use crate::api_server::{Script, json_response};
-use crate::world::{Options, World};
+use crate::world::{Answer, Options, World};
 
 const TCR: &str = "/apis/login.concierge.walrus.tld/v1alpha1/tokencredentialrequests";
 
@@ -113,6 +113,53 @@ async fn forbidden_requests_are_told_so_in_the_words_of_kubernetes() {
         assert_eq!(answer.text, wanted + "\n", "{path}");
     }
     assert!(world.api.seen().is_empty());
+}
+
+#[tokio::test]
+async fn refusals_come_in_the_encoding_that_was_asked_for() {
+    let script = Script { policy: Arc::new(|_| false), ..Script::default() };
+    let world = World::start(script).await;
+    let client = world.certificate("pinny", &[]);
+    let path = "/apis/apps/v1/namespaces/ns/deployments/foo/scale";
+    let message = "deployments.apps \"foo\" is forbidden: User \"pinny\" cannot get resource \"deployments/scale\" in API group \"apps\" in the namespace \"ns\": decision made by impersonation-proxy.concierge.pinniped.dev";
+    let yaml = "apiVersion: v1\ncode: 403\ndetails:\n  group: apps\n  kind: deployments\n  name: foo\nkind: Status\nmessage: 'deployments.apps \"foo\" is forbidden: User \"pinny\" cannot get resource \"deployments/scale\"\n  in API group \"apps\" in the namespace \"ns\": decision made by impersonation-proxy.concierge.pinniped.dev'\nmetadata: {}\nreason: Forbidden\nstatus: Failure\n";
+    let answer = client.get_with(path, &[("accept", "application/yaml")]).await;
+    assert_eq!((answer.all("content-type"), answer.text.as_str()), (vec!["application/yaml"], yaml));
+
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    let answer = client.get_with(path, &[("accept", &format!("{protobuf},application/json"))]).await;
+    assert_eq!(answer.all("content-type"), [protobuf]);
+    assert!(answer.text.starts_with("k8s\0"), "{answer:?}");
+    assert!(answer.text.contains(message) && answer.text.contains("\u{3}foo\u{12}\u{4}apps"), "{answer:?}");
+
+    for (path, headers) in [
+        (format!("{path}?pretty=1"), &[][..]),
+        (path.to_owned(), &[("user-agent", "curl/8.5.0")]),
+        (path.to_owned(), &[("accept", "text/html")]),
+        (path.to_owned(), &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]),
+    ] {
+        let answer = client.get_with(&path, headers).await;
+        assert_eq!(answer.all("content-type"), ["application/json"], "{path} {headers:?}");
+        assert!(answer.text.starts_with("{\n  \"kind\": \"Status\",\n"), "{answer:?}");
+        assert!(answer.text.ends_with("\n  \"code\": 403\n}"), "{answer:?}");
+        assert_eq!(answer.message(), message);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_head_is_told_the_length_and_gets_no_body() {
+    let script = Script { policy: Arc::new(|_| false), ..Script::default() };
+    let world = World::start(script).await;
+    let client = world.certificate("pinny", &[]);
+    let length = client.get("/x").await.text.len() - "get".len() + "head".len();
+    let over_h2 = client.request("/x").method(Method::HEAD).body(()).unwrap();
+    let over_h2 = client.send(over_h2).await;
+    let over_h1 = Request::head("/x").header("host", "h").body(pinniped_serve::body::empty()).unwrap();
+    let over_h1 = Answer::read(client.h1().await.send_request(over_h1).await.unwrap()).await;
+    for answer in [over_h2, over_h1] {
+        assert_eq!((answer.status, answer.text.as_str()), (StatusCode::FORBIDDEN, ""));
+        assert_eq!(answer.all("content-length"), [length.to_string()]);
+    }
 }
 
 #[tokio::test]

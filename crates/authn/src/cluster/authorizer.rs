@@ -315,3 +315,6 @@ struct ReviewStatus {
     denied: Option<bool>,
     reason: Option<String>,
 }
+
+#[cfg(test)]
+mod tests;

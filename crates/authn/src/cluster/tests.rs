@@ -15,14 +15,16 @@ use crate::token::Token;
 type Script = dyn Fn(usize, &str, Value) -> (u16, Value) + Send + Sync;
 
 /// An API server that answers with `answer` and counts.
-struct Peer {
+pub(super) struct Peer {
     calls: AtomicUsize,
     /// Held by calls while they wait to be answered.
     gate: Semaphore,
     answer: Box<Script>,
 }
 
-fn peer(answer: impl Fn(usize, &str, Value) -> (u16, Value) + Send + Sync + 'static) -> (Arc<Peer>, Reviews) {
+pub(super) fn peer(
+    answer: impl Fn(usize, &str, Value) -> (u16, Value) + Send + Sync + 'static,
+) -> (Arc<Peer>, Reviews) {
     let peer =
         Arc::new(Peer { calls: AtomicUsize::new(0), gate: Semaphore::new(1000), answer: Box::new(answer) });
     let service = {
@@ -50,7 +52,7 @@ impl Peer {
     }
 }
 
-fn allowed(is_allowed: bool) -> Value {
+pub(super) fn allowed(is_allowed: bool) -> Value {
     json!({"status": {"allowed": is_allowed, "reason": "because"}})
 }
 

@@ -1,0 +1,92 @@
+use std::collections::HashMap;
+
+use super::*;
+use crate::cluster::tests::{allowed, peer};
+
+/// xorshift64*, so that a failure comes again.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let number = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16;
+        usize::try_from(number).unwrap() % bound
+    }
+
+    /// Short, and of few letters: what two texts hold is often the same, only their border is not. The NULs could
+    /// be taken for parts of a length.
+    fn text(&mut self) -> String {
+        (0..self.below(4)).map(|_| ['a', 'b', '\0', '\u{1}', '/'][self.below(5)]).collect()
+    }
+
+    fn texts(&mut self) -> Vec<String> {
+        (0..self.below(3)).map(|_| self.text()).collect()
+    }
+
+    fn selector(&mut self) -> Option<String> {
+        (self.below(3) > 0).then(|| self.text())
+    }
+
+    /// Mostly empty, or no two questions would be near each other.
+    fn some(&mut self) -> String {
+        if self.below(5) == 0 { self.text() } else { String::new() }
+    }
+
+    fn question(&mut self) -> (User, Attributes) {
+        let mut user = User { name: self.some(), uid: self.some(), groups: self.texts(), ..User::default() };
+        for _ in 0..self.below(2) {
+            let key = self.text();
+            user.extra.insert(key, self.texts());
+        }
+        let attributes = match self.below(3) {
+            0 => Attributes::NonResource { verb: self.some(), path: self.some() },
+            _ => Attributes::Resource(ResourceAttributes {
+                verb: self.some(),
+                group: self.some(),
+                version: self.some(),
+                resource: self.some(),
+                subresource: self.some(),
+                name: self.some(),
+                namespace: self.some(),
+                field_selector: self.selector(),
+                label_selector: self.selector(),
+            }),
+        };
+        (user, attributes)
+    }
+}
+
+#[test]
+fn questions_that_differ_have_keys_that_differ() {
+    let mut chance = Chance(20_260_801);
+    let (mut asked, mut same) = (HashMap::new(), 0);
+    for _ in 0..200_000 {
+        let (user, attributes) = chance.question();
+        let wanted = format!("{user:?} {attributes:?}");
+        let sent = serde_json::to_string(&Spec::new(&user, &attributes)).unwrap();
+        let asked_now = (wanted, sent);
+        if let Some(earlier) = asked.insert(digest(&user, &attributes), asked_now.clone()) {
+            assert_eq!(earlier, asked_now);
+            same += 1;
+        }
+    }
+    // Else nothing says that a key is good for more than one request.
+    assert!(same > 1_000, "{same} of {} came twice", asked.len());
+}
+
+#[tokio::test]
+async fn the_cache_has_a_bound() {
+    let (_, reviews) = peer(|_, _, _| (201, allowed(true)));
+    let authorizer = Authorizer::with(reviews);
+    let user = User { name: "a".to_owned(), ..User::default() };
+    for at in 0..ENTRIES + 500 {
+        let question = Attributes::NonResource { verb: "get".to_owned(), path: format!("/{at}") };
+        authorizer.authorize(&user, &question).await.unwrap();
+    }
+    let cache = &authorizer.0.cache;
+    cache.run_pending_tasks().await;
+    assert_eq!(cache.entry_count(), ENTRIES);
+    assert_eq!(cache.policy().time_to_live(), Some(std::time::Duration::from_secs(10)));
+}

@@ -21,6 +21,9 @@ use crate::lease::Leadership;
 /// How long a controller rests when nothing happens.
 pub const RESYNC: Duration = Duration::from_secs(180);
 
+/// The least rest between two looks that a controller itself asked for: a time that lies in the past must not make it spin.
+const RECHECK_FLOOR: Duration = Duration::from_millis(100);
+
 /// First delay after a failure.
 const BACKOFF_FLOOR: Duration = Duration::from_millis(5);
 
@@ -130,7 +133,7 @@ impl ReconcileError {
 /// What a finished pass says about the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Action {
-    /// Look again after this long even if nothing happens; never later than [`RESYNC`].
+    /// Look again after this long even if nothing happens; never later than [`RESYNC`], and not at once.
     pub recheck_after: Option<Duration>,
 }
 
@@ -221,7 +224,7 @@ impl Retry {
             Ok(action) => {
                 self.failures = 0;
                 self.forbidden = None;
-                return action.recheck_after.map_or(RESYNC, |delay| delay.min(RESYNC));
+                return action.recheck_after.map_or(RESYNC, |delay| delay.clamp(RECHECK_FLOOR, RESYNC));
             }
             Err(error @ ReconcileError::NotLeader(_)) => {
                 tracing::debug!(controller, %error, "leaving a write to the leader");
@@ -316,6 +319,16 @@ mod tests {
             retry.after("x", &Err(ReconcileError::NotLeader(NotLeader)));
         }
         assert_eq!(retry.after("x", &Err(ReconcileError::Failed(String::new()))), BACKOFF_CEILING);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_recheck_that_is_due_at_once_does_not_spin() {
+        let mut running = start(|_| Ok(Action::recheck(Duration::ZERO)), Leadership::fixed(true));
+        for gap in gaps(&mut running, 5).await {
+            assert!(gap >= RECHECK_FLOOR, "{gap:?}");
+        }
+        running.cancel.cancel();
+        running.task.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

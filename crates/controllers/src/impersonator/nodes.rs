@@ -52,7 +52,12 @@ impl NodeKinds {
         self.memory.current()
     }
 
-    /// When to ask again, if it was asked at all.
+    /// Nobody wants to know, so there is no time to ask again either. What was found stays believed.
+    pub(super) fn rest(&mut self) {
+        self.memory.next = None;
+    }
+
+    /// When to ask again, if anybody wants to know.
     pub(super) fn recheck_after(&self) -> Option<Duration> {
         self.memory.next.map(|next| next.saturating_duration_since(Instant::now()))
     }
@@ -155,5 +160,21 @@ mod tests {
         assert_eq!(memory.learn(Ok(false), confirmed), Nodes::WorkersOnly);
         let failed = confirmed + LIFETIME;
         assert_eq!(memory.learn(Err("x".into()), failed), Nodes::WorkersOnly, "an error changes nothing");
+    }
+
+    #[test]
+    fn nobody_is_woken_for_an_answer_that_nobody_wants() {
+        pinniped_pki::install_crypto_provider();
+        let config = kube::Config::new(http::Uri::from_static("https://127.0.0.1:1"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _inside = runtime.enter();
+        let mut nodes = NodeKinds::new(kube::Client::try_from(config).unwrap());
+        let asked = Instant::now().checked_sub(LIFETIME).unwrap();
+        nodes.memory.learn(Ok(true), asked);
+        assert_eq!(nodes.recheck_after(), Some(Duration::ZERO), "due, as long as somebody asks");
+        nodes.rest();
+        assert_eq!(nodes.recheck_after(), None);
+        assert_eq!(nodes.memory.current(), Nodes::ControlPlane);
+        assert!(nodes.memory.is_due(Instant::now()), "who asks later gets a fresh answer");
     }
 }

@@ -39,6 +39,7 @@ impl ImpersonatorController {
         let nodes = if spec.as_ref().is_some_and(|spec| needs_nodes(spec.as_ref())) {
             self.nodes.ask().await
         } else {
+            self.nodes.rest();
             Nodes::Unknown
         };
         let settings = &self.settings;

@@ -12,5 +12,7 @@ mod demo;
 mod flood;
 mod impersonation;
 mod installed;
+mod request_info;
+mod reviews;
 mod stopped;
 mod walkthrough;

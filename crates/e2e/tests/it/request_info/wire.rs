@@ -1,0 +1,135 @@
+//! One HTTP/1.1 connection: bytes out, the answer in. Nothing between test and server may tidy up a request.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use pinniped_test_support::certs::Pair;
+use pinniped_test_support::wire;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+/// How long one answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An answer, read whole.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) content_type: String,
+    pub(super) audit_id: String,
+    pub(super) body: Vec<u8>,
+    closes: bool,
+}
+
+/// A client which connects again whenever the server closed.
+pub(super) struct Client {
+    server: SocketAddr,
+    name: &'static str,
+    credential: Pair,
+    connection: Option<TlsStream<TcpStream>>,
+    buffer: Vec<u8>,
+}
+
+impl Client {
+    pub(super) fn new(server: SocketAddr, name: &'static str, credential: &Pair) -> Self {
+        Self { server, name, credential: credential.clone(), connection: None, buffer: Vec::new() }
+    }
+
+    /// Sends these bytes and reads one answer. `HEAD` is answered without a body.
+    pub(super) async fn send(&mut self, request: &[u8], is_head: bool) -> anyhow::Result<Answer> {
+        let exchange = async {
+            let mut stream = match self.connection.take() {
+                Some(stream) => stream,
+                None => self.connect().await?,
+            };
+            stream.write_all(request).await.context("could not write")?;
+            let answer = read_answer(&mut stream, &mut self.buffer, is_head).await?;
+            if !answer.closes {
+                self.connection = Some(stream);
+            } else {
+                self.buffer.clear();
+            }
+            Ok(answer)
+        };
+        tokio::time::timeout(PATIENCE, exchange).await.context("no answer in time")?
+    }
+
+    async fn connect(&self) -> anyhow::Result<TlsStream<TcpStream>> {
+        let tcp = TcpStream::connect(self.server).await.context("could not connect")?;
+        tcp.set_nodelay(true).context("no delay")?;
+        wire::connect_unverified(tcp, self.name, &[b"http/1.1"], Some(&self.credential)).await
+    }
+}
+
+async fn read_answer(
+    stream: &mut TlsStream<TcpStream>,
+    buffer: &mut Vec<u8>,
+    is_head: bool,
+) -> anyhow::Result<Answer> {
+    let head_end = read_until(stream, buffer, b"\r\n\r\n").await?;
+    let head = String::from_utf8_lossy(&buffer[..head_end]).into_owned();
+    buffer.drain(..head_end);
+    let mut lines = head.split("\r\n");
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)).context("no status line")?.parse()?;
+    let mut answer = Answer { status, ..Answer::default() };
+    let (mut length, mut chunked) = (None, false);
+    for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = Some(value.parse::<usize>()?),
+            "transfer-encoding" => chunked = value == "chunked",
+            "content-type" => answer.content_type = value.to_owned(),
+            "audit-id" => answer.audit_id = value.to_owned(),
+            "connection" => answer.closes = value.eq_ignore_ascii_case("close"),
+            _ => {}
+        }
+    }
+    if is_head || matches!(status, 204 | 304) {
+        return Ok(answer);
+    }
+    if chunked {
+        loop {
+            let end = read_until(stream, buffer, b"\r\n").await?;
+            let size = String::from_utf8_lossy(&buffer[..end]).trim().to_owned();
+            buffer.drain(..end);
+            let size = usize::from_str_radix(&size, 16)?;
+            answer.body.extend(take(stream, buffer, size).await?);
+            anyhow::ensure!(take(stream, buffer, 2).await? == b"\r\n", "a chunk has no end");
+            if size == 0 {
+                break;
+            }
+        }
+    } else if let Some(length) = length {
+        answer.body = take(stream, buffer, length).await?;
+    } else {
+        answer.closes = true;
+        stream.read_to_end(buffer).await.ok();
+        answer.body = std::mem::take(buffer);
+    }
+    Ok(answer)
+}
+
+async fn read_until(
+    stream: &mut TlsStream<TcpStream>,
+    buffer: &mut Vec<u8>,
+    end: &[u8],
+) -> anyhow::Result<usize> {
+    loop {
+        if let Some(at) = buffer.windows(end.len()).position(|window| window == end) {
+            return Ok(at + end.len());
+        }
+        anyhow::ensure!(stream.read_buf(buffer).await? > 0, "the connection ended within an answer");
+    }
+}
+
+async fn take(
+    stream: &mut TlsStream<TcpStream>,
+    buffer: &mut Vec<u8>,
+    count: usize,
+) -> anyhow::Result<Vec<u8>> {
+    while buffer.len() < count {
+        anyhow::ensure!(stream.read_buf(buffer).await? > 0, "the connection ended within a body");
+    }
+    Ok(buffer.drain(..count).collect())
+}

@@ -1,0 +1,420 @@
+//! What the Concierge's proxy asks the API server before it forwards: counted, and read word for word, in the API
+//! server's own audit log.
+//!
+//! A user's reviews are known by the user, so each test has users of its own. All requests of one test go over one
+//! HTTP/2 connection: behind a Service, the next connection may reach another pod, which has a cache of its own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::{HeaderMap, Method, Request};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::Api;
+use kube::api::PostParams;
+use pinniped_e2e::walkthrough::EXTERNAL_NAME;
+use pinniped_test_support::certs::Pair;
+use pinniped_test_support::{wait, wire};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::installed::{self, Installed, SOON};
+use crate::request_info::presentation::ACCEPT;
+
+/// Ends the reason of every refusal.
+const DECIDED_BY: &str = "decision made by impersonation-proxy.concierge.pinniped.dev";
+
+/// One HTTP/2 connection which takes many requests at once.
+struct Connection {
+    sender: http2::SendRequest<Empty<Bytes>>,
+    _driver: JoinSet<()>,
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Connection {
+    async fn to_proxy(installed: &Installed, certificate: Option<&Pair>) -> Self {
+        Self::open(TcpStream::connect((installed.address, 443)).await.unwrap(), EXTERNAL_NAME, certificate)
+            .await
+    }
+
+    async fn to_api_server(installed: &Installed, certificate: Option<&Pair>) -> Self {
+        let server = installed.world().control_plane().server();
+        let tcp = TcpStream::connect(server.trim_start_matches("https://")).await.unwrap();
+        Self::open(tcp, "localhost", certificate).await
+    }
+
+    async fn open(tcp: TcpStream, name: &str, certificate: Option<&Pair>) -> Self {
+        let stream = wire::connect_unverified(tcp, name, &[b"h2"], certificate).await.unwrap();
+        let (sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        let mut driver = JoinSet::new();
+        driver.spawn(async move { drop(connection.await) });
+        Self { sender, _driver: driver }
+    }
+
+    async fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> Answer {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let mut request = Request::builder().method(method).uri(format!("https://{EXTERNAL_NAME}{target}"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = async {
+            let (head, body) =
+                self.sender.clone().send_request(request.body(Empty::new())?).await?.into_parts();
+            let body = body.collect().await?.to_bytes();
+            anyhow::Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+        };
+        tokio::time::timeout(SOON, answer)
+            .await
+            .unwrap()
+            .unwrap_or_else(|error| panic!("{target}: {error:#}"))
+    }
+}
+
+/// Every finished review about this user so far.
+fn reviews_of(installed: &Installed, user: &str) -> Vec<Value> {
+    let events = installed.world().control_plane().audit_events().unwrap();
+    let is_review = |event: &Value| {
+        event["objectRef"]["resource"] == "subjectaccessreviews"
+            && event["stage"] == "ResponseComplete"
+            && event["requestObject"]["spec"]["user"] == user
+    };
+    events.into_iter().filter(is_review).collect()
+}
+
+/// What was asked: the attributes without the user.
+fn question(review: &Value) -> Value {
+    let spec = &review["requestObject"]["spec"];
+    match spec.get("resourceAttributes") {
+        Some(resource) => resource.clone(),
+        None => spec["nonResourceAttributes"].clone(),
+    }
+}
+
+#[tokio::test]
+async fn each_distinct_question_is_asked_once_whoever_waits_for_the_answer() {
+    let Some(installed) = installed::shared("each_distinct_question_is_asked_once").await else { return };
+    let user = "reviews-once";
+    let connection = Connection::to_proxy(&installed, Some(&installed.certificate(user, None))).await;
+    // Each differs from the first in one attribute, or in two where there is no other way.
+    let cases = [
+        (
+            "GET",
+            "/apis/apps/v1/namespaces/ns/deployments/x/scale",
+            json!({"verb": "get", "group": "apps",
+            "version": "v1", "namespace": "ns", "resource": "deployments", "name": "x", "subresource": "scale"}),
+        ),
+        (
+            "PUT",
+            "/apis/apps/v1/namespaces/ns/deployments/x/scale",
+            json!({"verb": "update", "group": "apps",
+            "version": "v1", "namespace": "ns", "resource": "deployments", "name": "x", "subresource": "scale"}),
+        ),
+        (
+            "GET",
+            "/apis/batch/v1/namespaces/ns/deployments/x/scale",
+            json!({"verb": "get", "group": "batch",
+            "version": "v1", "namespace": "ns", "resource": "deployments", "name": "x", "subresource": "scale"}),
+        ),
+        (
+            "GET",
+            "/apis/apps/v2/namespaces/ns/deployments/x/scale",
+            json!({"verb": "get", "group": "apps",
+            "version": "v2", "namespace": "ns", "resource": "deployments", "name": "x", "subresource": "scale"}),
+        ),
+        (
+            "GET",
+            "/apis/apps/v1/namespaces/other/deployments/x/scale",
+            json!({"verb": "get", "group": "apps",
+            "version": "v1", "namespace": "other", "resource": "deployments", "name": "x", "subresource": "scale"}),
+        ),
+        (
+            "GET",
+            "/apis/apps/v1/deployments/x/scale",
+            json!({"verb": "get", "group": "apps", "version": "v1",
+            "resource": "deployments", "name": "x", "subresource": "scale"}),
+        ),
+        (
+            "GET",
+            "/apis/apps/v1/namespaces/ns/replicasets/x/scale",
+            json!({"verb": "get", "group": "apps",
+            "version": "v1", "namespace": "ns", "resource": "replicasets", "name": "x", "subresource": "scale"}),
+        ),
+        (
+            "GET",
+            "/apis/apps/v1/namespaces/ns/deployments/y/scale",
+            json!({"verb": "get", "group": "apps",
+            "version": "v1", "namespace": "ns", "resource": "deployments", "name": "y", "subresource": "scale"}),
+        ),
+        (
+            "GET",
+            "/apis/apps/v1/namespaces/ns/deployments/x/status",
+            json!({"verb": "get", "group": "apps",
+            "version": "v1", "namespace": "ns", "resource": "deployments", "name": "x", "subresource": "status"}),
+        ),
+        (
+            "GET",
+            "/apis/apps/v1/namespaces/ns/deployments/x",
+            json!({"verb": "get", "group": "apps",
+            "version": "v1", "namespace": "ns", "resource": "deployments", "name": "x"}),
+        ),
+        ("GET", "/api/v1/pods", json!({"verb": "list", "version": "v1", "resource": "pods"})),
+        ("GET", "/api/v1/pods?watch=1", json!({"verb": "watch", "version": "v1", "resource": "pods"})),
+        ("DELETE", "/api/v1/pods", json!({"verb": "deletecollection", "version": "v1", "resource": "pods"})),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=a%3Db",
+            json!({"verb": "list", "version": "v1", "resource": "pods",
+            "fieldSelector": {"rawSelector": "a=b"}}),
+        ),
+        (
+            "GET",
+            "/api/v1/pods?fieldSelector=a%3Dc",
+            json!({"verb": "list", "version": "v1", "resource": "pods",
+            "fieldSelector": {"rawSelector": "a=c"}}),
+        ),
+        (
+            "GET",
+            "/api/v1/pods?labelSelector=a%3Db",
+            json!({"verb": "list", "version": "v1", "resource": "pods",
+            "labelSelector": {"rawSelector": "a=b"}}),
+        ),
+        (
+            "GET",
+            "/api/v1/pods?labelSelector=a+in+(b,c)&fieldSelector=metadata.name=n",
+            json!({"verb": "list",
+            "version": "v1", "resource": "pods", "name": "n", "fieldSelector": {"rawSelector": "metadata.name=n"},
+            "labelSelector": {"rawSelector": "a in (b,c)"}}),
+        ),
+        ("GET", "/metrics", json!({"verb": "get", "path": "/metrics"})),
+        ("HEAD", "/metrics", json!({"verb": "head", "path": "/metrics"})),
+        ("GET", "/metrics/", json!({"verb": "get", "path": "/metrics/"})),
+    ];
+    for (method, target, _) in &cases {
+        let spellings: &[(&str, &str)] = match *target {
+            // All of these are the same question.
+            "/api/v1/pods" if *method == "GET" => &[
+                ("GET", target),
+                ("HEAD", target),
+                ("GET", "//api/v1/pods/?limit=5"),
+                ("GET", "/api%2Fv1/%70ods"),
+            ],
+            _ => &[(method, target)],
+        };
+        let answers = join_all(
+            spellings.iter().cycle().take(20).map(|(method, target)| connection.ask(method, target, &[])),
+        );
+        assert!(answers.await.iter().all(|answer| answer.status == 403), "{target}");
+    }
+    wait::until(SOON, "every review to be in the log", async || {
+        (reviews_of(&installed, user).len() >= cases.len()).then_some(())
+    })
+    .await
+    .unwrap();
+    let mut asked: BTreeMap<String, usize> = BTreeMap::new();
+    for review in reviews_of(&installed, user) {
+        *asked.entry(question(&review).to_string()).or_default() += 1;
+    }
+    for (_, target, wanted) in &cases {
+        assert_eq!(asked.remove(&wanted.to_string()), Some(1), "{target}: {wanted}");
+    }
+    assert_eq!(asked, BTreeMap::new(), "nobody asked for these");
+}
+
+#[tokio::test]
+async fn users_that_differ_in_anything_are_reviewed_each() {
+    let Some(installed) = installed::shared("users_that_differ_in_anything").await else { return };
+    let user = "reviews-users";
+    for group in [None, Some("reviews-group"), Some("reviews-other")] {
+        let connection = Connection::to_proxy(&installed, Some(&installed.certificate(user, group))).await;
+        let answers = join_all((0..10).map(|_| connection.ask("GET", "/api/v1/nodes", &[])));
+        assert!(answers.await.iter().all(|answer| answer.status == 403), "{group:?}");
+    }
+    let reviews = wait::until(SOON, "every review to be in the log", async || {
+        Some(reviews_of(&installed, user)).filter(|reviews| reviews.len() >= 3)
+    })
+    .await
+    .unwrap();
+    let groups: Vec<&Value> =
+        reviews.iter().map(|review| &review["requestObject"]["spec"]["groups"]).collect();
+    let all = [
+        json!(["system:authenticated"]),
+        json!(["reviews-group", "system:authenticated"]),
+        json!(["reviews-other", "system:authenticated"]),
+    ];
+    assert_eq!(groups, all.iter().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_question_of_ten_thousand_bytes_is_asked_each_time() {
+    let Some(installed) = installed::shared("a_question_of_ten_thousand_bytes").await else { return };
+    let user = "reviews-large";
+    let connection = Connection::to_proxy(&installed, Some(&installed.certificate(user, None))).await;
+    let large = format!("/x/{}", "y".repeat(10_000));
+    for _ in 0..3 {
+        assert_eq!(connection.ask("GET", &large, &[]).await.status, 403);
+    }
+    wait::until(SOON, "three reviews", async || (reviews_of(&installed, user).len() >= 3).then_some(()))
+        .await
+        .unwrap();
+    assert_eq!(reviews_of(&installed, user).len(), 3);
+}
+
+#[tokio::test]
+async fn an_answer_is_kept_for_ten_seconds() {
+    let Some(installed) = installed::shared("an_answer_is_kept_for_ten_seconds").await else { return };
+    installed.allow("reviews-allowed", json!([{"nonResourceURLs": ["/reviews"], "verbs": ["get"]}])).await;
+    let ages = ["reviews-allowed", "reviews-denied"].map(async |user| {
+        let connection = Connection::to_proxy(&installed, Some(&installed.certificate(user, None))).await;
+        let own = |user: &str| {
+            let mut reviews = reviews_of(&installed, user);
+            // The test itself asked whether the rule is there.
+            reviews.retain(|review| review["user"]["username"] != "kubernetes-admin");
+            reviews
+        };
+        let reviews = wait::until(SOON, format!("a second review of {user}"), async || {
+            let status = connection.ask("GET", "/reviews", &[]).await.status;
+            assert_eq!(status == 403, user == "reviews-denied", "{user} {status}");
+            Some(own(user)).filter(|reviews| reviews.len() >= 2)
+        })
+        .await
+        .unwrap();
+        let [first, second] = [&reviews[0], &reviews[1]]
+            .map(|review| review["requestReceivedTimestamp"].as_str().unwrap().parse::<Timestamp>().unwrap());
+        first.duration_until(second)
+    });
+    for age in join_all(ages).await {
+        let age = Duration::try_from(age).unwrap();
+        // Beyond the ten seconds is the way of a request; a busy machine takes its time for it.
+        assert!((Duration::from_secs(9)..Duration::from_secs(25)).contains(&age), "{age:?}");
+    }
+}
+
+/// The review which the proxy asked, and the request that the API server then saw, are about the same.
+#[tokio::test]
+async fn what_is_reviewed_is_what_the_api_server_reads() {
+    let Some(installed) = installed::shared("what_is_reviewed_is_what_the_api_server_reads").await else {
+        return;
+    };
+    let group = "reviews-readers";
+    let role = json!({"metadata": {"name": group}, "rules": [
+        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch", "proxy"]},
+        {"nonResourceURLs": ["*"], "verbs": ["get"]}]});
+    let role: ClusterRole = serde_json::from_value(role).unwrap();
+    let binding = json!({"metadata": {"name": group},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": group},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}]});
+    let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
+    let admin = installed.admin().await;
+    Api::all(admin.clone()).create(&PostParams::default(), &role).await.unwrap();
+    Api::all(admin).create(&PostParams::default(), &binding).await.unwrap();
+    for (at, target) in [
+        "/api/v1/namespaces/default/pods/a%2Fb",
+        "/api/v1/namespaces%2Fdefault%2Fpods",
+        "//api/v1/pods//",
+        "/api/v1//pods",
+        "/api/v1/namespaces/",
+        "/api/v1/namespaces/x/status",
+        "/api/v1/namespaces/x/finalize/y",
+        "/api/v1/namespaces/namespaces/pods/proxy/log",
+        "/api/v1/nodes/%C3%BC%FF%00",
+        "/api/v1/pods?fieldSelector=metadata.name%3Dfoo",
+        "/api/v1/pods?fieldSelector=metadata.name%3Dfoo&labelSelector=a+b",
+        "/api/v1/pods?watch=fal%C5%BFe",
+        "/api/v1/watch/namespaces/default/pods?timeoutSeconds=1",
+        "/api/v1/proxy/namespaces/x/pods/y/z",
+        "/apis/apps/v1/deployments?limit=5",
+        "/apis/nosuchgroup/v1/things/x/y/z",
+        "/apis/apps/v1/namespaces/x",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let user = format!("reviews-reader-{at}");
+        let certificate = installed.certificate(&user, Some(group));
+        // Another pod may have the refusal of a moment ago, when the role was new.
+        let (reviewed, read) = wait::until_ok(SOON, format!("{target} to be allowed"), async || {
+            let connection = Connection::to_proxy(&installed, Some(&certificate)).await;
+            let id = format!("{user}-{}", Timestamp::now().as_nanosecond());
+            let refused = |answer: &Answer| String::from_utf8_lossy(&answer.body).contains(DECIDED_BY);
+            anyhow::ensure!(!refused(&connection.ask("GET", target, &[("audit-id", &id)]).await), "refused");
+            let log = installed.world().control_plane();
+            let read = log.await_audit_event(target, |event| event["auditID"] == id.as_str()).await?;
+            Ok((reviews_of(&installed, &user).pop(), read))
+        })
+        .await
+        .unwrap();
+        let reviewed = question(&reviewed.expect("nothing passes without a review"));
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let ours = ["verb", "group", "version", "resource", "subresource", "namespace", "name"]
+            .map(|field| text(&reviewed[field]));
+        let object = &read["objectRef"];
+        let theirs = [
+            &read["verb"],
+            &object["apiGroup"],
+            &object["apiVersion"],
+            &object["resource"],
+            &object["subresource"],
+            &object["namespace"],
+            &object["name"],
+        ];
+        assert_eq!(ours, theirs.map(text), "{target}");
+    }
+}
+
+/// The API server's own refusals, and ours: the same bytes, but for the name of the decider.
+#[tokio::test]
+async fn refusals_are_the_api_servers_own() {
+    let Some(installed) = installed::shared("refusals_are_the_api_servers_own").await else { return };
+    let certificate = installed.certificate("reviews \"<refused>\"", None);
+    let bad_token = [("authorization", "Bearer garbage")];
+    for (certificate, credential, target, status) in [
+        (None, &bad_token[..], "/api/v1/pods", 401),
+        (Some(&certificate), &[], "/apis/apps/v1/namespaces/n/deployments/%3Cx%3E%26", 403),
+        (Some(&certificate), &[], "/x%22y", 403),
+        (Some(&certificate), &[], "/api/v1/pods?timeout=%22x", 400),
+    ] {
+        let ours = Connection::to_proxy(&installed, certificate).await;
+        let mut theirs = Connection::to_api_server(&installed, certificate).await;
+        for (accept, query) in
+            ACCEPT.iter().map(|accept| (*accept, "")).chain([("", ""), ("*/*", "pretty=1")])
+        {
+            let mut headers = credential.to_vec();
+            if !accept.is_empty() {
+                headers.push(("accept", accept));
+            }
+            let target = format!("{target}{}{query}", if target.contains('?') { "&" } else { "?" });
+            let (ours, answer) =
+                futures::join!(ours.ask("GET", &target, &headers), theirs.ask("GET", &target, &headers));
+            if answer.status == 401 {
+                // The API server sends connections of strangers away.
+                theirs = Connection::to_api_server(&installed, certificate).await;
+            }
+            let theirs = answer;
+            let head = |answer: &Answer| (answer.status, answer.headers.get("content-type").cloned());
+            assert_eq!(head(&ours), head(&theirs), "{accept}");
+            assert_eq!(ours.status, status);
+            if ours.body.starts_with(b"k8s\0") && status == 403 {
+                // The lengths of what is around the message differ with it.
+                assert!(ours.body.windows(DECIDED_BY.len()).any(|window| window == DECIDED_BY.as_bytes()));
+                continue;
+            }
+            // YAML breaks a longer text at other places.
+            let text = |answer: &Answer| String::from_utf8_lossy(&answer.body).replace("\n  ", " ");
+            let stripped = text(&ours).replace(&format!(": {DECIDED_BY}"), "");
+            assert_eq!(stripped, text(&theirs), "{target} {accept}");
+            assert_eq!(stripped != text(&ours), status == 403, "{target} {accept}");
+        }
+    }
+}

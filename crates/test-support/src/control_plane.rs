@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -24,6 +25,7 @@ use crate::{tools, wait};
 pub const SERVICE_RANGE: &str = "10.96.0.0/16";
 /// The ClusterIP of `kubernetes.default`.
 pub const KUBERNETES_SERVICE_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// How long it may take to be ready. Usually five seconds; a machine that compiles beside it needs more.
 const READY_WITHIN: Duration = Duration::from_secs(90);
 
@@ -116,11 +118,25 @@ impl ControlPlane {
         let mut command = Command::new(self.tools.join("kube-apiserver"));
         command.args(self.apiserver_args(&etcd));
         self.launch("kube-apiserver", command)?;
+        self.start_controller_manager()
+    }
 
+    fn start_controller_manager(&self) -> anyhow::Result<()> {
         let mut command = Command::new(self.tools.join("kube-controller-manager"));
         command.args(CONTROLLER_MANAGER_ARGS).arg(format!("--secure-port={}", free_port()?));
         command.args(&self.params.extra_controller_manager_args);
-        self.launch("kube-controller-manager", command)
+        self.launch(CONTROLLER_MANAGER, command)
+    }
+
+    /// It gives up when the API server is not healthy within ten seconds, which a busy machine may need.
+    fn start_controller_manager_again_if_it_gave_up(&self) -> anyhow::Result<()> {
+        let gave_up = {
+            let mut processes = self.lock_processes();
+            let before = processes.len();
+            processes.retain_mut(|(name, process)| *name != CONTROLLER_MANAGER || process.ended().is_none());
+            processes.len() < before
+        };
+        if gave_up { self.start_controller_manager() } else { Ok(()) }
     }
 
     fn apiserver_args(&self, etcd: &str) -> Vec<String> {
@@ -157,6 +173,7 @@ impl ControlPlane {
         let accounts =
             kube::Api::<k8s_openapi::api::core::v1::ServiceAccount>::default_namespaced(client.clone());
         wait::until_ok(READY_WITHIN, "the control plane to be ready", async || {
+            self.start_controller_manager_again_if_it_gave_up()?;
             if let Err(dead) = self.check_alive() {
                 return Ok(Err(dead));
             }
@@ -353,14 +370,27 @@ pub fn tail(file: &Path, lines: usize) -> String {
     }
 }
 
-/// A TCP port of loopback that was free a moment ago.
+/// A TCP port that was free a moment ago, and that nobody gets without asking for it: those which the kernel hands out,
+/// also to every outgoing connection, begin at 32768 on Linux.
 ///
 /// # Errors
 /// When none can be had.
 pub fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("could not find a free port")?;
-    Ok(listener.local_addr()?.port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Processes without a network of their own begin at different places.
+    let begin = (std::process::id() % 1_000) as u16 * 10;
+    for _ in 0..PORTS.len() {
+        let next = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + next % PORTS.len() as u16;
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    anyhow::bail!("no port from {} to {} is free", PORTS.start, PORTS.end)
 }
+
+/// See [`free_port`].
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 fn write_pki(dir: &Path, params: &ControlPlaneParams) -> anyhow::Result<Authority> {
     let write = |name: &str, text: &str| {
@@ -451,3 +481,15 @@ rules:
   resources: [{group: authorization.k8s.io}]
 - level: Metadata
 "#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_ports_are_others_each_time_and_none_of_the_kernels_own() {
+        let ports: std::collections::BTreeSet<u16> = (0..100).map(|_| free_port().unwrap()).collect();
+        assert_eq!(ports.len(), 100);
+        assert!(ports.iter().all(|port| PORTS.contains(port)));
+    }
+}

@@ -65,6 +65,21 @@ impl Raw {
         (String::from_utf8_lossy(&std::mem::take(&mut self.buffer)).into_owned(), end)
     }
 
+    /// Writes, and reads to the end at the same time: a server that has heard enough answers before it has taken all, and
+    /// what it said is lost to a client that listens too late.
+    pub(crate) async fn exchange(mut self, bytes: &[u8]) -> String {
+        let (mut read, mut write) = tokio::io::split(&mut self.tls);
+        let writing = async {
+            let _refused = write.write_all(bytes).await;
+            let _refused = write.flush().await;
+        };
+        let buffer = &mut self.buffer;
+        let reading = async { while read.read_buf(buffer).await.is_ok_and(|count| count > 0) {} };
+        let both = async { tokio::join!(writing, reading) };
+        tokio::time::timeout(PATIENCE, both).await.expect("an end");
+        String::from_utf8_lossy(&self.buffer).into_owned()
+    }
+
     /// Says that nothing more comes: close_notify.
     pub(crate) async fn end(&mut self) {
         self.tls.shutdown().await.unwrap();

@@ -29,6 +29,8 @@ struct Crowd {
 struct Measured {
     opened: Opened,
     kib: f64,
+    /// What the Concierge holds once they are gone, in MiB.
+    after: f64,
     lists: Outcome,
     /// The same, asked of the server directly.
     direct: Outcome,
@@ -54,13 +56,14 @@ pub(super) fn measure(phase: &mut Phase<'_>, verdicts: &mut Verdicts) -> anyhow:
         "opened",
         "held",
         "KiB each",
+        "MiB after",
         "lists meanwhile",
         "slowest ms",
         "slowest ms, direct",
     ]);
     for crowd in crowds {
         phase.fresh_concierge()?;
-        let Measured { opened, kib, lists, direct } = open(phase, &crowd)?;
+        let Measured { opened, kib, after, lists, direct } = open(phase, &crowd)?;
         let slowest = lists.max as f64 / 1000.0;
         table.row(vec![
             format!("{} watches", crowd.count),
@@ -69,6 +72,7 @@ pub(super) fn measure(phase: &mut Phase<'_>, verdicts: &mut Verdicts) -> anyhow:
             opened.opened.to_string(),
             opened.held.to_string(),
             format!("{kib:.1}"),
+            format!("{after:.1}"),
             format!("{} answered, {} not", lists.requests, lists.failed),
             format!("{slowest:.0}"),
             format!("{:.0}", direct.max as f64 / 1000.0),
@@ -118,10 +122,11 @@ fn open(phase: &Phase<'_>, crowd: &Crowd) -> anyhow::Result<Measured> {
     let lists: Outcome = lists.release()?;
     let direct: Outcome = direct.release()?;
     let held: Opened = watches.release()?;
+    let after = settle(phase.setup, way.pid)? as f64 / 1_048_576.0;
     let kib = with.saturating_sub(before) as f64 / 1024.0 / (opened.opened.max(1) as f64);
-    eprintln!("{} opened, {} held, {kib:.1} KiB each", held.opened, held.held);
+    eprintln!("{} opened, {} held, {kib:.1} KiB each, {after:.1} MiB after", held.opened, held.held);
     ensure!(lists.requests + lists.failed > 0, "no list was asked for meanwhile");
-    Ok(Measured { opened: held, kib, lists, direct })
+    Ok(Measured { opened: held, kib, after, lists, direct })
 }
 
 /// A load that goes on until it is let go. Dropping it lets it go too.

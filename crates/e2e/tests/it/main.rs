@@ -11,6 +11,7 @@ mod crds;
 mod demo;
 mod flood;
 mod impersonation;
+mod informer;
 mod installed;
 mod request_info;
 mod reviews;

@@ -57,7 +57,7 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
     eprintln!("at rest {rest:?}; {} minutes of mixed load on {address}", options.minutes);
 
     let time = Duration::from_secs(60 * options.minutes);
-    let load = load::Load::start(Arc::new(load::Target { address, pairs }));
+    let load = load::Load::start(&Arc::new(load::Target { address, pairs }));
     let samples = sample(pid, time).await;
     let done = load.end().await;
     let samples = samples?;

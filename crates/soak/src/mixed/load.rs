@@ -88,30 +88,30 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn start(target: Arc<Target>) -> Self {
+    pub(super) fn start(target: &Arc<Target>) -> Self {
         let mut load = Self { tasks: JoinSet::new(), end: CancellationToken::new(), tally: Tally::default() };
         for protocol in [Protocol::Http1, Protocol::Http2] {
             for lane in 0..2 {
-                load.repeat(&target, "gets", 10, move |target, turn| {
+                load.repeat(target, "gets", 10, move |target, turn| {
                     gets(target, protocol, turn + 100 * lane)
                 });
             }
-            load.repeat(&target, "lists", 300, move |target, turn| lists(target, protocol, turn));
-            load.repeat(&target, "writes", 100, move |target, turn| writes(target, protocol, turn));
-            load.repeat(&target, "short connections", 60, move |target, turn| {
+            load.repeat(target, "lists", 300, move |target, turn| lists(target, protocol, turn));
+            load.repeat(target, "writes", 100, move |target, turn| writes(target, protocol, turn));
+            load.repeat(target, "short connections", 60, move |target, turn| {
                 connections(target, protocol, turn)
             });
-            load.repeat(&target, "refusals", 150, move |target, turn| refusals(target, protocol, turn));
+            load.repeat(target, "refusals", 150, move |target, turn| refusals(target, protocol, turn));
         }
         for lane in 0..40 {
-            load.repeat(&target, "watches", 20, move |target, turn| streams::watch(target, turn + 17 * lane));
+            load.repeat(target, "watches", 20, move |target, turn| streams::watch(target, turn + 17 * lane));
         }
         for lane in 0..4 {
-            load.repeat(&target, "upgrades", 100, move |target, turn| {
+            load.repeat(target, "upgrades", 100, move |target, turn| {
                 streams::upgrade(target, turn + 5 * lane)
             });
         }
-        load.repeat(&target, "broken", 200, broken);
+        load.repeat(target, "broken", 200, broken);
         load
     }
 

@@ -27,13 +27,13 @@ pub(super) async fn run(api: &Api<DynamicObject>, objects: usize, end: Instant) 
         create(api, &name(index)).await?;
         changed.created += 1;
     }
-    let mut turn = 0usize;
+    let mut turn = 0;
     while Instant::now() < end {
-        // Goes through all of them in an order that looks random: 7919 is prime.
-        let name = name((turn * 7919) % objects);
-        if turn % 10 == 9 {
-            // A child of the first one of that name must not pass for the second one's. The finalizer may take as long
-            // as the proxy is away, so the object comes back in a later turn.
+        let random = scramble(turn);
+        let name = name((random % objects as u64) as usize);
+        // A child of the first one of that name must not pass for the second one's. The finalizer may take as long as the
+        // proxy is away, so an object comes back in a later turn.
+        if (random >> 32).is_multiple_of(10) {
             changed.deleted += usize::from(delete(api, &name).await?);
         } else if update(api, &name, turn).await? {
             changed.updated += 1;
@@ -44,6 +44,14 @@ pub(super) async fn run(api: &Api<DynamicObject>, objects: usize, end: Instant) 
         tokio::time::sleep(PAUSE).await;
     }
     Ok(changed)
+}
+
+/// The same numbers in each run, in no order (the mixer of splitmix64).
+fn scramble(turn: u64) -> u64 {
+    let mut mixed = turn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 fn name(index: usize) -> String {
@@ -61,7 +69,7 @@ async fn create(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<bool> {
 }
 
 /// Whether it was there.
-async fn update(api: &Api<DynamicObject>, name: &str, value: usize) -> anyhow::Result<bool> {
+async fn update(api: &Api<DynamicObject>, name: &str, value: u64) -> anyhow::Result<bool> {
     let patch = Patch::Merge(json!({"spec": {"value": value}}));
     match api.patch(name, &PatchParams::default(), &patch).await {
         Ok(_) => Ok(true),

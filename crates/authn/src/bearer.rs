@@ -154,9 +154,10 @@ pub(crate) fn replace_protocols(headers: &mut HeaderMap, remaining: &str) {
 /// Takes every entry with a token out of the subprotocols: who the client is has been decided by something else, and a
 /// credential that nobody looked at is nobody's business further on.
 pub(crate) fn remove_websocket_tokens(headers: &mut HeaderMap) {
-    let is_token = |protocol: &[u8]| protocol.trim_ascii().starts_with(WEBSOCKET_TOKEN_PREFIX.as_bytes());
-    let split = |value: &HeaderValue| value.as_bytes().split(|byte| *byte == b',').any(is_token);
-    if !headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().any(split) {
+    // As websocket_token looks: what could count there must not be overlooked here.
+    let is_token = |protocol: &str| protocol.trim().starts_with(WEBSOCKET_TOKEN_PREFIX);
+    let holds = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).split(',').any(is_token);
+    if !headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().any(holds) {
         return;
     }
     let values: Vec<_> = headers
@@ -165,7 +166,7 @@ pub(crate) fn remove_websocket_tokens(headers: &mut HeaderMap) {
         .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
         .collect();
     let protocols = values.iter().flat_map(|value| value.split(',')).map(str::trim);
-    let remaining: Vec<_> = protocols.filter(|protocol| !is_token(protocol.as_bytes())).collect();
+    let remaining: Vec<_> = protocols.filter(|protocol| !is_token(protocol)).collect();
     replace_protocols(headers, &remaining.join(","));
 }
 
@@ -264,8 +265,11 @@ mod tests {
             (vec![], vec![]),
             (vec!["a, b".to_owned(), "c".to_owned()], vec!["a, b", "c"]),
             (vec![format!("a, {token}, b"), token.clone(), "c".to_owned()], vec!["a,b,c"]),
-            (vec![token], vec![]),
+            (vec![token.clone()], vec![]),
             (vec![format!("{WEBSOCKET_TOKEN_PREFIX}!"), "c".to_owned()], vec!["c"]),
+            // Go takes this space away, too, before it looks.
+            (vec![format!("\u{a0}{token},c")], vec!["c"]),
+            (vec![format!("x{token}, c")], vec![&*format!("x{token}, c")]),
         ] {
             let pairs: Vec<_> =
                 protocols.iter().map(|protocol| ("sec-websocket-protocol", protocol.as_str())).collect();

@@ -11,9 +11,9 @@ mod tunnel;
 mod watches;
 
 pub(crate) use connects::connects;
-pub(crate) use gets::{Gets, gets};
+pub(crate) use gets::{GetsOptions, gets};
 pub(crate) use lists::lists;
 pub(crate) use outcome::Outcome;
 pub(crate) use target::{Protocol, Target};
 pub(crate) use tunnel::{Direction, tunnel};
-pub(crate) use watches::{Opened, Watches, watches};
+pub(crate) use watches::{Opened, WatchesOptions, watches};

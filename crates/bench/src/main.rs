@@ -33,7 +33,7 @@ enum Command {
         #[command(flatten)]
         target: load::Target,
         #[command(flatten)]
-        load: load::Gets,
+        load: load::GetsOptions,
     },
     /// Internal: open new connections, each for one GET.
     #[command(hide = true)]
@@ -57,7 +57,7 @@ enum Command {
         #[command(flatten)]
         target: load::Target,
         #[command(flatten)]
-        load: load::Watches,
+        load: load::WatchesOptions,
     },
     /// Internal: bytes through an upgraded stream.
     #[command(hide = true)]
@@ -134,4 +134,14 @@ async fn stdin_closed() {
     });
     // Nothing is ever sent: the end of the thread is the news.
     let _ended = receiver.await;
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn flags_of_all_commands_are_sound() {
+        super::Command::command().debug_assert();
+    }
 }

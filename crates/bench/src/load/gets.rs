@@ -13,7 +13,7 @@ use super::target::{Protocol, Sender, Target};
 
 /// How many GETs, and how.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Gets {
+pub(crate) struct GetsOptions {
     /// Connections, of HTTP/2; with HTTP/1.1 there is one for each request in flight.
     #[arg(long)]
     connections: usize,
@@ -29,8 +29,8 @@ pub(crate) struct Gets {
 }
 
 /// Sends GETs. `{n}` in the path is the request's number.
-pub(crate) async fn gets(target: &Target, load: &Gets) -> anyhow::Result<Outcome> {
-    let Gets { connections, concurrency, requests, status } = *load;
+pub(crate) async fn gets(target: &Target, load: &GetsOptions) -> anyhow::Result<Outcome> {
+    let GetsOptions { connections, concurrency, requests, status } = *load;
     ensure!(connections > 0 && concurrency >= connections, "at least one request in flight a connection");
     let tls = target.tls()?;
     let mut drivers = JoinSet::new();

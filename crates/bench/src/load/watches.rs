@@ -15,7 +15,7 @@ use super::target::{Sender, Target};
 
 /// How many watches, and how.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Watches {
+pub(crate) struct WatchesOptions {
     /// Watches.
     #[arg(long)]
     count: usize,
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Opens watches, calls `opened` when each has had its first event or failed, and holds them until `release` ends.
 pub(crate) async fn watches(
     target: &Target,
-    load: &Watches,
+    load: &WatchesOptions,
     opened: impl FnOnce(Opened) -> anyhow::Result<()>,
     release: impl Future<Output = ()>,
 ) -> anyhow::Result<Opened> {

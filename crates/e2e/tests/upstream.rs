@@ -89,6 +89,6 @@ async fn the_programs_work_under_upstreams_manifests_unchanged() {
         let tails: String = ["pinniped-concierge", "local-user-authenticator"]
             .map(|namespace| pods.log_tails(namespace, 40))
             .concat();
-        panic!("{error:?}\n{tails}");
+        panic!("{tails}\n{error:#}");
     }
 }

@@ -192,7 +192,7 @@ impl Own {
 
     fn check(&self, result: anyhow::Result<()>) {
         if let Err(error) = result {
-            panic!("{error:?}\n{}", self.pods.log_tails(self.app, 30));
+            panic!("{}\n{error:#}", self.pods.log_tails(self.app, 30));
         }
     }
 }

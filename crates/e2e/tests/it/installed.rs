@@ -78,7 +78,7 @@ async fn installed(test: &str) -> Option<&'static Installed> {
     let installed = INSTALLED.get_or_init(|| async {
         install(world).await.map_err(|error| {
             let tails = [CONCIERGE, LOCAL_USER_AUTHENTICATOR].map(|namespace| pods.log_tails(namespace, 40));
-            format!("{error:?}\n{}", tails.concat())
+            format!("{}\n{error:#}", tails.concat())
         })
     });
     match installed.await {

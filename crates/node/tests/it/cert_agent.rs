@@ -59,7 +59,7 @@ async fn an_agent_recovers_from_whatever_happens_to_it() {
     let removed = removed.await;
     let _none = std::fs::remove_dir_all(node.pki_dir().join("other"));
     if let Err(error) = done {
-        panic!("{error:?}\n{said}");
+        panic!("{said}\n{error:#}");
     }
     removed.unwrap();
 }

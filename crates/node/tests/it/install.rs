@@ -51,7 +51,7 @@ async fn an_install_recovers_from_a_missing_image_and_takes_all_that_it_made_alo
     let said = if done.is_err() { admin.what_is_there().await } else { String::new() };
     let removed = walk.remove().await;
     if let Err(error) = done {
-        panic!("{error:?}\n{said}");
+        panic!("{said}\n{error:#}");
     }
     removed.unwrap();
 }

@@ -96,7 +96,7 @@ async fn every_kubectl_does_the_same_through_the_proxy_as_without_it() {
     let said = if done.is_err() { admin.what_is_there().await } else { String::new() };
     let removed = walk.remove().await;
     if let Err(error) = done {
-        panic!("{error:?}\n{said}");
+        panic!("{said}\n{error:#}");
     }
     removed.unwrap();
 }

@@ -52,7 +52,7 @@ async fn open_kubectls_outlive_a_rolling_update_and_only_their_watches_end_in_go
     let said = if done.is_err() { admin.what_is_there().await } else { String::new() };
     let removed = walk.remove().await;
     if let Err(error) = done {
-        panic!("{error:?}\n{said}");
+        panic!("{said}\n{error:#}");
     }
     removed.unwrap();
 }

@@ -35,7 +35,7 @@ async fn a_person_logs_in_with_the_clusters_key_and_then_through_the_proxy() {
     pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
     node.import_image(&image).await.unwrap();
     if let Err(error) = story(node, &place, &walk).await {
-        panic!("{error:?}\n{}", what_pods_say(&place).await);
+        panic!("{}\n{error:#}", what_pods_say(&place).await);
     }
 }
 

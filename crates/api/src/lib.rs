@@ -10,6 +10,7 @@
 //! | [`authentication`] | `WebhookAuthenticator`, `JWTAuthenticator` |
 //! | [`login`] | `TokenCredentialRequest` |
 //! | [`identity`] | `WhoAmIRequest` |
+//! | [`delegation`] | `TLSCertificateDelegation`, which is Contour's |
 //! | [`client_auth`] | `ExecCredential`, what kubectl and its plugins exchange |
 //! | [`status`] | `metav1.Status`, as JSON and as Kubernetes protobuf |
 //!
@@ -22,6 +23,7 @@ pub mod authentication;
 pub mod client_auth;
 pub mod condition;
 pub mod config;
+pub mod delegation;
 pub mod gobase64;
 pub mod goduration;
 pub mod gojson;

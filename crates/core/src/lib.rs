@@ -2,13 +2,15 @@
 //!
 //! What a request is ([`request_info`], [`attributes`]), who it is from ([`identity`]), whether it may pass
 //! ([`anonymous`], [`forbidden`]), as whom it goes on ([`nested`], [`impersonation`]) and which headers it keeps
-//! ([`hop`]). Beside these, what should run for a `CredentialIssuer` ([`strategy`], [`endpoint`], [`renewal`]).
+//! ([`hop`]). Beside these, what should run for a `CredentialIssuer` ([`strategy`], [`endpoint`], [`renewal`]),
+//! and whose certificates may be served ([`delegation`]).
 //!
 //! Nothing here awaits, reads a clock or knows a client: time and names come in as arguments.
 
 pub mod anonymous;
 pub mod attributes;
 pub mod deadline;
+pub mod delegation;
 pub mod endpoint;
 pub mod forbidden;
 pub mod hop;

@@ -6,7 +6,8 @@
 //! time wait for each other; a build that was broken off leaves nothing that looks finished.
 //!
 //! A node's programs ([`node_tools`]) are built only when a node is asked for, into the same folder. Programs of other
-//! people ([`debian`]) are fetched only for the tests that compare with them.
+//! people are fetched or built only for what needs them: [`debian`]'s for the tests that compare with them,
+//! [`cert_manager`] and [`yq`] for tests and demo of certificates that somebody else issues.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -19,10 +20,12 @@ use module::Module;
 
 mod build;
 mod cache;
+pub(crate) mod cert_manager;
 pub(crate) mod debian;
 pub(crate) mod informer;
 mod module;
 pub(crate) mod node_tools;
+pub(crate) mod yq;
 
 /// Flags of `control-plane`.
 #[derive(clap::Args)]

@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Context as _;
 
 use crate::image::Profile;
+use crate::test::{CERT_MANAGER_ENV, YQ_ENV};
 use crate::{cargo, control_plane, image, node};
 
 /// Flags of `demo`.
@@ -14,6 +15,9 @@ pub(crate) struct Args {
     /// that is there for the demo only.
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "default")]
     node: Option<String>,
+    /// A real cert-manager issues the certificate that the proxy serves, as in the release post; built once (minutes).
+    #[arg(long)]
+    with_cert_manager: bool,
     /// Leave everything running at the end, and say how to use it: processes until Ctrl-C, pods until the next demo.
     #[arg(long)]
     keep: bool,
@@ -48,6 +52,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             command
         }
     };
+    if args.with_cert_manager {
+        command.arg("--with-cert-manager");
+        command.env(CERT_MANAGER_ENV, control_plane::cert_manager::find_or_build(args.offline)?);
+        command.env(YQ_ENV, control_plane::yq::find_or_build(args.offline)?);
+    }
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     if args.keep {
         command.arg("--keep");

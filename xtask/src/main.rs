@@ -3,11 +3,12 @@
 //! ```text
 //! cargo xtask control-plane    find or build etcd, kube-apiserver, kube-controller-manager, kubectl
 //! cargo xtask test             check what the machine can do, build, run all tests, say what was skipped
+//! cargo xtask test NAME        only those of a suite, such as `certificates`
 //! cargo xtask demo             the walk-through on a real control plane
 //! cargo xtask image            the container image, and what is in it
 //! cargo xtask node             a real one-node cluster: up, status, exec, down
 //! cargo xtask bench            measurements
-//! cargo xtask soak             a controller behind a proxy that is restarted; mixed load and its traces
+//! cargo xtask soak             a controller behind a proxy that is restarted; mixed load and its traces; rotations
 //! cargo xtask fuzz             bytes that nobody would think of, for what reads a client's bytes
 //! ```
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ mod fuzz;
 mod image;
 mod node;
 mod soak;
+mod suite;
 mod test;
 
 use std::process::ExitCode;

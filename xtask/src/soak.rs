@@ -10,6 +10,9 @@ pub(crate) struct Args {
     /// Mixed load with an eye on memory, descriptors and threads, instead of a controller under restarts.
     #[arg(long)]
     mixed: bool,
+    /// So many new serving certificates under load, instead.
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["mixed", "minutes"])]
+    rotations: Option<u32>,
     /// How long: 10 minutes for the controller, 30 for the mixed load.
     #[arg(long)]
     minutes: Option<u32>,
@@ -34,7 +37,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     cargo::succeed(&mut build, "building the programs")?;
     let bins = cargo::target_dir()?.join(if args.dev { "debug" } else { "release" });
     let mut command = cargo::in_world(&bins.join("pinniped-soak"));
-    command.arg(if args.mixed { "mixed" } else { "controller" });
+    if let Some(count) = args.rotations {
+        command.arg("rotations").arg("--count").arg(count.to_string());
+    } else {
+        command.arg(if args.mixed { "mixed" } else { "controller" });
+    }
     if let Some(minutes) = args.minutes {
         command.arg("--minutes").arg(minutes.to_string());
     }

@@ -7,16 +7,23 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use crate::control_plane::{self, debian};
-use crate::{cargo, node};
+use crate::{cargo, node, suite};
 
 /// Packages whose tests use a real node.
 const NODE_PACKAGES: [&str; 2] = ["pinniped-node", "pinniped-e2e"];
-/// The package whose tests use a real informer.
-const INFORMER_PACKAGE: &str = "pinniped-e2e";
+/// The package whose tests use a real informer, and a real cert-manager.
+const E2E_PACKAGE: &str = "pinniped-e2e";
+
+/// Names the folder of cert-manager's programs, for tests and demo.
+pub(crate) const CERT_MANAGER_ENV: &str = "PINNIPED_CERT_MANAGER";
+/// Names the folder of `yq`, for tests and demo.
+pub(crate) const YQ_ENV: &str = "PINNIPED_YQ";
 
 /// Flags of `test`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Only tests whose path contains this, such as `certificates`, in the packages that have some.
+    suite: Option<String>,
     /// Fail where something would be skipped or done in a lesser way on this machine.
     #[arg(long)]
     require_all: bool,
@@ -30,6 +37,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
+    let packages = args.packages()?;
     let missing = missing_prerequisites();
     for line in &missing {
         eprintln!("note: {line}");
@@ -45,14 +53,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     cargo::succeed(&mut build, "building the programs")?;
 
     let target = cargo::target_dir()?;
-    let node_tools = if args.wants(&NODE_PACKAGES) { node_tools(args, &target)? } else { None };
+    let wants =
+        |some: &[&str]| packages.is_empty() || some.iter().any(|one| packages.iter().any(|p| p == one));
+    let node_tools = if wants(&NODE_PACKAGES) { node_tools(args, &target)? } else { None };
     // Only tests on a node use them.
     let debian_tools = if node_tools.is_some() { debian_tools(args)? } else { None };
     let skips = target.join("test-skips.txt");
     std::fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
     let mut tests = cargo::cargo(args.offline);
     tests.arg("test");
-    if !args.rest.iter().any(|arg| arg == "-p" || arg.starts_with("--package")) {
+    if let Some(name) = &args.suite {
+        // No examples in documentation: they have no such names.
+        tests.arg("--tests").arg(suite::filter(name));
+        if !args.names_packages() {
+            tests.args(packages.iter().flat_map(|package| ["--package", package]));
+        }
+    } else if packages.is_empty() {
         tests.arg("--workspace");
     }
     tests.arg("--no-fail-fast").args(&args.rest);
@@ -64,8 +80,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(dir) = debian_tools {
         tests.env(debian::ENV, dir);
     }
-    if args.wants(&[INFORMER_PACKAGE]) {
+    if wants(&[E2E_PACKAGE]) {
         tests.env("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?);
+        tests.env(CERT_MANAGER_ENV, control_plane::cert_manager::find_or_build(args.offline)?);
+        tests.env(YQ_ENV, control_plane::yq::find_or_build(args.offline)?);
     }
     if args.require_all {
         tests.env("PINNIPED_REQUIRE_ALL", "1");
@@ -80,11 +98,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Args {
-    /// Whether tests of one of these packages are among those asked for.
-    fn wants(&self, packages: &[&str]) -> bool {
-        let named = |arg: &String| arg == "-p" || arg.starts_with("--package");
-        let one = |arg: &String| packages.iter().any(|package| arg.ends_with(package));
-        !self.rest.iter().any(named) || self.rest.iter().any(one)
+    /// The packages asked for, by name or by suite; none means all.
+    fn packages(&self) -> anyhow::Result<Vec<String>> {
+        let mut named = Vec::new();
+        let mut rest = self.rest.iter();
+        while let Some(arg) = rest.next() {
+            if arg == "-p" || arg == "--package" {
+                named.extend(rest.next().cloned());
+            } else if let Some(name) = arg.strip_prefix("--package=").or_else(|| arg.strip_prefix("-p")) {
+                named.push(name.to_owned());
+            }
+        }
+        match &self.suite {
+            Some(name) if named.is_empty() => suite::packages(&cargo::root(), name),
+            _ => Ok(named),
+        }
+    }
+
+    /// Whether they are handed on to cargo as they are.
+    fn names_packages(&self) -> bool {
+        self.rest.iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package"))
     }
 }
 
@@ -154,5 +187,31 @@ fn summary(skips: &Path, passed: bool, start: Instant) {
         for line in lines {
             println!("  {line}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_come_from_the_arguments_or_from_the_suite() {
+        let args = |suite: Option<&str>, rest: &[&str]| Args {
+            suite: suite.map(str::to_owned),
+            require_all: false,
+            offline: true,
+            rest: rest.iter().map(|arg| (*arg).to_owned()).collect(),
+        };
+        let table: [(&[&str], &[&str]); 4] = [
+            (&[], &[]),
+            (&["-p", "pinniped-e2e", "--package=pinniped-node", "name"], &["pinniped-e2e", "pinniped-node"]),
+            (&["-ppinniped-e2e", "--", "--nocapture"], &["pinniped-e2e"]),
+            (&["name"], &[]),
+        ];
+        for (rest, wanted) in table {
+            assert_eq!(args(None, rest).packages().unwrap(), wanted, "{rest:?}");
+        }
+        assert_eq!(args(Some("certificates"), &["-p", "x"]).packages().unwrap(), ["x"]);
+        assert!(args(Some("certificates"), &[]).packages().unwrap().len() > 1);
     }
 }

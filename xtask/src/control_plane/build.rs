@@ -1,7 +1,7 @@
 //! Building the programs with the Go toolchain, with progress.
 
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -54,6 +54,28 @@ pub(super) fn go(module: &Path) -> Command {
     command.current_dir(module).env("CGO_ENABLED", "0").env("GOWORK", "off").env("GOFLAGS", "");
     command.env_remove("GOOS").env_remove("GOARCH");
     command
+}
+
+/// The folder with the source of a Go module that `module` requires: in Go's own cache.
+pub(super) fn source_dir(module: &Module, path: &str, offline: bool) -> anyhow::Result<PathBuf> {
+    let find = || -> anyhow::Result<Option<PathBuf>> {
+        let mut list = go(&module.dir);
+        list.env("GOPROXY", "off").args(["list", "-m", "-f", "{{.Dir}}", path]);
+        let output = list.output().with_context(|| format!("the Go toolchain is needed to find {path}"))?;
+        let dir = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        Ok((dir.is_absolute() && dir.is_dir()).then_some(dir))
+    };
+    let mut found = find()?;
+    if found.is_none() && !offline {
+        go(&module.dir)
+            .args(["mod", "download", path])
+            .status()
+            .context("could not run `go mod download`")?;
+        found = find()?;
+    }
+    found.with_context(|| {
+        format!("the Go module {path} is not on this machine; run the same command once with network")
+    })
 }
 
 fn check_toolchain(module: &Module) -> anyhow::Result<()> {

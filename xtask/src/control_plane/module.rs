@@ -54,6 +54,30 @@ impl Module {
         })
     }
 
+    /// The Go module of cert-manager.
+    pub(super) const CERT_MANAGER: &str = "github.com/cert-manager/cert-manager";
+
+    /// cert-manager, of a time when its programs were one module.
+    pub(super) fn cert_manager() -> anyhow::Result<Self> {
+        let dir = cargo::root().join("tools/cert-manager");
+        let version = required_version(&dir, Self::CERT_MANAGER)?;
+        Ok(Self {
+            dir,
+            cache: "cert-manager",
+            title: "cert-manager",
+            ldflags: format!("-s -w -X {}/pkg/util.AppVersion={version}", Self::CERT_MANAGER),
+            version,
+            other_way: "",
+        })
+    }
+
+    /// The `yq` of the release post.
+    pub(super) fn yq() -> anyhow::Result<Self> {
+        let dir = cargo::root().join("tools/yq");
+        let version = required_version(&dir, "github.com/mikefarah/yq/v4")?;
+        Ok(Self { dir, cache: "yq", title: "yq", version, ldflags: "-s -w".to_owned(), other_way: "" })
+    }
+
     /// The informer of the tests. It requires what the control plane does, so that Go compiles nothing twice.
     pub(super) fn informer() -> anyhow::Result<Self> {
         let dir = cargo::root().join("tools/informer");

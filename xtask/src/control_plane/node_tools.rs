@@ -6,9 +6,10 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
+use super::build::source_dir;
 use super::cache::{self, cached};
 use super::module::Module;
-use super::{TOOLS, Tool, build, found};
+use super::{TOOLS, Tool, found};
 
 const fn kubernetes(name: &'static str, package: &'static str) -> Tool {
     Tool { name, package, version_args: &["--version"], version: None }
@@ -95,29 +96,11 @@ fn fill(
 
 /// Every pod's first process: 70 lines of C in Kubernetes' module.
 fn pause(dir: &Path, kube: &Module, offline: bool) -> anyhow::Result<()> {
-    let mut source = pause_source(kube)?;
-    if source.is_none() && !offline {
-        let fetched = build::go(&kube.dir).args(["mod", "download", "k8s.io/kubernetes"]).status();
-        fetched.context("could not run `go mod download`")?;
-        source = pause_source(kube)?;
-    }
-    let source = source.context(
-        "the source of pause is in the Go module k8s.io/kubernetes, which is not on this machine; run the same \
-         command once with network",
-    )?;
+    let source = source_dir(kube, "k8s.io/kubernetes", offline)?.join("build/pause/linux/pause.c");
     let mut cc = Command::new("cc");
     cc.args(["-static", "-Os", &format!("-DVERSION={PAUSE_VERSION}"), "-o"]).arg(dir.join(PAUSE)).arg(source);
     let output = cc.output().context("could not run `cc` to make pause (package build-essential)")?;
     let text = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "`cc` could not make pause: {}", text.trim());
     Ok(())
-}
-
-fn pause_source(kube: &Module) -> anyhow::Result<Option<PathBuf>> {
-    let mut list = build::go(&kube.dir);
-    list.env("GOPROXY", "off").args(["list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"]);
-    let output = list.output().context("the Go toolchain is needed to find the source of pause")?;
-    let dir = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    let source = dir.join("build/pause/linux/pause.c");
-    Ok((dir.is_absolute() && source.is_file()).then_some(source))
 }

@@ -1,0 +1,14 @@
+//! `yq`, with which the release post reads a kubeconfig. Distributions have another program of that name.
+
+use std::path::PathBuf;
+
+use super::Tool;
+use super::cache::cached;
+use super::module::Module;
+
+const YQ: Tool = Tool { name: "yq", package: "github.com/mikefarah/yq/v4", version_args: &[], version: None };
+
+/// The folder with the program.
+pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
+    cached(&Module::yq()?, "program", &[YQ], offline)
+}

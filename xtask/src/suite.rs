@@ -1,0 +1,132 @@
+//! Named suites: all tests whose path contains a name, in the packages that have some.
+//!
+//! A test's path is what `cargo test` filters by: modules and function. It is read from the sources, so that only those
+//! packages are compiled for tests, and a name that no test has is an error instead of a run of nothing.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+/// The name as Rust spells it: `service-account-tokens` is `service_account_tokens`.
+pub(crate) fn filter(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// The packages below `root` that have tests of this suite.
+pub(crate) fn packages(root: &Path, name: &str) -> anyhow::Result<Vec<String>> {
+    let filter = filter(name);
+    let listed = std::fs::read_dir(root.join("crates")).context("could not list the crates")?;
+    let mut folders: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).collect();
+    folders.push(root.join("xtask"));
+    folders.sort();
+    let mut found = Vec::new();
+    for folder in folders {
+        let Ok(manifest) = std::fs::read_to_string(folder.join("Cargo.toml")) else { continue };
+        if has_tests(&folder, &filter)? {
+            let package = package(&manifest);
+            found.push(package.with_context(|| format!("{} names no package", folder.display()))?.to_owned());
+        }
+    }
+    anyhow::ensure!(!found.is_empty(), "no test has {filter:?} in its path; suites are: certificates");
+    Ok(found)
+}
+
+/// The first name is the package's own: `[package]` comes first.
+fn package(manifest: &str) -> Option<&str> {
+    let line = manifest.lines().find_map(|line| line.strip_prefix("name = "))?;
+    Some(line.trim_matches('"'))
+}
+
+fn has_tests(folder: &Path, filter: &str) -> anyhow::Result<bool> {
+    for part in ["src", "tests"] {
+        for file in sources(&folder.join(part))? {
+            let text = std::fs::read_to_string(&file)
+                .with_context(|| format!("could not read {}", file.display()))?;
+            let modules = file.strip_prefix(folder.join(part)).unwrap_or(&file).with_extension("");
+            if has_test(&modules.to_string_lossy(), &text, filter) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// All Rust files of a folder, if there is one.
+fn sources(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let (mut folders, mut files) = (vec![folder.to_owned()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        if !folder.is_dir() {
+            continue;
+        }
+        let listed = std::fs::read_dir(&folder);
+        for entry in listed.with_context(|| format!("could not list {}", folder.display()))?.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Whether a file has a test whose path contains the filter. `modules` is its path without extension: the folder of a
+/// test executable is part of it, which is no module but never named like a suite either.
+fn has_test(modules: &str, text: &str, filter: &str) -> bool {
+    let mut in_module = modules.contains(filter);
+    let mut marked = false;
+    for line in text.lines().map(str::trim) {
+        let words = line.trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            marked = true;
+        } else if let Some(name) = words.trim_start_matches("async ").strip_prefix("fn ") {
+            let name = name.split('(').next().unwrap_or_default();
+            if marked && (in_module || name.contains(filter)) {
+                return true;
+            }
+            marked = false;
+        } else if let Some(name) = words.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(" {")) {
+            // Modules in a file come last in it: nothing behind them is outside.
+            in_module |= name.contains(filter);
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cargo;
+
+    #[test]
+    fn a_test_is_found_by_the_modules_and_the_function_of_its_path() {
+        let test = "#[test]\nfn it_works() {}\n";
+        let table = [
+            ("file of that name", "strategy/certificates", test, true),
+            ("folder of that name", "it/certificates/howto", test, true),
+            (
+                "function of that name",
+                "it/other",
+                "#[tokio::test]\nasync fn bad_certificates_fail() {}",
+                true,
+            ),
+            ("attributes between", "lib", "#[test]\n#[ignore]\n    fn certificates() {\n", true),
+            ("module in the file", "lib", "mod certificates {\n    #[test]\n    fn it_works() {}\n}", true),
+            ("no test in the file", "certificates", "pub fn load() {}", false),
+            ("a function that is no test", "lib", "fn certificates() {}\n#[test]\nfn it_works() {}", false),
+            ("another file", "it/other", test, false),
+        ];
+        for (name, modules, text, wanted) in table {
+            assert_eq!(has_test(modules, text, "certificates"), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_suites_of_this_tree_are_found_and_others_are_refused() {
+        let found = packages(&cargo::root(), "certificates").unwrap();
+        assert!(found.iter().any(|package| package == "pinniped-e2e"), "{found:?}");
+        let refused = packages(&cargo::root(), "no-such-suite").unwrap_err().to_string();
+        assert!(refused.contains("\"no_such_suite\""), "{refused}");
+    }
+}

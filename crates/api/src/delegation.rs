@@ -85,7 +85,8 @@ impl TlsCertificateDelegation {
 
 impl kube::Resource for TlsCertificateDelegation {
     type DynamicType = DelegationGroup;
-    type Scope = kube::core::NamespaceResourceScope;
+    // Namespaced, but kube names namespaces for types with a dynamic part only in this scope.
+    type Scope = kube::core::DynamicResourceScope;
 
     fn kind(_: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
         Self::KIND.into()

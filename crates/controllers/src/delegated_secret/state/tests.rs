@@ -1,0 +1,118 @@
+use serde_json::json;
+
+use super::*;
+
+fn state() -> State {
+    State::new("app".to_owned(), Some(SecretReference::parse("certs/w", "app")))
+}
+
+fn object(name: &str, secret: &str, targets: &[&str]) -> TlsCertificateDelegation {
+    let spec = json!({"delegations": [{"secretName": secret, "targetNamespaces": targets}]});
+    serde_json::from_value(json!({"metadata": {"name": name, "namespace": "certs"}, "spec": spec})).unwrap()
+}
+
+fn secret() -> Secret {
+    serde_json::from_value(json!({"metadata": {"name": "w", "namespace": "certs"}})).unwrap()
+}
+
+fn missing<K>() -> Change<K> {
+    Change::Refused(Refusal { missing: true, text: "404 page not found".to_owned() })
+}
+
+fn permission(state: &State) -> (Permission, bool) {
+    let (answer, settled) = state.answer();
+    (answer.permission, settled)
+}
+
+/// Only the present group is installed; it answers with these.
+fn with_grants(objects: Vec<TlsCertificateDelegation>) -> State {
+    let mut state = state();
+    state.take_grants(DelegationGroup::Heptio, missing());
+    state.take_grants(DelegationGroup::Vmware, missing());
+    state.take_grants(DelegationGroup::ProjectContour, Change::All(objects));
+    state
+}
+
+#[test]
+fn nothing_is_denied_before_every_group_has_answered() {
+    let mut state = state();
+    let unknown = |text: &str| (Permission::Unknown(text.to_owned()), false);
+    assert_eq!(permission(&state), unknown(NO_ANSWER));
+    state.take_grants(DelegationGroup::ProjectContour, Change::All(Vec::new()));
+    state.take_grants(DelegationGroup::Vmware, missing());
+    assert_eq!(permission(&state), unknown(NO_ANSWER));
+    state.take_grants(DelegationGroup::Heptio, Change::Failing("no route".to_owned()));
+    assert_eq!(permission(&state), unknown("no route"));
+    state.take_grants(DelegationGroup::Heptio, missing());
+    assert_eq!(permission(&state), (Permission::Denied, true));
+}
+
+#[test]
+fn a_grant_of_any_group_is_enough_even_before_the_others_answer() {
+    for group in DelegationGroup::ALL {
+        let mut state = state();
+        state.take_grants(group, Change::All(vec![object("d", "w", &["app"])]));
+        assert!(state.permits(), "{group:?}");
+    }
+}
+
+#[test]
+fn grants_come_and_go_by_object() {
+    let mut state = with_grants(Vec::new());
+    let mut is_permitted_after = |change| {
+        state.take_grants(DelegationGroup::ProjectContour, change);
+        state.permits()
+    };
+    assert!(is_permitted_after(Change::Set(object("one", "w", &["app"]))));
+    assert!(is_permitted_after(Change::Set(object("two", "w", &["app"]))));
+    assert!(is_permitted_after(Change::Set(object("one", "w", &["other"]))));
+    assert!(!is_permitted_after(Change::Gone(object("two", "w", &["app"]))));
+    assert!(is_permitted_after(Change::Set(object("one", "w", &["*"]))));
+    // An interruption revokes nothing, a definition that is gone does.
+    assert!(is_permitted_after(Change::Failing("no route".to_owned())));
+    assert!(!is_permitted_after(missing()));
+    assert!(is_permitted_after(Change::All(vec![object("one", "w", &["app"])])));
+    assert!(!is_permitted_after(Change::All(Vec::new())));
+}
+
+#[test]
+fn the_secret_is_what_was_heard_last_and_goes_with_the_permission() {
+    let mut state = with_grants(vec![object("d", "w", &["app"])]);
+    let unreadable = |text: &str| Permission::Unreadable(text.to_owned());
+    assert_eq!(permission(&state), (unreadable(NO_ANSWER), false));
+    state.take_secret(Change::Failing("no route".to_owned()));
+    assert_eq!(permission(&state), (unreadable("no route"), false));
+    state.take_secret(Change::Refused(Refusal { missing: false, text: "forbidden".to_owned() }));
+    assert_eq!(permission(&state), (unreadable("forbidden"), true));
+    state.take_secret(Change::All(Vec::new()));
+    assert_eq!(permission(&state), (Permission::Granted, true));
+    assert!(state.answer().0.secret.is_none());
+    state.take_secret(Change::Set(secret()));
+    assert!(state.answer().0.secret.is_some());
+    state.take_secret(Change::Failing("no route".to_owned()));
+    assert!(state.answer().0.secret.is_some(), "an interruption takes nothing away");
+
+    state.take_grants(DelegationGroup::ProjectContour, Change::All(Vec::new()));
+    assert_eq!(permission(&state), (Permission::Denied, true));
+    assert!(matches!(state.secret, Found::Unanswered), "the key is still in memory");
+    state.take_grants(DelegationGroup::ProjectContour, Change::Set(object("d", "w", &["app"])));
+    assert_eq!(permission(&state), (unreadable(NO_ANSWER), false));
+    state.take_secret(Change::Set(secret()));
+    state.take_secret(Change::Gone(secret()));
+    assert_eq!(permission(&state), (Permission::Granted, true));
+    assert!(state.answer().0.secret.is_none());
+}
+
+#[test]
+fn a_wildcard_that_does_nothing_is_told_once() {
+    let group = DelegationGroup::ProjectContour;
+    let mut state = with_grants(vec![object("d", "w", &["*", "x"])]);
+    assert!(!state.permits());
+    let told = |state: &State| state.warned.get(&(group, "d".to_owned())).cloned();
+    assert_eq!(told(&state), Some(vec!["w".to_owned()]));
+    state.take_grants(group, Change::Set(object("d", "w", &["x"])));
+    assert_eq!(told(&state), None, "told again if it comes back");
+    state.take_grants(group, Change::Set(object("d", "w", &["*", "x"])));
+    state.take_grants(group, Change::Gone(object("d", "w", &["*", "x"])));
+    assert_eq!(told(&state), None);
+}

@@ -28,6 +28,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let tools = control_plane::find_or_build(args.offline)?;
+    let certificates = if args.with_cert_manager {
+        let cert_manager = control_plane::cert_manager::find_or_build(args.offline)?;
+        Some((cert_manager, control_plane::yq::find_or_build(args.offline)?))
+    } else {
+        None
+    };
     let mut build = cargo::cargo(args.offline);
     build.args(["build", "--quiet", "--bins"]);
     for package in
@@ -52,10 +58,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             command
         }
     };
-    if args.with_cert_manager {
-        command.arg("--with-cert-manager");
-        command.env(CERT_MANAGER_ENV, control_plane::cert_manager::find_or_build(args.offline)?);
-        command.env(YQ_ENV, control_plane::yq::find_or_build(args.offline)?);
+    if let Some((cert_manager, yq)) = certificates {
+        command.arg("--with-cert-manager").env(CERT_MANAGER_ENV, cert_manager).env(YQ_ENV, yq);
     }
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     if args.keep {

@@ -2,9 +2,11 @@
 
 use std::fmt::Debug;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use pinniped_test_support::control_plane::tail;
+use pinniped_test_support::guardian::{Ending, Process};
 use pinniped_test_support::kubectl::{Kubectl, Outcome, as_typed, run_as};
 use pinniped_test_support::world::World;
 
@@ -29,6 +31,17 @@ pub trait Place: Debug + Sync {
     /// When the cluster has ended.
     fn enter(&self, command: Command) -> anyhow::Result<tokio::process::Command>;
 
+    /// Starts a program inside that stays. It ends with the place, and may end with the handle.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    fn start(&self, name: &str, command: Command) -> anyhow::Result<Running>;
+
+    /// The last lines that such a program said.
+    fn log_tail(&self, name: &str) -> String {
+        tail(&log_file(&self.dir(), name), 15)
+    }
+
     /// Lets `name` resolve to `ip` for commands inside.
     ///
     /// # Errors
@@ -37,6 +50,20 @@ pub trait Place: Debug + Sync {
 
     /// An image for containers that do nothing, if there are nodes that run containers.
     fn idle_image(&self) -> Option<String>;
+}
+
+/// A program that stays.
+#[derive(Debug)]
+pub enum Running {
+    /// It ends with the world that guards it.
+    Guarded(Process),
+    /// It ends with this.
+    Child(tokio::process::Child),
+}
+
+/// Where a program that stays writes to.
+fn log_file(dir: &Path, name: &str) -> PathBuf {
+    dir.join("logs").join(format!("{name}.log"))
 }
 
 /// A command that runs in a place.
@@ -51,6 +78,12 @@ impl Step {
     /// A command of a place, shown as one would type it there.
     pub fn inside(place: &dyn Place, command: Command) -> Self {
         Self { shown: as_typed(&command), command: place.enter(command) }
+    }
+
+    /// The same, shown in other words.
+    #[must_use]
+    pub fn shown_as(self, shown: &str) -> Self {
+        Self { shown: shown.to_owned(), ..self }
     }
 
     /// As one would type it.
@@ -84,6 +117,12 @@ impl Place for World {
 
     fn enter(&self, command: Command) -> anyhow::Result<tokio::process::Command> {
         Ok(command.into())
+    }
+
+    fn start(&self, name: &str, command: Command) -> anyhow::Result<Running> {
+        let guardian = self.control_plane().guardian();
+        let process = guardian.spawn(&command, Ending::Kill, &log_file(self.dir(), name))?;
+        Ok(Running::Guarded(process))
     }
 
     fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()> {

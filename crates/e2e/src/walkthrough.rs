@@ -3,11 +3,13 @@
 //! ```text
 //! install.rs       the three files of deploy/, what they bring, an application to look at, and taking it all away
 //! login.rs         the tutorial without a proxy: credentials that the cluster's own key signed
-//! proxy.rs         the post's edit of the CredentialIssuer, and its check commands
+//! certificates.rs  the post's certificate authority and serving certificate, and its last three commands
+//! proxy.rs         the post's edit of the CredentialIssuer, and what its user may do then
 //! ```
 //!
-//! Without the post's ingress: the external name resolves to the proxy's ClusterIP Service. Without cert-manager:
-//! either the proxy's own generated certificate serves, or one that the walk makes in cert-manager's place.
+//! Without the post's ingress: the external name resolves to the proxy's ClusterIP Service. A real cert-manager
+//! issues the certificate where it is at hand; else either the proxy's own generated certificate serves, or one that the
+//! walk makes in cert-manager's place.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,10 +22,12 @@ use pinniped_test_support::tools;
 use crate::narrator::{Narrator, Show};
 use crate::place::{Place, Step};
 
+mod certificates;
 mod install;
 mod login;
 mod proxy;
 
+pub use certificates::{AUTHORITY_SECRET, SERVING_CERTIFICATE, SERVING_SECRET, YQ_ENV};
 pub use install::INSTALL_FILES;
 pub use proxy::{DECISION, EXTERNAL_NAME, Serving};
 
@@ -140,28 +144,40 @@ impl<'p> Walk<'p> {
         Ok(outcome)
     }
 
-    /// The release post in the process world, in order; the last outcome is whoami's.
+    /// The release post in the process world, in order. With the folder of cert-manager's programs the proxy serves a
+    /// certificate that it issues, else its own.
     ///
     /// # Errors
     /// That of the first step that fails.
-    pub async fn everything(&self) -> anyhow::Result<Outcome> {
+    pub async fn everything(&self, cert_manager: Option<&Path>) -> anyhow::Result<()> {
         self.install().await?;
         self.create_user().await?;
         self.look_at_credential_issuer().await?;
         self.create_authenticator().await?;
         self.create_workload().await?;
-        self.enable_proxy(&Serving::Generated).await?;
+        let (_cert_manager, serving) = match cert_manager {
+            Some(programs) => {
+                (Some(self.start_cert_manager(programs).await?), self.issue_certificates().await?)
+            }
+            None => (None, Serving::Generated),
+        };
+        self.enable_proxy(&serving).await?;
         self.kubeconfig().await?;
         self.refused().await?;
         self.allow_and_list().await?;
-        self.whoami().await
+        self.whoami().await?;
+        if serving != Serving::Generated {
+            self.check_bundles().await?;
+        }
+        Ok(())
     }
 
-    /// The tutorial without a proxy and then the release post, in pods of a real node.
+    /// The tutorial without a proxy and then the release post, in pods of a real node. cert-manager, if it is to issue
+    /// the certificate, ends with this.
     ///
     /// # Errors
     /// That of the first step that fails.
-    pub async fn everything_on_a_node(&self) -> anyhow::Result<()> {
+    pub async fn everything_on_a_node(&self, cert_manager: Option<&Path>) -> anyhow::Result<()> {
         self.install().await?;
         self.look_at_pods().await?;
         self.create_user().await?;
@@ -173,7 +189,12 @@ impl<'p> Walk<'p> {
         self.kubeconfig_without_proxy().await?;
         self.refused_without_proxy().await?;
         self.allow_and_list_without_proxy().await?;
-        let serving = self.make_certificates().await?;
+        let (_cert_manager, serving) = match cert_manager {
+            Some(programs) => {
+                (Some(self.start_cert_manager(programs).await?), self.issue_certificates().await?)
+            }
+            None => (None, self.make_certificates().await?),
+        };
         self.enable_proxy(&serving).await?;
         self.kubeconfig().await?;
         self.refused().await?;

@@ -119,6 +119,12 @@ impl Kubectl {
         Self { binary: binary.to_owned(), kubeconfig: kubeconfig.to_owned(), path: None }
     }
 
+    /// The program itself.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.binary
+    }
+
     /// The kubeconfig, for other programs.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {

@@ -1,13 +1,15 @@
 //! A node with pods: commands are brought into its network one by one.
 
+use std::fs::File;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use anyhow::Context as _;
 use pinniped_node::{Node, PAUSE};
 use pinniped_test_support::kubectl::Kubectl;
 
-use super::Place;
+use super::{Place, Running, log_file};
 
 /// A walk on a node.
 #[derive(Debug)]
@@ -52,6 +54,21 @@ impl Place for OnNode<'_> {
         // Discovery caches are the walk's, not the node's.
         entered.env("KUBECACHEDIR", self.dir.join("kubectl-cache"));
         Ok(entered)
+    }
+
+    fn start(&self, name: &str, command: Command) -> anyhow::Result<Running> {
+        let file = log_file(&self.dir, name);
+        if let Some(folder) = file.parent() {
+            std::fs::create_dir_all(folder).context("could not make a folder for logs")?;
+        }
+        let log = File::options().create(true).append(true).open(&file);
+        let log = log.with_context(|| format!("could not open {}", file.display()))?;
+        let mut entered = self.enter(command)?;
+        entered.stdin(Stdio::null()).stdout(log.try_clone().context("could not share the log")?).stderr(log);
+        // Out of reach of the terminal's Ctrl-C: it is needed while the walk ends.
+        entered.kill_on_drop(true).process_group(0);
+        let child = entered.spawn().with_context(|| format!("could not start {name}"))?;
+        Ok(Running::Child(child))
     }
 
     fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()> {

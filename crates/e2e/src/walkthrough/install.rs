@@ -7,6 +7,7 @@ use pinniped_test_support::kubectl::Outcome;
 use pinniped_test_support::wait;
 
 use super::{CONCIERGE, CREDENTIAL_ISSUER, LOCAL_USER_AUTHENTICATOR, SOON, SOON_FLAG, Walk};
+use crate::cert_manager::MADE_BY_WALK;
 use crate::narrator::Show;
 
 /// What has to be installed, in this order.
@@ -173,8 +174,17 @@ impl Walk<'_> {
         }
         let bindings = ["delete", "clusterrolebinding", super::proxy::BINDING, super::login::BINDING];
         self.kubectl(&[&bindings[..], &gone].concat(), None, Show::Output).await?;
-        let namespaces = ["delete", "namespace", APPLICATION, super::proxy::CERTIFICATES];
-        self.kubectl(&[&namespaces[..], &gone].concat(), None, Show::Output).await?;
+        self.kubectl(&[&["delete", "namespace", APPLICATION][..], &gone].concat(), None, Show::Output)
+            .await?;
+        // Admission first: nobody would answer it. A cert-manager of somebody else has no such label.
+        for kinds in [
+            "mutatingwebhookconfigurations,validatingwebhookconfigurations",
+            "customresourcedefinitions",
+            "namespaces",
+        ] {
+            let labelled = ["delete", kinds, "--selector", MADE_BY_WALK];
+            self.kubectl(&[&labelled[..], &gone].concat(), None, Show::Output).await?;
+        }
         wait::until_ok(SOON, "nothing of the walk to be left", async || {
             let left = self.leftovers().await?;
             anyhow::ensure!(left.is_empty(), "there is still {}", left.join(", "));
@@ -196,7 +206,6 @@ impl Walk<'_> {
         let names = self.admin_step(&args).run(None).await?.success()?.stdout;
         let walks = [
             format!("namespace/{APPLICATION}"),
-            format!("namespace/{}", super::proxy::CERTIFICATES),
             format!("clusterrolebinding.rbac.authorization.k8s.io/{}", super::proxy::BINDING),
             format!("clusterrolebinding.rbac.authorization.k8s.io/{}", super::login::BINDING),
         ];
@@ -205,7 +214,10 @@ impl Walk<'_> {
                 .iter()
                 .any(|part| name.contains(part))
         };
+        let kinds = "namespaces,customresourcedefinitions,mutatingwebhookconfigurations,validatingwebhookconfigurations";
+        let args = ["get", kinds, "--selector", MADE_BY_WALK, "--ignore-not-found", "--output=name"];
+        let labelled = self.admin_step(&args).run(None).await?.success()?.stdout;
         let left = names.lines().filter(|name| ours(name) || walks.iter().any(|walk| walk == name));
-        Ok(left.map(str::to_owned).collect())
+        Ok(left.chain(labelled.lines()).map(str::to_owned).collect())
     }
 }

@@ -3,8 +3,6 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use pinniped_test_support::certs::Authority;
 use pinniped_test_support::kubectl::Outcome;
 use serde_json::{Value, json};
 
@@ -19,16 +17,6 @@ pub const DECISION: &str = "decision made by impersonation-proxy.concierge.pinni
 pub(super) const KUBECONFIG: &str = "pinniped-kubeconfig.yaml";
 /// What lets the post's user in.
 pub(super) const BINDING: &str = "mtls-admins";
-/// The namespace of the post's certificate authority.
-pub(super) const CERTIFICATES: &str = "cert-manager";
-
-/// The Secret of the post's certificate authority.
-const AUTHORITY_SECRET: &str = "self-signed-ca-for-kind-testing";
-/// The Secret of the post's serving certificate.
-const SERVING_SECRET: &str = "impersonation-proxy-tls-serving-cert";
-/// The file into which the post saves the authority's certificate.
-const AUTHORITY_FILE: &str = "self-signed-ca-for-kind-testing.pem.b64";
-
 /// The certificate that the proxy serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Serving {
@@ -44,46 +32,6 @@ pub enum Serving {
 }
 
 impl Walk<'_> {
-    /// Makes the two Secrets that cert-manager makes in the post, and reads the authority's certificate as the post
-    /// does.
-    ///
-    /// # Errors
-    /// When kubectl fails.
-    pub async fn make_certificates(&self) -> anyhow::Result<Serving> {
-        self.heading("A serving certificate for the proxy (the walk signs it in cert-manager's place)");
-        let authority = Authority::new("my-selfsigned-ca")?;
-        let leaf = authority.server(EXTERNAL_NAME, &[EXTERNAL_NAME], &[])?;
-        let secret = |namespace: &str, name: &str, certificate: &str, key: &str| {
-            json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-                "metadata": {"name": name, "namespace": namespace},
-                "stringData": {"tls.crt": certificate, "tls.key": key, "ca.crt": authority.certificate_pem}})
-        };
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": [
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CERTIFICATES}},
-            secret(CERTIFICATES, AUTHORITY_SECRET, &authority.certificate_pem, &authority.private_key_pem),
-            secret(CONCIERGE, SERVING_SECRET, &leaf.certificate_pem, &leaf.private_key_pem),
-        ]});
-        // Not shown: keys are in it.
-        let args = ["apply", "-f", "-"];
-        let applied = self.admin_step(&args).run(Some(&list.to_string())).await?.success()?;
-        for line in applied.stdout.lines() {
-            self.narrator.say(line);
-        }
-        let args = [
-            "get",
-            "secret",
-            AUTHORITY_SECRET,
-            "--namespace",
-            CERTIFICATES,
-            "-o",
-            r"jsonpath={.data.ca\.crt}",
-        ];
-        let authority = self.kubectl(&args, None, Show::Size).await?.stdout;
-        std::fs::write(self.home.join(AUTHORITY_FILE), &authority)
-            .context("could not save the certificate authority")?;
-        Ok(Serving::Secret { name: SERVING_SECRET.to_owned(), authority })
-    }
-
     /// Turns the impersonation proxy on and waits until it serves; lets its external name resolve.
     ///
     /// # Errors
@@ -169,31 +117,5 @@ impl Walk<'_> {
         self.heading("Who am I?");
         let step = self.pinniped(&["whoami"], &self.user_kubeconfig());
         self.narrator.run(step, None, Show::Output).await?.success()
-    }
-
-    /// The post's last three commands: the bundle in the kubeconfig, the one that the CredentialIssuer advertises,
-    /// and the one that was saved. (`yq` of the post is `kubectl config view` here.)
-    ///
-    /// # Errors
-    /// When they are not the same, byte for byte.
-    pub async fn check_bundles(&self) -> anyhow::Result<String> {
-        self.heading("The same bundle everywhere");
-        let args = ["config", "view", "--raw", "-o"];
-        let path = "jsonpath={.clusters[0].cluster.certificate-authority-data}";
-        let step = self.user_kubectl(&self.user_kubeconfig(), &[&args[..], &[path]].concat());
-        let in_kubeconfig = self.narrator.run(step, None, Show::Output).await?.success()?.stdout;
-        let path =
-            "jsonpath={.status.strategies[1].frontend.impersonationProxyInfo.certificateAuthorityData}";
-        let args = ["get", &self.kind("credentialissuer"), CREDENTIAL_ISSUER, "-o", path];
-        let advertised = self.kubectl(&args, None, Show::Output).await?.stdout;
-        let mut cat = std::process::Command::new("cat");
-        cat.arg(self.home.join(AUTHORITY_FILE));
-        let saved = self.narrator.run(self.settle(cat), None, Show::Output).await?.success()?.stdout;
-        anyhow::ensure!(
-            !saved.is_empty() && in_kubeconfig == saved && advertised == saved,
-            "the three bundles differ: {in_kubeconfig}, {advertised}, {saved}"
-        );
-        self.narrator.say("(the three are the same)");
-        Ok(saved)
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
+use pinniped_e2e::cert_manager::CertManager;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 mod node;
@@ -16,6 +17,9 @@ struct Args {
     /// Leave everything running at the end (also after a failure), until Ctrl-C, and say how to use it.
     #[arg(long)]
     keep: bool,
+    /// A real cert-manager issues the certificate that the proxy serves.
+    #[arg(long)]
+    with_cert_manager: bool,
     /// Walk on this node, in pods, in place of processes.
     #[arg(long, value_name = "NAME", requires = "image")]
     node: Option<String>,
@@ -47,12 +51,16 @@ fn main() -> ExitCode {
 
 async fn demo(args: Args) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new()?;
+    let cert_manager = match args.with_cert_manager {
+        true => Some(CertManager::programs().context("cert-manager is built by `cargo xtask demo`")?),
+        false => None,
+    };
     match (args.node, args.image) {
         (Some(name), Some(image)) => {
-            let params = node::Params { name, image, tools: args.node_tools, keep: args.keep };
+            let params = node::Params { name, image, tools: args.node_tools, keep: args.keep, cert_manager };
             node::demo(params, &mut stop).await
         }
-        _ => world::demo(args.keep, &mut stop).await,
+        _ => world::demo(args.keep, cert_manager.as_deref(), &mut stop).await,
     }
 }
 

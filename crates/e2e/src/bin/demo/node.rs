@@ -23,6 +23,8 @@ pub(crate) struct Params {
     /// The programs of a node that is to be started where it does not run.
     pub(crate) tools: Option<PathBuf>,
     pub(crate) keep: bool,
+    /// The programs of the cert-manager that is to issue the certificate.
+    pub(crate) cert_manager: Option<PathBuf>,
 }
 
 pub(crate) async fn demo(params: Params, stop: &mut Stop) -> anyhow::Result<ExitCode> {
@@ -64,13 +66,13 @@ async fn walk(
     start: Instant,
     stop: &mut Stop,
 ) -> anyhow::Result<ExitCode> {
-    let Params { name, image, keep, .. } = params;
+    let Params { name, keep, .. } = params;
     let folder = tempfile::Builder::new().prefix("pinniped-demo-").tempdir();
     let folder = folder.context("could not make a folder for the demo's files")?;
     let place = OnNode::new(node, folder.path());
     let walk = Walk::new(&place, Narrator::Loud, start)?;
     let end = tokio::select! {
-        result = everything(node, &walk, image, *keep, start) => result.map_or_else(End::Failed, |()| End::Done),
+        result = everything(node, &walk, params, start) => result.map_or_else(End::Failed, |()| End::Done),
         () = stop.asked() => End::Interrupted,
     };
     let code = match &end {
@@ -100,13 +102,8 @@ async fn walk(
     Ok(code)
 }
 
-async fn everything(
-    node: &Node,
-    walk: &Walk<'_>,
-    image: &Path,
-    keep: bool,
-    start: Instant,
-) -> anyhow::Result<()> {
+async fn everything(node: &Node, walk: &Walk<'_>, params: &Params, start: Instant) -> anyhow::Result<()> {
+    let Params { image, keep, cert_manager, .. } = params;
     let narrator = Narrator::Loud;
     if !walk.leftovers().await?.is_empty() {
         narrator.say("An earlier demo was kept or broken off.");
@@ -117,9 +114,11 @@ async fn everything(
     let importing = Instant::now();
     node.import_image(image).await?;
     println!("   ({})", seconds(importing.elapsed()));
-    walk.everything_on_a_node().await?;
+    walk.everything_on_a_node(cert_manager.as_deref()).await?;
     if !keep {
         walk.remove().await?;
+    } else if cert_manager.is_some() {
+        narrator.say("(cert-manager was a part of this demo and has ended: nobody renews the certificate)");
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The walk in the process world, which the demo makes for itself and ends again.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -11,7 +12,11 @@ use pinniped_test_support::world::{World, WorldParams, in_namespace};
 
 use crate::{End, Stop, interrupted};
 
-pub(crate) async fn demo(keep: bool, stop: &mut Stop) -> anyhow::Result<ExitCode> {
+pub(crate) async fn demo(
+    keep: bool,
+    cert_manager: Option<&Path>,
+    stop: &mut Stop,
+) -> anyhow::Result<ExitCode> {
     if let Err(why) = in_namespace() {
         anyhow::bail!(
             "the demo needs a network namespace of its own, which this machine refuses: {why}\n\
@@ -38,7 +43,7 @@ pub(crate) async fn demo(keep: bool, stop: &mut Stop) -> anyhow::Result<ExitCode
     println!("   ready ({})", seconds(start.elapsed()));
     let walk = Walk::new(&world, Narrator::Loud, start)?;
     let end = tokio::select! {
-        result = walk.everything() => result.map_or_else(End::Failed, |_| End::Done),
+        result = walk.everything(cert_manager) => result.map_or_else(End::Failed, |()| End::Done),
         () = stop.asked() => End::Interrupted,
     };
     let code = match &end {

@@ -1,0 +1,161 @@
+//! A real cert-manager: its three programs as processes beside the API server, as administrators.
+//!
+//! ```text
+//! controller     issues certificates and renews them
+//! webhook        admission; at https://localhost:PORT, which the API server reaches without a Service
+//! cainjector     puts the webhook's CA into its configurations
+//! ```
+//!
+//! The release post installs 1.12.3 in pods. 1.11.5 is what Go modules can build here; for the objects of the post the two
+//! do the same.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use pinniped_test_support::control_plane::free_port;
+use pinniped_test_support::{tools, wait};
+use serde_json::json;
+
+use crate::place::{Place, Running, Step};
+
+/// Names the folder of the programs; `cargo xtask test` and `cargo xtask demo --with-cert-manager` build it and set this.
+pub const CERT_MANAGER_ENV: &str = "PINNIPED_CERT_MANAGER";
+/// Its namespace, where its issuers look for Secrets.
+pub const NAMESPACE: &str = "cert-manager";
+/// The label of everything that this module, or a walk in its place, puts into a cluster.
+pub const MADE_BY_WALK: &str = "app.kubernetes.io/managed-by=pinniped-demo";
+
+const WEBHOOK: &str = "cert-manager-webhook";
+/// There is one of each.
+const ALONE: &str = "--leader-elect=false";
+const SOON: Duration = Duration::from_secs(120);
+
+/// A cert-manager that runs.
+#[derive(Debug)]
+pub struct CertManager {
+    _programs: Vec<Running>,
+}
+
+impl CertManager {
+    /// The folder of the programs, if there is one.
+    #[must_use]
+    pub fn programs() -> Option<PathBuf> {
+        std::env::var_os(CERT_MANAGER_ENV).filter(|dir| !dir.is_empty()).map(PathBuf::from)
+    }
+
+    /// Installs the definitions, starts the programs and waits until an issuer would be admitted.
+    ///
+    /// # Errors
+    /// When a program is missing or does not work in time, with the end of what it said, or when the cluster has a
+    /// cert-manager of somebody else.
+    pub async fn start(place: &dyn Place, programs: &Path) -> anyhow::Result<Self> {
+        refuse_another(place).await?;
+        let definitions = programs.join("crds.yaml");
+        let definitions = definitions.to_str().context("the folder of cert-manager is not Unicode")?;
+        let args = ["apply", "--server-side", "--force-conflicts", "--filename", definitions];
+        kubectl(place, &args, None).await?;
+        kubectl(place, &["label", "--overwrite", "--filename", definitions, MADE_BY_WALK], None).await?;
+        let established =
+            ["wait", "--for=condition=Established", "--timeout=120s", "--filename", definitions];
+        kubectl(place, &established, None).await?;
+
+        let (port, healthz) = (free_port()?, free_port()?);
+        let mut running = Vec::new();
+        for (program, flags) in [
+            ("controller", controller_flags()),
+            ("webhook", webhook_flags(port, healthz)),
+            ("cainjector", cainjector_flags()),
+        ] {
+            let file = programs.join(program);
+            anyhow::ensure!(file.is_file(), "{} is missing: run `cargo xtask test`", file.display());
+            let mut command = Command::new(file);
+            command.args(flags);
+            command.arg("--kubeconfig").arg(place.admin_kubeconfig());
+            running.push(place.start(&format!("cert-manager-{program}"), command)?);
+        }
+        kubectl(place, &["apply", "--filename", "-"], Some(&installed(port).to_string())).await?;
+        Self::await_admission(place).await?;
+        Ok(Self { _programs: running })
+    }
+
+    /// Until then an issuer is refused: the webhook makes its own certificate, the injector spreads its CA.
+    async fn await_admission(place: &dyn Place) -> anyhow::Result<()> {
+        let probe = json!({"apiVersion": "cert-manager.io/v1", "kind": "ClusterIssuer",
+            "metadata": {"name": "probe"}, "spec": {"selfSigned": {}}});
+        let args = ["apply", "--dry-run=server", "--filename", "-"];
+        wait::until_ok(SOON, "cert-manager to admit an issuer", async || {
+            kubectl(place, &args, Some(&probe.to_string())).await
+        })
+        .await
+        .map(drop)
+        .map_err(|error| {
+            let tails = ["controller", "webhook", "cainjector"].map(|program| {
+                let name = format!("cert-manager-{program}");
+                format!("\n{name}'s log ends:\n{}", place.log_tail(&name))
+            });
+            error.context(tails.concat())
+        })
+    }
+}
+
+async fn kubectl(place: &dyn Place, args: &[&str], input: Option<&str>) -> anyhow::Result<String> {
+    let mut command = place.kubectl().command(args);
+    command.current_dir(tools::repository());
+    Ok(Step::inside(place, command).run(input).await?.success()?.stdout)
+}
+
+async fn refuse_another(place: &dyn Place) -> anyhow::Result<()> {
+    let (key, value) = MADE_BY_WALK.split_once('=').unwrap_or_default();
+    let label = format!("jsonpath={{.metadata.labels.{}}}", key.replace('.', r"\."));
+    let args = ["get", "namespace", NAMESPACE, "--output=name", "--ignore-not-found"];
+    if kubectl(place, &args, None).await?.is_empty() {
+        return Ok(());
+    }
+    let found = kubectl(place, &["get", "namespace", NAMESPACE, "--output", &label], None).await?;
+    anyhow::ensure!(
+        found == value,
+        "the cluster has a namespace {NAMESPACE} that is not ours: walk without --with-cert-manager, or where there is none"
+    );
+    Ok(())
+}
+
+fn controller_flags() -> Vec<String> {
+    let metrics = "--metrics-listen-address=127.0.0.1:0".to_owned();
+    vec![metrics, format!("--cluster-resource-namespace={NAMESPACE}"), ALONE.to_owned()]
+}
+
+fn cainjector_flags() -> Vec<String> {
+    vec!["--namespace=".to_owned(), ALONE.to_owned()]
+}
+
+fn webhook_flags(port: u16, healthz: u16) -> Vec<String> {
+    vec![
+        format!("--secure-port={port}"),
+        format!("--healthz-port={healthz}"),
+        format!("--dynamic-serving-ca-secret-namespace={NAMESPACE}"),
+        format!("--dynamic-serving-ca-secret-name={WEBHOOK}-ca"),
+        "--dynamic-serving-dns-names=localhost".to_owned(),
+    ]
+}
+
+/// Namespace and webhook configurations, as the project's own chart makes them, but for where the webhook is.
+fn installed(port: u16) -> serde_json::Value {
+    let (key, value) = MADE_BY_WALK.split_once('=').unwrap_or_default();
+    let configuration = |kind: &str, path: &str| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": WEBHOOK, "labels": {key: value},
+                "annotations": {"cert-manager.io/inject-ca-from-secret": format!("{NAMESPACE}/{WEBHOOK}-ca")}},
+            "webhooks": [{"name": "webhook.cert-manager.io", "admissionReviewVersions": ["v1"],
+                "clientConfig": {"url": format!("https://localhost:{port}/{path}")},
+                "failurePolicy": "Fail", "matchPolicy": "Equivalent", "sideEffects": "None", "timeoutSeconds": 10,
+                "rules": [{"apiGroups": ["cert-manager.io", "acme.cert-manager.io"], "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"], "resources": ["*/*"]}]}]})
+    };
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": {key: value}}},
+        configuration("ValidatingWebhookConfiguration", "validate"),
+        configuration("MutatingWebhookConfiguration", "mutate"),
+    ]})
+}

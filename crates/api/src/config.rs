@@ -92,6 +92,18 @@ pub struct ImpersonationProxyServiceSpec {
     /// Annotations to put on the Service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
     pub annotations: BTreeMap<String, String>,
+    /// Which load balancer implementation is to take the Service. Not in upstream Pinniped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_balancer_class: Option<String>,
+    /// The only client addresses that the load balancer is to let through. Not in upstream Pinniped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub load_balancer_source_ranges: Vec<String>,
+    /// `Cluster` or `Local`. Not in upstream Pinniped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_traffic_policy: Option<String>,
+    /// `SingleStack`, `PreferDualStack` or `RequireDualStack`. Not in upstream Pinniped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_family_policy: Option<String>,
 }
 
 /// A serving certificate from outside.

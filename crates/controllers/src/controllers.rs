@@ -34,6 +34,7 @@ use crate::cert_agent::{AgentWatches, CertAgentController, CertAgentParams};
 use crate::cleanup::{LegacyPodCleaner, LegacySecretCleaner};
 use crate::context::{Context, Names};
 use crate::credential_issuer::CredentialIssuers;
+use crate::delegated_secret::DelegatedSecret;
 use crate::impersonator::{Health, ImpersonatorController, ImpersonatorParams};
 use crate::lease::{LeaderElection, Leadership, LeaseParams, Timing};
 use crate::runtime::{Reconcile, Trigger, run};
@@ -221,6 +222,7 @@ struct Caches {
     jwts: Watched<JwtAuthenticator>,
     login_api_service: Watched<DynamicObject>,
     identity_api_service: Watched<DynamicObject>,
+    delegated: Option<DelegatedSecret>,
 }
 
 impl Caches {
@@ -282,6 +284,7 @@ impl Caches {
             ),
             login_api_service: api_service("login"),
             identity_api_service: api_service("identity"),
+            delegated: None,
         }
     }
 
@@ -297,6 +300,9 @@ impl Caches {
         watches.start(self.jwts);
         watches.start(self.login_api_service);
         watches.start(self.identity_api_service);
+        if let Some(delegated) = self.delegated {
+            watches.keep(|stop| delegated.run(stop));
+        }
         watches
     }
 }
@@ -487,12 +493,20 @@ impl Spawner {
         caches.services.wake(&trigger, move |service| {
             service.metadata.name.as_ref().is_some_and(|name| services.contains(name))
         });
+        let delegated = DelegatedSecret::new(
+            self.context.client.clone(),
+            self.context.namespace.clone(),
+            params.serving.clone(),
+            trigger.clone(),
+        );
+        caches.delegated = Some(delegated.clone());
         let controller = ImpersonatorController::new(
             self.context.clone(),
             params,
             issuers,
             caches.secrets.store(),
             caches.services.store(),
+            delegated,
             trigger.clone(),
             self.proxies.clone(),
         );

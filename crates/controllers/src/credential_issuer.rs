@@ -3,11 +3,17 @@
 //! Two controllers write into the same list. A write that loses against the other one's looks again, with the object
 //! as it is by then, so each changes only its own entry.
 
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
 use kube::Api;
 use kube::runtime::reflector::Store;
-use pinniped_api::config::{CredentialIssuer, CredentialIssuerStrategy};
+use pinniped_api::condition::{self, Wanted};
+use pinniped_api::config::{CredentialIssuer, CredentialIssuerStatus, CredentialIssuerStrategy};
 use pinniped_api::suffix::GroupSuffix;
 use pinniped_core::strategy::status;
+use tokio::time::Instant;
 
 use crate::client::{WriteError, Writer, error_text};
 use crate::context::Context;
@@ -25,7 +31,36 @@ pub struct CredentialIssuers {
     suffix: GroupSuffix,
     name: String,
     writer: Writer,
+    pruned: Arc<Mutex<Option<Pruned>>>,
 }
+
+/// What becomes of one condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConditionChange {
+    /// It says this.
+    Set(Wanted),
+    /// The one of this type goes.
+    Remove(&'static str),
+}
+
+/// What becomes of one condition, and which state of the object was judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionReport {
+    /// What it says.
+    pub change: ConditionChange,
+    /// The generation of the object that was judged.
+    pub generation: Option<i64>,
+}
+
+/// A condition that the API server did not keep: the installed definition has no conditions, as upstream's.
+#[derive(Clone, Debug)]
+struct Pruned {
+    wanted: Wanted,
+    since: Instant,
+}
+
+/// After this long a condition that was not kept is offered again: the definition may have been replaced.
+const OFFER_AGAIN: Duration = Duration::from_secs(600);
 
 /// Why an entry did not get into the status.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +103,7 @@ impl CredentialIssuers {
             suffix: context.suffix.clone(),
             name: context.names.credential_issuer.clone(),
             writer: context.writer(),
+            pruned: Arc::default(),
         }
     }
 
@@ -88,10 +124,22 @@ impl CredentialIssuers {
     /// # Errors
     /// [`ReportError`]: the object is missing, not leader, or the API server's answer.
     pub async fn report(&self, entry: &CredentialIssuerStrategy) -> Result<(), ReportError> {
+        self.report_with(entry, None).await
+    }
+
+    /// The same, and a condition beside it, in one write.
+    ///
+    /// # Errors
+    /// As [`Self::report`].
+    pub async fn report_with(
+        &self,
+        entry: &CredentialIssuerStrategy,
+        condition: Option<&ConditionReport>,
+    ) -> Result<(), ReportError> {
         let Some(cached) = self.get() else { return Err(ReportError::Missing(self.missing())) };
         let mut issuer = cached.as_ref().clone();
         for _ in 1..TRIES {
-            match self.write(issuer, entry).await {
+            match self.write(issuer, entry, condition).await {
                 Err(error) if error.is_race() => {
                     tracing::debug!(%error, "status of the CredentialIssuer changed meanwhile, trying again");
                 }
@@ -99,20 +147,61 @@ impl CredentialIssuers {
             }
             issuer = self.api.get(&self.name).await.map_err(ReportError::Read)?;
         }
-        self.write(issuer, entry).await.map_err(ReportError::Write)
+        self.write(issuer, entry, condition).await.map_err(ReportError::Write)
     }
 
     async fn write(
         &self,
         mut issuer: CredentialIssuer,
         entry: &CredentialIssuerStrategy,
+        condition: Option<&ConditionReport>,
     ) -> Result<(), WriteError> {
         let current = issuer.status.get_or_insert_default();
-        let Some(merged) = status::merge(&current.strategies, entry.clone()) else { return Ok(()) };
-        current.strategies = merged;
+        let merged = status::merge(&current.strategies, entry.clone());
+        let unchanged = merged.is_none();
+        if let Some(merged) = merged {
+            current.strategies = merged;
+        }
+        let judged = condition.is_some_and(|condition| self.judge(current, condition));
+        if unchanged && !judged {
+            return Ok(());
+        }
         // A cached object comes from a list and may lack its own type.
         let CredentialIssuer { kind, api_version, .. } = CredentialIssuer::new(&self.suffix, "");
         let issuer = CredentialIssuer { kind, api_version, ..issuer };
-        self.writer.replace_status(&self.api, &self.name, &issuer).await.map(drop)
+        let written = self.writer.replace_status(&self.api, &self.name, &issuer).await?;
+        if let Some(ConditionReport { change: ConditionChange::Set(wanted), .. }) = condition {
+            self.remember_pruned(written.status.as_ref(), wanted);
+        }
+        Ok(())
+    }
+
+    /// Changes the conditions, and tells whether that is worth a write.
+    fn judge(&self, status: &mut CredentialIssuerStatus, report: &ConditionReport) -> bool {
+        match &report.change {
+            ConditionChange::Remove(type_) => {
+                let before = status.conditions.len();
+                status.conditions.retain(|condition| condition.type_ != *type_);
+                status.conditions.len() < before
+            }
+            ConditionChange::Set(wanted) => {
+                let there = status.conditions.iter().any(|condition| condition.type_ == wanted.type_);
+                let now = Timestamp::now();
+                let changed =
+                    condition::merge(&mut status.conditions, [wanted.clone()], report.generation, now);
+                let pruned = self.pruned.lock().unwrap_or_else(PoisonError::into_inner);
+                let is_pruned = pruned
+                    .as_ref()
+                    .is_some_and(|pruned| pruned.wanted == *wanted && pruned.since.elapsed() < OFFER_AGAIN);
+                changed && (there || !is_pruned)
+            }
+        }
+    }
+
+    fn remember_pruned(&self, kept: Option<&CredentialIssuerStatus>, wanted: &Wanted) {
+        let is_kept = kept
+            .is_some_and(|status| status.conditions.iter().any(|condition| condition.type_ == wanted.type_));
+        let pruned = (!is_kept).then(|| Pruned { wanted: wanted.clone(), since: Instant::now() });
+        *self.pruned.lock().unwrap_or_else(PoisonError::into_inner) = pruned;
     }
 }

@@ -100,8 +100,7 @@ impl DelegatedSecret {
     /// was taken, it makes sure that no permission ended in between.
     pub fn confirm(&self, reference: &SecretReference) -> bool {
         self.with_state(|state| {
-            let confirmed = state.reference.as_ref() == Some(reference)
-                && state.answer().0.secret.is_some();
+            let confirmed = state.reference.as_ref() == Some(reference) && state.answer().0.secret.is_some();
             if !confirmed {
                 self.shared.serving.refuse();
             }

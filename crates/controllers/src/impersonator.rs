@@ -12,11 +12,14 @@
 
 mod apply;
 mod certificates;
+mod facts;
 mod log;
+mod metrics;
 mod nodes;
 mod observe;
 pub mod server;
 mod services;
+mod told;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +27,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::runtime::reflector::Store;
+use pinniped_core::delegation::SecretReference;
 use pinniped_core::strategy::impersonator::{Loaded, Settings, decide};
 use pinniped_pki::CertificateHolder;
 use tokio::sync::watch;
@@ -31,10 +35,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::context::Context;
 use crate::credential_issuer::CredentialIssuers;
+use crate::delegated_secret::DelegatedSecret;
 use crate::runtime::{Action, Reconcile, ReconcileError, Trigger};
 use log::Said;
 use nodes::NodeKinds;
 use server::{ProxyServer, Supervisor};
+use told::Announced;
+
+pub use metrics::ConfigMetrics;
 
 /// Name of the holder of the proxy's serving pair; errors begin with it.
 pub const SERVING_HOLDER: &str = "impersonation-proxy-serving-cert";
@@ -55,6 +63,8 @@ pub struct ImpersonatorParams {
     pub signer: CertificateHolder,
     /// Starts the proxy.
     pub proxy: Arc<dyn ProxyServer>,
+    /// What a scraper sees of it.
+    pub metrics: ConfigMetrics,
     /// Lifetime of generated serving certificates, usually [`GENERATED_LIFETIME`].
     pub serving_lifetime: Duration,
     /// How long open streams may go on when the proxy is switched off.
@@ -95,15 +105,19 @@ pub struct ImpersonatorController {
     issuers: CredentialIssuers,
     secrets: Store<Secret>,
     services: Store<Service>,
+    delegated: DelegatedSecret,
+    /// The Secret that the spec names, or named when there was one.
+    reference: Option<SecretReference>,
     supervisor: Supervisor,
     nodes: NodeKinds,
     loaded: Loaded,
     said: Said,
+    announced: Announced,
     health: watch::Sender<Health>,
 }
 
 impl ImpersonatorController {
-    /// `secrets` and `services` hold those of the own namespace; `trigger` wakes this controller; `tasks` takes the
+    /// `secrets` and `services` hold those of the own namespace, `delegated` finds the Secret of another one; `trigger` wakes this controller; `tasks` takes the
     /// proxy's task and its draining, and has to be awaited at the end.
     pub fn new(
         context: Context,
@@ -111,6 +125,7 @@ impl ImpersonatorController {
         issuers: CredentialIssuers,
         secrets: Store<Secret>,
         services: Store<Service>,
+        delegated: DelegatedSecret,
         trigger: Trigger,
         tasks: TaskTracker,
     ) -> Self {
@@ -133,12 +148,15 @@ impl ImpersonatorController {
             nodes: NodeKinds::new(context.client.clone()),
             loaded: Loaded::default(),
             said: Said::default(),
+            announced: Announced::default(),
             health: watch::Sender::default(),
             context,
             params,
             issuers,
             secrets,
             services,
+            delegated,
+            reference: None,
         }
     }
 

@@ -19,6 +19,7 @@ pub mod client;
 pub mod context;
 pub mod controllers;
 pub mod credential_issuer;
+pub mod delegated_secret;
 pub mod impersonator;
 pub mod lease;
 pub mod runtime;

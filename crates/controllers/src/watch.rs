@@ -217,6 +217,14 @@ impl Watches {
         self.tasks.spawn(watched.run(self.stop.clone()));
     }
 
+    /// Runs something else that watches. It has to end when it is told to.
+    pub fn keep<F>(&mut self, task: impl FnOnce(CancellationToken) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.tasks.spawn(task(self.stop.clone()));
+    }
+
     /// Resolves when each of the watches that run now has been answered: its cache is filled, or it was refused and
     /// what needs it stays off.
     ///

@@ -24,7 +24,7 @@ use pinniped_controllers::cert_agent::CertAgentParams;
 use pinniped_controllers::cert_agent::exec::WebSocketExec;
 use pinniped_controllers::context::Names;
 use pinniped_controllers::controllers::{Controllers, ControllersParams};
-use pinniped_controllers::impersonator::{GENERATED_LIFETIME, ImpersonatorParams};
+use pinniped_controllers::impersonator::{ConfigMetrics, GENERATED_LIFETIME, ImpersonatorParams};
 use pinniped_controllers::lease::Timing;
 use pinniped_core::strategy::cert_agent::{Settings as AgentSettings, deployment::deployment_name};
 use pinniped_pki::CertificateHolder;
@@ -118,6 +118,8 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
     let metrics = Metrics::new();
     let proxy_metrics = ImpersonatorMetrics::default();
     metrics.register(|registry| proxy_metrics.register(registry));
+    let proxy_config_metrics = ConfigMetrics::default();
+    metrics.register(|registry| proxy_config_metrics.register(registry));
 
     let api_serving = CertificateHolder::serving("concierge-serving-cert");
     let kube_signer = CertificateHolder::signer(issuer::KUBE_SIGNING_CERT);
@@ -175,6 +177,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
             serving: proxy_serving,
             signer: proxy_signer.clone(),
             proxy: Arc::new(proxy),
+            metrics: proxy_config_metrics,
             serving_lifetime: GENERATED_LIFETIME,
             disable_grace: DISABLE_GRACE,
             shutdown_delay: shutdown.delay,

@@ -20,6 +20,10 @@ const EVERYWHERE: &[&str] = &[
 /// [`SCHEMA`].
 const CREDENTIAL_ISSUER: &[&str] = &[
     "+ .properties.spec.properties.certificateSigningRequests = …",
+    "+ .properties.spec.properties.impersonationProxy.properties.service.properties.externalTrafficPolicy = …",
+    "+ .properties.spec.properties.impersonationProxy.properties.service.properties.ipFamilyPolicy = …",
+    "+ .properties.spec.properties.impersonationProxy.properties.service.properties.loadBalancerClass = …",
+    "+ .properties.spec.properties.impersonationProxy.properties.service.properties.loadBalancerSourceRanges = …",
     "+ .properties.spec.properties.impersonationProxy.properties.tls.properties.validation = …",
     "+ .properties.spec.properties.serviceAccountTokens = …",
     "+ .properties.status.properties.conditions = …",
@@ -80,6 +84,23 @@ fn additions_to_the_credential_issuer_are_all_optional_and_without_defaults() {
         spec["properties"]["impersonationProxy"]["properties"]["tls"]["properties"]["validation"],
         serde_json::json!({"type": "string", "enum": ["Warn", "Enforce", "Off"]})
     );
+    let service = &spec["properties"]["impersonationProxy"]["properties"]["service"]["properties"];
+    for (field, wanted) in [
+        ("externalTrafficPolicy", serde_json::json!({"type": "string", "enum": ["Cluster", "Local"]})),
+        (
+            "ipFamilyPolicy",
+            serde_json::json!({"type": "string", "enum": ["SingleStack", "PreferDualStack", "RequireDualStack"]}),
+        ),
+        ("loadBalancerClass", serde_json::json!({"type": "string", "minLength": 1, "maxLength": 316})),
+        (
+            "loadBalancerSourceRanges",
+            serde_json::json!({
+                "type": "array", "maxItems": 1024, "items": {"type": "string", "minLength": 1, "maxLength": 64}
+            }),
+        ),
+    ] {
+        assert_eq!(service[field], wanted, "{field}");
+    }
     let status = &schema["properties"]["status"];
     assert_eq!(status["required"], serde_json::json!(["strategies"]));
     let authenticator = documents::one(

@@ -229,6 +229,10 @@ fn credential_issuers_are_not_pruned() {
                     type_: Some("None".to_owned()),
                     load_balancer_ip: Some(text()),
                     annotations: BTreeMap::from([(text(), text())]),
+                    load_balancer_class: Some(text()),
+                    load_balancer_source_ranges: vec![text()],
+                    external_traffic_policy: Some("Local".to_owned()),
+                    ip_family_policy: Some("SingleStack".to_owned()),
                 },
                 external_endpoint: Some(text()),
                 tls: Some(ImpersonationProxyTlsSpec {

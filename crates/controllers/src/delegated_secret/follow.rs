@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::StreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 

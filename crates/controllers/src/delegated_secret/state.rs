@@ -178,10 +178,17 @@ fn tell_refusal(group: DelegationGroup, refusal: &Refusal) {
     let Refusal { missing, text } = refusal;
     let resource = format!("{}.{}", TlsCertificateDelegation::PLURAL, group.group());
     if *missing {
-        tracing::debug!(resource, "certificate delegations of this group are not served: none is granted in it");
+        tracing::debug!(
+            resource,
+            "certificate delegations of this group are not served: none is granted in it"
+        );
     } else {
         let error = text.as_str();
-        tracing::warn!(resource, error, "a right is missing: certificate delegations of this group are not seen");
+        tracing::warn!(
+            resource,
+            error,
+            "a right is missing: certificate delegations of this group are not seen"
+        );
     }
 }
 

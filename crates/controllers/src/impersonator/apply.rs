@@ -13,8 +13,10 @@ use pinniped_pki::CertificateAuthority;
 
 use super::log::LOGGER;
 use super::observe::Sources;
+use super::told::condition_change;
 use super::{Health, ImpersonatorController};
 use crate::client::{NotLeader, WriteError};
+use crate::credential_issuer::ConditionReport;
 use crate::runtime::ReconcileError;
 
 /// How long a pass waits for its own writes to show up in the caches. If they do not, the next pass begins with an old
@@ -108,7 +110,7 @@ struct Walked {
 
 impl ImpersonatorController {
     pub(super) async fn apply(&mut self, plan: Plan, sources: Sources) -> Result<(), ReconcileError> {
-        let Plan { steps, verdict, wanted, .. } = plan;
+        let Plan { steps, verdict, wanted, told, .. } = plan;
         let mut walked = Walked::default();
         for step in steps {
             match self.take(step, &sources, &mut walked).await {
@@ -122,6 +124,7 @@ impl ImpersonatorController {
             }
         }
         self.tell_health(wanted, &verdict);
+        self.tell(&told).await;
 
         let bundle = |bundle: &Bundle| match bundle {
             Bundle::Pem(pem) => Some(STANDARD.encode(pem)),
@@ -160,7 +163,8 @@ impl ImpersonatorController {
         if walked.left_to_leader && errors.is_empty() {
             return Err(NotLeader.into());
         }
-        errors.extend(self.report(&entry, now).await.err());
+        let condition = ConditionReport { change: condition_change(&told), generation: sources.generation };
+        errors.extend(self.report(&entry, &condition, now).await.err());
         ReconcileError::aggregate(errors).map_or(Ok(()), Err)
     }
 
@@ -197,6 +201,7 @@ impl ImpersonatorController {
                 }
             }
             Step::ClearServing => self.clear_serving(),
+            Step::RefuseServing => self.refuse_serving(),
             Step::LoadSigner => {
                 if let Some(secret) = &sources.signer {
                     self.load_signer(secret)?;
@@ -207,13 +212,19 @@ impl ImpersonatorController {
         Ok(())
     }
 
-    async fn report(&self, entry: &CredentialIssuerStrategy, now: Timestamp) -> Result<(), ReconcileError> {
-        let Err(error) = self.issuers.report(entry).await else { return Ok(()) };
+    async fn report(
+        &self,
+        entry: &CredentialIssuerStrategy,
+        condition: &ConditionReport,
+        now: Timestamp,
+    ) -> Result<(), ReconcileError> {
+        let Err(error) = self.issuers.report_with(entry, Some(condition)).await else { return Ok(()) };
         let info = entry.frontend.as_ref().and_then(|frontend| frontend.impersonation_proxy_info.as_ref());
         if error.is_invalid() && info.is_some_and(|info| info.certificate_authority_data.is_empty()) {
             let reason = StrategyReason::ErrorDuringSetup;
             let type_ = StrategyType::ImpersonationProxy;
-            self.issuers.report(&status::failing(type_, reason, EMPTY_BUNDLE_REFUSED, now)).await?;
+            let entry = status::failing(type_, reason, EMPTY_BUNDLE_REFUSED, now);
+            self.issuers.report_with(&entry, Some(condition)).await?;
             return Err(ReconcileError::Failed(EMPTY_BUNDLE_REFUSED.to_owned()));
         }
         Err(error.into())

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use pinniped_api::log_value;
+use pinniped_core::delegation::SecretReference;
 use pinniped_core::strategy::certificate_names::CertificateNames;
 use pinniped_core::strategy::impersonator::{EXTERNAL_FAILED, ObjectId, Removal, SIGNER_FAILED};
 use pinniped_pki::{CertificateAuthority, IssueError, Validity};
@@ -89,22 +90,35 @@ impl ImpersonatorController {
 
     pub(super) fn load_serving(&mut self, secret: &Secret, name: &str) -> Result<(), StepError> {
         let certificate = bytes(secret, TLS_CERTIFICATE);
+        let namespace = secret.metadata.namespace.as_deref().unwrap_or(&self.settings.namespace);
         tracing::info!(
             logger = LOGGER,
             certPEM = printable(certificate),
-            secret = self.reference(name),
+            secret = log_value::json(&json!({"name": name, "namespace": namespace})),
             "loading TLS certificates for impersonation proxy"
         );
         self.params.serving.set(certificate, bytes(secret, TLS_KEY)).map_err(|error| {
             StepError::failed(format!("could not parse TLS cert PEM data from Secret: {error}"))
         })?;
         self.loaded.serving = Some(id_of(secret));
+        self.loaded.delegated = None;
         Ok(())
     }
 
     pub(super) fn load_external(&mut self, secret: &Secret) -> Result<(), StepError> {
         let name = secret.metadata.name.clone().unwrap_or_default();
-        self.load_serving(secret, &name).map_err(|error| {
+        let loaded = self.load_serving(secret, &name);
+        let namespace = secret.metadata.namespace.as_ref();
+        if let Some(namespace) = namespace.filter(|namespace| **namespace != self.settings.namespace) {
+            let reference = SecretReference { namespace: namespace.clone(), name };
+            if loaded.is_err() {
+                // What a delegated Secret held before is not kept.
+                self.refuse_serving();
+            } else if self.delegated.confirm(&reference) {
+                self.loaded.delegated = Some(reference);
+            }
+        }
+        loaded.map_err(|error| {
             let error = error.to_string();
             tracing::error!(
                 %error,
@@ -137,6 +151,17 @@ impl ImpersonatorController {
         // Not merely unset: what was served before must not come back with the next proxy.
         self.params.serving.refuse();
         self.loaded.serving = None;
+        self.loaded.delegated = None;
+    }
+
+    pub(super) fn refuse_serving(&mut self) {
+        tracing::warn!(
+            logger = LOGGER,
+            "refusing TLS handshakes of the impersonation proxy: the certificate may not be used any more"
+        );
+        self.params.serving.refuse();
+        self.loaded.serving = None;
+        self.loaded.delegated = None;
     }
 
     pub(super) fn load_signer(&mut self, secret: &Secret) -> Result<(), StepError> {

@@ -6,12 +6,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::Resource;
 use pinniped_core::strategy::impersonator::{
-    CaSecret, ExternalSecret, Finding, Nodes, ObjectId, Observed, ServingSecret, external_secret, needs_nodes,
+    CaSecret, Delegated, ExternalSecret, Finding, Nodes, ObjectId, Observed, Permission, ServingSecret,
+    external_reference, needs_nodes,
 };
 use pinniped_pki::{CaBundle, Certificate, CertificateAuthority, CertificatePair, chain, pem};
 
 use super::ImpersonatorController;
 use super::certificates::{CA_CERTIFICATE, CA_KEY, TLS_CERTIFICATE, TLS_KEY};
+use super::facts;
 use crate::api_certs::bytes;
 use crate::watch::get_named;
 
@@ -21,6 +23,8 @@ pub(super) struct Sources {
     pub(super) ca: Option<CertificateAuthority>,
     pub(super) signer: Option<Arc<Secret>>,
     pub(super) external: Option<Arc<Secret>>,
+    /// Of the `CredentialIssuer` that was judged.
+    pub(super) generation: Option<i64>,
 }
 
 /// Which state of which object this is.
@@ -42,11 +46,20 @@ impl ImpersonatorController {
             self.nodes.rest();
             Nodes::Unknown
         };
-        let settings = &self.settings;
-        let external = spec
+        if let Some(spec) = &spec {
+            self.reference = external_reference(spec.as_ref(), &self.settings.namespace);
+        }
+        let (delegated, external) = self.external().await;
+        if self.params.serving.current().is_none() {
+            // Refused without us, when a permission ended.
+            self.loaded.serving = None;
+        }
+        let advertised = issuer
             .as_ref()
-            .and_then(|spec| external_secret(spec.as_ref(), &settings.namespace))
-            .and_then(|name| self.secret(name));
+            .and_then(|issuer| issuer.spec.as_ref()?.impersonation_proxy.as_ref()?.tls.as_ref())
+            .and_then(|tls| tls.certificate_authority_data.as_deref())
+            .unwrap_or_default();
+        let settings = &self.settings;
         let ca_secret = self.secret(&settings.ca_secret);
         let tls = self.secret(&settings.tls_secret);
         let signer = self.secret(&settings.signer_secret);
@@ -68,11 +81,32 @@ impl ImpersonatorController {
             external: external.as_deref().map(|secret| ExternalSecret {
                 id: id_of(secret),
                 ca_crt: bytes(secret, CA_CERTIFICATE).to_vec(),
+                facts: facts::read(secret, advertised, Timestamp::now()),
             }),
+            delegated,
             signer: signer.as_deref().map(id_of),
             loaded: self.loaded.clone(),
         };
-        (observed, Sources { tls, ca: authority, signer, external })
+        let generation = issuer.and_then(|issuer| issuer.metadata.generation);
+        (observed, Sources { tls, ca: authority, signer, external, generation })
+    }
+
+    /// The Secret that the spec names, and what is to be said about it if it lies in another namespace.
+    async fn external(&self) -> (Option<Delegated>, Option<Arc<Secret>>) {
+        let Some(secret) = self.reference.clone() else {
+            self.delegated.forget();
+            return (None, None);
+        };
+        if secret.is_malformed() {
+            self.delegated.forget();
+            return (Some(Delegated { secret, permission: Permission::Malformed }), None);
+        }
+        if secret.namespace == self.settings.namespace {
+            self.delegated.forget();
+            return (None, self.secret(&secret.name));
+        }
+        let answer = self.delegated.look(&secret).await;
+        (Some(Delegated { secret, permission: answer.permission }), answer.secret)
     }
 
     pub(super) fn secret(&self, name: &str) -> Option<Arc<Secret>> {

@@ -24,7 +24,7 @@ use pinniped_controllers::context::Names;
 use pinniped_controllers::controllers::{Controllers, ControllersParams};
 use pinniped_controllers::impersonator::server::{ProxyServer, RunningProxy};
 use pinniped_controllers::impersonator::{
-    GENERATED_LIFETIME, ImpersonatorParams, SERVING_HOLDER, SIGNER_HOLDER,
+    ConfigMetrics, GENERATED_LIFETIME, ImpersonatorParams, SERVING_HOLDER, SIGNER_HOLDER,
 };
 use pinniped_controllers::lease::Timing;
 use pinniped_core::strategy::cert_agent::Settings;
@@ -61,6 +61,7 @@ pub(crate) struct Pod {
     pub(crate) signer: CertificateHolder,
     pub(crate) kube_signer: CertificateHolder,
     pub(crate) proxy_runs: Arc<AtomicBool>,
+    pub(crate) metrics: ConfigMetrics,
 }
 
 impl Install {
@@ -157,6 +158,7 @@ impl Install {
         let signer = CertificateHolder::signer(SIGNER_HOLDER);
         let kube_signer = CertificateHolder::signer(KUBE_SIGNER_HOLDER);
         let proxy_runs = Arc::new(AtomicBool::new(false));
+        let metrics = ConfigMetrics::default();
         let controllers = Controllers::spawn(ControllersParams {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
@@ -185,6 +187,7 @@ impl Install {
                 serving: serving.clone(),
                 signer: signer.clone(),
                 proxy: Arc::new(FakeProxy(Arc::clone(&proxy_runs))),
+                metrics: metrics.clone(),
                 serving_lifetime: GENERATED_LIFETIME,
                 disable_grace: Duration::ZERO,
                 shutdown_delay: Duration::ZERO,
@@ -199,7 +202,7 @@ impl Install {
                 retry: Duration::from_millis(300),
             },
         });
-        Pod { controllers, api_serving, serving, signer, kube_signer, proxy_runs }
+        Pod { controllers, api_serving, serving, signer, kube_signer, proxy_runs, metrics }
     }
 
     pub(crate) fn secrets(&self) -> Api<Secret> {

@@ -132,6 +132,7 @@ mod tests {
             service,
             load_balancer_ip: None,
             annotations: Default::default(),
+            fields: Default::default(),
             endpoint: (!endpoint.is_empty()).then(|| Endpoint::parse(endpoint, 443).unwrap()),
             tls: None,
         }

@@ -1,23 +1,25 @@
 //! Certificates that the administrator brings: whose Secret may be named, and how bundles are read.
 
 use super::impersonator::Settings;
+use crate::delegation::SecretReference;
 
 /// Go's text for bytes in which no PEM block can be found.
 pub const NOT_A_CERTIFICATE: &str = "data is not a certificate";
 
-/// The name within the own namespace that `secret_name` means: `name`, `/name` or `own-namespace/name`. Anything else is
-/// taken as it stands, as upstream does, and will not be found.
-pub fn local_name<'a>(secret_name: &'a str, namespace: &str) -> &'a str {
-    match secret_name.split_once('/') {
-        Some((owner, name)) if (owner.is_empty() || owner == namespace) && !name.contains('/') => name,
-        _ => secret_name,
-    }
-}
-
 /// Whether `secret_name` means a Secret that is ours to write and to delete.
 pub fn is_own(secret_name: &str, settings: &Settings) -> bool {
-    let name = local_name(secret_name, &settings.namespace);
-    [&settings.tls_secret, &settings.ca_secret, &settings.signer_secret].into_iter().any(|own| own == name)
+    let secret = SecretReference::parse(secret_name, &settings.namespace);
+    let own = [&settings.tls_secret, &settings.ca_secret, &settings.signer_secret];
+    secret.namespace == settings.namespace && own.contains(&&secret.name)
+}
+
+/// The bundle that clients will be told to verify with: that of the spec, else that of the Secret. Empty when there is
+/// none, or none that can be read; what is wrong with it is said elsewhere.
+pub fn advertised_bundle(certificate_authority_data: &str, ca_crt: &[u8]) -> Vec<u8> {
+    if certificate_authority_data.is_empty() {
+        return ca_crt.to_vec();
+    }
+    decode_base64(certificate_authority_data).unwrap_or_default()
 }
 
 /// Decodes standard base64 as Go's `encoding/base64` does: line breaks are skipped, padding is required.
@@ -166,20 +168,6 @@ mod tests {
             (String::new(), false),
         ] {
             assert_eq!(has_pem_block(text.as_bytes()), wanted, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn slash_forms_of_the_own_namespace_mean_the_same_secret() {
-        for (given, wanted) in [
-            ("x", "x"),
-            ("/x", "x"),
-            ("own/x", "x"),
-            ("other/x", "other/x"),
-            ("own/", ""),
-            ("own/a/b", "own/a/b"),
-        ] {
-            assert_eq!(local_name(given, "own"), wanted);
         }
     }
 }

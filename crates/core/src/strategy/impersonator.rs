@@ -7,7 +7,7 @@
 //!
 //! Follows upstream's `impersonatorconfig` controller, with these differences: a generated certificate is deleted only
 //! after the external one is loaded; names are not worked out for a proxy that is not wanted; a Secret of ours that the
-//! spec names as external is refused, and never deleted.
+//! spec names as external is refused, and never deleted; whether an external certificate can work is checked.
 
 use std::time::Duration;
 
@@ -18,11 +18,15 @@ use pinniped_api::gojson::quote;
 use super::certificate_names::{NameInfo, certificate_names};
 use super::service::{self, Balancing};
 use super::spec::{ExternalTls, Mode, ProxyConfig, ServiceKind};
+use super::validation::{self, Expected, Told};
 use super::{external, status};
+use crate::delegation::SecretReference;
 
+mod delegated;
 mod plan;
 mod world;
 
+pub use delegated::{Delegated, Permission, external_reference};
 pub use plan::{Bundle, Note, Plan, Removal, Step, Verdict};
 pub use world::{
     CaSecret, ExternalSecret, Finding, Loaded, Nodes, ObjectId, Observed, ProxyState, ServingSecret, Settings,
@@ -33,18 +37,14 @@ pub fn needs_nodes(spec: Option<&CredentialIssuerSpec>) -> bool {
     ProxyConfig::parse(spec).is_ok_and(|config| config.mode == Mode::Auto)
 }
 
-/// The Secret in the own namespace that this spec names, if any.
-pub fn external_secret<'a>(spec: Option<&'a CredentialIssuerSpec>, namespace: &str) -> Option<&'a str> {
-    let tls = spec?.impersonation_proxy.as_ref()?.tls.as_ref()?;
-    tls.secret_name
-        .as_deref()
-        .map(|name| external::local_name(name, namespace))
-        .filter(|name| !name.is_empty())
-}
-
 /// Decides.
 pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
-    let mut pass = Pass { observed, now, steps: Vec::new(), wanted: None, recheck_after: None };
+    let has_tls = observed.credential_issuer.as_ref().is_some_and(|spec| {
+        let proxy = spec.as_ref().and_then(|spec| spec.impersonation_proxy.as_ref());
+        proxy.is_some_and(|proxy| proxy.tls.is_some())
+    });
+    let told = if has_tls { not_checked(NOT_LOADED) } else { Told::Nothing };
+    let mut pass = Pass { observed, now, steps: Vec::new(), wanted: None, recheck_after: None, told };
     let verdict = match &observed.credential_issuer {
         Some(spec) => pass.run(spec.as_ref()).unwrap_or_else(Verdict::Failed),
         None => Verdict::NoCredentialIssuer(format!(
@@ -53,7 +53,18 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
             quote(&observed.settings.credential_issuer),
         )),
     };
-    Plan { steps: pass.steps, verdict, wanted: pass.wanted, recheck_after: pass.recheck_after }
+    if delegated::must_refuse(observed) {
+        // First: no other step may fail before it, and nothing is left to clear.
+        pass.steps.retain(|step| *step != Step::ClearServing);
+        pass.steps.insert(0, Step::RefuseServing);
+    }
+    Plan {
+        steps: pass.steps,
+        verdict,
+        wanted: pass.wanted,
+        recheck_after: pass.recheck_after,
+        told: pass.told,
+    }
 }
 
 struct Pass<'a> {
@@ -62,6 +73,7 @@ struct Pass<'a> {
     steps: Vec<Step>,
     wanted: Option<bool>,
     recheck_after: Option<Duration>,
+    told: Told,
 }
 
 impl Pass<'_> {
@@ -70,8 +82,12 @@ impl Pass<'_> {
         let wanted = self.wanted(config.mode)?;
         self.wanted = Some(wanted);
         self.proxy(wanted)?;
-        self.service(Balancing::LoadBalancer, wanted && config.service == ServiceKind::LoadBalancer, &config);
-        self.service(Balancing::ClusterIp, wanted && config.service == ServiceKind::ClusterIp, &config);
+        self.service(
+            Balancing::LoadBalancer,
+            wanted && config.service == ServiceKind::LoadBalancer,
+            &config,
+        )?;
+        self.service(Balancing::ClusterIp, wanted && config.service == ServiceKind::ClusterIp, &config)?;
         if !wanted {
             self.clear(&config);
             return Ok(Verdict::Disabled(match config.mode {
@@ -86,7 +102,7 @@ impl Pass<'_> {
             self.log(Note::WaitingForIngress);
         }
         let bundle = match &config.tls {
-            Some(tls) => self.external(tls)?,
+            Some(tls) => self.external(tls, &config, &names)?,
             None => self.generated(&names)?,
         };
         self.signer()?;
@@ -138,7 +154,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn service(&mut self, kind: Balancing, wanted: bool, config: &ProxyConfig) {
+    fn service(&mut self, kind: Balancing, wanted: bool, config: &ProxyConfig) -> Result<(), String> {
         let settings = &self.observed.settings;
         let (name, existing) = match kind {
             Balancing::LoadBalancer => (&settings.load_balancer_service, &self.observed.load_balancer),
@@ -152,18 +168,19 @@ impl Pass<'_> {
                 };
                 self.step(Step::DeleteService(kind, id));
             }
-            return;
+            return Ok(());
         }
         let desired =
             service::desired(kind, name, &settings.namespace, &settings.labels, settings.port, config);
         match existing {
             None => self.step(Step::CreateService(kind, Box::new(desired))),
             Some(existing) => {
-                if let Some(patch) = service::patch(existing, &desired) {
+                if let Some(patch) = service::patch(existing, &desired)? {
                     self.step(Step::UpdateService(kind, patch));
                 }
             }
         }
+        Ok(())
     }
 
     /// The proxy is not wanted: nothing generated is left but the CA, which is in users' kubeconfigs.
@@ -172,6 +189,9 @@ impl Pass<'_> {
             .tls
             .as_ref()
             .is_some_and(|tls| external::is_own(&tls.secret_name, &self.observed.settings));
+        if config.tls.is_some() {
+            self.told = not_checked("the impersonation proxy does not run");
+        }
         if let (ServingSecret::Present(id, _), false) = (&self.observed.serving, spares) {
             self.step(Step::DeleteServing(id.clone(), Removal::NotWanted));
         }
@@ -239,7 +259,12 @@ impl Pass<'_> {
         }
     }
 
-    fn external(&mut self, tls: &ExternalTls) -> Result<Bundle, String> {
+    fn external(
+        &mut self,
+        tls: &ExternalTls,
+        config: &ProxyConfig,
+        names: &NameInfo,
+    ) -> Result<Bundle, String> {
         let settings = &self.observed.settings;
         let name = tls.secret_name.clone();
         if name.is_empty() {
@@ -250,14 +275,21 @@ impl Pass<'_> {
             return Err("impersonationSpec.TLS.secretName must not be the name of the Secret managed by this controller"
                 .to_owned());
         }
+        if let Some(obstacle) = self.observed.delegated.as_ref().and_then(Delegated::obstacle) {
+            return Err(obstacle);
+        }
         self.log(Note::UsingExternal { secret_name: name.clone() });
         let Some(secret) = &self.observed.external else {
-            let local = quote(external::local_name(&name, &settings.namespace));
+            let secret = quote(&SecretReference::parse(&name, &settings.namespace).name);
             self.log(Note::ExternalNotFound { secret_name: name });
-            return Err(format!("{EXTERNAL_FAILED}: secret {local} not found"));
+            return Err(format!("{EXTERNAL_FAILED}: secret {secret} not found"));
         };
         self.log(Note::ExternalFound { secret_name: name.clone() });
-        if self.observed.loaded.serving.as_ref() != Some(&secret.id) {
+        let load = self.observed.loaded.serving.as_ref() != Some(&secret.id);
+        let loadable = secret.facts.as_ref().is_some_and(|facts| facts.loadable);
+        // What cannot be loaded at all says so itself, with the words that people know.
+        let held_back = load && loadable && tls.validation == validation::Mode::Enforce;
+        if load && !held_back {
             self.step(Step::LoadExternal);
         }
         let mut bundle = Vec::new();
@@ -283,11 +315,74 @@ impl Pass<'_> {
             }
             self.log(Note::AdvertisesConfigured { pem: bundle.clone() });
         }
+        self.told = self.check(tls, secret, config, names);
+        if tls.validation == validation::Mode::Enforce {
+            if let (Told::Checked { findings, .. }, true) = (&self.told, loadable)
+                && !findings.problems.is_empty()
+            {
+                let error = format!("{}: {}", validation::FAILED, findings.problems.join("; "));
+                self.keep_nothing_else();
+                return Err(error);
+            }
+            // Without names nothing was checked, and nobody can come yet.
+            if names.ready().is_none() {
+                self.keep_nothing_else();
+                return Ok(Bundle::Pem(bundle));
+            }
+            if held_back {
+                self.step(Step::LoadExternal);
+            }
+        }
         // Last, when the external certificate is known to be usable.
         if let ServingSecret::Present(id, _) = &self.observed.serving {
             self.step(Step::DeleteServing(id.clone(), Removal::Replaced));
         }
         Ok(Bundle::Pem(bundle))
+    }
+
+    /// A pair that is held back leaves the one before in memory, but beside a delegated Secret nothing else may serve.
+    fn keep_nothing_else(&mut self) {
+        let Some(delegated) = &self.observed.delegated else { return };
+        let loaded = &self.observed.loaded;
+        if loaded.serving.is_some() && loaded.delegated.as_ref() != Some(&delegated.secret) {
+            self.step(Step::RefuseServing);
+        }
+    }
+
+    /// Whether the certificate can work for clients.
+    fn check(
+        &mut self,
+        tls: &ExternalTls,
+        secret: &ExternalSecret,
+        config: &ProxyConfig,
+        names: &NameInfo,
+    ) -> Told {
+        if tls.validation == validation::Mode::Off {
+            return not_checked("spec.impersonationProxy.tls.validation is Off");
+        }
+        let Some(names) = names.ready() else { return not_checked("it is not known yet where clients come") };
+        // A key that is too weak is worth telling even though it cannot be loaded.
+        let facts = secret.facts.as_ref().filter(|facts| facts.loadable || !facts.weaknesses.is_empty());
+        let Some(facts) = facts else { return not_checked(NOT_LOADED) };
+        let reference = SecretReference::parse(&tls.secret_name, &self.observed.settings.namespace);
+        let called = if reference.namespace == self.observed.settings.namespace {
+            reference.name
+        } else {
+            reference.to_string()
+        };
+        let asked = config.endpoint.is_none() && config.service == ServiceKind::LoadBalancer;
+        let expected = Expected {
+            secret: &called,
+            names,
+            load_balancer_ip: config
+                .load_balancer_ip
+                .as_ref()
+                .filter(|_| asked)
+                .and_then(|ip| ip.parse().ok()),
+        };
+        let findings = validation::check(facts, &expected, self.now);
+        self.recheck_after = [self.recheck_after, findings.changes_after].into_iter().flatten().min();
+        Told::Checked { secret_name: tls.secret_name.clone(), findings }
     }
 
     fn signer(&mut self) -> Result<(), String> {
@@ -303,6 +398,13 @@ impl Pass<'_> {
             }
         }
     }
+}
+
+/// Why nothing was checked when the strategy's entry says what is wrong.
+const NOT_LOADED: &str = "the certificate could not be loaded, see status.strategies";
+
+fn not_checked(why: &str) -> Told {
+    Told::NotChecked(why.to_owned())
 }
 
 /// Begins every error about the Secret that the spec names.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use pinniped_api::config::CredentialIssuerSpec;
+use pinniped_api::config::{CredentialIssuerSpec, ImpersonationProxyServiceSpec};
 use pinniped_api::gojson::quote;
 
+use super::validation;
 use crate::endpoint::{Endpoint, HTTPS_PORT};
 
 /// When the proxy runs.
@@ -37,6 +38,22 @@ pub struct ExternalTls {
     pub secret_name: String,
     /// Base64 of the bundle to advertise; empty when there is none.
     pub certificate_authority_data: String,
+    /// What follows when the certificate cannot work for clients.
+    pub validation: validation::Mode,
+}
+
+/// Fields of the Service that are handed on as they are. What is not given here is nobody's to set but the API server's
+/// and other actors'.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceFields {
+    /// `spec.loadBalancerClass`.
+    pub load_balancer_class: Option<String>,
+    /// `spec.loadBalancerSourceRanges`; empty means not given.
+    pub load_balancer_source_ranges: Vec<String>,
+    /// `spec.externalTrafficPolicy`.
+    pub external_traffic_policy: Option<String>,
+    /// `spec.ipFamilyPolicy`.
+    pub ip_family_policy: Option<String>,
 }
 
 /// The configuration of the impersonation proxy.
@@ -50,6 +67,8 @@ pub struct ProxyConfig {
     pub load_balancer_ip: Option<String>,
     /// Put on the Service.
     pub annotations: BTreeMap<String, String>,
+    /// Handed on to the Service.
+    pub fields: ServiceFields,
     /// Where clients reach the proxy, if the administrator knows better than the Service.
     pub endpoint: Option<Endpoint>,
     /// The administrator's own certificate.
@@ -88,12 +107,14 @@ impl ProxyConfig {
         let tls = proxy.tls.as_ref().map(|tls| ExternalTls {
             secret_name: tls.secret_name.clone().unwrap_or_default(),
             certificate_authority_data: tls.certificate_authority_data.clone().unwrap_or_default(),
+            validation: validation::Mode::of_field(tls.validation.as_deref()),
         });
         let mut config = Self {
             mode,
             service: ServiceKind::LoadBalancer,
             load_balancer_ip: None,
             annotations: proxy.service.annotations.clone(),
+            fields: ServiceFields::default(),
             endpoint: None,
             tls,
         };
@@ -115,6 +136,7 @@ impl ProxyConfig {
         if let Some(ip) = config.load_balancer_ip.as_deref().filter(|ip| ip.parse::<IpAddr>().is_err()) {
             return Err(SpecError::Invalid(format!("invalid LoadBalancerIP {}", quote(ip))));
         }
+        config.fields = ServiceFields::parse(&proxy.service).map_err(SpecError::Invalid)?;
         let endpoint = proxy.external_endpoint.as_deref().unwrap_or_default();
         if endpoint.is_empty() {
             if config.service == ServiceKind::None {
@@ -129,6 +151,46 @@ impl ProxyConfig {
         }
         Ok(config)
     }
+}
+
+impl ServiceFields {
+    /// The schema refuses most of this; a definition that was edited by hand may not.
+    fn parse(service: &ImpersonationProxyServiceSpec) -> Result<Self, String> {
+        let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let one_of = |field: &str, value: &Option<String>, allowed: &[&str]| match filled(value) {
+            Some(value) if !allowed.contains(&value.as_str()) => {
+                let (last, others) = allowed.split_last().unwrap_or((&"", &[]));
+                Err(format!("invalid {field} {} (expected {} or {last})", quote(&value), others.join(", ")))
+            }
+            value => Ok(value),
+        };
+        let ranges = &service.load_balancer_source_ranges;
+        if let Some(range) = ranges.iter().find(|range| !is_address_range(range)) {
+            return Err(format!("invalid LoadBalancerSourceRanges {}", quote(range)));
+        }
+        Ok(Self {
+            load_balancer_class: filled(&service.load_balancer_class),
+            load_balancer_source_ranges: ranges.clone(),
+            external_traffic_policy: one_of(
+                "ExternalTrafficPolicy",
+                &service.external_traffic_policy,
+                &["Cluster", "Local"],
+            )?,
+            ip_family_policy: one_of(
+                "IPFamilyPolicy",
+                &service.ip_family_policy,
+                &["SingleStack", "PreferDualStack", "RequireDualStack"],
+            )?,
+        })
+    }
+}
+
+/// `address/bits`. Spaces around it are allowed, as the API server has it.
+fn is_address_range(text: &str) -> bool {
+    let Some((address, bits)) = text.trim().split_once('/') else { return false };
+    let Ok(address) = address.parse::<IpAddr>() else { return false };
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    !bits.starts_with('+') && bits.parse::<u8>().is_ok_and(|bits| bits <= most)
 }
 
 #[cfg(test)]
@@ -162,6 +224,18 @@ mod tests {
                 r#"invalid LoadBalancerIP "010.0.0.1""#,
             ),
             (
+                serde_json::json!({"mode": "auto", "service": {"loadBalancerSourceRanges": ["10.0.0.0/8", "x"]}}),
+                r#"invalid LoadBalancerSourceRanges "x""#,
+            ),
+            (
+                serde_json::json!({"mode": "auto", "service": {"externalTrafficPolicy": "x"}}),
+                r#"invalid ExternalTrafficPolicy "x" (expected Cluster or Local)"#,
+            ),
+            (
+                serde_json::json!({"mode": "auto", "service": {"ipFamilyPolicy": "x"}}),
+                r#"invalid IPFamilyPolicy "x" (expected SingleStack, PreferDualStack or RequireDualStack)"#,
+            ),
+            (
                 serde_json::json!({"mode": "enabled", "service": {"type": "None"}}),
                 "externalEndpoint must be set when service.type is None",
             ),
@@ -190,6 +264,28 @@ mod tests {
             "mode": "disabled", "service": {"type": "x", "loadBalancerIP": "x"}, "externalEndpoint": "[x",
         }));
         assert_eq!(config.map(|config| config.mode), Ok(Mode::Disabled));
+    }
+
+    #[test]
+    fn address_ranges_are_an_address_and_a_number_of_bits() {
+        for (text, wanted) in [
+            ("10.0.0.0/8", true),
+            (" 10.0.0.1/32 ", true),
+            ("0.0.0.0/0", true),
+            ("fd00::/64", true),
+            ("::/128", true),
+            ("10.0.0.0/33", false),
+            ("fd00::/129", false),
+            ("10.0.0.0", false),
+            ("10.0.0.0/", false),
+            ("10.0.0.0/+8", false),
+            ("10.0.0.0/8/8", false),
+            ("010.0.0.0/8", false),
+            ("host/8", false),
+            ("", false),
+        ] {
+            assert_eq!(is_address_range(text), wanted, "{text:?}");
+        }
     }
 
     #[test]

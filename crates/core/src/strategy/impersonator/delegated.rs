@@ -7,8 +7,8 @@
 use pinniped_api::config::CredentialIssuerSpec;
 use pinniped_api::gojson::quote;
 
-use super::world::Observed;
 use super::EXTERNAL_FAILED;
+use super::world::Observed;
 use crate::delegation::SecretReference;
 
 /// The Secret of another namespace that the spec names.

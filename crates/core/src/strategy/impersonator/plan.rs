@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::world::ObjectId;
 use crate::strategy::certificate_names::CertificateNames;
 use crate::strategy::service::Balancing;
+use crate::strategy::validation::Told;
 
 /// Why the generated serving certificate is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +126,8 @@ pub enum Step {
     LoadExternal,
     /// Serve no certificate.
     ClearServing,
+    /// Serve no certificate although the proxy runs: what was served may not be used any more.
+    RefuseServing,
     /// Sign, and verify, with the CA of the signer's Secret.
     LoadSigner,
     /// Sign with nothing.
@@ -150,6 +153,7 @@ impl std::fmt::Display for Step {
             Self::LoadServing => f.write_str("load TLS"),
             Self::LoadExternal => f.write_str("load external TLS"),
             Self::ClearServing => f.write_str("clear TLS"),
+            Self::RefuseServing => f.write_str("refuse TLS"),
             Self::LoadSigner => f.write_str("load signer"),
             Self::ClearSigner => f.write_str("clear signer"),
         }
@@ -196,6 +200,8 @@ pub struct Plan {
     pub wanted: Option<bool>,
     /// Look again after this long, if nothing happens before.
     pub recheck_after: Option<Duration>,
+    /// What there is to say about an external certificate.
+    pub told: Told,
 }
 
 impl Plan {

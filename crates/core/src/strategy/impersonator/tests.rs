@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::strategy::validation::{Chain, Facts};
 
 const DAY: i64 = 24 * 60 * 60;
 
@@ -45,6 +46,7 @@ fn world(proxy: Value) -> Observed {
         ca: CaSecret::Missing,
         serving: ServingSecret::Missing,
         external: None,
+        delegated: None,
         signer: Some(id("s1")),
         loaded: Loaded::default(),
     }
@@ -124,12 +126,30 @@ impl Observed {
     /// Running, with this certificate and the signer in memory.
     fn serving(mut self, version: Option<&str>) -> Self {
         self.proxy = ProxyState::Running;
-        self.loaded = Loaded { serving: version.map(id), signer: Some(id("s1")) };
+        self.loaded = Loaded { serving: version.map(id), delegated: None, signer: Some(id("s1")) };
         self
     }
     fn external(mut self, ca_crt: &str) -> Self {
-        self.external = Some(ExternalSecret { id: id("e1"), ca_crt: ca_crt.into() });
+        self.external = Some(ExternalSecret {
+            id: id("e1"),
+            ca_crt: ca_crt.into(),
+            facts: Some(facts(&["example.com"])),
+        });
         self
+    }
+}
+
+/// A certificate for these names that nothing is wrong with.
+fn facts(names: &[&str]) -> Facts {
+    Facts {
+        ips: names.iter().filter_map(|name| name.parse().ok()).collect(),
+        dns_names: names.iter().map(|&name| name.to_owned()).collect(),
+        not_before: Timestamp::from_second(999 * DAY).unwrap(),
+        not_after: Timestamp::from_second(1090 * DAY).unwrap(),
+        may_serve: true,
+        weaknesses: Vec::new(),
+        chain: Chain::NoBundle,
+        loadable: true,
     }
 }
 
@@ -547,3 +567,6 @@ fn nodes_are_needed_in_mode_auto_only() {
     }
     assert!(!needs_nodes(None));
 }
+
+mod certificates;
+mod delegated;

@@ -8,6 +8,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use pinniped_api::config::CredentialIssuerSpec;
 
+use super::delegated::Delegated;
+use crate::delegation::SecretReference;
+use crate::strategy::validation::Facts;
+
 /// What stays the same for the life of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -115,6 +119,8 @@ pub struct ExternalSecret {
     pub id: ObjectId,
     /// Its `ca.crt`; empty when missing.
     pub ca_crt: Vec<u8>,
+    /// What was found out about its certificate, unless it has none that can be read.
+    pub facts: Option<Facts>,
 }
 
 /// What this process has taken from Secrets into memory.
@@ -122,6 +128,8 @@ pub struct ExternalSecret {
 pub struct Loaded {
     /// The Secret of the serving certificate.
     pub serving: Option<ObjectId>,
+    /// Which one that is, if it lies in another namespace.
+    pub delegated: Option<SecretReference>,
     /// The Secret of the signer.
     pub signer: Option<ObjectId>,
 }
@@ -145,8 +153,12 @@ pub struct Observed {
     pub ca: CaSecret,
     /// The generated serving certificate.
     pub serving: ServingSecret,
-    /// The Secret named by the spec, see [`external_secret`].
+    /// The Secret named by the spec, see [`external_reference`]; a delegated one only if it may be read.
+    ///
+    /// [`external_reference`]: super::external_reference
     pub external: Option<ExternalSecret>,
+    /// Set when that Secret lies in another namespace, or nowhere. Without a `CredentialIssuer` it is the last one known.
+    pub delegated: Option<Delegated>,
     /// The signer's Secret.
     pub signer: Option<ObjectId>,
     /// What is in memory.

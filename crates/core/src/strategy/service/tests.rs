@@ -1,5 +1,5 @@
 use super::*;
-use crate::strategy::spec::{Mode, ServiceKind};
+use crate::strategy::spec::{Mode, ServiceFields, ServiceKind};
 
 fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
     entries.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
@@ -11,6 +11,7 @@ fn config(annotations: &[(&str, &str)], ip: Option<&str>) -> ProxyConfig {
         service: ServiceKind::LoadBalancer,
         load_balancer_ip: ip.map(str::to_owned),
         annotations: map(annotations),
+        fields: ServiceFields::default(),
         endpoint: None,
         tls: None,
     }
@@ -23,7 +24,7 @@ fn service(kind: Balancing, annotations: &[(&str, &str)], ip: Option<&str>) -> S
 
 /// The Service as the API server would hold it after `patch`.
 fn patched(existing: &Service, desired: &Service) -> Option<Service> {
-    let patch = patch(existing, desired)?;
+    let patch = patch(existing, desired).unwrap()?;
     let mut value = serde_json::to_value(existing).unwrap();
     apply(&mut value, &patch);
     Some(serde_json::from_value(value).unwrap())
@@ -83,7 +84,7 @@ fn an_unchanged_service_needs_no_write() {
     spec.cluster_ip = Some("10.0.0.1".into());
     spec.load_balancer_ip = Some(String::new());
     spec.ports.as_mut().unwrap()[0].node_port = Some(30000);
-    assert_eq!(patch(&existing, &wanted), None);
+    assert_eq!(patch(&existing, &wanted), Ok(None));
 }
 
 #[test]
@@ -146,12 +147,114 @@ fn type_address_and_selector_are_put_right_and_the_rest_is_left() {
     spec.ports.as_mut().unwrap()[0].node_port = Some(30000);
     assert_eq!(
         patch(&existing, &wanted),
-        Some(json!({
+        Ok(Some(json!({
             "metadata": {"uid": "u", "resourceVersion": "7"},
             "spec": {
                 "type": "LoadBalancer", "loadBalancerIP": "1.2.3.4",
                 "selector": {"app": "concierge", "more": null},
             },
-        }))
+        })))
     );
+}
+
+fn with(kind: Balancing, fields: ServiceFields) -> Service {
+    let config = ProxyConfig { fields, ..config(&[], None) };
+    let mut service = desired(kind, "name", "ns", &map(&[("app", "concierge")]), 8444, &config);
+    service.metadata.uid = Some("u".into());
+    service.metadata.resource_version = Some("7".into());
+    service
+}
+
+fn all_fields() -> ServiceFields {
+    ServiceFields {
+        load_balancer_class: Some("example.com/a".into()),
+        load_balancer_source_ranges: vec!["10.0.0.0/8".into()],
+        external_traffic_policy: Some("Local".into()),
+        ip_family_policy: Some("PreferDualStack".into()),
+    }
+}
+
+/// What a patch does to `spec`.
+fn spec_patch(existing: &Service, desired: &Service) -> Value {
+    patch(existing, desired).unwrap().map(|patch| patch["spec"].clone()).unwrap_or_default()
+}
+
+#[test]
+fn fields_are_handed_on_and_written_down_where_the_kind_has_them() {
+    let lb = with(Balancing::LoadBalancer, all_fields());
+    let spec = serde_json::to_value(&lb.spec).unwrap();
+    assert_eq!(spec["loadBalancerClass"], "example.com/a");
+    assert_eq!(spec["loadBalancerSourceRanges"], json!(["10.0.0.0/8"]));
+    assert_eq!(spec["externalTrafficPolicy"], "Local");
+    assert_eq!(spec["ipFamilyPolicy"], "PreferDualStack");
+    let book = r#"["externalTrafficPolicy","ipFamilyPolicy","loadBalancerClass","loadBalancerSourceRanges"]"#;
+    assert_eq!(annotations(&lb).get(FIELD_KEYS).map(String::as_str), Some(book));
+    assert_eq!(lb.spec.unwrap().type_.as_deref(), Some("LoadBalancer"));
+
+    let cip = with(Balancing::ClusterIp, all_fields());
+    let spec = serde_json::to_value(&cip.spec).unwrap();
+    assert_eq!(spec["ipFamilyPolicy"], "PreferDualStack");
+    assert!(
+        ["loadBalancerClass", "loadBalancerSourceRanges", "externalTrafficPolicy"]
+            .iter()
+            .all(|field| spec.get(field).is_none())
+    );
+    assert_eq!(annotations(&cip).get(FIELD_KEYS).map(String::as_str), Some(r#"["ipFamilyPolicy"]"#));
+}
+
+#[test]
+fn fields_that_nobody_gave_are_left_to_others() {
+    let wanted = with(Balancing::LoadBalancer, ServiceFields::default());
+    assert!(
+        !annotations(&wanted).contains_key(FIELD_KEYS),
+        "without fields there is nothing new in the Service"
+    );
+    let mut existing = with(Balancing::LoadBalancer, all_fields());
+    existing.metadata.annotations.as_mut().unwrap().remove(FIELD_KEYS);
+    assert_eq!(patch(&existing, &wanted), Ok(None));
+}
+
+#[test]
+fn fields_are_put_right_and_given_back() {
+    let plain = with(Balancing::LoadBalancer, ServiceFields::default());
+    let class = |class: Option<&str>| ServiceFields {
+        load_balancer_class: class.map(str::to_owned),
+        ..ServiceFields::default()
+    };
+    let most = ServiceFields { load_balancer_class: None, ..all_fields() };
+    let given = with(Balancing::LoadBalancer, most.clone());
+    assert_eq!(
+        spec_patch(&plain, &given),
+        json!({
+            "externalTrafficPolicy": "Local", "ipFamilyPolicy": "PreferDualStack",
+            "loadBalancerSourceRanges": ["10.0.0.0/8"],
+        })
+    );
+    assert_eq!(spec_patch(&given, &given), Value::Null);
+    let fewer = ServiceFields { load_balancer_source_ranges: vec!["10.1.0.0/16".into()], ..most };
+    assert_eq!(
+        spec_patch(&given, &with(Balancing::LoadBalancer, fewer)),
+        json!({"loadBalancerSourceRanges": ["10.1.0.0/16"]})
+    );
+    // Taken out of the CredentialIssuer: as if they had never been there.
+    assert_eq!(
+        patch(&given, &plain),
+        Ok(Some(json!({
+            "metadata": {"uid": "u", "resourceVersion": "7", "annotations": {FIELD_KEYS: null}},
+            "spec": {
+                "externalTrafficPolicy": "Cluster", "ipFamilyPolicy": "SingleStack",
+                "loadBalancerSourceRanges": null,
+            },
+        })))
+    );
+    // A class is for ever.
+    let fixed = "could not change the loadBalancerClass of service \"name\", which is fixed once it was created: \
+                 delete the Service to have it created anew";
+    let a = with(Balancing::LoadBalancer, class(Some("example.com/a")));
+    for other in [Some("example.com/b"), None] {
+        let other = with(Balancing::LoadBalancer, class(other));
+        assert_eq!(patch(&a, &other), Err(fixed.to_owned()));
+    }
+    assert_eq!(patch(&plain, &a), Err(fixed.to_owned()));
+    assert_eq!(spec_patch(&a, &a), Value::Null);
 }

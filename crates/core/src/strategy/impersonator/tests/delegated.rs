@@ -40,11 +40,20 @@ fn a_delegated_certificate_is_served_as_long_as_it_may_be() {
         ),
         (
             "not permitted, over a generated certificate: neither deleted nor served",
-            world(spec("certs/w")).delegated(Permission::Denied).ca().tls(&["example.com"]).serving(Some("t1")),
+            world(spec("certs/w"))
+                .delegated(Permission::Denied)
+                .ca()
+                .tls(&["example.com"])
+                .serving(Some("t1")),
             &["refuse TLS"],
             denied.clone(),
         ),
-        ("permitted", granted().external(PEM), &["start proxy", "load external TLS", "load signer"], ready(PEM)),
+        (
+            "permitted",
+            granted().external(PEM),
+            &["start proxy", "load external TLS", "load signer"],
+            ready(PEM),
+        ),
         (
             "permitted, over a generated certificate: deleted last",
             granted().external(PEM).ca().tls(&["example.com"]).serving(Some("t1")),
@@ -84,13 +93,17 @@ fn a_delegated_certificate_is_served_as_long_as_it_may_be() {
                 .delegated(Permission::Unknown("timeout".into()))
                 .serving_delegated("e1", "certs/w"),
             &[],
-            failed(&format!(r#"{PREFIX}: could not find out whether Secret "certs/w" is delegated: timeout"#)),
+            failed(&format!(
+                r#"{PREFIX}: could not find out whether Secret "certs/w" is delegated: timeout"#
+            )),
         ),
         (
             "nobody answers, and something else was served",
             world(spec("certs/w")).delegated(Permission::Unknown("timeout".into())).serving(Some("t1")),
             &["refuse TLS"],
-            failed(&format!(r#"{PREFIX}: could not find out whether Secret "certs/w" is delegated: timeout"#)),
+            failed(&format!(
+                r#"{PREFIX}: could not find out whether Secret "certs/w" is delegated: timeout"#
+            )),
         ),
         (
             "another Secret of that owner",

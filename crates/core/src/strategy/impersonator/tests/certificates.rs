@@ -1,0 +1,252 @@
+//! What follows from the checks of an external certificate, in each mode.
+
+use super::*;
+use crate::strategy::validation::Findings;
+
+const WRONG_HOST: &str =
+    r#"certificate in secret "mine" is valid for [other.example.com], not "example.com""#;
+
+fn spec(validation: Option<&str>) -> Value {
+    let mut tls = json!({"secretName": "mine"});
+    if let Some(validation) = validation {
+        tls["validation"] = validation.into();
+    }
+    with_tls(enabled("None", "example.com"), tls)
+}
+
+impl Observed {
+    fn certificate(mut self, change: impl FnOnce(&mut Facts)) -> Self {
+        let mut facts = facts(&["example.com"]);
+        change(&mut facts);
+        self.external = Some(ExternalSecret { id: id("e1"), ca_crt: Vec::new(), facts: Some(facts) });
+        self
+    }
+
+    fn for_another_host(self) -> Self {
+        self.certificate(|facts| facts.dns_names = vec!["other.example.com".to_owned()])
+    }
+}
+
+fn checked(problems: &[&str]) -> Told {
+    let findings = Findings {
+        problems: problems.iter().map(|&problem| problem.to_owned()).collect(),
+        ends_soon: None,
+        changes_after: Some(Duration::from_secs(83 * 24 * 60 * 60) + Duration::from_millis(1)),
+    };
+    Told::Checked { secret_name: "mine".into(), findings }
+}
+
+fn enforced(problem: &str) -> Verdict {
+    failed(&format!(
+        "could not validate the externally provided TLS secret for the impersonation proxy: {problem}"
+    ))
+}
+
+#[test]
+fn a_failed_check_has_the_effect_of_its_mode() {
+    let ready = || listening_with("https://example.com", "");
+    let off = || not_checked("spec.impersonationProxy.tls.validation is Off");
+    let rows: Vec<(&str, Observed, &[&str], Verdict, Told)> = vec![
+        (
+            "good, by default",
+            world(spec(None)).external(""),
+            &["start proxy", "load external TLS", "load signer"],
+            ready(),
+            checked(&[]),
+        ),
+        (
+            "good, enforced",
+            world(spec(Some("Enforce"))).ca().tls(&["example.com"]).external(""),
+            &["start proxy", "load external TLS", "delete TLS", "load signer"],
+            ready(),
+            checked(&[]),
+        ),
+        (
+            "another host, by default: served, and the strategy says nothing of it",
+            world(spec(None)).ca().tls(&["example.com"]).serving(Some("t1")).for_another_host(),
+            &["load external TLS", "delete TLS"],
+            ready(),
+            checked(&[WRONG_HOST]),
+        ),
+        (
+            "another host, Warn",
+            world(spec(Some("Warn"))).serving(Some("e1")).for_another_host(),
+            &[],
+            ready(),
+            checked(&[WRONG_HOST]),
+        ),
+        (
+            "another host, enforced, none was loaded: none is served",
+            world(spec(Some("Enforce"))).for_another_host(),
+            &["start proxy"],
+            enforced(WRONG_HOST),
+            checked(&[WRONG_HOST]),
+        ),
+        (
+            "another host, enforced, over a generated certificate: that stays in place and in memory",
+            world(spec(Some("Enforce"))).ca().tls(&["example.com"]).serving(Some("t1")).for_another_host(),
+            &[],
+            enforced(WRONG_HOST),
+            checked(&[WRONG_HOST]),
+        ),
+        (
+            "another host, enforced, after a good one: that stays in memory",
+            world(spec(Some("Enforce"))).serving(Some("e0")).for_another_host(),
+            &[],
+            enforced(WRONG_HOST),
+            checked(&[WRONG_HOST]),
+        ),
+        (
+            "another host, Off",
+            world(spec(Some("Off"))).for_another_host(),
+            &["start proxy", "load external TLS", "load signer"],
+            ready(),
+            off(),
+        ),
+        (
+            "enforced again after it was good: back to normal",
+            world(spec(Some("Enforce"))).serving(Some("e0")).external(""),
+            &["load external TLS"],
+            ready(),
+            checked(&[]),
+        ),
+    ];
+    for (case, world, steps, verdict, told) in rows {
+        let plan = decide(&world, now());
+        assert_eq!(plan.summary(), steps, "{case}");
+        assert_eq!(plan.verdict, verdict, "{case}");
+        assert_eq!(plan.told, told, "{case}");
+    }
+}
+
+#[test]
+fn several_failures_are_joined() {
+    let world = world(spec(Some("Enforce"))).certificate(|facts| {
+        facts.may_serve = false;
+        facts.weaknesses = vec!["SHA-1 signature".into()];
+    });
+    let wanted = "certificate in secret \"mine\" is not usable for server authentication; certificate in secret \"mine\" \
+                  has a weak key or signature: SHA-1 signature";
+    assert_eq!(decide(&world, now()).verdict, enforced(wanted));
+}
+
+#[test]
+fn a_certificate_that_ends_soon_fails_in_no_mode() {
+    let ends = now() + Duration::from_secs(3600);
+    for mode in [None, Some("Warn"), Some("Enforce")] {
+        let plan = decide(&world(spec(mode)).certificate(|facts| facts.not_after = ends), now());
+        assert_eq!(plan.verdict, listening_with("https://example.com", ""));
+        assert_eq!(plan.summary(), ["start proxy", "load external TLS", "load signer"]);
+        assert_eq!(plan.told.concerns().len(), 1, "{:?}", plan.told);
+        assert_eq!(plan.told.is_valid(), Some(true));
+        assert_eq!(plan.recheck_after, Some(Duration::from_secs(3600) + Duration::from_millis(1)));
+    }
+    let plan = decide(&world(spec(Some("Off"))).certificate(|facts| facts.not_after = ends), now());
+    assert_eq!((plan.told.concerns(), plan.recheck_after), (Vec::new(), None));
+}
+
+#[test]
+fn nothing_is_checked_until_there_is_something_to_check() {
+    let nowhere = "it is not known yet where clients come";
+    let no_address = |mode: &str| {
+        let tls = json!({"secretName": "mine", "validation": mode});
+        world(with_tls(enabled("ClusterIP", ""), tls)).cip(&[])
+    };
+    let rows: Vec<(&str, Observed, &[&str], Told)> = vec![
+        (
+            "no address yet, Warn: loaded",
+            no_address("Warn").for_another_host(),
+            &["start proxy", "load external TLS", "load signer"],
+            not_checked(nowhere),
+        ),
+        (
+            "no address yet, enforced: not loaded before it is checked, and nothing is cleaned up",
+            no_address("Enforce").ca().tls(&["x"]).for_another_host(),
+            &["start proxy", "load signer"],
+            not_checked(nowhere),
+        ),
+        ("the Secret is missing", world(spec(None)), &["start proxy"], not_checked(NOT_LOADED)),
+        (
+            "no bundle that can be read",
+            world(with_tls(
+                enabled("None", "example.com"),
+                json!({"secretName": "mine", "certificateAuthorityData": "!"}),
+            ))
+            .external(""),
+            &["start proxy", "load external TLS"],
+            not_checked(NOT_LOADED),
+        ),
+        (
+            "no pair, enforced: loading says what is wrong",
+            world(spec(Some("Enforce"))).certificate(|facts| facts.loadable = false),
+            &["start proxy", "load external TLS", "load signer"],
+            not_checked(NOT_LOADED),
+        ),
+        (
+            "switched off",
+            world(with_tls(disabled(), json!({"secretName": "mine"}))).for_another_host(),
+            &[],
+            not_checked("the impersonation proxy does not run"),
+        ),
+        (
+            "no external certificate",
+            world(enabled("None", "example.com")).ca(),
+            &["start proxy", "create TLS for example.com", "load signer"],
+            Told::Nothing,
+        ),
+    ];
+    for (case, world, steps, told) in rows {
+        let plan = decide(&world, now());
+        assert_eq!(plan.summary(), steps, "{case}");
+        assert_eq!(plan.told, told, "{case}");
+    }
+}
+
+#[test]
+fn a_weak_key_is_told_although_it_cannot_be_loaded() {
+    let world = world(spec(Some("Enforce"))).certificate(|facts| {
+        facts.loadable = false;
+        facts.weaknesses = vec!["RSA key of 1024 bits".into()];
+    });
+    let plan = decide(&world, now());
+    assert_eq!(plan.summary()[1], "load external TLS", "its error says why it cannot be served");
+    let wanted = "certificate in secret \"mine\" has a weak key or signature: RSA key of 1024 bits";
+    assert_eq!(plan.told, checked(&[wanted]));
+}
+
+#[test]
+fn the_address_asked_for_counts_only_with_a_load_balancer_that_clients_are_sent_to() {
+    let asked = |kind: &str, endpoint: &str| {
+        let mut spec = with_tls(enabled(kind, endpoint), json!({"secretName": "mine"}));
+        spec["service"]["loadBalancerIP"] = "5.6.7.8".into();
+        spec
+    };
+    let facts = |facts: &mut Facts| {
+        facts.ips = vec!["1.2.3.4".parse().unwrap()];
+        facts.dns_names = vec!["example.com".into()];
+    };
+    for (world, wanted) in [
+        (world(asked("LoadBalancer", "")).lb(json!([{"ip": "1.2.3.4"}])), false),
+        (world(asked("LoadBalancer", "example.com")).lb(json!([{"ip": "1.2.3.4"}])), true),
+        (world(asked("ClusterIP", "")).cip(&["1.2.3.4"]), true),
+    ] {
+        assert_eq!(decide(&world.certificate(facts), now()).told.is_valid(), Some(wanted));
+    }
+}
+
+#[test]
+fn a_load_balancer_class_that_would_change_is_an_error() {
+    let with_class = |class: &str| {
+        let mut spec = enabled("LoadBalancer", "example.com");
+        spec["service"]["loadBalancerClass"] = class.into();
+        spec
+    };
+    let before = world(with_class("example.com/a")).lb(json!([]));
+    let mut after = world(with_class("example.com/b"));
+    after.load_balancer = before.load_balancer;
+    let plan = decide(&after, now());
+    assert!(
+        matches!(&plan.verdict, Verdict::Failed(text) if text.contains("loadBalancerClass of service \"made\""))
+    );
+    assert_eq!(plan.summary(), ["start proxy"]);
+}

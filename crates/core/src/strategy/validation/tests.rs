@@ -1,0 +1,254 @@
+//! Every check, with what passes and what fails it.
+
+use super::*;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn now() -> Timestamp {
+    "2026-11-21T12:00:00Z".parse().unwrap()
+}
+
+/// Names that clients are told: one DNS name, or addresses.
+fn told(hosts: &[&str]) -> CertificateNames {
+    let ips: Vec<IpAddr> = hosts.iter().filter_map(|host| host.parse().ok()).collect();
+    let hostname = hosts.iter().find(|host| host.parse::<IpAddr>().is_err()).map(|&host| host.to_owned());
+    CertificateNames { hostname, ips, endpoint: "https://not.looked.at".to_owned() }
+}
+
+/// A certificate that nothing is wrong with but, maybe, its names.
+fn facts(sans: &[&str]) -> Facts {
+    Facts {
+        ips: sans.iter().filter_map(|san| san.parse().ok()).collect(),
+        dns_names: sans.iter().filter(|san| san.parse::<IpAddr>().is_err()).map(|&s| s.to_owned()).collect(),
+        not_before: now() - DAY,
+        not_after: now() + 90 * DAY,
+        may_serve: true,
+        weaknesses: Vec::new(),
+        chain: Chain::Verified,
+        loadable: true,
+    }
+}
+
+fn problems_for(facts: &Facts, hosts: &[&str], load_balancer_ip: Option<&str>) -> Vec<String> {
+    let names = told(hosts);
+    let load_balancer_ip = load_balancer_ip.map(|ip| ip.parse().unwrap());
+    check(facts, &Expected { secret: "mine", names: &names, load_balancer_ip }, now()).problems
+}
+
+#[test]
+fn the_host_that_is_advertised_has_to_be_among_the_names() {
+    // Names of the certificate, host, whether it is covered.
+    let rows: &[(&[&str], &str, bool)] = &[
+        (&["proxy.example.com"], "proxy.example.com", true),
+        (&["other.example.com", "proxy.example.com"], "proxy.example.com", true),
+        (&["PROXY.example.com"], "proxy.EXAMPLE.com", true),
+        (&["proxy.example.com."], "proxy.example.com", true),
+        (&["proxy.example.com"], "proxy.example.com.", true),
+        (&["proxy.example.com.."], "proxy.example.com", false),
+        (&["*.example.com"], "proxy.example.com", true),
+        (&["*.Example.com"], "PROXY.example.com", true),
+        (&["*.example.com"], "example.com", false),
+        (&["*.example.com"], "a.proxy.example.com", false),
+        (&["*.example.com"], ".example.com", false),
+        (&["p*.example.com"], "proxy.example.com", false),
+        (&["proxy.*.com"], "proxy.example.com", false),
+        (&["*"], "proxy", false),
+        (&["*."], "proxy", false),
+        (&[""], "proxy", false),
+        (&[], "proxy.example.com", false),
+        (&["other.example.com"], "proxy.example.com", false),
+        (&["10.0.0.1"], "10.0.0.1", true),
+        (&["10.0.0.2", "10.0.0.1"], "10.0.0.1", true),
+        (&["10.0.0.2"], "10.0.0.1", false),
+        (&["fd00::5"], "fd00:0::0:5", true),
+        (&["::ffff:10.0.0.1"], "10.0.0.1", false),
+        (&["proxy.example.com"], "10.0.0.1", false),
+    ];
+    for (sans, host, covered) in rows {
+        let problems = problems_for(&facts(sans), &[host], None);
+        assert_eq!(problems.is_empty(), *covered, "{sans:?} {host}: {problems:?}");
+    }
+    // An address written as a DNS name is no address.
+    let mut odd = facts(&[]);
+    odd.dns_names = vec!["10.0.0.1".to_owned()];
+    assert!(!problems_for(&odd, &["10.0.0.1"], None).is_empty());
+}
+
+#[test]
+fn a_wrong_host_is_told_with_what_the_certificate_is_for() {
+    assert_eq!(
+        problems_for(&facts(&["a.example.com", "*.b.example.com", "10.0.0.1"]), &["c.example.com"], None),
+        [
+            r#"certificate in secret "mine" is valid for [a.example.com, *.b.example.com, 10.0.0.1], not "c.example.com""#
+        ]
+    );
+    assert_eq!(
+        problems_for(&facts(&[]), &["c.example.com"], None),
+        [r#"certificate in secret "mine" is valid for [], not "c.example.com""#]
+    );
+}
+
+#[test]
+fn names_of_a_certificate_are_told_escaped_and_not_without_end() {
+    let mut odd = facts(&[]);
+    odd.dns_names = vec!["a\n\u{1b}[2J".to_owned(), "x".repeat(70_000)];
+    odd.dns_names.extend((0..100_000).map(|number| format!("n{number}.example.com")));
+    let problems = problems_for(&odd, &["c"], None);
+    assert!(problems[0].contains(r"[a\n\u{1b}[2J, xxx"), "{}", problems[0]);
+    assert!(problems[0].ends_with(r#"n29.example.com, … 100002 in all], not "c""#), "{}", problems[0]);
+    assert!(problems[0].len() < 2000);
+}
+
+#[test]
+fn an_address_asked_of_the_load_balancer_has_to_be_among_addresses() {
+    // Names of the certificate, address asked for, address that the load balancer has, what is missing.
+    let rows: &[(&[&str], &str, &str, Option<&str>)] = &[
+        (&["1.2.3.4"], "1.2.3.4", "1.2.3.4", None),
+        (&["1.2.3.4", "5.6.7.8"], "5.6.7.8", "1.2.3.4", None),
+        (&["1.2.3.4"], "5.6.7.8", "1.2.3.4", Some("5.6.7.8")),
+        (&["lb.example.com"], "5.6.7.8", "lb.example.com", None),
+        (&["lb.example.com", "1.2.3.4"], "5.6.7.8", "lb.example.com", Some("5.6.7.8")),
+    ];
+    for (sans, asked, host, missing) in rows {
+        let problems = problems_for(&facts(sans), &[host], Some(asked));
+        match missing {
+            Some(missing) => assert!(problems[0].ends_with(&format!("not \"{missing}\"")), "{problems:?}"),
+            None => assert_eq!(problems, [""; 0], "{sans:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_address_of_a_cluster_ip_service_has_to_be_among_the_names() {
+    for (sans, missing) in [
+        (&["10.0.0.1", "fd00::5"][..], None),
+        (&["fd00::5", "10.0.0.1", "10.0.0.9"], None),
+        (&["10.0.0.1"], Some("fd00::5")),
+        (&["fd00::5"], Some("10.0.0.1")),
+        (&["x"], Some("10.0.0.1")),
+    ] {
+        let problems = problems_for(&facts(sans), &["10.0.0.1", "fd00::5"], None);
+        match missing {
+            Some(missing) => assert!(problems[0].ends_with(&format!("not \"{missing}\"")), "{problems:?}"),
+            None => assert_eq!(problems, [""; 0], "{sans:?}"),
+        }
+        assert!(problems.len() <= 1, "only the first one is told: {problems:?}");
+    }
+}
+
+#[test]
+fn a_certificate_is_good_within_its_life_and_its_last_week_is_told() {
+    let second = Duration::from_secs(1);
+    let begins = now() + DAY;
+    let ends = begins + 90 * DAY;
+    // Time, problem, concern, when to look again.
+    let millisecond = Duration::from_millis(1);
+    let rows = [
+        (now(), Some("not valid before 2026-11-22T12:00:00Z"), None, Some(DAY)),
+        (begins - second, Some("not valid before 2026-11-22T12:00:00Z"), None, Some(second)),
+        (begins, None, None, Some(Duration::ZERO)),
+        (begins + second, None, None, Some(83 * DAY - second)),
+        (ends - 7 * DAY - second, None, None, Some(second)),
+        (ends - 7 * DAY, None, Some("expires at 2027-02-20T12:00:00Z"), Some(Duration::ZERO)),
+        (ends - second, None, Some("expires at 2027-02-20T12:00:00Z"), Some(second)),
+        (ends, None, Some("expires at 2027-02-20T12:00:00Z"), Some(Duration::ZERO)),
+        (ends + millisecond, Some("expired at 2027-02-20T12:00:00Z"), None, None),
+        (ends + DAY, Some("expired at 2027-02-20T12:00:00Z"), None, None),
+    ];
+    for (time, problem, concern, again) in rows {
+        let facts = Facts { not_before: begins, not_after: ends, ..facts(&["h"]) };
+        let names = told(&["h"]);
+        let found = check(&facts, &Expected { secret: "mine", names: &names, load_balancer_ip: None }, time);
+        let full = |text: Option<&str>| match text {
+            Some(text) if text.starts_with("not") => format!("certificate in secret \"mine\" is {text}"),
+            Some(text) => format!("certificate in secret \"mine\" {text}"),
+            None => String::new(),
+        };
+        assert_eq!(found.problems.concat(), full(problem), "{time}");
+        assert_eq!(found.ends_soon.unwrap_or_default(), full(concern), "{time}");
+        assert_eq!(found.changes_after, again.map(|after| after + millisecond), "{time}");
+    }
+}
+
+#[test]
+fn a_life_of_less_than_a_week_is_told_from_its_beginning() {
+    let facts = Facts { not_before: now() - DAY, not_after: now() + DAY, ..facts(&["h"]) };
+    let names = told(&["h"]);
+    let found = check(&facts, &Expected { secret: "mine", names: &names, load_balancer_ip: None }, now());
+    assert!(found.problems.is_empty() && found.ends_soon.is_some());
+    assert_eq!(found.changes_after, Some(DAY + Duration::from_millis(1)));
+}
+
+#[test]
+fn each_other_failure_has_its_text() {
+    let good = || facts(&["h"]);
+    let rows = [
+        (good(), ""),
+        (Facts { chain: Chain::NoBundle, ..good() }, ""),
+        (
+            Facts { may_serve: false, ..good() },
+            "certificate in secret \"mine\" is not usable for server authentication",
+        ),
+        (
+            Facts { chain: Chain::Failed("why".into()), ..good() },
+            "certificate in secret \"mine\" does not verify with the advertised CA bundle: why",
+        ),
+        (
+            Facts { chain: Chain::BadBundle(3, "why".into()), ..good() },
+            "advertised CA bundle contains invalid certificate at position 3: why",
+        ),
+        (
+            Facts { weaknesses: vec!["RSA key of 1024 bits".into(), "SHA-1 signature".into()], ..good() },
+            "certificate in secret \"mine\" has a weak key or signature: RSA key of 1024 bits, SHA-1 signature",
+        ),
+    ];
+    for (facts, wanted) in rows {
+        assert_eq!(problems_for(&facts, &["h"], None).concat(), wanted);
+    }
+}
+
+#[test]
+fn several_failures_come_in_the_order_of_the_checks() {
+    let bad = Facts {
+        not_after: now() - DAY,
+        may_serve: false,
+        weaknesses: vec!["w".into()],
+        chain: Chain::Failed("c".into()),
+        ..facts(&["a"])
+    };
+    let problems = problems_for(&bad, &["b"], None).join("; ");
+    let at = |word: &str| problems.find(word).unwrap_or_else(|| panic!("{word} in {problems}"));
+    let places = ["valid for", "expired", "not usable", "does not verify", "weak"].map(at);
+    assert!(places.is_sorted(), "{problems}");
+}
+
+#[test]
+fn the_field_means_a_mode_and_its_absence_a_warning() {
+    for (value, wanted) in [
+        (None, Mode::Warn),
+        (Some(""), Mode::Warn),
+        (Some("Warn"), Mode::Warn),
+        (Some("Enforce"), Mode::Enforce),
+        (Some("Off"), Mode::Off),
+    ] {
+        assert_eq!(Mode::of_field(value), wanted);
+    }
+}
+
+#[test]
+fn concerns_are_failures_and_an_end_that_is_near() {
+    let findings = Findings { problems: vec!["a".into()], ends_soon: Some("b".into()), changes_after: None };
+    let checked = |findings| Told::Checked { secret_name: "s".into(), findings };
+    for (told, concerns, valid) in [
+        (Told::Nothing, vec![], None),
+        (Told::NotChecked("x".into()), vec![], None),
+        (checked(Findings::default()), vec![], Some(true)),
+        (checked(Findings { problems: Vec::new(), ..findings.clone() }), vec!["b"], Some(true)),
+        (checked(findings), vec!["a", "b"], Some(false)),
+    ] {
+        assert_eq!(
+            (told.concerns(), told.is_valid()),
+            (concerns.iter().map(|&c| c.to_owned()).collect(), valid)
+        );
+    }
+}

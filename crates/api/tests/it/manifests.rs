@@ -40,8 +40,13 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
         ),
         (
             "ClusterRole pinniped-concierge-aggregated-api-server",
-            // Requests are limited without asking the cluster for flow schemas.
             vec![
+                // Who may serve with whose certificate.
+                "+ .rules[[\"projectcontour.io\",\"contour.heptio.com\",\"contour.vmware.com\"] [\"tlscertificatedelegations\"]] = \
+                 {\"apiGroups\":[\"projectcontour.io\",\"contour.heptio.com\",\"contour.vmware.com\"],\
+                 \"resources\":[\"tlscertificatedelegations\"],\"verbs\":[\"get\",\"list\",\"watch\"]}"
+                    .to_owned(),
+                // Requests are limited without asking the cluster for flow schemas.
                 "- .rules[[\"flowcontrol.apiserver.k8s.io\"] [\"flowschemas\",\"prioritylevelconfigurations\"]] = \
                  {\"apiGroups\":[\"flowcontrol.apiserver.k8s.io\"],\"resources\":[\"flowschemas\",\"prioritylevelconfigurations\"],\
                  \"verbs\":[\"get\",\"list\",\"watch\"]}"
@@ -118,6 +123,50 @@ fn api_services_leave_the_bundle_to_the_concierge() {
         assert!(service["spec"].get("caBundle").is_none());
         assert!(service["spec"].get("insecureSkipTLSVerify").is_none());
     }
+}
+
+#[test]
+fn the_concierge_reads_no_secrets_but_those_of_its_namespace() {
+    for (identity, object) in objects(RESOURCES) {
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            let names = |field: &str, name: &str| {
+                rule[field].as_array().is_some_and(|all| all.iter().any(|one| one == name || one == "*"))
+            };
+            if names("apiGroups", "") && names("resources", "secrets") {
+                assert_eq!(identity, "Role pinniped-concierge/pinniped-concierge-aggregated-api-server");
+            }
+        }
+    }
+}
+
+#[test]
+fn delegations_are_one_schema_in_three_groups() {
+    let main = documents::all("deploy/install-tls-certificate-delegation.yaml");
+    let legacy = documents::all("deploy/install-tls-certificate-delegation-legacy.yaml");
+    let found: Vec<_> = main.iter().chain(&legacy).map(|crd| {
+        let names = &crd["spec"]["names"];
+        assert_eq!(crd["metadata"]["name"], format!("tlscertificatedelegations.{}", crd["spec"]["group"].as_str().unwrap()));
+        assert_eq!(
+            (&names["kind"], &names["plural"], &crd["spec"]["scope"]),
+            (&"TLSCertificateDelegation".into(), &"tlscertificatedelegations".into(), &"Namespaced".into())
+        );
+        let version = &crd["spec"]["versions"][0];
+        let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        assert_eq!(spec["required"], serde_json::json!(["delegations"]));
+        let entry = &spec["properties"]["delegations"]["items"];
+        assert_eq!(entry["required"], serde_json::json!(["secretName", "targetNamespaces"]));
+        assert_eq!(entry, &main[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["delegations"]["items"]);
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&crd["spec"]["group"]), text(&version["name"]), names["shortNames"].clone(), !version["subresources"].is_null())
+    }).collect();
+    assert_eq!(
+        found,
+        [
+            ("projectcontour.io".to_owned(), "v1".to_owned(), serde_json::json!(["tlscerts"]), true),
+            ("contour.heptio.com".to_owned(), "v1beta1".to_owned(), Value::Null, false),
+            ("contour.vmware.com".to_owned(), "v1".to_owned(), Value::Null, false),
+        ]
+    );
 }
 
 #[test]

@@ -8,4 +8,5 @@
 pub mod cert_manager;
 pub mod narrator;
 pub mod place;
+pub mod steady;
 pub mod walkthrough;

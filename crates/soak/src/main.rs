@@ -1,14 +1,17 @@
-//! What only shows after a while, in two runs on a real control plane; start them with `cargo xtask soak`.
+//! What only shows after a while, in three runs on a real control plane; start them with `cargo xtask soak`.
 //!
 //! * `controller`: a kube-rs controller works through the proxy while the proxy is restarted under it again and again.
 //!   At the end every object must be reconciled to its last generation, and every write must have been made as the
 //!   controller's user.
 //! * `mixed`: all kinds of requests at once. Memory, file descriptors and threads of the proxy must not grow.
+//! * `rotations`: the external serving certificate replaced a thousand times under load. No handshake and no request may
+//!   fail, and nothing may grow.
 
 mod controller;
 mod install;
 mod mixed;
 mod restarts;
+mod rotations;
 mod usage;
 
 use std::process::ExitCode;
@@ -21,6 +24,8 @@ enum Command {
     Controller(controller::Options),
     /// All kinds of requests at once.
     Mixed(mixed::Options),
+    /// New serving certificates under load.
+    Rotations(rotations::Options),
 }
 
 fn main() -> ExitCode {
@@ -39,5 +44,6 @@ fn run() -> anyhow::Result<()> {
     match command {
         Command::Controller(options) => controller::run(&runtime, &options),
         Command::Mixed(options) => mixed::run(&runtime, &options),
+        Command::Rotations(options) => rotations::run(&runtime, &options),
     }
 }

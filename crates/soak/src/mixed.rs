@@ -63,7 +63,7 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
     let samples = samples?;
     let given_up = watchers_given_up(installed).await?;
     println!("{done}; watchers that the API server gave up {given_up}");
-    let series = series(&samples);
+    let series = Series::of_process(&samples);
     for one in &series {
         println!("{}", one.print());
     }
@@ -128,13 +128,4 @@ async fn sample(pid: u32, time: Duration) -> anyhow::Result<Vec<Usage>> {
         samples.push(usage(pid).context("the proxy ended under the load")?);
     }
     Ok(samples)
-}
-
-fn series(samples: &[Usage]) -> [Series; 3] {
-    let of = |figure: fn(&Usage) -> u64| samples.iter().map(figure).collect();
-    [
-        Series { name: "resident memory in KiB", values: of(|u| u.memory), share: 0.05, absolute: 2048 },
-        Series { name: "file descriptors", values: of(|u| u.descriptors), share: 0.15, absolute: 20 },
-        Series { name: "threads", values: of(|u| u.threads), share: 0.0, absolute: 2 },
-    ]
 }

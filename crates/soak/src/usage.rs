@@ -46,6 +46,16 @@ pub(crate) struct Series {
 const WINDOWS: usize = 6;
 
 impl Series {
+    /// Memory, descriptors and threads of a process.
+    pub(crate) fn of_process(samples: &[Usage]) -> [Self; 3] {
+        let of = |figure: fn(&Usage) -> u64| samples.iter().map(figure).collect();
+        [
+            Self { name: "resident memory in KiB", values: of(|u| u.memory), share: 0.05, absolute: 2048 },
+            Self { name: "file descriptors", values: of(|u| u.descriptors), share: 0.15, absolute: 20 },
+            Self { name: "threads", values: of(|u| u.threads), share: 0.0, absolute: 2 },
+        ]
+    }
+
     /// Medians of the windows after the first third, which is the warm-up: caches fill, pools find their size.
     pub(crate) fn medians(&self) -> Vec<u64> {
         let warm = &self.values[self.values.len() / 3..];

@@ -21,6 +21,19 @@ pub struct Pair {
     pub private_key_pem: String,
 }
 
+impl Pair {
+    /// The certificate, DER.
+    ///
+    /// # Errors
+    /// When it is no PEM.
+    pub fn der(&self) -> anyhow::Result<Vec<u8>> {
+        use rustls::pki_types::CertificateDer;
+        use rustls::pki_types::pem::PemObject as _;
+        let der = CertificateDer::from_pem_slice(self.certificate_pem.as_bytes());
+        Ok(der.context("not a certificate in PEM")?.to_vec())
+    }
+}
+
 impl std::fmt::Debug for Pair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pair").field("certificate_pem", &self.certificate_pem).finish_non_exhaustive()
@@ -89,20 +102,35 @@ impl Authority {
     /// # Errors
     /// When a DNS name cannot be encoded.
     pub fn server(&self, common_name: &str, dns: &[&str], ips: &[IpAddr]) -> anyhow::Result<Pair> {
-        let mut params = CertificateParams::new(dns.iter().map(|d| (*d).to_owned()).collect::<Vec<_>>())?;
-        params.subject_alt_names.extend(ips.iter().copied().map(SanType::IpAddress));
-        params.distinguished_name = name(common_name, None);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.issue(params)
+        self.issue(server_params(common_name, dns, ips)?)
     }
 
-    fn issue(&self, mut params: CertificateParams) -> anyhow::Result<Pair> {
+    /// The same with an RSA key of 2048 bits, in PKCS#8.
+    ///
+    /// # Errors
+    /// When a DNS name cannot be encoded.
+    pub fn rsa_server(&self, common_name: &str, dns: &[&str], ips: &[IpAddr]) -> anyhow::Result<Pair> {
+        self.issue_with(server_params(common_name, dns, ips)?, &rsa_key()?)
+    }
+
+    fn issue(&self, params: CertificateParams) -> anyhow::Result<Pair> {
+        self.issue_with(params, &KeyPair::generate().context("could not make a key")?)
+    }
+
+    fn issue_with(&self, mut params: CertificateParams, key: &KeyPair) -> anyhow::Result<Pair> {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate().context("could not make a key")?;
-        let certificate = params.signed_by(&key, &self.issuer).context("could not sign a certificate")?;
+        let certificate = params.signed_by(key, &self.issuer).context("could not sign a certificate")?;
         Ok(Pair { certificate_pem: certificate.pem(), private_key_pem: key.serialize_pem() })
     }
+}
+
+fn server_params(common_name: &str, dns: &[&str], ips: &[IpAddr]) -> anyhow::Result<CertificateParams> {
+    let mut params = CertificateParams::new(dns.iter().map(|d| (*d).to_owned()).collect::<Vec<_>>())?;
+    params.subject_alt_names.extend(ips.iter().copied().map(SanType::IpAddress));
+    params.distinguished_name = name(common_name, None);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    Ok(params)
 }
 
 /// A key for signing ServiceAccount tokens, private and public, as kubeadm makes it.

@@ -1,4 +1,4 @@
-//! Raw clients for tests: TLS that checks nothing, and HTTP/1.1 upgrades with the bytes after the 101.
+//! Raw clients for tests: TLS that checks nothing or everything, and HTTP/1.1 upgrades with the bytes after the 101.
 //!
 //! What a polite client library hides (extra headers, odd paths, upgrades answered or refused, the certificate
 //! that was presented) is visible here.
@@ -44,6 +44,31 @@ pub async fn connect_unverified(
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     let name = ServerName::try_from(name.to_owned()).context("not a server name")?;
     TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("TLS handshake failed")
+}
+
+/// What a client needs that checks the server certificate with `roots` (PEM), offers `alpn` and presents `client`. It
+/// resumes no session: every handshake is a whole one, with the certificate.
+///
+/// # Errors
+/// When there is no root, or the client pair is no pair.
+pub fn verifying(roots: &str, alpn: &[&[u8]], client: &Pair) -> anyhow::Result<Arc<rustls::ClientConfig>> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut store = rustls::RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
+        store.add(root?).context("not a root certificate")?;
+    }
+    anyhow::ensure!(!store.is_empty(), "there is no root certificate");
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .context("no protocol versions")?
+        .with_root_certificates(store)
+        .with_client_auth_cert(
+            CertificateDer::pem_slice_iter(client.certificate_pem.as_bytes()).collect::<Result<_, _>>()?,
+            PrivateKeyDer::from_pem_slice(client.private_key_pem.as_bytes())?,
+        )?;
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
 }
 
 #[derive(Debug)]

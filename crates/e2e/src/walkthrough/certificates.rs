@@ -10,7 +10,7 @@ use serde_json::json;
 use super::proxy::{EXTERNAL_NAME, Serving};
 use super::{CONCIERGE, CREDENTIAL_ISSUER, SOON_FLAG, Walk};
 use crate::cert_manager::{CertManager, MADE_BY_WALK, NAMESPACE};
-use crate::narrator::Show;
+use crate::narrator::{Narrator, Show};
 use crate::place::Step;
 
 /// Names the folder of the `yq` of the post; `cargo xtask test` and `cargo xtask demo --with-cert-manager` set it.
@@ -167,7 +167,12 @@ impl Walk<'_> {
         let advertised = format!(
             "kubectl get {} {CREDENTIAL_ISSUER} -o \
              jsonpath=\"{{.status.strategies[1].frontend.impersonationProxyInfo.certificateAuthorityData}}\"",
-            self.kind("CredentialIssuer")
+            // The post's spelling.
+            if self.narrator == Narrator::Loud {
+                "CredentialIssuer".to_owned()
+            } else {
+                self.kind("credentialissuer")
+            }
         );
         let saved = format!("cat {AUTHORITY_FILE}");
         let mut bundles = Vec::new();

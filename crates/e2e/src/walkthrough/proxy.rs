@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use pinniped_test_support::kubectl::Outcome;
+use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use super::{CONCIERGE, CREDENTIAL_ISSUER, SOON, SOON_FLAG, Walk};
@@ -50,6 +51,16 @@ impl Walk<'_> {
         let listening = "--for=jsonpath={.status.strategies[1].reason}=Listening";
         let name = format!("{kind}/{CREDENTIAL_ISSUER}");
         self.kubectl(&["wait", &name, listening, SOON_FLAG], None, Show::Output).await?;
+        if let Serving::Secret { authority, .. } = serving {
+            // It may have been listening before, with another certificate.
+            wait::until_ok(SOON, "the proxy's bundle to be advertised", async || {
+                let issuer = self.credential_issuer().await?;
+                let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
+                anyhow::ensure!(info["certificateAuthorityData"] == **authority, "{}", issuer["status"]);
+                Ok(())
+            })
+            .await?;
+        }
         self.show_strategies().await?;
 
         let service = "pinniped-concierge-impersonation-proxy-cluster-ip";

@@ -6,6 +6,7 @@ mod apis;
 mod authenticators;
 mod bad_input;
 mod cert_agent;
+mod certificates;
 mod cli;
 mod crds;
 mod demo;

@@ -1,0 +1,304 @@
+//! A steady load through the proxy, of which nothing may fail: so many requests a second over connections that stay and
+//! over ones that are replaced all the time, each after a whole handshake with a verified certificate.
+//!
+//! The requests come when they are due, whether or not those before them were answered in time (each lane catches up),
+//! so a pause of the proxy is not hidden by a load that pauses with it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderValue, Request};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use pinniped_test_support::certs::Pair;
+use pinniped_test_support::wire;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_util::sync::CancellationToken;
+
+/// Connections at the same time; every other one speaks HTTP/2.
+const LANES: u32 = 20;
+/// So many of them stay from begin to end.
+const STAYING: u32 = 8;
+/// Requests on each connection of the others.
+const EACH: usize = 8;
+/// How long a request may take, its handshake included.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Problems that are kept; the first ones tell enough.
+const PROBLEMS: usize = 10;
+
+/// Where the load goes, and what it asks for.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// The proxy, or a Service of it.
+    pub address: SocketAddr,
+    /// The name that its certificate must have.
+    pub name: &'static str,
+    /// The roots to verify with, PEM.
+    pub roots: String,
+    /// The client certificate.
+    pub client: Pair,
+    /// A path whose GET answers 200.
+    pub path: String,
+    /// How many requests a second.
+    pub per_second: u32,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default)]
+pub struct Done {
+    /// Handshakes that were verified.
+    pub handshakes: usize,
+    /// Requests that were answered as they should be.
+    pub requests: usize,
+    /// What failed.
+    pub failed: usize,
+    /// The first things that failed.
+    pub problems: Vec<String>,
+    /// The longest that a request took.
+    pub slowest: Duration,
+    /// The certificates that were shown.
+    leaves: BTreeSet<Vec<u8>>,
+}
+
+impl Done {
+    /// How many different certificates were shown.
+    #[must_use]
+    pub fn certificates(&self) -> usize {
+        self.leaves.len()
+    }
+
+    /// Nothing failed, and there was as much as there should have been.
+    ///
+    /// # Errors
+    /// With what failed, or what was missing.
+    pub fn check(&self, least: usize) -> anyhow::Result<()> {
+        ensure!(self.failed == 0, "{} failed, beginning with {:#?}", self.failed, self.problems);
+        ensure!(self.requests >= least, "there were only {} requests instead of {least}", self.requests);
+        ensure!(self.handshakes >= least / (4 * EACH), "there were only {} handshakes", self.handshakes);
+        Ok(())
+    }
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} requests, {} handshakes, {} failed; {} certificates seen; the slowest request took {} ms",
+            self.requests,
+            self.handshakes,
+            self.failed,
+            self.leaves.len(),
+            self.slowest.as_millis()
+        )
+    }
+}
+
+/// The load, while it runs.
+#[derive(Debug)]
+pub struct Load {
+    tasks: JoinSet<()>,
+    end: CancellationToken,
+    tally: Tally,
+    began: Instant,
+    per_second: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tally(Arc<Mutex<Done>>);
+
+impl Tally {
+    fn lock(&self) -> MutexGuard<'_, Done> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct Target {
+    params: Params,
+    http1: Arc<ClientConfig>,
+    http2: Arc<ClientConfig>,
+}
+
+impl Load {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When the roots or the client certificate are none.
+    pub fn start(params: Params) -> anyhow::Result<Self> {
+        let per_second = params.per_second;
+        let http1 = wire::verifying(&params.roots, &[b"http/1.1"], &params.client)?;
+        let http2 = wire::verifying(&params.roots, &[b"h2"], &params.client)?;
+        let target = Arc::new(Target { params, http1, http2 });
+        let (mut tasks, end, tally) = (JoinSet::new(), CancellationToken::new(), Tally::default());
+        for lane in 0..LANES {
+            tasks.spawn(work(Arc::clone(&target), lane, end.clone(), tally.clone()));
+        }
+        Ok(Self { tasks, end, tally, began: Instant::now(), per_second })
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn so_far(&self) -> Done {
+        self.tally.lock().clone()
+    }
+
+    /// How many requests there should have been by now, less what a busy machine may be late.
+    #[must_use]
+    pub fn due(&self) -> usize {
+        (self.began.elapsed().as_secs_f64() * f64::from(self.per_second) * 0.8) as usize
+    }
+
+    /// Ends it, with the requests under way answered.
+    pub async fn end(mut self) -> Done {
+        self.end.cancel();
+        while self.tasks.join_next().await.is_some() {}
+        self.tally.lock().clone()
+    }
+}
+
+/// One connection after the other, one request after the other.
+async fn work(target: Arc<Target>, lane: u32, end: CancellationToken, tally: Tally) {
+    let every = Duration::from_secs(1) * LANES / target.params.per_second.max(1);
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut connection = None;
+    for turn in 0_usize.. {
+        if end.run_until_cancelled(ticks.tick()).await.is_none() {
+            return;
+        }
+        if lane >= STAYING && turn.is_multiple_of(EACH) {
+            connection = None;
+        }
+        let began = Instant::now();
+        let asked = tokio::time::timeout(PATIENCE, ask(&target, lane, &mut connection, &tally)).await;
+        let outcome = asked.context("no answer in time").and_then(|outcome| outcome);
+        let mut done = tally.lock();
+        done.slowest = done.slowest.max(began.elapsed());
+        match outcome {
+            Ok(()) => done.requests += 1,
+            Err(error) => {
+                done.failed += 1;
+                if done.problems.len() < PROBLEMS {
+                    done.problems.push(format!("lane {lane}, turn {turn}: {error:#}"));
+                }
+                connection = None;
+            }
+        }
+    }
+}
+
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+/// A connection; it ends when this is dropped.
+struct Connection {
+    sender: Sender,
+    _driver: JoinSet<()>,
+}
+
+async fn ask(
+    target: &Target,
+    lane: u32,
+    connection: &mut Option<Connection>,
+    tally: &Tally,
+) -> anyhow::Result<()> {
+    let connection = match connection {
+        Some(connection) => connection,
+        None => {
+            let (fresh, leaf) = connect(target, lane.is_multiple_of(2)).await.context("could not connect")?;
+            let mut done = tally.lock();
+            done.handshakes += 1;
+            done.leaves.insert(leaf);
+            connection.insert(fresh)
+        }
+    };
+    let Params { name, path, .. } = &target.params;
+    let mut response = match &mut connection.sender {
+        Sender::Http1(sender) => {
+            let request = Request::get(path).header(HOST, HeaderValue::from_static(name));
+            sender.ready().await?;
+            sender.send_request(request.body(Full::default())?).await?
+        }
+        Sender::Http2(sender) => {
+            sender.ready().await?;
+            let request = Request::get(format!("https://{name}{path}"));
+            sender.send_request(request.body(Full::default())?).await?
+        }
+    };
+    while let Some(frame) = response.body_mut().frame().await {
+        frame?;
+    }
+    ensure!(response.status() == 200, "the answer was {}", response.status());
+    Ok(())
+}
+
+/// A connection and the certificate that was shown.
+async fn connect(target: &Target, second: bool) -> anyhow::Result<(Connection, Vec<u8>)> {
+    let tcp = TcpStream::connect(target.params.address).await?;
+    tcp.set_nodelay(true)?;
+    let config = if second { &target.http2 } else { &target.http1 };
+    let name = ServerName::try_from(target.params.name).context("not a server name")?;
+    let tls = TlsConnector::from(Arc::clone(config)).connect(name, tcp).await.context("TLS handshake")?;
+    let leaf = leaf(&tls)?;
+    let io = TokioIo::new(tls);
+    let mut driver = JoinSet::new();
+    // How a connection ends is seen by the requests on it.
+    let sender = if second {
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
+        driver.spawn(async move { drop(connection.await) });
+        Sender::Http2(sender)
+    } else {
+        let (sender, connection) = http1::handshake(io).await?;
+        driver.spawn(async move { drop(connection.await) });
+        Sender::Http1(sender)
+    };
+    Ok((Connection { sender, _driver: driver }, leaf))
+}
+
+fn leaf(tls: &TlsStream<TcpStream>) -> anyhow::Result<Vec<u8>> {
+    let shown = tls.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    Ok(shown.context("no certificate was shown")?.to_vec())
+}
+
+/// The certificate that a server shows for `name`, DER, whoever signed it.
+///
+/// # Errors
+/// When there is no handshake.
+pub async fn shown(address: SocketAddr, name: &str) -> anyhow::Result<Vec<u8>> {
+    let tcp = TcpStream::connect(address).await?;
+    leaf(&wire::connect_unverified(tcp, name, &[b"h2"], None).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_with_a_failure_or_with_too_little_is_not_good() {
+        let good = Done { handshakes: 20, requests: 100, ..Done::default() };
+        let table = [
+            ("all of it", good.clone(), 100, true),
+            ("a failure", Done { failed: 1, ..good.clone() }, 100, false),
+            ("too few requests", good.clone(), 101, false),
+            ("hardly a handshake", Done { handshakes: 2, ..good }, 100, false),
+        ];
+        for (name, done, least, wanted) in table {
+            assert_eq!(done.check(least).is_ok(), wanted, "{name}");
+        }
+    }
+}

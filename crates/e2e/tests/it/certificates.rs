@@ -1,0 +1,3 @@
+//! The proxy's serving certificate when somebody else issues it, on a real control plane.
+
+mod cert_manager;

@@ -1,0 +1,250 @@
+//! A real cert-manager issues the proxy's certificate, as in the release post, and renews it while clients work.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
+use pinniped_e2e::cert_manager::{CERT_MANAGER_ENV, CertManager};
+use pinniped_e2e::narrator::Narrator;
+use pinniped_e2e::steady::{self, Load, Params};
+use pinniped_e2e::walkthrough::{
+    CONCIERGE, EXTERNAL_NAME, SERVING_CERTIFICATE, SERVING_SECRET, Serving, Walk, YQ_ENV,
+};
+use pinniped_test_support::{kubectl, tools, wait};
+use serde_json::{Value, json};
+use tokio::sync::{OnceCell, RwLockWriteGuard};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::installed::{self, Hold, Installed, SOON};
+
+/// Requests a second while certificates are renewed.
+const RATE: u32 = 200;
+/// In full: another group may have a kind of this name.
+const CERTIFICATE: &str = "certificates.cert-manager.io";
+
+static CERT_MANAGER: OnceCell<CertManager> = OnceCell::const_new();
+
+/// The installation alone, and a cert-manager in its cluster. `None`: not on this machine, which is noted.
+pub(crate) async fn with_cert_manager(test: &str) -> Option<Hold<RwLockWriteGuard<'static, ()>>> {
+    let Some(programs) = CertManager::programs() else {
+        tools::skip(test, &format!("cert-manager is built by `cargo xtask test` ({CERT_MANAGER_ENV})"));
+        return None;
+    };
+    if std::env::var_os(YQ_ENV).is_none() {
+        tools::skip(test, &format!("yq is built by `cargo xtask test` ({YQ_ENV})"));
+        return None;
+    }
+    let installed = installed::alone(test).await?;
+    let world = installed.world();
+    CERT_MANAGER.get_or_try_init(|| CertManager::start(world, &programs)).await.unwrap();
+    Some(installed)
+}
+
+#[tokio::test]
+async fn certificates_of_the_release_post_are_issued_and_served() {
+    let test = "certificates of the release post from a real cert-manager";
+    let Some(installed) = with_cert_manager(test).await else { return };
+    let walk = Walk::new(installed.world(), Narrator::Silent, Instant::now()).unwrap();
+    let outcome = release_post(&installed, &walk).await;
+    back_to_generated(&installed).await.unwrap();
+    outcome.unwrap();
+}
+
+async fn release_post(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> {
+    let serving = walk.issue_certificates().await?;
+    let secret = serving_secret(installed).await?;
+    ensure!(secret["type"] == "kubernetes.io/tls", "the Secret is of type {}", secret["type"]);
+    let key = field(&secret, "tls.key")?;
+    ensure!(key.starts_with(b"-----BEGIN RSA PRIVATE KEY-----"), "the key is not in PKCS#1");
+    is_the_posts_leaf(installed, &leaf_of(&secret)?).await?;
+    let Serving::Secret { authority, .. } = &serving else { anyhow::bail!("{serving:?}") };
+    ensure!(secret["data"]["ca.crt"] == **authority, "the Secret names another authority");
+
+    let issuer = walk.enable_proxy(&serving).await?;
+    let strategies = &issuer["status"]["strategies"];
+    ensure!(strategies[0]["type"] == "KubeClusterSigningCertificate", "{strategies}");
+    let wanted = json!({"type": "ImpersonationProxy", "impersonationProxyInfo": {
+        "endpoint": format!("https://{EXTERNAL_NAME}"), "certificateAuthorityData": authority}});
+    ensure!(strategies[1]["frontend"] == wanted, "{strategies}");
+    all_pods_show(installed, &leaf_of(&secret)?).await?;
+
+    // A user of the post, and its last three commands.
+    walk.kubeconfig().await?;
+    let user = installed.world().kubectl().with_kubeconfig(&walk.user_kubeconfig());
+    let mut whoami = std::process::Command::new(tools::binary("pinniped")?);
+    whoami.arg("whoami").arg("--kubeconfig").arg(user.kubeconfig()).env("HOME", walk.home());
+    let said = kubectl::run(whoami, None).await?.success()?.stdout;
+    ensure!(said.contains("Username: pinny\n"), "{said}");
+    ensure!(walk.check_bundles().await? == *authority, "the bundles are not the authority's");
+    Ok(())
+}
+
+/// Organization, key, usage, name and times as the post asks for them; what the release's own manual says of them.
+async fn is_the_posts_leaf(installed: &Installed, der: &[u8]) -> anyhow::Result<()> {
+    let (_, leaf) = X509Certificate::from_der(der)?;
+    let organization = leaf.subject().iter_organization().next().and_then(|name| name.as_str().ok());
+    ensure!(organization == Some("Pinniped"), "{}", leaf.subject());
+    ensure!(leaf.public_key().parsed()?.key_size() == 2048, "the key is not of 2048 bits");
+    let usage = leaf.extended_key_usage()?.context("no extended key usage")?.value;
+    ensure!(usage.server_auth && !usage.client_auth && !usage.any, "{usage:?}");
+    let names = leaf.subject_alternative_name()?.context("no names")?.value.general_names.clone();
+    ensure!(format!("{names:?}") == format!("[DNSName({EXTERNAL_NAME:?})]"), "{names:?}");
+    let validity = leaf.validity();
+    let days = (validity.not_after.timestamp() - validity.not_before.timestamp()) / 86_400;
+    ensure!(days == 90, "it is valid for {days} days");
+    let certificate = certificate(installed).await?;
+    let renewal: Timestamp = certificate["status"]["renewalTime"].as_str().unwrap_or_default().parse()?;
+    let end = Timestamp::from_second(validity.not_after.timestamp())?;
+    ensure!(end.duration_since(renewal) == SignedDuration::from_hours(15 * 24), "renewed at {renewal}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn certificates_renewed_by_cert_manager_cost_no_request() {
+    let Some(installed) = with_cert_manager("certificates renewed under load").await else { return };
+    let walk = Walk::new(installed.world(), Narrator::Silent, Instant::now()).unwrap();
+    let outcome = renewals(&installed, &walk).await;
+    back_to_generated(&installed).await.unwrap();
+    outcome.unwrap();
+}
+
+async fn renewals(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> {
+    let user = "certificate-renewal";
+    installed.namespace(user).await;
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]);
+    installed.allow(user, rules).await;
+    let serving = walk.issue_certificates().await?;
+    let Serving::Secret { authority, .. } = &serving else { anyhow::bail!("{serving:?}") };
+    walk.enable_proxy(&serving).await?;
+    let first = leaf_of(&serving_secret(installed).await?)?;
+    all_pods_show(installed, &first).await?;
+
+    let load = Load::start(Params {
+        address: SocketAddr::new(installed.address, 443),
+        name: EXTERNAL_NAME,
+        roots: String::from_utf8(STANDARD.decode(authority)?)?,
+        client: installed.certificate(user, None),
+        path: format!("/api/v1/namespaces/{user}/configmaps"),
+        per_second: RATE,
+    })?;
+    some_more(&load).await?;
+    ask_for_renewal(installed).await?;
+    let second = renewed(installed, &first).await?;
+    all_pods_show(installed, &second).await?;
+    some_more(&load).await?;
+
+    let args = ["delete", "secret", SERVING_SECRET, "--namespace", CONCIERGE];
+    installed.world().kubectl().output(&args).await?;
+    let third = renewed(installed, &second).await?;
+    all_pods_show(installed, &third).await?;
+    some_more(&load).await?;
+    let due = load.due();
+    let done = load.end().await;
+    eprintln!("{done}");
+    done.check(due)?;
+    // Those who connected before, between and after.
+    ensure!(done.certificates() == 3, "{done}");
+    Ok(())
+}
+
+/// Load for a while: two seconds' worth of requests.
+async fn some_more(load: &Load) -> anyhow::Result<()> {
+    let before = load.so_far().requests;
+    wait::until(SOON, "some more requests", async || {
+        (load.so_far().requests >= before + 2 * RATE as usize).then_some(())
+    })
+    .await
+}
+
+/// What `cmctl renew` does: the condition `Issuing` in the status.
+async fn ask_for_renewal(installed: &Installed) -> anyhow::Result<()> {
+    wait::until_ok(SOON, "the condition to be written", async || {
+        let mut object = certificate(installed).await?;
+        let condition = json!({"type": "Issuing", "status": "True", "reason": "ManuallyTriggered",
+            "message": "Certificate re-issuance manually triggered",
+            "lastTransitionTime": Timestamp::now().strftime("%FT%TZ").to_string(),
+            "observedGeneration": object["metadata"]["generation"]});
+        object["status"]["conditions"].as_array_mut().context("no conditions")?.push(condition);
+        let command = installed.world().kubectl().command(&["replace", "--subresource=status", "-f", "-"]);
+        // A conflict is tried again.
+        kubectl::run(command, Some(&object.to_string())).await?.success()
+    })
+    .await?;
+    Ok(())
+}
+
+/// The certificate in the Secret once it is another one.
+async fn renewed(installed: &Installed, before: &[u8]) -> anyhow::Result<Vec<u8>> {
+    wait::until_ok(SOON, "cert-manager to renew the certificate", async || {
+        let now = leaf_of(&serving_secret(installed).await?)?;
+        ensure!(now != before, "it is the one before");
+        Ok(now)
+    })
+    .await
+}
+
+async fn certificate(installed: &Installed) -> anyhow::Result<Value> {
+    let args = ["get", CERTIFICATE, SERVING_CERTIFICATE, "--namespace", CONCIERGE, "--output=json"];
+    Ok(serde_json::from_str(&installed.world().kubectl().output(&args).await?)?)
+}
+
+async fn serving_secret(installed: &Installed) -> anyhow::Result<Value> {
+    let args = ["get", "secret", SERVING_SECRET, "--namespace", CONCIERGE, "--output=json"];
+    Ok(serde_json::from_str(&installed.world().kubectl().output(&args).await?)?)
+}
+
+fn field(secret: &Value, name: &str) -> anyhow::Result<Vec<u8>> {
+    let text = secret["data"][name].as_str().with_context(|| format!("the Secret has no {name}"))?;
+    Ok(STANDARD.decode(text)?)
+}
+
+/// The first certificate of the Secret, DER.
+fn leaf_of(secret: &Value) -> anyhow::Result<Vec<u8>> {
+    let pem = field(secret, "tls.crt")?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem)?;
+    Ok(pem.contents)
+}
+
+/// Waits until every pod shows this certificate.
+pub(crate) async fn all_pods_show(installed: &Installed, leaf: &[u8]) -> anyhow::Result<()> {
+    wait::until_ok(SOON, "every pod to show the certificate", async || {
+        let running = installed.running();
+        ensure!(!running.is_empty(), "no pod runs");
+        for (name, pod) in running {
+            let address = SocketAddr::from((pod.ip.context("a pod has no address")?, 8444));
+            ensure!(steady::shown(address, EXTERNAL_NAME).await? == leaf, "{name} shows another one");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// As it was: the generated certificate serves, and nothing of cert-manager's is left in the Concierge's namespace.
+pub(crate) async fn back_to_generated(installed: &Installed) -> anyhow::Result<()> {
+    let kubectl = installed.world().kubectl();
+    let issuer = "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config";
+    let patch = r#"{"spec":{"impersonationProxy":{"tls":null}}}"#;
+    kubectl.output(&["patch", issuer, "--type=merge", "--patch", patch]).await?;
+    let bundle = STANDARD.encode(&installed.ca_pem);
+    wait::until_ok(SOON, "the generated authority to be advertised again", async || {
+        let path =
+            "jsonpath={.status.strategies[1].frontend.impersonationProxyInfo.certificateAuthorityData}";
+        let advertised = kubectl.output(&["get", issuer, "--output", path]).await?;
+        ensure!(advertised == bundle, "{advertised}");
+        Ok(())
+    })
+    .await?;
+    let gone = ["--namespace", CONCIERGE, "--ignore-not-found"];
+    kubectl.output(&[&["delete", CERTIFICATE, SERVING_CERTIFICATE][..], &gone].concat()).await?;
+    kubectl.output(&[&["delete", "secret", SERVING_SECRET][..], &gone].concat()).await?;
+    let generated = "pinniped-concierge-impersonation-proxy-tls-serving-certificate";
+    let secret = wait::until_ok(SOON, "the generated certificate", async || {
+        let args = ["get", "secret", generated, "--namespace", CONCIERGE, "--output=json"];
+        leaf_of(&serde_json::from_str(&kubectl.output(&args).await?)?)
+    })
+    .await?;
+    all_pods_show(installed, &secret).await
+}

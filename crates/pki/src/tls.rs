@@ -8,10 +8,12 @@
 mod client;
 mod hints;
 mod possession;
+mod probe;
 mod profile;
 mod server;
 
 pub use client::{Roots, TlsError, client_config, client_config_with};
+pub use probe::{Probe, Shown};
 pub use profile::{CipherError, CipherRestriction, Profile};
 pub use server::{ClientCaHints, ClientCertificates, server_config};
 

@@ -1,0 +1,193 @@
+//! What a server shows in a handshake, for those who want to say what is wrong with it.
+//!
+//! The handshake is broken off as soon as everything is seen, whatever it was: nothing is ever sent over a connection
+//! that was not verified.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
+    client::{
+        ResolvesClientCert, Resumption,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::WebPkiSupportedAlgorithms,
+    sign::CertifiedKey,
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::{CipherRestriction, Profile, profile::provider};
+
+/// What a server showed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Its certificates, leaf first; empty when the handshake did not come so far.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// It asked for a client certificate.
+    pub asks_for_client_certificate: bool,
+}
+
+/// One look at one server.
+#[derive(Debug)]
+pub struct Probe {
+    config: Arc<ClientConfig>,
+    seen: Arc<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    shown: Mutex<Shown>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Probe {
+    /// A look with what any client may offer.
+    pub fn new(alpn: &[&[u8]]) -> Self {
+        let provider = provider(&CipherRestriction::default());
+        let algorithms = provider.signature_verification_algorithms;
+        let seen = Arc::new(Seen { shown: Mutex::default(), algorithms });
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(Profile::Default.versions())
+            .expect("every profile has suites and groups for its versions")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(&seen) as Arc<dyn ServerCertVerifier>)
+            .with_client_cert_resolver(Arc::clone(&seen) as Arc<dyn ResolvesClientCert>);
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+        config.resumption = Resumption::disabled();
+        Self { config: Arc::new(config), seen }
+    }
+
+    /// For one handshake, which will fail.
+    pub fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config)
+    }
+
+    /// What the server has shown until now.
+    pub fn shown(&self) -> Shown {
+        self.seen.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Seen {
+    fn note(&self, note: impl FnOnce(&mut Shown)) {
+        note(&mut self.shown.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl ServerCertVerifier for Seen {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let chain = std::iter::once(end_entity).chain(intermediates);
+        self.note(|shown| shown.chain = chain.cloned().map(CertificateDer::into_owned).collect());
+        // Enough was seen.
+        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl ResolvesClientCert for Seen {
+    fn resolve(
+        &self,
+        _root_hint_subjects: &[&[u8]],
+        _sigschemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
+        self.note(|shown| shown.asks_for_client_certificate = true);
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use rustls::{ClientConnection, ServerConnection};
+
+    use super::*;
+    use crate::tls::{ClientCertificates, server_config};
+    use crate::{CertificateAuthority, CertificateHolder, Validity};
+
+    /// Lets both sides talk until one of them gives up.
+    fn talk(client: &mut ClientConnection, server: &mut ServerConnection) -> bool {
+        for _ in 0..10 {
+            let mut wire = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut wire).unwrap();
+            }
+            server.read_tls(&mut io::Cursor::new(wire)).unwrap();
+            let refused = server.process_new_packets().is_err();
+            let mut wire = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut wire).unwrap();
+            }
+            client.read_tls(&mut io::Cursor::new(wire)).unwrap();
+            if client.process_new_packets().is_err() || refused {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn a_probe_sees_what_a_server_shows_and_never_connects() {
+        crate::install_crypto_provider();
+        let validity = Validity::starting(Timestamp::now(), Duration::from_secs(1000));
+        let ca = CertificateAuthority::generate("ca", &validity).unwrap();
+        let leaf = ca.issue_server(&["a.example.com".to_owned()], &[], &validity).unwrap();
+        let holder = CertificateHolder::serving("serving");
+        for (certificate, client_certificates) in [
+            (None, ClientCertificates::Ignore),
+            (Some(&leaf), ClientCertificates::Ignore),
+            (Some(&leaf), ClientCertificates::Request(Arc::new(Vec::new))),
+        ] {
+            if let Some(leaf) = certificate {
+                holder.set(leaf.certificate_pem.as_bytes(), leaf.private_key_pem.as_bytes()).unwrap();
+            }
+            let asks = matches!(client_certificates, ClientCertificates::Request(_));
+            for profile in [Profile::Default, Profile::Secure] {
+                let ciphers = CipherRestriction::default();
+                let config =
+                    server_config(profile, &ciphers, &holder, client_certificates.clone(), &[b"h2"]);
+                let probe = Probe::new(&[b"h2"]);
+                let name = "other.example.com".try_into().unwrap();
+                let mut client = ClientConnection::new(probe.config(), name).unwrap();
+                let mut server = ServerConnection::new(config).unwrap();
+                assert!(!talk(&mut client, &mut server), "it connected");
+                let chain = holder.current().map(|pair| pair.chain().to_vec()).unwrap_or_default();
+                assert_eq!(probe.shown(), Shown { chain, asks_for_client_certificate: asks });
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The proxy serves with a certificate of another namespace: the delegation says it may, the owner's Role that it can.
+//! What `docs/howto/delegated-certificates.md` shows is what is applied here.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use pinniped_e2e::walkthrough::CONCIERGE;
+use pinniped_test_support::certs::Pair;
+use pinniped_test_support::{tools, wait, wire};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use crate::installed::{self, Installed, SOON};
+
+const OWNER: &str = "kube-system";
+const SECRET: &str = "example-com-wildcard";
+const HOST: &str = "proxy.example.com";
+const DEFINITION: &str = "tlscertificatedelegations.projectcontour.io";
+const ISSUER: &str = "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config";
+const PREFIX: &str = "could not load the externally provided TLS secret for the impersonation proxy: ";
+/// How long a revocation may take until handshakes fail, in every pod.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// The blocks of the how-to that are in this language.
+fn shown(language: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(tools::repository().join("docs/howto/delegated-certificates.md"));
+    let text = text.unwrap();
+    let fence = format!("```{language}\n");
+    let blocks: Vec<String> = text
+        .split(&fence)
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap_or_default().to_owned())
+        .collect();
+    assert!(!blocks.is_empty(), "the how-to shows no {language}");
+    blocks
+}
+
+/// The documents of the how-to's grant, of these kinds.
+fn grant(kinds: &[&str]) -> String {
+    let blocks = shown("yaml").concat();
+    let documents = blocks.split("---\n");
+    let wanted = documents.filter(|yaml| kinds.iter().any(|kind| yaml.contains(&format!("kind: {kind}\n"))));
+    wanted.collect::<Vec<_>>().join("---\n")
+}
+
+fn issue() -> (Pair, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, "owner");
+    let ca = params.self_signed(&key).unwrap();
+    let issuer = rcgen::Issuer::new(params, key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let leaf = rcgen::CertificateParams::new(["*.example.com".to_owned()]).unwrap();
+    let leaf = leaf.signed_by(&key, &issuer).unwrap();
+    (Pair { certificate_pem: leaf.pem(), private_key_pem: key.serialize_pem() }, ca.pem())
+}
+
+/// The leaf that one handshake shows, or why there is none.
+async fn handshake(installed: &Installed) -> Result<Vec<u8>, String> {
+    let tcp = TcpStream::connect((installed.address, 443)).await.map_err(|err| err.to_string())?;
+    let tls = wire::connect_unverified(tcp, HOST, &[b"h2"], None).await.map_err(|err| err.to_string())?;
+    Ok(tls.get_ref().1.peer_certificates().unwrap()[0].to_vec())
+}
+
+/// Waits until several handshakes in a row, and so those with every pod, come out in this way.
+async fn await_handshakes(
+    installed: &Installed,
+    what: &str,
+    is_so: impl Fn(&Result<Vec<u8>, String>) -> bool,
+) {
+    wait::until_ok(SOON, what, async || {
+        for _ in 0..6 {
+            let shown = handshake(installed).await;
+            anyhow::ensure!(is_so(&shown), "{:?}", shown.map(|leaf| leaf.len()));
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+async fn await_leaf(installed: &Installed, pair: &Pair) {
+    let body: String = pair.certificate_pem.lines().filter(|line| !line.starts_with('-')).collect();
+    let der = STANDARD.decode(body).unwrap();
+    await_handshakes(installed, "the delegated leaf", |shown| shown.as_ref() == Ok(&der)).await;
+}
+
+async fn await_refusal(installed: &Installed) {
+    await_handshakes(installed, "handshakes to be refused", Result::is_err).await;
+}
+
+async fn put(installed: &Installed, (pair, ca): &(Pair, String)) {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": SECRET, "namespace": OWNER},
+        "stringData": {"tls.crt": pair.certificate_pem, "tls.key": pair.private_key_pem, "ca.crt": ca}});
+    installed.world().kubectl().apply(&secret.to_string()).await.unwrap();
+}
+
+/// Waits for a strategy with this message, and returns it.
+async fn strategy(installed: &Installed, wanted: impl Fn(&str) -> bool) -> Value {
+    wait::until_ok(SOON, "the strategy", async || {
+        let issuer = installed.world().kubectl().output(&["get", ISSUER, "-o", "json"]).await?;
+        let issuer: Value = serde_json::from_str(&issuer)?;
+        let strategy = &issuer["status"]["strategies"][1];
+        anyhow::ensure!(strategy["message"].as_str().is_some_and(&wanted), "{strategy}");
+        Ok(strategy.clone())
+    })
+    .await
+    .unwrap()
+}
+
+async fn kubectl(installed: &Installed, args: &[&str]) -> String {
+    installed.world().kubectl().output(args).await.unwrap()
+}
+
+async fn can_i(installed: &Installed, args: &[&str]) -> String {
+    let command = installed.world().kubectl().command(&[&["auth", "can-i"][..], args].concat());
+    let outcome = pinniped_test_support::kubectl::run(command, None).await.unwrap();
+    outcome.stdout.trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delegated_wildcard_needs_grant_and_role_and_goes_with_the_grant() {
+    let Some(installed) = installed::alone("delegated certificates").await else { return };
+    let denied = format!("{PREFIX}certificate delegation not permitted for Secret \"{OWNER}/{SECRET}\"");
+    let is_denied = |message: &str| message == denied;
+    let first = issue();
+    put(&installed, &first).await;
+
+    // The kind is not installed, and the Secret not open.
+    let patch = json!({"spec": {"impersonationProxy": {"tls": {"secretName": format!("{OWNER}/{SECRET}")}}}});
+    kubectl(&installed, &["patch", ISSUER, "--type=merge", "-p", &patch.to_string()]).await;
+    assert_eq!(strategy(&installed, is_denied).await["reason"], "ErrorDuringSetup");
+    await_refusal(&installed).await;
+    let generated = "pinniped-concierge-impersonation-proxy-tls-serving-certificate";
+    kubectl(&installed, &["get", "secret", generated, "-n", CONCIERGE]).await;
+
+    // The kind is installed and the grant made, but nobody may read the Secret.
+    let file = "deploy/install-tls-certificate-delegation.yaml";
+    let definition = std::fs::read_to_string(tools::repository().join(file)).unwrap();
+    assert!(shown("sh").concat().contains(file));
+    installed.world().kubectl().apply(&definition).await.unwrap();
+    kubectl(&installed, &["wait", "--for=condition=Established", &format!("crd/{DEFINITION}")]).await;
+    let delegation = grant(&["TLSCertificateDelegation"]);
+    wait::until_ok(SOON, "the kind to be served", async || {
+        installed.world().kubectl().apply(&delegation).await.map(drop)
+    })
+    .await
+    .unwrap();
+    let unreadable =
+        format!("{PREFIX}could not read Secret \"{OWNER}/{SECRET}\": secrets \"{SECRET}\" is forbidden: ");
+    strategy(&installed, |message| message.starts_with(&unreadable)).await;
+    await_refusal(&installed).await;
+
+    // With the owner's Role it serves, with what the Secret says of its CA.
+    installed.world().kubectl().apply(&grant(&["Role", "RoleBinding"])).await.unwrap();
+    let ready = strategy(&installed, |message| message.contains("ready to accept")).await;
+    let advertised = &ready["frontend"]["impersonationProxyInfo"]["certificateAuthorityData"];
+    assert_eq!(advertised, &json!(STANDARD.encode(&first.1)));
+    await_leaf(&installed, &first.0).await;
+
+    // The Role is for this one Secret.
+    let account = "--as=system:serviceaccount:pinniped-concierge:pinniped-concierge";
+    for (resource, wanted) in
+        [(format!("secret/{SECRET}"), "yes"), ("secret/another".into(), "no"), ("secrets".into(), "no")]
+    {
+        assert_eq!(can_i(&installed, &["get", &resource, "-n", OWNER, account]).await, wanted, "{resource}");
+    }
+
+    // Renewed, and taken back: at once, whatever else goes on.
+    let second = issue();
+    put(&installed, &second).await;
+    await_leaf(&installed, &second.0).await;
+    kubectl(&installed, &["delete", DEFINITION, SECRET, "-n", OWNER]).await;
+    let began = Instant::now();
+    await_refusal(&installed).await;
+    assert!(began.elapsed() <= AT_ONCE, "it took {:?}", began.elapsed());
+    strategy(&installed, is_denied).await;
+
+    // Granted again: the Role is still there.
+    installed.world().kubectl().apply(&delegation).await.unwrap();
+    await_leaf(&installed, &second.0).await;
+
+    // An editor of the namespace may not delegate.
+    let editor = "--as=somebody";
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "delegation-test-editor", "namespace": OWNER},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody"}]});
+    installed.world().kubectl().apply(&role.to_string()).await.unwrap();
+    wait::until(SOON, "the editor to have rights", async || {
+        (can_i(&installed, &["create", "secrets", "-n", OWNER, editor]).await == "yes").then_some(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(can_i(&installed, &["create", DEFINITION, "-n", OWNER, editor]).await, "no");
+
+    // As it was.
+    let patch = r#"{"spec": {"impersonationProxy": {"tls": null}}}"#;
+    kubectl(&installed, &["patch", ISSUER, "--type=merge", "-p", patch]).await;
+    let back = |message: &str| message.contains("ready to accept");
+    strategy(&installed, back).await;
+    await_handshakes(&installed, "the generated leaf", Result::is_ok).await;
+    let names = ["pinniped-concierge-example-com-wildcard", "delegation-test-editor"];
+    kubectl(&installed, &["delete", "rolebindings", names[0], names[1], "-n", OWNER]).await;
+    kubectl(&installed, &["delete", "roles", names[0], "-n", OWNER]).await;
+    kubectl(&installed, &["delete", "secret", SECRET, "-n", OWNER]).await;
+    kubectl(&installed, &["delete", "crd", DEFINITION]).await;
+}

@@ -44,6 +44,14 @@ impl WriteError {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.is_invalid() || status.code == 422)
     }
 
+    /// The object is more than the API server or its database takes.
+    pub fn is_too_large(&self) -> bool {
+        // The database's refusals come through as an internal error with its words, of which there are two kinds.
+        let words = ["request is too large", "trying to send message larger than max"];
+        matches!(self, Self::Api(kube::Error::Api(status))
+            if status.code == 413 || words.iter().any(|words| status.message.contains(words)))
+    }
+
     /// The service account lacks a right.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Api(error) if is_forbidden(error))

@@ -81,6 +81,11 @@ impl ReportError {
     pub fn is_invalid(&self) -> bool {
         matches!(self, Self::Write(error) if error.is_invalid())
     }
+
+    /// With the entry the object would be larger than one may be.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Self::Write(error) if error.is_too_large())
+    }
 }
 
 impl From<ReportError> for ReconcileError {

@@ -220,14 +220,20 @@ impl ImpersonatorController {
     ) -> Result<(), ReconcileError> {
         let Err(error) = self.issuers.report_with(entry, Some(condition)).await else { return Ok(()) };
         let info = entry.frontend.as_ref().and_then(|frontend| frontend.impersonation_proxy_info.as_ref());
-        if error.is_invalid() && info.is_some_and(|info| info.certificate_authority_data.is_empty()) {
-            let reason = StrategyReason::ErrorDuringSetup;
-            let type_ = StrategyType::ImpersonationProxy;
-            let entry = status::failing(type_, reason, EMPTY_BUNDLE_REFUSED, now);
-            self.issuers.report_with(&entry, Some(condition)).await?;
-            return Err(ReconcileError::Failed(EMPTY_BUNDLE_REFUSED.to_owned()));
-        }
-        Err(error.into())
+        let Some(bundle) = info.map(|info| &info.certificate_authority_data) else {
+            return Err(error.into());
+        };
+        let remedy = if error.is_invalid() && bundle.is_empty() {
+            EMPTY_BUNDLE_REFUSED.to_owned()
+        } else if error.is_too_large() {
+            format!("the CA bundle to advertise is too large ({} bytes as base64): {error}", bundle.len())
+        } else {
+            return Err(error.into());
+        };
+        let (type_, reason) = (StrategyType::ImpersonationProxy, StrategyReason::ErrorDuringSetup);
+        let entry = status::failing(type_, reason, &remedy, now);
+        self.issuers.report_with(&entry, Some(condition)).await?;
+        Err(ReconcileError::Failed(remedy))
     }
 
     fn tell_health(&self, wanted: Option<bool>, verdict: &Verdict) {

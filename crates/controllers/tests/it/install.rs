@@ -51,6 +51,10 @@ pub(crate) struct Install {
     pub(crate) namespace: String,
     pub(crate) suffix: GroupSuffix,
     deployment: OwnerReference,
+    /// What the pods use: an account of their own, so that the audit log tells their writes from a test's.
+    pods_client: kube::Client,
+    /// That account.
+    pub(crate) account: String,
 }
 
 /// One pod of the installation.
@@ -74,6 +78,8 @@ impl Install {
     pub(crate) async fn on(world: &ControlPlane, name: &str, proxy: Value) -> anyhow::Result<Self> {
         pinniped_pki::install_crypto_provider();
         let client = world.client().await?;
+        let account = format!("concierge-{name}");
+        let pods_client = world.client_as(&account, &["system:masters"]).await?;
         let suffix = GroupSuffix::parse(&format!("{name}.test")).context("suffix")?;
         let namespace = format!("controllers-{name}");
         for crd in CRDS {
@@ -125,7 +131,7 @@ impl Install {
             uid: deployment.uid().context("uid")?,
             ..OwnerReference::default()
         };
-        Ok(Self { client, namespace, suffix, deployment })
+        Ok(Self { client, namespace, suffix, deployment, pods_client, account })
     }
 
     /// Starts a pod.
@@ -160,7 +166,7 @@ impl Install {
         let proxy_runs = Arc::new(AtomicBool::new(false));
         let metrics = ConfigMetrics::default();
         let controllers = Controllers::spawn(ControllersParams {
-            client: self.client.clone(),
+            client: self.pods_client.clone(),
             namespace: self.namespace.clone(),
             pod_name: pod_name.to_owned(),
             suffix: self.suffix.clone(),
@@ -282,6 +288,11 @@ impl Install {
     pub(crate) fn owner(&self) -> Vec<OwnerReference> {
         vec![self.deployment.clone()]
     }
+}
+
+/// Our definition of the `CredentialIssuer`.
+pub(crate) fn definition(suffix: &GroupSuffix) -> String {
+    CRDS[0].replace("pinniped.dev", suffix.as_str())
 }
 
 /// Labels of everything that is created.

@@ -4,6 +4,7 @@
 
 mod api_certs;
 mod cert_agent;
+mod certificates;
 mod delegation;
 mod impersonator;
 mod install;

@@ -1,0 +1,129 @@
+//! Odd Secrets: what works all the same, what does not, and what must not cost too much.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Self-signed, for `proxy.example.com`, RSA with 1024 bits: certificate and key.
+const SHORT_RSA: (&str, &str) = (include_str!("short-rsa.crt"), include_str!("short-rsa.key"));
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_in_odd_secrets_are_served_or_refused_with_a_reason() -> anyhow::Result<()> {
+    let mut proxy = enabled("None", HOST);
+    proxy["tls"] = json!({"secretName": "mine"});
+    let mut story = Story::new("odd", proxy).await?;
+    let ca = authority("external")?;
+    let ca_pem = ca.certificate_pem();
+    let (pair, second) = (issue(&ca, &[HOST])?, issue(&ca, &["second.example.com"])?);
+    let (cert, key) = (pair.certificate_pem.as_str(), pair.private_key_pem.as_str());
+    let dos = |text: &str| text.replace('\n', "\r\n");
+    let around = |text: &str| format!("Bag Attributes\n  friendlyName: x\n{text}\nthe end\n");
+    let two_leaves = format!("{cert}{}", second.certificate_pem);
+    let with_ca = format!("{cert}{ca_pem}");
+
+    // These work. The type of the Secret, its values.
+    let rows = [
+        ("another type", "example.com/odd", [cert.to_owned(), key.to_owned(), ca_pem.to_owned()]),
+        ("text around", "Opaque", [around(cert), around(key), around(ca_pem)]),
+        ("CRLF", "kubernetes.io/tls", [dos(cert), dos(key), dos(ca_pem)]),
+        ("two leaves", "Opaque", [two_leaves, key.to_owned(), ca_pem.to_owned()]),
+        ("the CA in the chain", "Opaque", [with_ca, key.to_owned(), ca_pem.to_owned()]),
+    ];
+    for (what, type_, [certificate, key, ca_crt]) in rows {
+        let values = [("tls.crt", certificate.as_str()), ("tls.key", &key), ("ca.crt", &ca_crt)];
+        story.put("mine", type_, &values).await?;
+        story.serves(what, &certificate).await?;
+        let verbatim =
+            |entry: &CredentialIssuerStrategy| bundle(entry).is_ok_and(|pem| pem == ca_crt.as_bytes());
+        story.expect(what, &[], verbatim).await?;
+        story.condition(what, "True", "").await?;
+        assert_eq!(story.pod.metrics.certificate_valid(), Some(true), "{what}");
+    }
+
+    // A key that is too short cannot be served, and why is told.
+    let values = [("tls.crt", SHORT_RSA.0), ("tls.key", SHORT_RSA.1)];
+    story.put("mine", "Opaque", &values).await?;
+    let message = "could not parse TLS cert PEM data from Secret: impersonation-proxy-serving-cert: attempt to set \
+                   invalid key pair: tls: failed to parse private key";
+    story.error("RSA 1024", &[], &format!("{LOAD_FAILED}{message}")).await?;
+    let weak = "certificate in secret \"mine\" has a weak key or signature: RSA key of 1024 bits";
+    story.condition("RSA 1024", "False", weak).await?;
+    assert_eq!(story.pod.metrics.certificate_valid(), Some(false));
+    story.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_that_change_ten_times_a_second_end_with_the_last_one() -> anyhow::Result<()> {
+    let mut proxy = enabled("None", HOST);
+    proxy["tls"] = json!({"secretName": "mine"});
+    let story = Story::new("flapping", proxy).await?;
+    let ca = authority("external")?;
+    let pairs = [issue(&ca, &[HOST])?, issue(&ca, &["other.example.com"])?, issue(&ca, &[HOST])?];
+    let mut pace = tokio::time::interval(Duration::from_millis(100));
+    for round in 0..50 {
+        pace.tick().await;
+        story.put_pair("mine", &pairs[round % 3], ca.certificate_pem()).await?;
+    }
+    let last = &pairs[2];
+    story.put_pair("mine", last, ca.certificate_pem()).await?;
+    story.serves("the last one", &last.certificate_pem).await?;
+    story.condition("the last one", "True", "").await?;
+    story.install.strategy("Listening", |entry| endpoint(entry).is_some()).await?;
+    assert_eq!(story.written()?, [""; 0], "Secrets of ours and Services are not touched");
+    let status_writes = story
+        .control_plane
+        .audit_events()?
+        .iter()
+        .filter(|event| {
+            event["impersonatedUser"]["username"] == *story.install.account
+                && event["objectRef"]["resource"] == "credentialissuers"
+                && event["objectRef"]["subresource"] == "status"
+        })
+        .count();
+    // At most one a change; a few more for what other strategies say at the beginning, and for lost races.
+    assert!(status_writes <= 70, "{status_writes} status writes");
+    story.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_with_a_huge_bundle_are_served_and_the_status_says_what_it_cannot_hold()
+-> anyhow::Result<()> {
+    let mut proxy = enabled("None", HOST);
+    proxy["tls"] = json!({"secretName": "mine"});
+    let mut story = Story::new("huge", proxy).await?;
+    let ca = authority("external")?;
+    let pair = issue(&ca, &[HOST])?;
+    let filler = |bytes: usize| {
+        let mut text = ca.certificate_pem().to_owned();
+        while text.len() < bytes {
+            text.push_str(
+                "# what is between certificates is passed on as it is, all of it, even this line of it\n",
+            );
+        }
+        text
+    };
+    // All that fits into a Secret.
+    let huge = filler(1000 * 1024);
+    story.put_pair("mine", &pair, &huge).await?;
+    story.serves("huge", &pair.certificate_pem).await?;
+    let verbatim = |entry: &CredentialIssuerStrategy| bundle(entry).is_ok_and(|pem| pem == huge.as_bytes());
+    story.expect("huge", &[], verbatim).await?;
+    story.condition("huge", "True", "").await?;
+
+    // In the spec it is there twice, and that is more than an object may be.
+    story.put_pair("mine", &pair, "").await?;
+    story.expect("none", &[], |entry| bundle(entry).is_ok_and(|pem| pem.is_empty())).await?;
+    let data = STANDARD.encode(filler(700 * 1024));
+    story.tls(json!({"secretName": "mine", "certificateAuthorityData": data})).await?;
+    let refused = story
+        .install
+        .strategy("too large", |entry| entry.message.starts_with("the CA bundle to advertise is too large"))
+        .await?;
+    assert_eq!(refused.reason, StrategyReason::ErrorDuringSetup);
+    story.condition("too large", "True", "").await?;
+    story.serves("too large", &pair.certificate_pem).await?;
+    story.end().await;
+    Ok(())
+}

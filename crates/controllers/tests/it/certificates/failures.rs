@@ -1,0 +1,139 @@
+//! Writes that the API server refuses, and objects that are in the way.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use kube::Api;
+
+use super::*;
+
+/// Refuses an operation on one object.
+struct Refusal {
+    policies: Api<ValidatingAdmissionPolicy>,
+    bindings: Api<ValidatingAdmissionPolicyBinding>,
+    name: String,
+}
+
+impl Refusal {
+    async fn new(install: &Install, operation: &str, object: &str) -> anyhow::Result<Self> {
+        let name = format!("{}-{}-{object}", install.namespace, operation.to_lowercase());
+        let refusal = Self {
+            policies: Api::all(install.client.clone()),
+            bindings: Api::all(install.client.clone()),
+            name,
+        };
+        let ours = format!("request.namespace == '{}' && request.name == '{object}'", install.namespace);
+        let policy = serde_json::from_value(json!({
+            "metadata": {"name": refusal.name},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": [""], "apiVersions": ["v1"], "operations": [operation],
+                    "resources": ["secrets", "services"],
+                }]},
+                "matchConditions": [{"name": "ours", "expression": ours}],
+                "validations": [{"expression": "false", "message": "not today"}],
+            },
+        }))?;
+        let binding = serde_json::from_value(json!({
+            "metadata": {"name": refusal.name},
+            "spec": {"policyName": refusal.name, "validationActions": ["Deny"]},
+        }))?;
+        refusal.policies.create(&PostParams::default(), &policy).await?;
+        refusal.bindings.create(&PostParams::default(), &binding).await?;
+        Ok(refusal)
+    }
+
+    async fn end(self) -> anyhow::Result<()> {
+        self.bindings.delete(&self.name, &DeleteParams::default()).await?;
+        self.policies.delete(&self.name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+}
+
+fn says_not_today(entry: &CredentialIssuerStrategy) -> bool {
+    entry.reason == StrategyReason::ErrorDuringSetup && entry.message.contains("not today")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_that_may_not_be_written_are_an_error_until_they_may() -> anyhow::Result<()> {
+    let control_plane = World::shared()?.control_plane();
+    let proxy = json!({"mode": "disabled", "service": {"type": "None"}});
+    let install = Install::on(control_plane, "certificates-refused", proxy).await?;
+    for (object, dry_run) in [("concierge-ca", "Opaque"), ("concierge-tls", "kubernetes.io/tls")] {
+        let refusal = Refusal::new(&install, "CREATE", object).await?;
+        let secret = serde_json::from_value(json!({
+            "metadata": {"name": object}, "type": dry_run, "data": {"tls.crt": "", "tls.key": ""},
+        }))?;
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        wait::until(PATIENCE, "the policy to be in effect", async || {
+            install.secrets().create(&params, &secret).await.is_err().then_some(())
+        })
+        .await?;
+        let pod = install.pod("pod-1");
+        install.configure(enabled("None", HOST)).await?;
+        install.strategy("refused", says_not_today).await?;
+        assert!(pod.serving.current().is_none());
+        refusal.end().await?;
+        install.strategy("allowed", |entry| endpoint(entry).is_some()).await?;
+        install.configure(json!({"mode": "disabled", "externalEndpoint": null})).await?;
+        install.strategy("off", |entry| entry.reason == StrategyReason::Disabled).await?;
+        pod.controllers.shutdown().await;
+        install.secrets().delete("concierge-ca", &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_that_may_not_be_deleted_are_an_error_until_they_may() -> anyhow::Result<()> {
+    let mut story = Story::new("undeletable", enabled("None", HOST)).await?;
+    story.ready("at first", &["create CA", "create TLS"], &format!("https://{HOST}")).await?;
+    let before = story.served();
+    let refusal = Refusal::new(&story.install, "DELETE", "concierge-tls").await?;
+    let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    wait::until(PATIENCE, "the policy to be in effect", async || {
+        story.install.secrets().delete("concierge-tls", &params).await.is_err().then_some(())
+    })
+    .await?;
+    story.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
+    story.install.strategy("refused", says_not_today).await?;
+    assert_eq!(story.served(), before, "what is served is not touched");
+
+    // An external certificate takes over all the same; only the clean-up fails, and says so.
+    let ca = authority("external")?;
+    let pair = issue(&ca, &["other.example.com"])?;
+    story.put_pair("mine", &pair, ca.certificate_pem()).await?;
+    story.tls(json!({"secretName": "mine"})).await?;
+    let prefix = "unable to remove generated TLS secret with name concierge-tls: ";
+    story.install.strategy("refused", |entry| entry.message.starts_with(prefix)).await?;
+    story.serves("external", &pair.certificate_pem).await?;
+    refusal.end().await?;
+    story.install.strategy("allowed", |entry| endpoint(entry).is_some()).await?;
+    story.absent("concierge-tls").await?;
+    story.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_in_the_way_make_the_strategy_pending() -> anyhow::Result<()> {
+    let mut story = Story::new("in-the-way", enabled("None", HOST)).await?;
+    story.ready("at first", &["create CA", "create TLS"], &format!("https://{HOST}")).await?;
+    // A finalizer keeps the old Secret where the new one is to be.
+    let finalizers = |names: Value| merge(json!({"metadata": {"finalizers": names}}));
+    let (params, keep) = finalizers(json!(["example.com/keep"]));
+    story.install.secrets().patch("concierge-tls", &params, &keep).await?;
+    story.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
+    let waiting =
+        story.install.strategy("already exists", |entry| entry.reason == StrategyReason::Pending).await?;
+    let texts = [
+        "secrets \"concierge-tls\" already exists",
+        "object is being deleted: secrets \"concierge-tls\" already exists",
+    ];
+    assert!(texts.contains(&waiting.message.as_str()), "{}", waiting.message);
+    assert!(waiting.frontend.is_none());
+    let (params, let_go) = finalizers(json!(null));
+    story.install.secrets().patch("concierge-tls", &params, &let_go).await?;
+    story.install.strategy("free", |entry| endpoint(entry) == Some("https://other.example.com")).await?;
+    story.end().await;
+    Ok(())
+}

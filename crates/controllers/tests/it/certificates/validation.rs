@@ -1,0 +1,305 @@
+//! Whether a certificate from outside can work for clients: where it shows, and what it leads to.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Event;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+
+use super::*;
+
+const OTHER_HOST: &str =
+    "certificate in secret \"mine\" is valid for [other.example.com], not \"proxy.example.com\"";
+
+impl Story {
+    /// The Events about the certificate, oldest first.
+    async fn events(&self) -> anyhow::Result<Vec<Event>> {
+        let uid = self.install.issuers().get("concierge-config").await?.uid();
+        let events: Api<Event> = Api::namespaced(self.install.client.clone(), "default");
+        let mut found = events.list(&ListParams::default()).await?.items;
+        found.retain(|event| event.involved_object.uid == uid);
+        Ok(found)
+    }
+
+    /// Waits until there are Events with just these messages, in any order.
+    async fn told(&self, messages: &[&str]) -> anyhow::Result<()> {
+        wait::until_ok(PATIENCE, "the Events", async || {
+            let events = self.events().await?;
+            let mut found: Vec<&str> = events.iter().filter_map(|event| event.message.as_deref()).collect();
+            let mut wanted = messages.to_vec();
+            found.sort_unstable();
+            wanted.sort_unstable();
+            anyhow::ensure!(found == wanted, "{found:#?}");
+            Ok(())
+        })
+        .await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_for_another_host_warn_are_held_back_or_pass_as_the_mode_says() -> anyhow::Result<()> {
+    let mut story = Story::new("modes", enabled("None", HOST)).await?;
+    let ready = format!("https://{HOST}");
+    story.ready("generated", &["create CA", "create TLS"], &ready).await?;
+    let generated = story.served().context("nothing is served")?;
+    let ca = authority("external")?;
+    let (good, bad) = (issue(&ca, &[HOST])?, issue(&ca, &["other.example.com"])?);
+    story.put_pair("mine", &bad, ca.certificate_pem()).await?;
+
+    // Enforced: the generated one stays, in place and in memory.
+    story.tls(json!({"secretName": "mine", "validation": "Enforce"})).await?;
+    story.error("enforced", &[], &format!("{VALIDATE_FAILED}{OTHER_HOST}")).await?;
+    let condition = story.condition("enforced", "False", OTHER_HOST).await?;
+    assert_eq!(condition.reason, "Invalid");
+    let generation = story.install.issuers().get("concierge-config").await?.metadata.generation;
+    assert_eq!(condition.observed_generation, generation);
+    assert_eq!(story.served().as_deref(), Some(generated.as_str()));
+    assert_eq!(story.pod.metrics.certificate_valid(), Some(false));
+    story.told(&[OTHER_HOST]).await?;
+    let event = story.events().await?.remove(0);
+    assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some("TLSValidation")));
+    assert_eq!(event.involved_object.kind.as_deref(), Some("CredentialIssuer"));
+
+    // By default it is served, and the strategy says nothing of it.
+    story.tls(json!({"secretName": "mine"})).await?;
+    let bundle = story.ready("warn", &["delete TLS"], &ready).await?;
+    assert_eq!(bundle, ca.certificate_pem().as_bytes());
+    story.serves("warn", &bad.certificate_pem).await?;
+    let same = story.condition("warn", "False", OTHER_HOST).await?;
+    assert_eq!(same.last_transition_time, condition.last_transition_time);
+
+    story.tls(json!({"secretName": "mine", "validation": "Off"})).await?;
+    let off = "spec.impersonationProxy.tls.validation is Off";
+    assert_eq!(story.condition("off", "Unknown", off).await?.reason, "NotChecked");
+    story.ready("off", &[], &ready).await?;
+    assert_eq!(story.pod.metrics.certificate_valid(), None);
+
+    // A good one, enforced; then a bad one in its place, which is not taken.
+    story.tls(json!({"secretName": "mine", "validation": "Enforce"})).await?;
+    story.install.strategy("enforced", |entry| entry.message.starts_with(VALIDATE_FAILED)).await?;
+    assert_eq!(story.served().as_deref(), Some(bad.certificate_pem.as_str()), "what is served stays");
+    story.put_pair("mine", &good, ca.certificate_pem()).await?;
+    story.ready("good", &[], &ready).await?;
+    story.serves("good", &good.certificate_pem).await?;
+    assert_eq!(story.condition("good", "True", "").await?.reason, "Valid");
+    story.put_pair("mine", &bad, ca.certificate_pem()).await?;
+    story.error("bad again", &[], &format!("{VALIDATE_FAILED}{OTHER_HOST}")).await?;
+    assert_eq!(story.served().as_deref(), Some(good.certificate_pem.as_str()));
+    // Once when it was bad at first, once when it was bad again.
+    story.told(&[OTHER_HOST, OTHER_HOST]).await?;
+
+    // The endpoint moves to where the certificate is good.
+    story.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
+    story.ready("moved", &[], "https://other.example.com").await?;
+    story.serves("moved", &bad.certificate_pem).await?;
+    story.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_judged_by_each_check() -> anyhow::Result<()> {
+    let mut proxy = enabled("None", HOST);
+    proxy["tls"] = json!({"secretName": "mine"});
+    let story = Story::new("checks", proxy).await?;
+    // Older than what it has issued.
+    let validity = Validity::starting(Timestamp::now() - PATIENCE * 200, PATIENCE * 100_000);
+    let ca = CertificateAuthority::generate("external", &validity)?;
+    let stranger = authority("stranger")?;
+    let expired = Validity::starting(Timestamp::now() - PATIENCE * 100, PATIENCE);
+    let future = Validity::starting(Timestamp::now() + PATIENCE * 1000, PATIENCE * 100_000);
+    let (expired, future) = (issue_for(&ca, &[HOST], &expired)?, issue_for(&ca, &[HOST], &future)?);
+    let leaf = |pair: &IssuedPair| pinniped_pki::Certificate::parse_pem(pair.certificate_pem.as_bytes());
+    let (expired_at, begins_at) = (leaf(&expired)?.not_after, leaf(&future)?.not_before);
+    let good = issue(&ca, &[HOST])?;
+    let ca_pem = ca.certificate_pem();
+    let old_ca = CertificateAuthority::generate(
+        "old",
+        &Validity::starting(Timestamp::now() - PATIENCE * 100, PATIENCE),
+    )?;
+    let under_old = issue(&old_ca, &[HOST])?;
+    let unknown = "certificate in secret \"mine\" does not verify with the advertised CA bundle: x509: certificate \
+                   signed by unknown authority";
+    let (for_clients, clients_ca) = for_clients()?;
+    let bad_bundle = format!("{ca_pem}{}", pinniped_pki::pem::encode("CERTIFICATE", b"x"));
+    let rows = [
+        ("good", &good, ca_pem.to_owned(), String::new()),
+        ("wildcard", &issue(&ca, &["*.example.com"])?, ca_pem.to_owned(), String::new()),
+        ("no bundle", &good, String::new(), String::new()),
+        ("expired", &expired, ca_pem.to_owned(), format!("certificate in secret \"mine\" expired at {expired_at}")),
+        (
+            "not yet",
+            &future,
+            ca_pem.to_owned(),
+            format!("certificate in secret \"mine\" is not valid before {begins_at}"),
+        ),
+        ("another CA", &good, stranger.certificate_pem().to_owned(), unknown.to_owned()),
+        ("an expired CA", &under_old, old_ca.certificate_pem().to_owned(), unknown.to_owned()),
+        (
+            "a bundle with something else in it",
+            &good,
+            bad_bundle,
+            "advertised CA bundle contains invalid certificate at position 2: x509: malformed certificate".to_owned(),
+        ),
+        (
+            "for clients",
+            &for_clients,
+            clients_ca,
+            "certificate in secret \"mine\" is valid for [], not \"proxy.example.com\"; certificate in secret \"mine\" is \
+             not usable for server authentication"
+                .to_owned(),
+        ),
+    ];
+    for (what, pair, bundle, problem) in rows {
+        story.put_pair("mine", pair, &bundle).await?;
+        story.serves(what, &pair.certificate_pem).await?;
+        let status = if problem.is_empty() { "True" } else { "False" };
+        story.condition(what, status, &problem).await?;
+        story.install.strategy(what, |entry| endpoint(entry).is_some()).await?;
+        assert_eq!(story.pod.metrics.certificate_valid(), Some(problem.is_empty()), "{what}");
+    }
+
+    // Addresses: of a load balancer, as asked and as given.
+    let service = json!({"type": "LoadBalancer", "loadBalancerIP": "5.6.7.8"});
+    story.install.configure(json!({"externalEndpoint": null, "service": service})).await?;
+    story.condition("no address", "Unknown", "it is not known yet where clients come").await?;
+    let (params, ingress) = merge(json!({"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}));
+    story.install.services().patch_status("concierge-lb", &params, &ingress).await?;
+    for (names, missing) in
+        [(&["1.2.3.4", "5.6.7.8"][..], ""), (&["1.2.3.4"], "5.6.7.8"), (&["5.6.7.8"], "1.2.3.4")]
+    {
+        let pair = issue(&ca, names)?;
+        story.put_pair("mine", &pair, ca_pem).await?;
+        let problem =
+            format!("certificate in secret \"mine\" is valid for [{}], not \"{missing}\"", names.join(", "));
+        let (status, message) = if missing.is_empty() { ("True", "") } else { ("False", problem.as_str()) };
+        story.condition("addresses", status, message).await?;
+    }
+
+    // Of a Service of type ClusterIP.
+    story.install.configure(json!({"service": {"type": "ClusterIP", "loadBalancerIP": null}})).await?;
+    let service = wait::until_ok(PATIENCE, "the Service", async || {
+        Ok(story.install.services().get("concierge-cip").await?)
+    })
+    .await?;
+    let ip = service.spec.and_then(|spec| spec.cluster_ip).context("no address")?;
+    let problem = format!("certificate in secret \"mine\" is valid for [5.6.7.8], not \"{ip}\"");
+    story.condition("cluster IP", "False", &problem).await?;
+    story.put_pair("mine", &issue(&ca, &[&ip])?, ca_pem).await?;
+    story.condition("cluster IP", "True", "").await?;
+    story.end().await;
+    Ok(())
+}
+
+/// A certificate that is only for clients, and its CA.
+fn for_clients() -> anyhow::Result<(IssuedPair, String)> {
+    let ca = pinniped_test_support::certs::Authority::new("clients")?;
+    let made = ca.client("somebody", None)?;
+    let private_key_pem = pinniped_pki::PrivateKeyPem::new(made.private_key_pem);
+    let validity = Validity::starting(Timestamp::now(), PATIENCE);
+    Ok((IssuedPair { certificate_pem: made.certificate_pem, private_key_pem, validity }, ca.certificate_pem))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_change_their_state_when_time_passes() -> anyhow::Result<()> {
+    let mut proxy = enabled("None", HOST);
+    proxy["tls"] = json!({"secretName": "mine", "validation": "Enforce"});
+    let story = Story::new("time", proxy).await?;
+    let ca = authority("external")?;
+    // Good in a moment, and not for long. Nothing happens in between but that time passes.
+    let begins = Timestamp::from_second(Timestamp::now().as_second() + 4)?;
+    let validity = Validity { not_before: begins, not_after: begins + Duration::from_secs(4) };
+    let pair = issue_for(&ca, &[HOST], &validity)?;
+    story.put_pair("mine", &pair, ca.certificate_pem()).await?;
+    let early = format!("certificate in secret \"mine\" is not valid before {}", validity.not_before);
+    story.condition("early", "False", &early).await?;
+    assert!(story.served().is_none());
+    let soon = format!("certificate in secret \"mine\" expires at {}", validity.not_after);
+    story.condition("in time", "True", &soon).await?;
+    story.serves("in time", &pair.certificate_pem).await?;
+    story.install.strategy("in time", |entry| endpoint(entry).is_some()).await?;
+    let late = format!("certificate in secret \"mine\" expired at {}", validity.not_after);
+    story.condition("late", "False", &late).await?;
+    let failed = format!("{VALIDATE_FAILED}{late}");
+    story.install.strategy("late", |entry| entry.message == failed).await?;
+    story.told(&[&early, &soon, &late]).await?;
+    story.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_checked_under_upstreams_definition_too() -> anyhow::Result<()> {
+    let disabled = json!({"mode": "disabled", "service": {"type": "None"}});
+    let control_plane = World::shared()?.control_plane();
+    let install = Install::on(control_plane, "certificates-older", disabled).await?;
+    let file = "testdata/upstream/crds/config.concierge.pinniped.dev_credentialissuers.yaml";
+    let definition =
+        std::fs::read_to_string(pinniped_test_support::tools::repository().join(file)).context(file)?;
+    control_plane.kubectl().apply(&definition.replace("pinniped.dev", install.suffix.as_str())).await?;
+    // It is served when it prunes what it does not know.
+    let probe = json!({"impersonationProxy": {"tls": {"secretName": "x", "validation": "Off"}}});
+    wait::until_ok(PATIENCE, "upstream's definition to be served", async || {
+        let params = PatchParams { dry_run: true, ..PatchParams::default() };
+        let patch = Patch::Merge(json!({"spec": probe}));
+        let kept = install.issuers().patch("concierge-config", &params, &patch).await?;
+        let tls = kept.spec.and_then(|spec| spec.impersonation_proxy?.tls).context("no tls")?;
+        anyhow::ensure!(tls.validation.is_none(), "not pruned");
+        Ok(())
+    })
+    .await?;
+    let pod = install.pod("pod-1");
+    let story = Story { control_plane, install, pod, writes: Vec::new() };
+    let ca = authority("external")?;
+    let pair = issue(&ca, &["other.example.com"])?;
+    story.put_pair("mine", &pair, ca.certificate_pem()).await?;
+    let mut proxy = enabled("None", HOST);
+    proxy["tls"] = json!({"secretName": "mine", "validation": "Enforce"});
+    story.install.configure(proxy).await?;
+    story.install.strategy("Warn, as the field was pruned", |entry| endpoint(entry).is_some()).await?;
+    story.serves("Warn", &pair.certificate_pem).await?;
+    story.told(&[OTHER_HOST]).await?;
+    assert_eq!(story.pod.metrics.certificate_valid(), Some(false));
+    assert!(conditions(&story.install).await?.is_empty());
+
+    // A condition that is not kept is not offered at every turn.
+    let status_writes = || -> anyhow::Result<usize> {
+        let events = story.control_plane.audit_events()?;
+        let ours = |event: &&Value| {
+            event["impersonatedUser"]["username"] == *story.install.account
+                && event["objectRef"]["resource"] == "credentialissuers"
+                && event["objectRef"]["subresource"] == "status"
+        };
+        Ok(events.iter().filter(ours).count())
+    };
+    let before = status_writes()?;
+    for round in 0..5 {
+        let (params, patch) = merge(json!({"metadata": {"annotations": {"round": round.to_string()}}}));
+        story.install.secrets().patch("mine", &params, &patch).await?;
+    }
+    // The last of the passes that these cause is over when this one is.
+    let (certificate, key) = (&pair.certificate_pem, pair.private_key_pem.as_str());
+    let last = format!("{certificate}\n# last\n");
+    story.put("mine", "kubernetes.io/tls", &[("tls.crt", &last), ("tls.key", key)]).await?;
+    story.serves("last", &last).await?;
+    let remedy = "the installed CredentialIssuer CRD does not allow an empty certificateAuthorityData: apply the CRD of \
+                  this release, or set spec.impersonationProxy.tls.certificateAuthorityData";
+    story.install.strategy("no bundle", |entry| entry.message == remedy).await?;
+    // One that was refused, one that says so, and what was tried again in the meantime.
+    let more = status_writes()? - before;
+    assert!((2..=8).contains(&more), "{more} status writes");
+
+    // The definition of this release takes the empty bundle, and the condition.
+    control_plane.kubectl().apply(&crate::install::definition(&story.install.suffix)).await?;
+    wait::until_ok(PATIENCE, "our definition to be served, and the proxy to be ready", async || {
+        let (params, patch) =
+            merge(json!({"metadata": {"annotations": {"x": Timestamp::now().to_string()}}}));
+        story.install.issuers().patch("concierge-config", &params, &patch).await?;
+        let strategies = story.install.strategies().await?;
+        let entry = strategies.iter().find(|entry| endpoint(entry).is_some()).context("not ready")?;
+        anyhow::ensure!(bundle(entry)?.is_empty(), "a bundle");
+        Ok(())
+    })
+    .await?;
+    story.condition("our definition", "False", OTHER_HOST).await?;
+    story.end().await;
+    Ok(())
+}

@@ -1,5 +1,6 @@
 //! One file per command: from parsed flags to the product on stdout, or a text for `Error: `.
 
+pub mod doctor;
 pub mod get_kubeconfig;
 pub mod login_static;
 pub mod version;
@@ -27,6 +28,7 @@ pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Resu
                 .into())
         }
         Action::WhoAmI => whoami::run(parsed, environment, printer),
+        Action::Doctor => doctor::run(parsed, environment, printer),
         Action::Version => version::run(parsed, printer),
         Action::Completion(shell) => {
             write(printer, &completion::script(shell, !parsed.bool("no-descriptions")))

@@ -21,7 +21,7 @@ use crate::write;
 const UNKNOWN: &str = "???";
 
 /// Where the request goes.
-struct Cluster {
+pub(super) struct Cluster {
     name: String,
     url: String,
 }
@@ -83,7 +83,7 @@ async fn ask(
     Ok((answer, cluster))
 }
 
-async fn connect(parsed: &Parsed, environment: &Environment) -> Result<(Admin, Cluster), String> {
+pub(super) async fn connect(parsed: &Parsed, environment: &Environment) -> Result<(Admin, Cluster), String> {
     const NOTHING: &str = "invalid configuration: no configuration has been provided, \
                            try setting KUBERNETES_MASTER environment variable";
     let config = kubeconfig::load(parsed.given("kubeconfig"), environment)?;

@@ -61,6 +61,7 @@ mod tests {
                 "pinniped completion fish",
                 "pinniped completion powershell",
                 "pinniped completion zsh",
+                "pinniped doctor",
                 "pinniped get",
                 "pinniped get kubeconfig",
                 "pinniped help",

@@ -13,6 +13,8 @@ pub enum Action {
     LoginOidc,
     /// Who the cluster thinks we are.
     WhoAmI,
+    /// What is wrong with a Concierge.
+    Doctor,
     /// Which build this is.
     Version,
     /// A completion script for this shell.
@@ -333,6 +335,18 @@ static WHOAMI: [FlagSpec; 5] = [
     FlagSpec::new("timeout", Kind::Duration, "Time limit for the request; 0 for none"),
 ];
 
+static DOCTOR: [FlagSpec; 6] = [
+    FlagSpec::text(
+        "check-kubeconfig",
+        "Kubeconfig of a user, to be compared with what the cluster advertises",
+    ),
+    suffix("concierge-api-group-suffix"),
+    FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: the only one)"),
+    kubeconfig(),
+    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
+    FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command; 0 for none").or_text("1m0s"),
+];
+
 static VERSION: [FlagSpec; 1] =
     [FlagSpec::text("output", "Output format: 'json' or 'yaml' (default: one line)").letter('o')];
 
@@ -409,7 +423,7 @@ static LOGIN: [CommandSpec; 2] = [
     },
 ];
 
-static COMMANDS: [CommandSpec; 9] = [
+static COMMANDS: [CommandSpec; 10] = [
     CommandSpec {
         name: "__complete",
         hidden: true,
@@ -431,6 +445,14 @@ static COMMANDS: [CommandSpec; 9] = [
         short: "Generate the autocompletion script for the specified shell",
         long: "Generate the autocompletion script for pinniped for the specified shell.\nSee each sub-command's help for details on how to use the generated script.",
         children: &SHELLS,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "doctor",
+        short: "Say what is wrong with the Concierge of a cluster, and what to do",
+        long: "Say what is wrong with the Concierge of a cluster, and what to do.\n\nLooks at the CredentialIssuer, at the Secrets and Services of the impersonation proxy, at what\nanswers at its endpoint, and at kubeconfigs that lead there. What you may not see is said and\nleft out. Exits with 1 if there is a problem.",
+        action: Some(Action::Doctor),
+        flags: &DOCTOR,
         ..CommandSpec::EMPTY
     },
     CommandSpec {

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod discovery;
+mod doctor;
 mod get_kubeconfig;
 mod hostile;
 mod login_static;

@@ -165,7 +165,7 @@ fn wrong_host(facts: &Facts, expected: &Expected<'_>) -> Option<String> {
 
 /// Whether a dNSName covers a host: ASCII case is ignored, as is one trailing dot; `*` counts as the whole leftmost
 /// label only, and stands for exactly one.
-fn covers(pattern: &str, host: &str) -> bool {
+pub fn covers(pattern: &str, host: &str) -> bool {
     let undotted = |name: &str| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     let (pattern, host) = (undotted(pattern), undotted(host));
     match pattern.strip_prefix("*.") {

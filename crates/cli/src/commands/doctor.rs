@@ -1,0 +1,107 @@
+//! `pinniped doctor`: says in plain words what is wrong with a Concierge and what to do.
+//!
+//! ```text
+//! read, probe      everything that can be seen, with the caller's rights and as any client      -> Observed
+//! strategies, certificate, surroundings      judge it, and know no cluster                      -> Findings
+//! finding          a line each
+//! ```
+//!
+//! The exit status is 0 when nothing is wrong, else 1. What may not be seen is said and counts as nothing.
+
+mod certificate;
+mod finding;
+#[cfg(test)]
+mod fixtures;
+mod observed;
+mod probe;
+mod read;
+mod strategies;
+mod surroundings;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::config::Kubeconfig;
+use pinniped_api::suffix::GroupSuffix;
+
+use self::finding::Finding;
+use self::observed::{KubeconfigEntry, Observed};
+use self::read::Reader;
+use super::{block_on, whoami};
+use crate::dial::Dialer;
+use crate::environment::Environment;
+use crate::flags::tree::DEFAULT_SUFFIX;
+use crate::flags::{Parsed, Value};
+use crate::kubeconfig;
+use crate::printer::Printer;
+use crate::write;
+
+/// Limit of everything together, as the flag's help says.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Looks, judges, prints.
+pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
+    let observed = block_on(async {
+        let work = Box::pin(observe(parsed, environment));
+        let limit = match parsed.value("timeout") {
+            Some(Value::Duration(limit)) => limit.to_std(),
+            _ => LIMIT,
+        };
+        if limit.is_zero() {
+            return work.await;
+        }
+        let in_time = tokio::time::timeout(limit, work).await;
+        in_time.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
+    })?;
+    let findings = judge(&observed, Timestamp::now());
+    write(printer, finding::render(&findings).as_bytes())?;
+    match finding::problems(&findings) {
+        0 => Ok(()),
+        1 => Err("found 1 problem".to_owned()),
+        count => Err(format!("found {count} problems")),
+    }
+}
+
+fn judge(observed: &Observed, now: Timestamp) -> Vec<Finding> {
+    [
+        strategies::judge(observed),
+        certificate::judge_secret(observed),
+        surroundings::judge_services(observed),
+        certificate::judge_endpoint(observed, now),
+        surroundings::judge_kubeconfigs(observed),
+    ]
+    .concat()
+}
+
+async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observed, String> {
+    let suffix = GroupSuffix::parse(&parsed.string_or("concierge-api-group-suffix", DEFAULT_SUFFIX))
+        .map_err(|err| format!("invalid API group suffix: {err}"))?;
+    let (admin, _) = whoami::connect(parsed, environment)
+        .await
+        .map_err(|why| format!("could not configure Kubernetes client: {why}"))?;
+    let used = kubeconfig::load(parsed.given("kubeconfig"), environment)?;
+    let mut entries = entries_of(&used, "in use", false);
+    if let Some(path) = parsed.given("check-kubeconfig").filter(|path| !path.is_empty()) {
+        let checked = kubeconfig::load(Some(path), environment)?;
+        entries.extend(entries_of(&checked, path, true));
+    }
+    let reader = Reader { admin: &admin, suffix: &suffix, dialer: Dialer::new(environment) };
+    let issuer = reader
+        .credential_issuer(&parsed.string("concierge-credential-issuer"))
+        .await
+        .map_err(|why| format!("could not read the CredentialIssuer: {why}"))?;
+    Ok(reader.observe(issuer, entries).await)
+}
+
+fn entries_of(config: &Kubeconfig, file: &str, checked: bool) -> Vec<KubeconfigEntry> {
+    let clusters = config.clusters.iter().filter_map(|named| Some((&named.name, named.cluster.as_ref()?)));
+    clusters
+        .map(|(name, cluster)| KubeconfigEntry {
+            file: file.to_owned(),
+            checked,
+            cluster: name.clone(),
+            server: cluster.server.clone().unwrap_or_default(),
+            ca: kubeconfig::certificate_authority(name, cluster),
+        })
+        .collect()
+}

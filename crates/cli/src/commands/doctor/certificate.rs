@@ -1,0 +1,231 @@
+//! Judges the Secret that the spec names, and the certificate that is shown at the endpoint.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+use pinniped_api::config::ImpersonationProxyInfo;
+use pinniped_api::gobase64;
+use pinniped_core::delegation::{Grants, inert_wildcards};
+use pinniped_core::strategy::validation::covers;
+use pinniped_pki::tls::Shown;
+use pinniped_pki::{CaBundle, Certificate, CertificatePair, chain};
+use url::Url;
+
+use super::finding::Finding;
+use super::observed::{EndpointLook, Look, Observed, SecretLook};
+
+/// An end that is nearer than this is told.
+const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+/// Judges the Secret.
+pub(super) fn judge_secret(observed: &Observed) -> Vec<Finding> {
+    let Some(look) = &observed.secret else { return Vec::new() };
+    let mut findings = Vec::new();
+    let name = format!("secret {}", look.reference);
+    if look.reference.is_malformed() {
+        // The strategy says so.
+        return findings;
+    }
+    delegation(observed, look, &mut findings);
+    match &look.secret {
+        Look::Found(secret) => findings.push(match pair(secret) {
+            Ok(_) => Finding::Fine(format!("{name} holds a certificate and its key")),
+            Err(why) => Finding::problem(
+                format!("{name} cannot be served: {why}"),
+                "put the certificate chain into tls.crt and its key into tls.key, both as PEM",
+            ),
+        }),
+        Look::Missing => findings.push(Finding::problem(
+            format!("{name} does not exist"),
+            "create it (type kubernetes.io/tls), or correct spec.impersonationProxy.tls.secretName",
+        )),
+        Look::Hidden(why) | Look::Failed(why) => findings.push(Finding::unseen(name, why.clone())),
+    }
+    findings
+}
+
+fn pair(secret: &Secret) -> Result<CertificatePair, String> {
+    let bytes =
+        |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map_or(&[][..], |value| &value.0);
+    let pair = CertificatePair::parse(bytes("tls.crt"), bytes("tls.key")).map_err(|err| err.to_string())?;
+    if pair.leaf().is_ca { Err("the certificate is a CA's".to_owned()) } else { Ok(pair) }
+}
+
+fn delegation(observed: &Observed, look: &SecretLook, findings: &mut Vec<Finding>) {
+    let Some(delegations) = &look.delegations else { return };
+    let secret = &look.reference;
+    let what = format!("the delegation of secret {secret}");
+    let objects = match delegations {
+        Look::Found(objects) => objects.as_slice(),
+        Look::Missing => {
+            findings.push(Finding::problem(
+                "this cluster does not serve the kind TLSCertificateDelegation",
+                "kubectl apply -f install-tls-certificate-delegation.yaml",
+            ));
+            return;
+        }
+        Look::Hidden(why) | Look::Failed(why) => {
+            findings.push(Finding::unseen(what, why.clone()));
+            return;
+        }
+    };
+    let Some(target) = observed.namespace.found() else {
+        findings.push(Finding::unseen(what, "the Concierge's namespace is not known"));
+        return;
+    };
+    let mut grants = Grants::default();
+    for object in objects {
+        grants.add(&secret.namespace, &object.spec.delegations);
+    }
+    if grants.permit(secret, target) {
+        findings.push(Finding::Fine(format!("{what} to namespace {target} is there")));
+        return;
+    }
+    let inert = objects
+        .iter()
+        .any(|object| inert_wildcards(&object.spec.delegations).any(|name| name == secret.name));
+    let hint = if inert { ": a \"*\" beside other names does nothing" } else { "" };
+    findings.push(Finding::problem(
+        format!("{what} to namespace {target} is missing{hint}"),
+        format!(
+            "its owner creates a TLSCertificateDelegation in namespace {} with secretName {} and targetNamespaces [{target}]",
+            secret.namespace, secret.name
+        ),
+    ));
+}
+
+/// Judges what answers at the endpoint.
+pub(super) fn judge_endpoint(observed: &Observed, now: Timestamp) -> Vec<Finding> {
+    let info = observed
+        .proxy_strategy()
+        .and_then(|strategy| strategy.frontend.as_ref()?.impersonation_proxy_info.as_ref());
+    let (Some(info), Some(look)) = (info, &observed.endpoint) else { return Vec::new() };
+    let url = &info.endpoint;
+    match look {
+        EndpointLook::Malformed(why) => vec![Finding::problem(
+            format!("the endpoint {url} is no URL that clients can use: {why}"),
+            "correct spec.impersonationProxy.externalEndpoint",
+        )],
+        EndpointLook::Unreachable(why) => vec![Finding::problem(
+            format!("nothing answers at {url} from here: {why}"),
+            "see that the name resolves to the load balancer, ingress or Service in front of the proxy, and that no \
+             firewall is in between",
+        )],
+        EndpointLook::NoCertificate(why) => vec![Finding::problem(
+            format!("{url} answers, but shows no certificate: {why}"),
+            "either the proxy has none to serve (its strategy says why), or what stands before it does not know this name",
+        )],
+        EndpointLook::Shown { shown, system } => judge_shown(observed, info, shown, system.as_deref(), now),
+    }
+}
+
+fn judge_shown(
+    observed: &Observed,
+    info: &ImpersonationProxyInfo,
+    shown: &Shown,
+    system: Option<&str>,
+    now: Timestamp,
+) -> Vec<Finding> {
+    let url = &info.endpoint;
+    let mut findings = Vec::new();
+    let leaf = match shown.chain.first().map(|leaf| Certificate::parse_der(leaf)) {
+        Some(Ok(leaf)) => leaf,
+        Some(Err(why)) => {
+            return vec![Finding::problem(format!("{url} shows no usable certificate: {why}"), REPLACE)];
+        }
+        None => return Vec::new(),
+    };
+    let host = host_of(url);
+    if !is_for(&leaf, &host) {
+        let names: Vec<String> =
+            leaf.dns_names.iter().cloned().chain(leaf.ip_addresses.iter().map(ToString::to_string)).collect();
+        findings.push(Finding::problem(
+            format!("the certificate at {url} is for [{}], not for {host}", names.join(", ")),
+            REPLACE,
+        ));
+    }
+    if now < leaf.not_before {
+        findings.push(Finding::problem(
+            format!("the certificate at {url} is not valid before {}", leaf.not_before),
+            "compare the clocks of this machine and of the issuer, or issue the certificate again",
+        ));
+    } else if now > leaf.not_after {
+        findings
+            .push(Finding::problem(format!("the certificate at {url} expired at {}", leaf.not_after), RENEW));
+    } else if leaf.not_after.duration_since(now) <= SOON {
+        findings
+            .push(Finding::problem(format!("the certificate at {url} expires at {}", leaf.not_after), RENEW));
+    }
+    if let Err(why) = trusted(&leaf, shown, info, system, now) {
+        findings.push(Finding::problem(
+            format!("the certificate at {url} does not verify with what clients are told to trust: {why}"),
+            "advertise the CA that signed it in spec.impersonationProxy.tls.certificateAuthorityData (or ca.crt of the \
+             Secret), then hand out kubeconfigs again; if it is not the proxy's certificate, see that what stands before \
+             the proxy passes TLS through",
+        ));
+    }
+    let served =
+        observed.secret.as_ref().and_then(|look| look.secret.found()).and_then(|secret| pair(secret).ok());
+    if served.is_some_and(|pair| pair.leaf().der != leaf.der) {
+        findings.push(Finding::problem(
+            format!("the certificate at {url} is another one than that of the Secret which the spec names"),
+            "the strategy says whether the Secret could be loaded; if it was, another server answers at this address",
+        ));
+    }
+    if !shown.asks_for_client_certificate {
+        findings.push(Finding::problem(
+            format!(
+                "{url} does not ask for a client certificate: something before the proxy ends TLS, and every \
+                     user would be anonymous"
+            ),
+            "let the ingress pass TLS through, as virtualhost.tls.passthrough of an HTTPProxy does",
+        ));
+    }
+    if findings.is_empty() {
+        let until = leaf.not_after;
+        findings.push(Finding::Fine(format!("{url} shows a certificate that clients accept, until {until}")));
+    }
+    findings
+}
+
+const REPLACE: &str =
+    "issue a certificate for the name that clients use, or correct spec.impersonationProxy.externalEndpoint";
+const RENEW: &str = "renew it: a new certificate in the same Secret is served without a restart";
+
+/// The host of a URL, without the brackets of IPv6.
+fn host_of(url: &str) -> String {
+    let url = Url::parse(url).ok();
+    let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
+    host.trim_matches(['[', ']']).to_owned()
+}
+
+fn is_for(leaf: &Certificate, host: &str) -> bool {
+    match host.parse() {
+        Ok(ip) => leaf.ip_addresses.contains(&ip),
+        Err(_) => leaf.dns_names.iter().any(|name| covers(name, host)),
+    }
+}
+
+fn trusted(
+    leaf: &Certificate,
+    shown: &Shown,
+    info: &ImpersonationProxyInfo,
+    system: Option<&str>,
+    now: Timestamp,
+) -> Result<(), String> {
+    if info.certificate_authority_data.is_empty() {
+        return system.map_or(Ok(()), |why| Err(why.to_owned()));
+    }
+    let pem = gobase64::decode(info.certificate_authority_data.as_bytes())
+        .map_err(|err| format!("the advertised bundle is not base64: {err}"))?;
+    let roots = CaBundle::from_pem(&pem).map_err(|err| format!("the advertised bundle: {err}"))?;
+    if roots.ders().contains(&leaf.der) {
+        return Ok(());
+    }
+    // Whether it is in its time is said apart from this.
+    let time = now.clamp(leaf.not_before, leaf.not_after.max(leaf.not_before));
+    let intermediates = shown.chain.get(1..).unwrap_or_default();
+    chain::verify_server(&leaf.der, intermediates, &roots, time).map_err(|err| err.to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! Installations to judge.
+
+use pinniped_core::delegation::SecretReference;
+use serde_json::{Value, json};
+
+use super::finding::Finding;
+use super::observed::{Authenticators, Look, Observed, SecretLook};
+
+/// A strategy of the status.
+pub(super) fn strategy(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": message,
+        "lastUpdateTime": "2026-11-21T10:00:00Z"})
+}
+
+/// The proxy's strategy when it serves.
+pub(super) fn listening(endpoint: &str, ca_data: &str) -> Value {
+    let mut strategy = strategy("ImpersonationProxy", "Success", "Listening", "it is ready");
+    strategy["frontend"] = json!({"type": "ImpersonationProxy",
+        "impersonationProxyInfo": {"endpoint": endpoint, "certificateAuthorityData": ca_data}});
+    strategy
+}
+
+/// An installation in which all is well, with this spec of the proxy and these strategies.
+#[expect(clippy::needless_pass_by_value, reason = "literals read better without a reference each")]
+pub(super) fn observed(proxy: Value, strategies: &[Value]) -> Observed {
+    let issuer = json!({"metadata": {"name": "x"}, "spec": {"impersonationProxy": proxy},
+        "status": {"strategies": strategies}});
+    Observed {
+        issuer: serde_json::from_value(issuer).unwrap(),
+        issuer_argument: "credentialissuer.config.concierge.pinniped.dev/x".to_owned(),
+        namespace: Look::Found("concierge".to_owned()),
+        api_trouble: Look::Found(String::new()),
+        authenticators: Look::Found(Authenticators { count: 1, unready: Vec::new() }),
+        services: Look::Found(Vec::new()),
+        secret: None,
+        endpoint: None,
+        entries: Vec::new(),
+    }
+}
+
+/// The Secret that the spec names, with these values.
+pub(super) fn secret(reference: &str, values: &[(&str, &str)]) -> SecretLook {
+    let values: serde_json::Map<_, _> = values
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), pinniped_api::gobase64::encode(value.as_bytes()).into()))
+        .collect();
+    let secret = serde_json::from_value(json!({"metadata": {"name": "x"}, "data": values})).unwrap();
+    SecretLook {
+        reference: SecretReference::parse(reference, "concierge"),
+        secret: Look::Found(secret),
+        delegations: None,
+    }
+}
+
+/// What is wrong, each with its remedy.
+pub(super) fn problems(findings: Vec<Finding>) -> Vec<(String, String)> {
+    let problem = |finding| match finding {
+        Finding::Problem { what, remedy } => Some((what, remedy)),
+        Finding::Fine(_) | Finding::Unseen { .. } => None,
+    };
+    findings.into_iter().filter_map(problem).collect()
+}

@@ -1,0 +1,297 @@
+//! Looks at everything: the API server with the caller's rights, the endpoint as any client. Whatever cannot be seen is
+//! noted and is no reason to stop.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::{Api, Resource};
+use pinniped_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
+use pinniped_api::config::{CredentialIssuer, StrategyType};
+use pinniped_api::delegation::{DelegationGroup, TlsCertificateDelegation};
+use pinniped_api::names::{ANNOTATION_BOOKKEEPING_ANNOTATIONS, ANNOTATION_BOOKKEEPING_LABELS};
+use pinniped_api::suffix::GroupSuffix;
+use pinniped_core::delegation::SecretReference;
+use serde::de::DeserializeOwned;
+
+use super::observed::{
+    Authenticators, DEFAULT_NAMESPACE, EndpointLook, KubeconfigEntry, Look, Observed, SecretLook, ServiceLook,
+};
+use super::probe;
+use crate::admin::{Admin, Subject};
+use crate::dial::Dialer;
+
+/// Limit of each look.
+pub(super) const LOOK_LIMIT: Duration = Duration::from_secs(10);
+
+/// Reads of one cluster.
+pub(super) struct Reader<'a> {
+    pub(super) admin: &'a Admin,
+    pub(super) suffix: &'a GroupSuffix,
+    pub(super) dialer: Dialer,
+}
+
+impl Reader<'_> {
+    /// The `CredentialIssuer` of this name, or the only one.
+    pub(super) async fn credential_issuer(&self, name: &str) -> Result<CredentialIssuer, String> {
+        let api: Api<CredentialIssuer> = Api::all_with(self.admin.client.clone(), self.suffix);
+        let resource =
+            format!("{}.{}", CredentialIssuer::PLURAL, self.suffix.replace(CredentialIssuer::GROUP));
+        if !name.is_empty() {
+            return match self.get(&api, &resource, name).await {
+                Look::Found(issuer) => Ok(issuer),
+                Look::Missing => Err(format!("there is no {resource} called {name}")),
+                Look::Hidden(why) | Look::Failed(why) => Err(why),
+            };
+        }
+        match self.list(&api, &resource, ListParams::default()).await {
+            Look::Found(mut issuers) if issuers.len() == 1 => Ok(issuers.remove(0)),
+            Look::Found(issuers) if issuers.is_empty() => Err(format!(
+                "this cluster has no CredentialIssuer: apply install-pinniped-concierge-resources.yaml ({resource})"
+            )),
+            Look::Found(issuers) => {
+                let names: Vec<_> =
+                    issuers.iter().filter_map(|issuer| issuer.metadata.name.as_deref()).collect();
+                Err(format!(
+                    "there are several CredentialIssuers: choose one of {} with --concierge-credential-issuer",
+                    names.join(", ")
+                ))
+            }
+            Look::Missing => Err(format!(
+                "this cluster does not know {resource}: install the Concierge, or name its API groups with \
+                 --concierge-api-group-suffix"
+            )),
+            Look::Hidden(why) | Look::Failed(why) => Err(why),
+        }
+    }
+
+    /// Looks at everything around it.
+    pub(super) async fn observe(&self, issuer: CredentialIssuer, entries: Vec<KubeconfigEntry>) -> Observed {
+        let (namespace, api_trouble) = self.api_service().await;
+        let own = namespace.found().map_or(DEFAULT_NAMESPACE, String::as_str).to_owned();
+        let group = self.suffix.replace(CredentialIssuer::GROUP);
+        let name = issuer.metadata.name.as_deref().unwrap_or_default();
+        Observed {
+            issuer_argument: format!("credentialissuer.{group}/{name}"),
+            authenticators: self.authenticators().await,
+            services: self.services(&own).await,
+            secret: self.secret(&issuer, &own).await,
+            endpoint: self.endpoint(&issuer).await,
+            entries,
+            namespace,
+            api_trouble,
+            issuer,
+        }
+    }
+
+    /// Where the Concierge runs, and why its API does not answer, from the APIService that leads to it.
+    async fn api_service(&self) -> (Look<String>, Look<String>) {
+        let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "apiservices");
+        let api: Api<DynamicObject> = Api::all_with(self.admin.client.clone(), &resource);
+        let name = pinniped_api::names::api_service(&self.suffix.replace(pinniped_api::names::GROUP_LOGIN));
+        let found = self.get(&api, "apiservices.apiregistration.k8s.io", &name).await;
+        let namespace = found.clone().map(|object| {
+            object.data["spec"]["service"]["namespace"].as_str().unwrap_or(DEFAULT_NAMESPACE).to_owned()
+        });
+        let trouble = found.map(|object| {
+            let conditions = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let available = conditions.iter().find(|condition| condition["type"] == "Available");
+            match available {
+                Some(condition) if condition["status"] == "True" => String::new(),
+                Some(condition) => condition["message"].as_str().unwrap_or("no reason is given").to_owned(),
+                None => "it has no status yet".to_owned(),
+            }
+        });
+        (namespace, trouble)
+    }
+
+    async fn authenticators(&self) -> Look<Authenticators> {
+        let client = &self.admin.client;
+        let group = self.suffix.replace(WebhookAuthenticator::GROUP);
+        let webhooks: Api<WebhookAuthenticator> = Api::all_with(client.clone(), self.suffix);
+        let jwts: Api<JwtAuthenticator> = Api::all_with(client.clone(), self.suffix);
+        let resource = format!("{}.{group}", WebhookAuthenticator::PLURAL);
+        let webhooks = self.list(&webhooks, &resource, ListParams::default()).await;
+        let resource = format!("{}.{group}", JwtAuthenticator::PLURAL);
+        let jwts = self.list(&jwts, &resource, ListParams::default()).await;
+        let mut all = Authenticators::default();
+        let mut add = |kind: &str, name: &Option<String>, status: serde_json::Value| {
+            all.count += 1;
+            if let Some(why) = unreadiness(&status) {
+                all.unready.push((format!("{kind}.{group}/{}", name.as_deref().unwrap_or_default()), why));
+            }
+        };
+        match (webhooks, jwts) {
+            (Look::Found(webhooks), Look::Found(jwts)) => {
+                for webhook in webhooks {
+                    let status = serde_json::to_value(&webhook.status).unwrap_or_default();
+                    add("webhookauthenticator", &webhook.metadata.name, status);
+                }
+                for jwt in jwts {
+                    let status = serde_json::to_value(&jwt.status).unwrap_or_default();
+                    add("jwtauthenticator", &jwt.metadata.name, status);
+                }
+                Look::Found(all)
+            }
+            (Look::Hidden(why), _) | (_, Look::Hidden(why)) => Look::Hidden(why),
+            (Look::Failed(why), _) | (_, Look::Failed(why)) => Look::Failed(why),
+            (Look::Missing, _) | (_, Look::Missing) => Look::Missing,
+        }
+    }
+
+    /// The Services that the Concierge made: they carry its bookkeeping.
+    async fn services(&self, namespace: &str) -> Look<Vec<ServiceLook>> {
+        let api: Api<Service> = Api::namespaced(self.admin.client.clone(), namespace);
+        let services = match self.list(&api, "services", ListParams::default()).await {
+            Look::Found(services) => services,
+            Look::Missing => return Look::Missing,
+            Look::Hidden(why) => return Look::Hidden(why),
+            Look::Failed(why) => return Look::Failed(why),
+        };
+        let books = [ANNOTATION_BOOKKEEPING_LABELS, ANNOTATION_BOOKKEEPING_ANNOTATIONS];
+        let mut looks = Vec::new();
+        for service in services {
+            let annotations = service.metadata.annotations.as_ref();
+            if annotations.is_some_and(|found| books.iter().any(|key| found.contains_key(*key))) {
+                let name = service.metadata.name.clone().unwrap_or_default();
+                looks.push(ServiceLook { ready: self.ready_endpoints(namespace, &name).await, service });
+            }
+        }
+        Look::Found(looks)
+    }
+
+    async fn ready_endpoints(&self, namespace: &str, service: &str) -> Look<usize> {
+        let api: Api<EndpointSlice> = Api::namespaced(self.admin.client.clone(), namespace);
+        let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
+        let slices = self.list(&api, "endpointslices.discovery.k8s.io", of_service).await;
+        slices.map(|slices| {
+            let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten());
+            endpoints
+                .filter(|endpoint| {
+                    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
+                })
+                .count()
+        })
+    }
+
+    async fn secret(&self, issuer: &CredentialIssuer, own: &str) -> Option<SecretLook> {
+        let proxy = issuer.spec.as_ref()?.impersonation_proxy.as_ref()?;
+        let written = proxy.tls.as_ref()?.secret_name.as_deref().filter(|name| !name.is_empty())?;
+        let reference = SecretReference::parse(written, own);
+        if reference.is_malformed() {
+            return Some(SecretLook { reference, secret: Look::Missing, delegations: None });
+        }
+        let api: Api<Secret> = Api::namespaced(self.admin.client.clone(), &reference.namespace);
+        let secret = self.get(&api, "secrets", &reference.name).await;
+        let foreign = reference.namespace != own;
+        let delegations = if foreign { Some(self.delegations(&reference.namespace).await) } else { None };
+        Some(SecretLook { reference, secret, delegations })
+    }
+
+    /// The delegations of a namespace, in all groups that are served.
+    async fn delegations(&self, namespace: &str) -> Look<Vec<TlsCertificateDelegation>> {
+        let mut all: Look<Vec<TlsCertificateDelegation>> = Look::Missing;
+        for group in DelegationGroup::ALL {
+            let api: Api<TlsCertificateDelegation> =
+                Api::namespaced_with(self.admin.client.clone(), namespace, &group);
+            let resource = format!("{}.{}", TlsCertificateDelegation::PLURAL, group.group());
+            all = match (all, self.list(&api, &resource, ListParams::default()).await) {
+                (Look::Found(mut all), Look::Found(more)) => {
+                    all.extend(more);
+                    Look::Found(all)
+                }
+                (all @ Look::Found(_), _) | (all, Look::Missing) => all,
+                (_, look) => look,
+            };
+        }
+        all
+    }
+
+    async fn endpoint(&self, issuer: &CredentialIssuer) -> Option<EndpointLook> {
+        let strategies = &issuer.status.as_ref()?.strategies;
+        let proxy = strategies.iter().find(|strategy| strategy.type_ == StrategyType::ImpersonationProxy)?;
+        let info = proxy.frontend.as_ref()?.impersonation_proxy_info.as_ref()?;
+        let system = info.certificate_authority_data.is_empty();
+        Some(probe::look(&self.dialer, &info.endpoint, system).await)
+    }
+
+    async fn get<K>(&self, api: &Api<K>, resource: &str, name: &str) -> Look<K>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug,
+    {
+        let path = format!("{}/{name}", api.resource_url());
+        let subject = Subject { verb: "get", resource, name, path: &path };
+        self.within_limit(api.get(name), subject).await
+    }
+
+    async fn list<K>(&self, api: &Api<K>, resource: &str, parameters: ListParams) -> Look<Vec<K>>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug,
+    {
+        let path = api.resource_url();
+        let subject = Subject { verb: "list", resource, name: "", path };
+        self.within_limit(api.list(&parameters), subject).await.map(|list| list.items)
+    }
+
+    async fn within_limit<T>(
+        &self,
+        call: impl Future<Output = Result<T, kube::Error>>,
+        subject: Subject<'_>,
+    ) -> Look<T> {
+        let error = match tokio::time::timeout(LOOK_LIMIT, call).await {
+            Ok(Ok(found)) => return Look::Found(found),
+            Ok(Err(error)) => error,
+            Err(_) => return Look::Failed("context deadline exceeded".to_owned()),
+        };
+        let text = self.admin.error_text(&error, subject);
+        match &error {
+            kube::Error::Api(status) if status.code == 404 => Look::Missing,
+            kube::Error::Api(status) if matches!(status.code, 401 | 403) => Look::Hidden(text),
+            _ => Look::Failed(text),
+        }
+    }
+}
+
+/// Why an authenticator with this status is not ready, if so. One without conditions has not been looked at, or was by a
+/// version that writes none.
+fn unreadiness(status: &serde_json::Value) -> Option<String> {
+    let conditions = status["conditions"].as_array()?;
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready")?;
+    if ready["status"] == "True" {
+        return None;
+    }
+    // The other conditions have the cause.
+    let causes =
+        conditions.iter().filter(|condition| condition["type"] != "Ready" && condition["status"] == "False");
+    let texts: Vec<&str> = causes.filter_map(|condition| condition["message"].as_str()).collect();
+    let own = ready["message"].as_str().unwrap_or("no reason is given");
+    Some(if texts.is_empty() { own.to_owned() } else { texts.join("; ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_authenticator_that_is_not_ready_says_why() {
+        let condition = |type_: &str, status: &str, message: &str| json!({"type": type_, "status": status, "message": message});
+        for (status, wanted) in [
+            (json!(null), None),
+            (json!({"conditions": []}), None),
+            (json!({"conditions": [condition("Ready", "True", "")]}), None),
+            (json!({"conditions": [condition("Ready", "False", "see others")]}), Some("see others")),
+            (
+                json!({"conditions": [condition("A", "False", "no route"), condition("B", "Unknown", "x"),
+                    condition("Ready", "False", "see others")]}),
+                Some("no route"),
+            ),
+        ] {
+            assert_eq!(unreadiness(&status).as_deref(), wanted, "{status}");
+        }
+    }
+}

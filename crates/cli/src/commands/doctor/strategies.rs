@@ -1,0 +1,196 @@
+//! Judges what the Concierge says of itself: its strategies, its condition, its API, its authenticators.
+
+use pinniped_api::config::{CredentialIssuerStrategy, StrategyReason, StrategyStatus, StrategyType};
+use pinniped_core::strategy::validation;
+
+use super::finding::Finding;
+use super::observed::{Look, Observed};
+
+/// Judges.
+pub(super) fn judge(observed: &Observed) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    aggregated_api(observed, &mut findings);
+    authenticators(observed, &mut findings);
+    let strategies = observed.strategies();
+    if strategies.is_empty() {
+        findings.push(Finding::problem(
+            format!("{} has no status: no Concierge has looked at it", observed.issuer_argument),
+            format!("see whether its pods run: {}", pods(observed)),
+        ));
+        return findings;
+    }
+    let any_works = strategies.iter().any(works);
+    findings.extend(strategies.iter().map(|strategy| judge_one(observed, strategy, any_works)));
+    if !any_works {
+        findings.push(Finding::problem(
+            "no strategy works: nobody can log in",
+            "resolve one of the above; where the control plane is out of reach, let the impersonation proxy run: \
+             spec.impersonationProxy.mode: enabled",
+        ));
+    }
+    condition(observed, &mut findings);
+    findings
+}
+
+fn works(strategy: &CredentialIssuerStrategy) -> bool {
+    strategy.status == StrategyStatus::Success
+}
+
+fn judge_one(observed: &Observed, strategy: &CredentialIssuerStrategy, any_works: bool) -> Finding {
+    let CredentialIssuerStrategy { type_, message, reason, .. } = strategy;
+    if works(strategy) {
+        return Finding::Fine(format!("strategy {type_} works: {message}"));
+    }
+    if *reason == StrategyReason::Disabled {
+        return Finding::Fine(format!("strategy {type_} is switched off: {message}"));
+    }
+    // Where somebody else runs the control plane this is as it should be, as long as there is another way.
+    if *type_ == StrategyType::KubeClusterSigningCertificate && any_works {
+        return Finding::Fine(format!("strategy {type_} cannot be used in this cluster: {message}"));
+    }
+    Finding::problem(format!("strategy {type_} fails: {message}"), remedy(observed, message))
+}
+
+/// What to do about the messages of the impersonation proxy, by a part of each.
+const REMEDIES: [(&str, &str); 20] = [
+    (
+        "certificate delegation not permitted",
+        "the owner of the Secret has to permit it with a TLSCertificateDelegation in the Secret's namespace",
+    ),
+    (
+        "could not read Secret",
+        "the owner of the Secret has to let the Concierge's service account get, list and watch it: a Role with \
+         resourceNames, and a RoleBinding",
+    ),
+    ("malformed secretName", "write spec.impersonationProxy.tls.secretName as name or namespace/name"),
+    (
+        "must provide impersonationSpec.TLS.secretName",
+        "name a Secret in spec.impersonationProxy.tls.secretName, or remove the tls block",
+    ),
+    (
+        "must not be the name of the Secret managed by this controller",
+        "put your certificate into a Secret with a name of its own",
+    ),
+    ("unexpected IsCA=true", "put a server certificate into tls.crt of the Secret, not a CA's"),
+    (
+        "could not parse TLS cert PEM data from Secret",
+        "put the certificate chain into tls.crt of the Secret and its key into tls.key, both as PEM",
+    ),
+    ("unable to read provided ca.crt", "put a PEM bundle into ca.crt of the Secret, or remove that key"),
+    (
+        "could not decode impersonationSpec.TLS.certificateAuthorityData",
+        "write the base64 of a PEM bundle into spec.impersonationProxy.tls.certificateAuthorityData, as base64 -w0 makes it",
+    ),
+    (
+        "could not validate the externally provided TLS secret",
+        "issue a certificate that clients can use, or set spec.impersonationProxy.tls.validation to Warn",
+    ),
+    (
+        "could not load the externally provided TLS secret",
+        "create the Secret, or correct spec.impersonationProxy.tls.secretName",
+    ),
+    ("does not allow an empty certificateAuthorityData", "do what the message says"),
+    (
+        "waiting for load balancer Service",
+        "wait for the Service's address; a cluster without load balancers wants spec.impersonationProxy.service.type \
+         ClusterIP or None, and an externalEndpoint",
+    ),
+    (
+        "could not find valid IP addresses or hostnames",
+        "correct the status of the load balancer Service, or set spec.impersonationProxy.externalEndpoint",
+    ),
+    (
+        "invalid ExternalEndpoint",
+        "write spec.impersonationProxy.externalEndpoint as host or host:port, without https://",
+    ),
+    ("externalEndpoint must be set", "set spec.impersonationProxy.externalEndpoint"),
+    ("invalid LoadBalancerIP", "write an IP address into spec.impersonationProxy.service.loadBalancerIP"),
+    ("spec.impersonationProxy is nil", "add spec.impersonationProxy with a mode"),
+    (
+        "could not load CA",
+        "delete the Secret whose name ends in -impersonation-proxy-ca-certificate: a new CA is made, and kubeconfigs \
+         have to be handed out again",
+    ),
+    (
+        "could not load the impersonator's credential signing secret",
+        "wait a moment: the Concierge makes the Secret itself",
+    ),
+];
+
+fn remedy(observed: &Observed, message: &str) -> String {
+    let known = REMEDIES.iter().find(|(part, _)| message.contains(part));
+    known.map_or_else(
+        || format!("the Concierge's log says more: {}", logs(observed)),
+        |(_, text)| (*text).to_owned(),
+    )
+}
+
+/// `kubectl` commands that show what there is.
+fn pods(observed: &Observed) -> String {
+    format!("kubectl get pods --namespace {}", observed.namespace_or_default())
+}
+
+fn logs(observed: &Observed) -> String {
+    format!(
+        "kubectl logs --namespace {} --selector deployment.pinniped.dev=concierge",
+        observed.namespace_or_default()
+    )
+}
+
+fn condition(observed: &Observed, findings: &mut Vec<Finding>) {
+    let conditions = observed.issuer.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let Some(told) = conditions.iter().find(|condition| condition.type_ == validation::CONDITION) else {
+        return;
+    };
+    match told.status.as_str() {
+        "True" => findings.push(Finding::Fine(format!("{}: {}", told.type_, told.message))),
+        "False" => findings.push(Finding::problem(
+            format!("{} is False: {}", told.type_, told.message),
+            "issue a certificate that clients can use; they refuse this one",
+        )),
+        _ => findings.push(Finding::unseen(told.type_.clone(), told.message.clone())),
+    }
+}
+
+fn aggregated_api(observed: &Observed, findings: &mut Vec<Finding>) {
+    let api = "the API for logins (APIService v1alpha1.login.concierge)";
+    match &observed.api_trouble {
+        Look::Found(trouble) if trouble.is_empty() => {
+            findings.push(Finding::Fine(format!("{api} is available")));
+        }
+        Look::Found(trouble) => findings.push(Finding::problem(
+            format!("{api} is not available: {trouble}"),
+            format!("see whether the Concierge's pods are ready: {}", pods(observed)),
+        )),
+        Look::Missing => findings.push(Finding::problem(
+            format!("{api} does not exist"),
+            "apply the install files again: kubectl apply -f install-pinniped-concierge-resources.yaml",
+        )),
+        Look::Hidden(why) | Look::Failed(why) => findings.push(Finding::unseen(api, why.clone())),
+    }
+}
+
+fn authenticators(observed: &Observed, findings: &mut Vec<Finding>) {
+    match &observed.authenticators {
+        Look::Found(found) if found.count == 0 => findings.push(Finding::problem(
+            "there is no authenticator: nobody can log in",
+            "create a WebhookAuthenticator or a JWTAuthenticator",
+        )),
+        Look::Found(found) if found.unready.is_empty() => {
+            findings.push(Finding::Fine(format!("authenticators: {}, all of them ready", found.count)));
+        }
+        Look::Found(found) => findings.extend(found.unready.iter().map(|(name, why)| {
+            Finding::problem(
+                format!("{name} is not ready: {why}"),
+                format!("its conditions say more: kubectl describe {name}"),
+            )
+        })),
+        Look::Missing => {}
+        Look::Hidden(why) | Look::Failed(why) => {
+            findings.push(Finding::unseen("authenticators", why.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+use serde_json::json;
+
+use super::super::fixtures::{observed, problems, strategy};
+use super::super::observed::Authenticators;
+use super::*;
+
+const KEY: &str = "KubeClusterSigningCertificate";
+const PROXY: &str = "ImpersonationProxy";
+
+#[test]
+fn strategies_that_work_or_are_switched_off_are_fine() {
+    let works = strategy(KEY, "Success", "FetchedKey", "key was fetched successfully");
+    let off = strategy(PROXY, "Error", "Disabled", "it is off");
+    let no_key = strategy(KEY, "Error", "CouldNotFetchKey", "no pods");
+    let listens = strategy(PROXY, "Success", "Listening", "ready");
+    for strategies in [vec![works.clone(), off.clone()], vec![no_key.clone(), listens], vec![works]] {
+        assert_eq!(problems(judge(&observed(json!({"mode": "auto"}), &strategies))), []);
+    }
+    // Without another way it is a problem.
+    let found = problems(judge(&observed(json!({"mode": "auto"}), &[no_key, off])));
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].0.contains("fails: no pods") && found[1].0.contains("nobody can log in"), "{found:?}");
+}
+
+/// Each message of the proxy, and a part of what is advised.
+#[test]
+fn each_message_has_its_remedy() {
+    let prefix = "could not load the externally provided TLS secret for the impersonation proxy";
+    let decode = "could not decode impersonationSpec.TLS.certificateAuthorityData";
+    let load = "could not load CredentialIssuer spec.impersonationProxy";
+    for (message, advice) in [
+        (format!("{prefix}: secret \"x\" not found"), "create the Secret"),
+        (
+            format!("{prefix}: certificate delegation not permitted for Secret \"a/b\""),
+            "TLSCertificateDelegation",
+        ),
+        (format!("{prefix}: could not read Secret \"a/b\": forbidden"), "resourceNames"),
+        (format!("{prefix}: malformed secretName \"a/b/c\" (expected …)"), "name or namespace/name"),
+        (
+            format!(
+                "{prefix}: could not parse TLS cert PEM data from Secret: x: attempt to set invalid key pair: y"
+            ),
+            "tls.key",
+        ),
+        (
+            format!(
+                "{prefix}: could not parse TLS cert PEM data from Secret: x: attempt to set x509 cert with unexpected IsCA=true"
+            ),
+            "not a CA's",
+        ),
+        (format!("{prefix}: unable to read provided ca.crt: data is not a certificate"), "ca.crt"),
+        (format!("{decode}: illegal base64 data at input byte 4"), "base64 -w0"),
+        (
+            "must provide impersonationSpec.TLS.secretName if impersonationSpec.TLS is provided".into(),
+            "remove the tls block",
+        ),
+        (
+            "impersonationSpec.TLS.secretName must not be the name of the Secret managed by this controller"
+                .into(),
+            "a name of its own",
+        ),
+        (
+            "could not validate the externally provided TLS secret for the impersonation proxy: x".into(),
+            "Warn",
+        ),
+        (format!("{load}: invalid ExternalEndpoint \"x/y\": z"), "without https://"),
+        (format!("{load}: externalEndpoint must be set when service.type is None"), "set spec"),
+        (format!("{load}: invalid LoadBalancerIP \"x\""), "IP address"),
+        ("could not load CredentialIssuer: spec.impersonationProxy is nil".into(), "mode"),
+        ("waiting for load balancer Service to be assigned IP or hostname".into(), "without load balancers"),
+        ("could not load CA: tls: x: delete secret \"y\"".into(), "handed out again"),
+        ("something new".into(), "kubectl logs --namespace concierge"),
+    ] {
+        let found = problems(judge(&observed(
+            json!({"mode": "enabled"}),
+            &[
+                strategy(KEY, "Success", "FetchedKey", "k"),
+                strategy(PROXY, "Error", "ErrorDuringSetup", &message),
+            ],
+        )));
+        let [(what, remedy)] = found.as_slice() else { panic!("{message}: {found:?}") };
+        assert_eq!(*what, format!("strategy ImpersonationProxy fails: {message}"));
+        assert!(remedy.contains(advice), "{message}: {remedy}");
+    }
+}
+
+#[test]
+fn an_installation_that_nobody_looks_at_is_a_problem() {
+    let found = problems(judge(&observed(json!({"mode": "auto"}), &[])));
+    assert_eq!(found.len(), 1);
+    assert!(found[0].0.contains("has no status") && found[0].1.contains("get pods --namespace concierge"));
+}
+
+#[test]
+fn the_condition_the_api_and_the_authenticators_are_told() {
+    let good = observed(json!({"mode": "auto"}), &[strategy(KEY, "Success", "FetchedKey", "k")]);
+    let condition = |status: &str| {
+        let mut observed = good.clone();
+        let condition = json!([{"type": "ServingCertificateValid", "status": status, "reason": "r", "message": "m",
+            "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
+        let status = observed.issuer.status.as_mut().unwrap();
+        status.conditions = serde_json::from_value(condition).unwrap();
+        judge(&observed)
+    };
+    assert_eq!(problems(condition("True")), []);
+    assert_eq!(problems(condition("Unknown")), []);
+    assert_eq!(problems(condition("False"))[0].0, "ServingCertificateValid is False: m");
+
+    let api = |look| judge(&Observed { api_trouble: look, ..good.clone() });
+    assert!(problems(api(Look::Found("no endpoints".into())))[0].0.ends_with("not available: no endpoints"));
+    assert!(problems(api(Look::Missing))[0].0.ends_with("does not exist"));
+    assert_eq!(problems(api(Look::Hidden("forbidden".into()))), []);
+
+    let authenticators = |look| judge(&Observed { authenticators: look, ..good.clone() });
+    let unready = vec![("webhookauthenticator.x/y".to_owned(), "no route".to_owned())];
+    for (look, wanted) in [
+        (Look::Found(Authenticators::default()), Some("there is no authenticator: nobody can log in")),
+        (
+            Look::Found(Authenticators { count: 2, unready }),
+            Some("webhookauthenticator.x/y is not ready: no route"),
+        ),
+        (Look::Hidden("forbidden".into()), None),
+        (Look::Failed("no route".into()), None),
+    ] {
+        let found = problems(authenticators(look));
+        assert_eq!(found.first().map(|(what, _)| what.as_str()), wanted);
+    }
+    let hidden = authenticators(Look::Hidden("forbidden".into()));
+    assert!(hidden.contains(&Finding::unseen("authenticators", "forbidden")), "what may not be seen is said");
+}

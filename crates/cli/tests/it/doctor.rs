@@ -1,0 +1,126 @@
+//! `doctor` against a scripted cluster: what is printed, the exit status, and rights that are missing.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{home_for, issuer, webhook};
+use crate::support::{Answer, Request, Server};
+
+const CONFIG: &str = "/apis/config.concierge.pinniped.dev/v1alpha1/credentialissuers";
+const API_SERVICE: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.login.concierge.pinniped.dev";
+
+fn forbidden(what: &str) -> Answer {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "reason": "Forbidden", "message": format!("{what} is forbidden: no"), "code": 403});
+    Answer::json(&status).with_status(403)
+}
+
+fn strategy(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message,
+        "lastUpdateTime": "2026-11-21T10:00:00Z"})
+}
+
+/// A cluster whose proxy is as these strategies say, seen by somebody with these rights.
+fn cluster(strategies: Vec<Value>, all_rights: bool) -> Server {
+    let path = |request: &Request| request.path.split('?').next().unwrap_or_default().to_owned();
+    Server::start(move |request| {
+        let path = path(request);
+        if path == CONFIG {
+            let mut issuer = issuer("x", &strategies);
+            issuer["spec"] = json!({"impersonationProxy": {"mode": "auto"}});
+            return Answer::list(&[issuer]);
+        }
+        if !all_rights {
+            return forbidden(path.rsplit('/').next().unwrap_or_default());
+        }
+        match path.as_str() {
+            API_SERVICE => Answer::json(&json!({
+                "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "x"},
+                "spec": {"service": {"namespace": "here", "name": "api"}},
+                "status": {"conditions": [{"type": "Available", "status": "True", "message": "fine"}]},
+            })),
+            "/api/v1/namespaces/here/services" => Answer::list(&[]),
+            path if path.ends_with("/webhookauthenticators") => Answer::list(&[webhook("w")]),
+            path if path.ends_with("/jwtauthenticators") => Answer::list(&[]),
+            path => panic!("nobody asked for {path}"),
+        }
+    })
+}
+
+#[test]
+fn an_installation_in_order_exits_with_zero() {
+    let strategies = vec![
+        strategy("KubeClusterSigningCertificate", "Success", "FetchedKey", "key was fetched successfully"),
+        strategy("ImpersonationProxy", "Error", "Disabled", "switched off"),
+    ];
+    let server = cluster(strategies, true);
+    let run = home_for(&server).run(&["doctor"]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "ok       the API for logins (APIService v1alpha1.login.concierge) is available\n\
+         ok       authenticators: 1, all of them ready\n\
+         ok       strategy KubeClusterSigningCertificate works: key was fetched successfully\n\
+         ok       strategy ImpersonationProxy is switched off: switched off\n"
+    );
+}
+
+#[test]
+fn problems_have_their_remedy_and_exit_with_one() {
+    let strategies = vec![
+        strategy("KubeClusterSigningCertificate", "Error", "CouldNotFetchKey", "no pods"),
+        strategy("ImpersonationProxy", "Error", "ErrorDuringSetup", "spec.impersonationProxy is nil"),
+    ];
+    let server = cluster(strategies, true);
+    let run = home_for(&server).run(&["doctor"]);
+    assert_eq!(run.code, 1);
+    assert!(
+        run.stdout.contains(
+            "problem  strategy ImpersonationProxy fails: spec.impersonationProxy is nil\n         \
+             -> add spec.impersonationProxy with a mode\n"
+        ),
+        "{run:?}"
+    );
+    // Both strategies, nobody can log in, and no Service although the proxy should run.
+    assert_eq!(run.stderr, "Error: found 4 problems\n");
+}
+
+#[test]
+fn what_may_not_be_seen_is_said_and_is_no_problem() {
+    let strategies = vec![
+        strategy("KubeClusterSigningCertificate", "Success", "FetchedKey", "k"),
+        strategy("ImpersonationProxy", "Success", "Listening", "ready"),
+    ];
+    let server = cluster(strategies, false);
+    let run = home_for(&server).run(&["doctor"]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    for (what, why) in [
+        ("the API for logins", "v1alpha1.login.concierge.pinniped.dev is forbidden: no"),
+        ("authenticators", "webhookauthenticators is forbidden: no"),
+        ("the proxy's Service of type LoadBalancer", "services is forbidden: no"),
+    ] {
+        let line = run.stdout.lines().find(|line| line.starts_with(&format!("unseen   {what}")));
+        assert!(line.is_some_and(|line| line.ends_with(why)), "{what}: {run:?}");
+    }
+}
+
+#[test]
+fn a_cluster_without_a_concierge_is_told_apart_from_one_that_may_not_be_read() {
+    let server = Server::start(|_| Answer::text(404, "404 page not found"));
+    home_for(&server).run(&["doctor"]).fails_with(
+        "could not read the CredentialIssuer: this cluster does not know \
+         credentialissuers.config.concierge.pinniped.dev: install the Concierge, or name its API groups with \
+         --concierge-api-group-suffix",
+    );
+    let server = Server::start(|_| forbidden("credentialissuers"));
+    home_for(&server)
+        .run(&["doctor"])
+        .fails_with("could not read the CredentialIssuer: credentialissuers is forbidden: no");
+    let server = Server::start(|_| Answer::list(&[issuer("a", &[]), issuer("b", &[])]));
+    home_for(&server).run(&["doctor"]).fails_with(
+        "could not read the CredentialIssuer: there are several CredentialIssuers: choose one of a, b with \
+         --concierge-credential-issuer",
+    );
+    let server = Server::start(|_| Answer::list(&[]));
+    let run = home_for(&server).run(&["doctor"]);
+    assert!(run.stderr.contains("this cluster has no CredentialIssuer"), "{run:?}");
+}

@@ -21,6 +21,7 @@ mod bad_input;
 mod external;
 mod failures;
 mod generated;
+mod log_lines;
 mod services;
 mod upgrade;
 mod validation;

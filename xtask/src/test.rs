@@ -157,9 +157,14 @@ fn missing_prerequisites() -> Vec<String> {
         )),
         Err(error) => missing.push(format!("tools/test-runner.sh does not run: {error}")),
     }
-    for (program, package) in
-        [("chroot", "coreutils"), ("mount", "mount"), ("setpriv", "util-linux"), ("perl", "perl")]
-    {
+    for (program, package) in [
+        ("chroot", "coreutils"),
+        ("mount", "mount"),
+        ("setpriv", "util-linux"),
+        ("perl", "perl"),
+        ("openssl", "openssl"),
+        ("bash", "bash"),
+    ] {
         if Command::new(program)
             .arg("--version")
             .stdout(Stdio::null())

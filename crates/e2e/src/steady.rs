@@ -286,7 +286,63 @@ pub async fn shown(address: SocketAddr, name: &str) -> anyhow::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use pinniped_test_support::certs::Authority;
+    use pinniped_test_support::wait;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::rustls::ServerConfig;
+    use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
     use super::*;
+
+    /// A load on this address, once something was tried.
+    async fn tried(address: SocketAddr, roots: &Authority) -> anyhow::Result<Done> {
+        let load = Load::start(Params {
+            address,
+            name: "proxy.example.com",
+            roots: roots.certificate_pem.clone(),
+            client: roots.client("user", None)?,
+            path: "/".to_owned(),
+            per_second: 200,
+        })?;
+        wait::until(Duration::from_secs(10), "a try", async || {
+            let done = load.so_far();
+            (done.failed + done.requests > 0).then_some(())
+        })
+        .await?;
+        Ok(load.end().await)
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_or_shows_another_certificate_is_noticed() -> anyhow::Result<()> {
+        let (one, other) = (Authority::new("one")?, Authority::new("other")?);
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let leaf = one.server("proxy.example.com", &["proxy.example.com"], &[])?;
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(
+            vec![CertificateDer::from_pem_slice(leaf.certificate_pem.as_bytes())?],
+            PrivateKeyDer::from_pem_slice(leaf.private_key_pem.as_bytes())?,
+        )?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let mut server = JoinSet::new();
+        server.spawn(async move {
+            while let Ok((tcp, _)) = listener.accept().await {
+                // Whatever comes of it: the clients tell.
+                drop(acceptor.accept(tcp).await);
+            }
+        });
+        let done = tried(address, &other).await?;
+        assert!(done.check(0).is_err() && done.handshakes == 0, "{done}");
+        assert!(done.problems[0].contains("TLS handshake"), "{:?}", done.problems);
+        // The certificate is good; there is no answer.
+        let done = tried(address, &one).await?;
+        assert!(done.check(0).is_err() && done.handshakes > 0 && done.requests == 0, "{done}");
+        server.shutdown().await;
+        let done = tried(address, &one).await?;
+        assert!(done.check(0).is_err() && done.handshakes == 0, "{done}");
+        Ok(())
+    }
 
     #[test]
     fn a_load_with_a_failure_or_with_too_little_is_not_good() {

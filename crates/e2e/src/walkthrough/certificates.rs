@@ -1,6 +1,5 @@
 //! The serving certificate that somebody else issues: cert-manager as in the release post, or the walk in its place.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -207,7 +206,7 @@ impl Walk<'_> {
         let folders = [kubectl.program(), &self.pinniped].map(|file| file.parent().map(Path::to_owned));
         let mut path: Vec<PathBuf> = folders.into_iter().flatten().collect();
         path.extend(std::env::var_os(YQ_ENV).map(PathBuf::from));
-        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_else(OsString::new)));
+        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         command.env("PATH", std::env::join_paths(path).context("a folder of programs has a colon")?);
         command.env("HOME", &self.home).current_dir(&self.home);
         command.env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME");

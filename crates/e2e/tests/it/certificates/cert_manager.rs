@@ -62,6 +62,10 @@ async fn release_post(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<
     is_the_posts_leaf(installed, &leaf_of(&secret)?).await?;
     let Serving::Secret { authority, .. } = &serving else { anyhow::bail!("{serving:?}") };
     ensure!(secret["data"]["ca.crt"] == **authority, "the Secret names another authority");
+    let pem = STANDARD.decode(authority)?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem)?;
+    let key = X509Certificate::from_der(&pem.contents)?.1.public_key().parsed()?.key_size();
+    ensure!(key == 256, "the authority's key is not of P-256: {key}");
 
     let issuer = walk.enable_proxy(&serving).await?;
     let strategies = &issuer["status"]["strategies"];

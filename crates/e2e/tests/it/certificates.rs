@@ -2,4 +2,5 @@
 
 mod cert_manager;
 mod delegation;
+mod doctor;
 mod howto;

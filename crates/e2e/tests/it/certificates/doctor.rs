@@ -1,0 +1,120 @@
+//! `pinniped doctor` on a real cluster: an installation in order, one that is not, and a caller who may see little.
+
+use std::path::Path;
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use pinniped_e2e::walkthrough::{EXTERNAL_NAME, LOCAL_USER_AUTHENTICATOR};
+use pinniped_test_support::kubectl::{Outcome, run};
+use pinniped_test_support::{tools, wait};
+use serde_json::{Value, json};
+
+use crate::installed::{self, Credentials, Installed, SOON};
+
+const ISSUER: &str = "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config";
+
+/// Runs it with this kubeconfig.
+async fn doctor(kubeconfig: &Path, args: &[&str]) -> Outcome {
+    let mut command = Command::new(tools::binary("pinniped").unwrap());
+    command.arg("doctor").arg("--kubeconfig").arg(kubeconfig).args(args).env_remove("KUBECONFIG");
+    for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
+        command.env_remove(name);
+    }
+    run(command, None).await.unwrap()
+}
+
+async fn configure(installed: &Installed, proxy: Value) {
+    let patch = json!({"spec": {"impersonationProxy": proxy}}).to_string();
+    installed.world().kubectl().output(&["patch", ISSUER, "--type=merge", "-p", &patch]).await.unwrap();
+}
+
+/// Runs it until it prints a line that begins so: what was changed takes a moment to be seen.
+async fn await_line(installed: &Installed, line: &str) -> Outcome {
+    wait::until_ok(SOON, format!("doctor to say {line}"), async || {
+        let outcome = doctor(&installed.world().admin_kubeconfig(), &[]).await;
+        anyhow::ensure!(outcome.stdout.lines().any(|said| said.starts_with(line)), "{outcome:?}");
+        Ok(outcome)
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
+    let Some(installed) = installed::alone("doctor").await else { return };
+    let admin = installed.world().admin_kubeconfig();
+
+    // In order, also for the kubeconfig of a user.
+    let user = installed.world().dir().join("kubeconfigs").join("doctor");
+    std::fs::create_dir_all(user.parent().unwrap()).unwrap();
+    let kubeconfig = installed.kubeconfig(&Credentials::none());
+    std::fs::write(&user, kubeconfig.to_string()).unwrap();
+    let fine = format!("ok       https://{EXTERNAL_NAME} shows a certificate that clients accept, until ");
+    let outcome = await_line(&installed, &fine).await;
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
+    assert!(!outcome.stdout.contains("problem") && !outcome.stdout.contains("unseen"), "{outcome:?}");
+    let check = ["--check-kubeconfig", user.to_str().unwrap()];
+    let outcome = doctor(&admin, &check).await;
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert!(outcome.stdout.contains("trusts what the proxy advertises"), "{outcome:?}");
+
+    // The user's kubeconfig is of another time.
+    let mut old = kubeconfig.clone();
+    let stranger = rcgen::generate_simple_self_signed(["old".to_owned()]).unwrap().cert.pem();
+    old["clusters"][0]["cluster"]["certificate-authority-data"] = json!(STANDARD.encode(stranger));
+    std::fs::write(&user, old.to_string()).unwrap();
+    let outcome = doctor(&admin, &check).await;
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (1, "Error: found 1 problem\n"), "{outcome:?}");
+    assert!(outcome.stdout.contains("trusts another CA than the proxy advertises\n         -> "), "{outcome:?}");
+
+    // An endpoint that the name does not lead to, and back.
+    configure(&installed, json!({"externalEndpoint": format!("{EXTERNAL_NAME}:1")})).await;
+    let outcome = await_line(&installed, "problem  nothing answers at https://").await;
+    assert_eq!(outcome.code, 1);
+    configure(&installed, json!({"externalEndpoint": EXTERNAL_NAME})).await;
+    await_line(&installed, &fine).await;
+
+    // A Secret that does not exist, one that nobody delegates, a certificate for another host with a CA that did not
+    // sign it.
+    configure(&installed, json!({"tls": {"secretName": "mine"}})).await;
+    let outcome = await_line(&installed, "problem  strategy ImpersonationProxy fails: could not load").await;
+    assert!(outcome.stdout.contains("problem  secret pinniped-concierge/mine does not exist\n"), "{outcome:?}");
+    configure(&installed, json!({"tls": {"secretName": "kube-system/mine"}})).await;
+    await_line(&installed, "problem  this cluster does not serve the kind TLSCertificateDelegation").await;
+    let leaf = rcgen::generate_simple_self_signed(["other.example.com".to_owned()]).unwrap();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": "mine", "namespace": "pinniped-concierge"},
+        "stringData": {"tls.crt": leaf.cert.pem(), "tls.key": leaf.signing_key.serialize_pem()}});
+    installed.world().kubectl().apply(&secret.to_string()).await.unwrap();
+    let authority = STANDARD.encode(&installed.ca_pem);
+    configure(&installed, json!({"tls": {"secretName": "mine", "certificateAuthorityData": authority}})).await;
+    let wrong = format!("problem  the certificate at https://{EXTERNAL_NAME} is for [other.example.com], not for ");
+    let outcome = await_line(&installed, &wrong).await;
+    for part in ["problem  ServingCertificateValid is False: ", "does not verify with what clients are told to trust"]
+    {
+        assert!(outcome.stdout.contains(part), "{part}: {outcome:?}");
+    }
+
+    // As it was.
+    configure(&installed, json!({"tls": null})).await;
+    installed.world().kubectl().output(&["delete", "secret", "mine", "-n", "pinniped-concierge"]).await.unwrap();
+    await_line(&installed, &fine).await;
+
+    // Somebody who may see the CredentialIssuer and nothing else.
+    let name = "doctor-little";
+    let issuers = json!([{"apiGroups": ["config.concierge.pinniped.dev"], "resources": ["credentialissuers"],
+        "verbs": ["get", "list"]}]);
+    installed.allow(name, issuers).await;
+    let pair = installed.certificate(name, None);
+    let mut little = installed.kubeconfig(&pair.into());
+    little["clusters"][0]["cluster"]["server"] = json!(installed.world().control_plane().server());
+    let ca = &installed.world().control_plane().ca().certificate_pem;
+    little["clusters"][0]["cluster"]["certificate-authority-data"] = json!(STANDARD.encode(ca));
+    std::fs::write(&user, little.to_string()).unwrap();
+    let outcome = doctor(&user, &[]).await;
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
+    assert!(outcome.stdout.contains(&fine) && outcome.stdout.contains("unseen   authenticators: "), "{outcome:?}");
+    assert!(outcome.stdout.contains(&format!("User \"{name}\" cannot list resource \"services\"")), "{outcome:?}");
+    assert!(!outcome.stdout.contains(LOCAL_USER_AUTHENTICATOR), "{outcome:?}");
+}

@@ -204,3 +204,6 @@ impl DelegatedSecret {
         use_it(&mut self.shared.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -178,7 +178,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
             signer: proxy_signer.clone(),
             proxy: Arc::new(proxy),
             metrics: proxy_config_metrics,
-            serving_lifetime: GENERATED_LIFETIME,
+            serving_lifetime: config.proxy_serving_lifetime.unwrap_or(GENERATED_LIFETIME),
             disable_grace: DISABLE_GRACE,
             shutdown_delay: shutdown.delay,
             shutdown_grace: shutdown.grace,

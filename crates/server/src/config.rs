@@ -62,6 +62,8 @@ pub struct Config {
     pub shutdown: Shutdown,
     /// Whether identities with a UID are impersonated with it. Ours; upstream refuses them.
     pub uid_impersonation: bool,
+    /// Life of the impersonation proxy's generated serving certificate, if not a hundred years.
+    pub proxy_serving_lifetime: Option<Duration>,
 }
 
 /// Names of the objects that belong to this installation. All are required in the file.
@@ -232,6 +234,13 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         delay: seconds("shutdownDelaySeconds", raw.shutdown_delay_seconds.unwrap_or(3), 0, 60)?,
         grace: seconds("shutdownGraceSeconds", raw.shutdown_grace_seconds.unwrap_or(10), 0, 3600)?,
     };
+    let proxy_serving_lifetime = match raw.proxy_serving_cert_days {
+        None => None,
+        Some(days) if (1..=36_500).contains(&days) => Some(Duration::from_secs(days.unsigned_abs() * 86_400)),
+        Some(_) => {
+            return Err(invalid("impersonationProxyServingCertDays", "must be within range 1 to 36500"));
+        }
+    };
     let uid_impersonation = match raw.uid_impersonation.as_str() {
         "" | "enabled" => true,
         "disabled" => false,
@@ -260,6 +269,7 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         credential_lifetime,
         shutdown,
         uid_impersonation,
+        proxy_serving_lifetime,
     })
 }
 

@@ -103,7 +103,8 @@ impl ImpersonatorController {
             | Removal::Replaced
             | Removal::Untrusted
             | Removal::NamesPending
-            | Removal::NamesDiffer => {}
+            | Removal::NamesDiffer
+            | Removal::Due => {}
         }
     }
 }

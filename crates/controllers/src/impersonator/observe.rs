@@ -142,7 +142,12 @@ fn read_serving(secret: &Secret, ca: Option<&CertificateAuthority>, now: Timesta
             return Finding::Untrusted(error.to_string());
         }
     }
-    Finding::Leaf { ips: leaf.ip_addresses, dns_names: leaf.dns_names, not_after: leaf.not_after }
+    Finding::Leaf {
+        ips: leaf.ip_addresses,
+        dns_names: leaf.dns_names,
+        not_before: leaf.not_before,
+        not_after: leaf.not_after,
+    }
 }
 
 #[cfg(test)]
@@ -194,6 +199,7 @@ mod tests {
             Finding::Leaf {
                 ips: vec!["1.2.3.4".parse().unwrap()],
                 dns_names: vec!["a.example.com".to_owned()],
+                not_before: now() - Duration::from_secs(300),
                 not_after: now() + Duration::from_secs(1000),
             }
         );

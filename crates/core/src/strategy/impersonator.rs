@@ -21,6 +21,7 @@ use super::spec::{ExternalTls, Mode, ProxyConfig, ServiceKind};
 use super::validation::{self, Expected, Told};
 use super::{external, status};
 use crate::delegation::SecretReference;
+use crate::renewal;
 
 mod delegated;
 mod plan;
@@ -53,7 +54,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
             quote(&observed.settings.credential_issuer),
         )),
     };
-    if delegated::must_refuse(observed) {
+    if delegated::must_refuse(observed, &pass.steps) {
         // First: no other step may fail before it, and nothing is left to clear.
         pass.steps.retain(|step| *step != Step::ClearServing);
         pass.steps.insert(0, Step::RefuseServing);
@@ -243,7 +244,7 @@ impl Pass<'_> {
             // The CA is about to be replaced by a new one.
             Finding::Leaf { .. } if self.observed.ca == CaSecret::Missing => Some(Removal::Untrusted),
             Finding::Leaf { not_after, .. } if *not_after < self.now => Some(Removal::Untrusted),
-            Finding::Leaf { ips, dns_names, not_after } => {
+            Finding::Leaf { ips, dns_names, not_before, not_after } => {
                 let NameInfo::Ready(names) = names else { return Some(Removal::NamesPending) };
                 self.log(Note::CheckedNames {
                     desired: names.clone(),
@@ -253,7 +254,12 @@ impl Pass<'_> {
                 if !names.match_certificate(ips, dns_names) {
                     return Some(Removal::NamesDiffer);
                 }
-                self.recheck_after = Duration::try_from(not_after.duration_since(self.now)).ok();
+                let life = Duration::try_from(not_after.duration_since(*not_before)).unwrap_or_default();
+                let used = life.mul_f64(RENEWED_AT);
+                if renewal::due(*not_before, *not_after, used, self.now) {
+                    return Some(Removal::Due);
+                }
+                self.recheck_after = Some(renewal::due_in(*not_before, *not_after, used, self.now));
                 None
             }
         }
@@ -399,6 +405,10 @@ impl Pass<'_> {
         }
     }
 }
+
+/// The part of its life after which a generated certificate is replaced. Matters only where it was made short: the usual
+/// one lives for a hundred years.
+const RENEWED_AT: f64 = 2.0 / 3.0;
 
 /// Why nothing was checked when the strategy's entry says what is wrong.
 const NOT_LOADED: &str = "the certificate could not be loaded, see status.strategies";

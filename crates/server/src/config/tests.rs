@@ -35,6 +35,9 @@ fn only_the_names_are_required() {
     assert_eq!(config.shutdown.delay, Duration::from_secs(3));
     assert_eq!(config.shutdown.grace, Duration::from_secs(10));
     assert!(config.uid_impersonation);
+    assert_eq!(config.proxy_serving_lifetime, None);
+    let config = with("impersonationProxyServingCertDays: 30").unwrap();
+    assert_eq!(config.proxy_serving_lifetime, Some(Duration::from_secs(2_592_000)));
 }
 
 #[test]
@@ -103,6 +106,10 @@ fn bad_values_are_named_with_upstreams_texts() {
         (
             "impersonationProxyServerPort: 65536",
             "validate impersonationProxyServerPort: must be within range 1024 to 65535",
+        ),
+        (
+            "impersonationProxyServingCertDays: 0",
+            "validate impersonationProxyServingCertDays: must be within range 1 to 36500",
         ),
         (
             "kubeCertAgent: {runAsUser: -1}",

@@ -112,7 +112,8 @@ async fn certificates_have_the_log_lines_of_each_situation() -> anyhow::Result<(
     let ca = authority("external")?;
     let pair = issue(&ca, &[HOST])?;
     story.put_pair("mine", &pair, "x").await?;
-    let ca_crt = "INFO found a ca.crt field in the externally provided TLS secret for the impersonation proxy";
+    let ca_crt =
+        "INFO found a ca.crt field in the externally provided TLS secret for the impersonation proxy";
     let warning = format!("WARN {error}: data is not a certificate");
     let text = format!("{LOAD_FAILED}unable to read provided ca.crt: data is not a certificate");
     lines.are("ca.crt is bad", &[loading, ca_crt, &warning, &unhandled(&text)]).await?;
@@ -132,10 +133,7 @@ async fn certificates_have_the_log_lines_of_each_situation() -> anyhow::Result<(
     lines.are("another host", &told).await?;
 
     story.install.configure(json!({"mode": "disabled"})).await?;
-    let stops = [
-        "INFO stopping impersonation proxy",
-        "INFO deleting load balancer for impersonation proxy",
-    ];
+    let stops = ["INFO stopping impersonation proxy", "INFO deleting load balancer for impersonation proxy"];
     lines.are("it is switched off", &stops).await?;
 
     // Switched on with an external certificate, as the release post has it.

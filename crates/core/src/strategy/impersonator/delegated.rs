@@ -8,6 +8,7 @@ use pinniped_api::config::CredentialIssuerSpec;
 use pinniped_api::gojson::quote;
 
 use super::EXTERNAL_FAILED;
+use super::plan::Step;
 use super::world::Observed;
 use crate::delegation::SecretReference;
 
@@ -61,8 +62,8 @@ pub fn external_reference(spec: Option<&CredentialIssuerSpec>, namespace: &str) 
     Some(SecretReference::parse(written, namespace))
 }
 
-/// Whether what is served now must not be served any longer.
-pub(super) fn must_refuse(observed: &Observed) -> bool {
+/// Whether what is served now must not be served any longer, given the steps that are to be taken.
+pub(super) fn must_refuse(observed: &Observed, steps: &[Step]) -> bool {
     if observed.loaded.serving.is_none() {
         return false;
     }
@@ -75,7 +76,7 @@ pub(super) fn must_refuse(observed: &Observed) -> bool {
             // What was served before serves on until the delegated pair is loaded, in this very pass.
             Permission::Granted => match held {
                 Some(held) => held == secret && observed.external.is_some(),
-                None => observed.external.is_some(),
+                None => steps.iter().any(|step| matches!(step, Step::LoadExternal | Step::RefuseServing)),
             },
         },
     };

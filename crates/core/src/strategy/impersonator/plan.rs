@@ -30,6 +30,8 @@ pub enum Removal {
     NamesPending,
     /// It is for other names.
     NamesDiffer,
+    /// Most of its life is over.
+    Due,
 }
 
 impl Removal {
@@ -45,7 +47,9 @@ impl Removal {
             }
             Self::BadKey(_) => "cert had an invalid private key, but got error while deleting it: ".into(),
             Self::Replaced => format!("unable to remove generated TLS secret with name {secret}: "),
-            Self::NotWanted | Self::Untrusted | Self::NamesPending | Self::NamesDiffer => String::new(),
+            Self::NotWanted | Self::Untrusted | Self::NamesPending | Self::NamesDiffer | Self::Due => {
+                String::new()
+            }
         }
     }
 }

@@ -81,8 +81,9 @@ fn leaf(names: &[&str]) -> ServingSecret {
     let ips = names.iter().filter_map(|name| name.parse().ok()).collect();
     let dns_names =
         names.iter().filter(|name| name.parse::<IpAddr>().is_err()).map(|&name| name.to_owned()).collect();
-    let not_after = Timestamp::from_second(2000 * DAY).unwrap();
-    ServingSecret::Present(id("t1"), Finding::Leaf { ips, dns_names, not_after })
+    let (not_before, not_after) =
+        (now() - Duration::from_secs(300), Timestamp::from_second(2000 * DAY).unwrap());
+    ServingSecret::Present(id("t1"), Finding::Leaf { ips, dns_names, not_before, not_after })
 }
 
 impl Observed {
@@ -524,12 +525,30 @@ fn a_certificate_that_cannot_be_used_is_issued_anew() {
         (Finding::NotX509("e".into()), Removal::NotX509("e".into())),
         (Finding::BadKey("e".into()), Removal::BadKey("e".into())),
         (Finding::Untrusted("e".into()), Removal::Untrusted),
-        (Finding::Leaf { ips: Vec::new(), dns_names: names, not_after: expired }, Removal::Untrusted),
+        (
+            Finding::Leaf {
+                ips: Vec::new(),
+                dns_names: names.clone(),
+                not_before: expired - Duration::from_secs(3600),
+                not_after: expired,
+            },
+            Removal::Untrusted,
+        ),
+        (
+            Finding::Leaf {
+                ips: Vec::new(),
+                dns_names: names,
+                not_before: Timestamp::from_second(800 * DAY).unwrap(),
+                not_after: Timestamp::from_second(1100 * DAY).unwrap(),
+            },
+            Removal::Due,
+        ),
     ] {
         let mut world = world(enabled("None", "example.com")).ca().serving(Some("t1"));
         world.serving = ServingSecret::Present(id("t1"), finding);
         let plan = decide(&world, now());
-        assert_eq!(plan.steps[0], Step::DeleteServing(id("t1"), removal));
+        let first = plan.steps.iter().find(|step| !matches!(step, Step::Log(_)));
+        assert_eq!(first, Some(&Step::DeleteServing(id("t1"), removal)));
         assert_eq!(plan.summary(), ["delete TLS", "create TLS for example.com"]);
     }
 }
@@ -553,11 +572,20 @@ fn a_proxy_that_ended_is_told_about_once_and_started_in_the_next_pass() {
 }
 
 #[test]
-fn an_expiring_certificate_is_looked_at_again_when_it_expires() {
-    let world = world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1"));
+fn a_generated_certificate_is_looked_at_again_when_two_thirds_of_its_life_are_over() {
+    let mut world = world(enabled("None", "example.com")).ca().serving(Some("t1"));
+    let leaf = |begins: i64, ends: i64| Finding::Leaf {
+        ips: Vec::new(),
+        dns_names: vec!["example.com".to_owned()],
+        not_before: Timestamp::from_second(begins * DAY).unwrap(),
+        not_after: Timestamp::from_second(ends * DAY).unwrap(),
+    };
+    world.serving = ServingSecret::Present(id("t1"), leaf(970, 1030));
     let plan = decide(&world, now());
-    assert_eq!(plan.recheck_after, Some(Duration::from_secs(u64::try_from(1000 * DAY).unwrap())));
+    assert_eq!(plan.recheck_after, Some(Duration::from_secs(u64::try_from(10 * DAY).unwrap())));
     assert!(plan.is_idle());
+    world.serving = ServingSecret::Present(id("t1"), leaf(960, 1020));
+    assert_eq!(decide(&world, now()).summary(), ["delete TLS", "create TLS for example.com"]);
 }
 
 #[test]

@@ -107,6 +107,8 @@ pub enum Finding {
         ips: Vec<IpAddr>,
         /// Its DNS names, in order.
         dns_names: Vec<String>,
+        /// The beginning of its life.
+        not_before: Timestamp,
         /// The end of its life.
         not_after: Timestamp,
     },

@@ -126,6 +126,18 @@ fn a_delegated_certificate_is_served_as_long_as_it_may_be() {
             )),
         ),
         (
+            "permitted, but the pass ends before it is loaded: the generated one does not serve on",
+            world(with_tls(enabled("None", "[invalid"), json!({"secretName": "certs/w"})))
+                .delegated(Permission::Granted)
+                .external(PEM)
+                .serving(Some("t1")),
+            &["refuse TLS"],
+            failed(
+                "could not load CredentialIssuer spec.impersonationProxy: invalid ExternalEndpoint \"[invalid\": \
+                 address [invalid:443: missing ']' in address",
+            ),
+        ),
+        (
             "back to generated",
             world(enabled("None", "example.com")).ca().serving_delegated("e1", "certs/w"),
             &["refuse TLS", "create TLS for example.com"],

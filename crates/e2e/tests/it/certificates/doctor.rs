@@ -66,7 +66,10 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     std::fs::write(&user, old.to_string()).unwrap();
     let outcome = doctor(&admin, &check).await;
     assert_eq!((outcome.code, outcome.stderr.as_str()), (1, "Error: found 1 problem\n"), "{outcome:?}");
-    assert!(outcome.stdout.contains("trusts another CA than the proxy advertises\n         -> "), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("trusts another CA than the proxy advertises\n         -> "),
+        "{outcome:?}"
+    );
 
     // An endpoint that the name does not lead to, and back.
     configure(&installed, json!({"externalEndpoint": format!("{EXTERNAL_NAME}:1")})).await;
@@ -79,7 +82,10 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     // sign it.
     configure(&installed, json!({"tls": {"secretName": "mine"}})).await;
     let outcome = await_line(&installed, "problem  strategy ImpersonationProxy fails: could not load").await;
-    assert!(outcome.stdout.contains("problem  secret pinniped-concierge/mine does not exist\n"), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("problem  secret pinniped-concierge/mine does not exist\n"),
+        "{outcome:?}"
+    );
     configure(&installed, json!({"tls": {"secretName": "kube-system/mine"}})).await;
     await_line(&installed, "problem  this cluster does not serve the kind TLSCertificateDelegation").await;
     let leaf = rcgen::generate_simple_self_signed(["other.example.com".to_owned()]).unwrap();
@@ -88,17 +94,25 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
         "stringData": {"tls.crt": leaf.cert.pem(), "tls.key": leaf.signing_key.serialize_pem()}});
     installed.world().kubectl().apply(&secret.to_string()).await.unwrap();
     let authority = STANDARD.encode(&installed.ca_pem);
-    configure(&installed, json!({"tls": {"secretName": "mine", "certificateAuthorityData": authority}})).await;
-    let wrong = format!("problem  the certificate at https://{EXTERNAL_NAME} is for [other.example.com], not for ");
+    configure(&installed, json!({"tls": {"secretName": "mine", "certificateAuthorityData": authority}}))
+        .await;
+    let wrong =
+        format!("problem  the certificate at https://{EXTERNAL_NAME} is for [other.example.com], not for ");
     let outcome = await_line(&installed, &wrong).await;
-    for part in ["problem  ServingCertificateValid is False: ", "does not verify with what clients are told to trust"]
+    for part in
+        ["problem  ServingCertificateValid is False: ", "does not verify with what clients are told to trust"]
     {
         assert!(outcome.stdout.contains(part), "{part}: {outcome:?}");
     }
 
     // As it was.
     configure(&installed, json!({"tls": null})).await;
-    installed.world().kubectl().output(&["delete", "secret", "mine", "-n", "pinniped-concierge"]).await.unwrap();
+    installed
+        .world()
+        .kubectl()
+        .output(&["delete", "secret", "mine", "-n", "pinniped-concierge"])
+        .await
+        .unwrap();
     await_line(&installed, &fine).await;
 
     // Somebody who may see the CredentialIssuer and nothing else.
@@ -114,7 +128,13 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     std::fs::write(&user, little.to_string()).unwrap();
     let outcome = doctor(&user, &[]).await;
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
-    assert!(outcome.stdout.contains(&fine) && outcome.stdout.contains("unseen   authenticators: "), "{outcome:?}");
-    assert!(outcome.stdout.contains(&format!("User \"{name}\" cannot list resource \"services\"")), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains(&fine) && outcome.stdout.contains("unseen   authenticators: "),
+        "{outcome:?}"
+    );
+    assert!(
+        outcome.stdout.contains(&format!("User \"{name}\" cannot list resource \"services\"")),
+        "{outcome:?}"
+    );
     assert!(!outcome.stdout.contains(LOCAL_USER_AUTHENTICATOR), "{outcome:?}");
 }

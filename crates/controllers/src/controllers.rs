@@ -35,7 +35,7 @@ use crate::cleanup::{LegacyPodCleaner, LegacySecretCleaner};
 use crate::context::{Context, Names};
 use crate::credential_issuer::CredentialIssuers;
 use crate::delegated_secret::DelegatedSecret;
-use crate::impersonator::{Health, ImpersonatorController, ImpersonatorParams};
+use crate::impersonator::{Health, ImpersonatorController, ImpersonatorParams, Sees};
 use crate::lease::{LeaderElection, Leadership, LeaseParams, Timing};
 use crate::runtime::{Reconcile, Trigger, run};
 use crate::tls_source::{WatchedCaObjects, is_ca_secret};
@@ -504,9 +504,7 @@ impl Spawner {
             self.context.clone(),
             params,
             issuers,
-            caches.secrets.store(),
-            caches.services.store(),
-            delegated,
+            Sees { secrets: caches.secrets.store(), services: caches.services.store(), delegated },
             trigger.clone(),
             self.proxies.clone(),
         );

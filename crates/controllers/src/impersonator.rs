@@ -97,6 +97,16 @@ impl Health {
     }
 }
 
+/// What the controller looks at beside the `CredentialIssuer`.
+pub struct Sees {
+    /// Secrets of the own namespace.
+    pub secrets: Store<Secret>,
+    /// Services of the own namespace.
+    pub services: Store<Service>,
+    /// The one Secret of another namespace.
+    pub delegated: DelegatedSecret,
+}
+
 /// The controller.
 pub struct ImpersonatorController {
     context: Context,
@@ -117,18 +127,16 @@ pub struct ImpersonatorController {
 }
 
 impl ImpersonatorController {
-    /// `secrets` and `services` hold those of the own namespace, `delegated` finds the Secret of another one; `trigger` wakes this controller; `tasks` takes the
-    /// proxy's task and its draining, and has to be awaited at the end.
+    /// `trigger` wakes this controller; `tasks` takes the proxy's task and its draining, and has to be awaited at the end.
     pub fn new(
         context: Context,
         params: ImpersonatorParams,
         issuers: CredentialIssuers,
-        secrets: Store<Secret>,
-        services: Store<Service>,
-        delegated: DelegatedSecret,
+        sees: Sees,
         trigger: Trigger,
         tasks: TaskTracker,
     ) -> Self {
+        let Sees { secrets, services, delegated } = sees;
         let names = &context.names;
         let settings = Settings {
             namespace: context.namespace.clone(),

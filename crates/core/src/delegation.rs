@@ -141,7 +141,8 @@ mod tests {
     /// Each row: the grants, and whether an object in `app` may refer to `certs/w`.
     #[test]
     fn only_the_owner_opens_a_secret_and_only_to_whom_it_names() {
-        let rows: [(&str, &[(&str, &str, &[&str])], bool); 16] = [
+        type Object = (&'static str, &'static str, &'static [&'static str]);
+        let rows: [(&str, &[Object], bool); 16] = [
             ("nothing", &[], false),
             ("named", &[("certs", "w", &["app"])], true),
             ("named among others", &[("certs", "w", &["x", "app"])], true),

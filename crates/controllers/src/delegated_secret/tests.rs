@@ -39,7 +39,7 @@ fn refusal(code: u16) -> (u16, Value) {
     (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no"}))
 }
 
-fn list(items: Value) -> (u16, Value) {
+fn list(items: &Value) -> (u16, Value) {
     (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
 }
 
@@ -135,7 +135,7 @@ async fn a_role_with_get_alone_is_enough() {
     let answer = |request: &Request<Body>| match request.uri().path() {
         _ if is_watch(request) => (0, Value::Null),
         "/apis/projectcontour.io/v1/namespaces/certs/tlscertificatedelegations" => {
-            list(json!([serde_json::to_value(grant()).unwrap()]))
+            list(&json!([serde_json::to_value(grant()).unwrap()]))
         }
         "/api/v1/namespaces/certs/secrets/w" => (200, secret()),
         "/api/v1/namespaces/certs/secrets" => refusal(403),

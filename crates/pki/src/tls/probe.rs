@@ -178,8 +178,7 @@ mod tests {
             let asks = matches!(client_certificates, ClientCertificates::Request(_));
             for profile in [Profile::Default, Profile::Secure] {
                 let ciphers = CipherRestriction::default();
-                let config =
-                    server_config(profile, &ciphers, &holder, client_certificates.clone(), &[b"h2"]);
+                let config = server_config(profile, &ciphers, &holder, client_certificates.clone(), &[b"h2"]);
                 let probe = Probe::new(&[b"h2"]);
                 let name = "other.example.com".try_into().unwrap();
                 let mut client = ClientConnection::new(probe.config(), name).unwrap();

@@ -71,7 +71,7 @@ fn a_delegated_certificate_is_served_as_long_as_it_may_be() {
             "revoked while served",
             world(spec("certs/w")).delegated(Permission::Denied).serving_delegated("e1", "certs/w"),
             &["refuse TLS"],
-            denied.clone(),
+            denied,
         ),
         (
             "deleted while served",

@@ -191,6 +191,10 @@ impl DelegatedSecret {
             if before && state.answer().0.secret.is_none() {
                 // Within the lock: whoever takes a pair now asks afterwards.
                 self.shared.serving.refuse();
+                tracing::warn!(
+                    secretName = %reference,
+                    "refusing TLS handshakes of the impersonation proxy: the delegated certificate may not be used any more"
+                );
             }
             true
         });

@@ -4,3 +4,4 @@ mod cert_manager;
 mod delegation;
 mod doctor;
 mod howto;
+mod lifecycle;

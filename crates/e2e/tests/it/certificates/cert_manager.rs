@@ -228,6 +228,16 @@ pub(crate) async fn all_pods_show(installed: &Installed, leaf: &[u8]) -> anyhow:
 
 /// As it was: the generated certificate serves, and nothing of cert-manager's is left in the Concierge's namespace.
 pub(crate) async fn back_to_generated(installed: &Installed) -> anyhow::Result<()> {
+    generated_serves(installed).await?;
+    let kubectl = installed.world().kubectl();
+    let gone = ["--namespace", CONCIERGE, "--ignore-not-found"];
+    kubectl.output(&[&["delete", CERTIFICATE, SERVING_CERTIFICATE][..], &gone].concat()).await?;
+    kubectl.output(&[&["delete", "secret", SERVING_SECRET][..], &gone].concat()).await?;
+    Ok(())
+}
+
+/// Takes the external certificate out of the CredentialIssuer, and waits until every pod shows the generated one.
+pub(crate) async fn generated_serves(installed: &Installed) -> anyhow::Result<()> {
     let kubectl = installed.world().kubectl();
     let issuer = "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config";
     let patch = r#"{"spec":{"impersonationProxy":{"tls":null}}}"#;
@@ -241,9 +251,6 @@ pub(crate) async fn back_to_generated(installed: &Installed) -> anyhow::Result<(
         Ok(())
     })
     .await?;
-    let gone = ["--namespace", CONCIERGE, "--ignore-not-found"];
-    kubectl.output(&[&["delete", CERTIFICATE, SERVING_CERTIFICATE][..], &gone].concat()).await?;
-    kubectl.output(&[&["delete", "secret", SERVING_SECRET][..], &gone].concat()).await?;
     let generated = "pinniped-concierge-impersonation-proxy-tls-serving-certificate";
     let secret = wait::until_ok(SOON, "the generated certificate", async || {
         let args = ["get", "secret", generated, "--namespace", CONCIERGE, "--output=json"];

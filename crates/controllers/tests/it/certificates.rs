@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::install::{Install, PATIENCE, Pod};
 
 mod bad_input;
+mod delegation;
 mod external;
 mod failures;
 mod generated;

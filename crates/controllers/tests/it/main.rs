@@ -5,7 +5,6 @@
 mod api_certs;
 mod cert_agent;
 mod certificates;
-mod delegation;
 mod impersonator;
 mod install;
 mod lease;

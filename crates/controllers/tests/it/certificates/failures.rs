@@ -16,20 +16,30 @@ struct Refusal {
 
 impl Refusal {
     async fn new(install: &Install, operation: &str, object: &str) -> anyhow::Result<Self> {
+        let ours = format!("request.namespace == '{}' && request.name == '{object}'", install.namespace);
+        Self::of(install, operation, object, ("", "v1", &["secrets", "services"]), &ours).await
+    }
+
+    async fn of(
+        install: &Install,
+        operation: &str,
+        object: &str,
+        (group, version, resources): (&str, &str, &[&str]),
+        ours: &str,
+    ) -> anyhow::Result<Self> {
         let name = format!("{}-{}-{object}", install.namespace, operation.to_lowercase());
         let refusal = Self {
             policies: Api::all(install.client.clone()),
             bindings: Api::all(install.client.clone()),
             name,
         };
-        let ours = format!("request.namespace == '{}' && request.name == '{object}'", install.namespace);
         let policy = serde_json::from_value(json!({
             "metadata": {"name": refusal.name},
             "spec": {
                 "failurePolicy": "Fail",
                 "matchConstraints": {"resourceRules": [{
-                    "apiGroups": [""], "apiVersions": ["v1"], "operations": [operation],
-                    "resources": ["secrets", "services"],
+                    "apiGroups": [group], "apiVersions": [version], "operations": [operation],
+                    "resources": resources,
                 }]},
                 "matchConditions": [{"name": "ours", "expression": ours}],
                 "validations": [{"expression": "false", "message": "not today"}],
@@ -134,6 +144,67 @@ async fn certificates_in_the_way_make_the_strategy_pending() -> anyhow::Result<(
     let (params, let_go) = finalizers(json!(null));
     story.install.secrets().patch("concierge-tls", &params, &let_go).await?;
     story.install.strategy("free", |entry| endpoint(entry) == Some("https://other.example.com")).await?;
+    story.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_served_while_the_status_may_not_be_written() -> anyhow::Result<()> {
+    let mut story = Story::new("status", enabled("None", HOST)).await?;
+    story.ready("at first", &["create CA", "create TLS"], &format!("https://{HOST}")).await?;
+    let before = story.served();
+    let group = format!("config.concierge.{}", story.install.suffix);
+    let resources = ["credentialissuers/status"];
+    let refusal =
+        Refusal::of(&story.install, "UPDATE", "status", (&group, "v1alpha1", &resources), "true").await?;
+    let (params, patch) = merge(json!({"status": {"strategies": []}}));
+    let params = PatchParams { dry_run: true, ..params };
+    wait::until(PATIENCE, "the policy to be in effect", async || {
+        let issuers = story.install.issuers();
+        issuers.patch_status("concierge-config", &params, &patch).await.is_err().then_some(())
+    })
+    .await?;
+    story.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
+    wait::until(PATIENCE, "another certificate to be served", async || {
+        (story.served() != before).then_some(())
+    })
+    .await?;
+    let strategies = story.install.strategies().await?;
+    assert!(
+        strategies.iter().any(|entry| endpoint(entry) == Some("https://proxy.example.com")),
+        "{strategies:?}"
+    );
+    refusal.end().await?;
+    story.ready("allowed", &["delete TLS", "create TLS"], "https://other.example.com").await?;
+    story.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_served_while_the_signer_is_bad_and_the_old_one_signs_on() -> anyhow::Result<()> {
+    let mut story = Story::new("signer", enabled("None", HOST)).await?;
+    let ready = format!("https://{HOST}");
+    story.ready("at first", &["create CA", "create TLS"], &ready).await?;
+    let (served, signer) = (story.served(), story.pod.signer.current().context("no signer")?);
+    let good = story.install.secret("concierge-signer", |_| true).await?;
+    let (params, bad) = merge(json!({"data": {"caCertificatePrivateKey": STANDARD.encode("x")}}));
+    story.install.secrets().patch("concierge-signer", &params, &bad).await?;
+    let message = "could not set the impersonator's credential signing secret: impersonation-proxy-signing-cert: attempt \
+                   to set invalid key pair: tls: failed to find any PEM data in key input";
+    story.error("bad", &[], message).await?;
+    assert_eq!(story.served(), served);
+    let still = story.pod.signer.current().context("no signer")?;
+    assert_eq!(still.certificate_pem(), signer.certificate_pem());
+
+    // From the start, too: the proxy serves, and nothing signs.
+    story.pod.controllers.shutdown().await;
+    story.pod = story.install.pod("pod-2");
+    story.serves("a new pod", &served.context("nothing was served")?).await?;
+    assert!(story.pod.signer.current().is_none());
+    let (params, mended) = merge(json!({ "data": good.data }));
+    story.install.secrets().patch("concierge-signer", &params, &mended).await?;
+    story.ready("mended", &[], &ready).await?;
+    assert!(story.pod.signer.current().is_some());
     story.end().await;
     Ok(())
 }

@@ -40,6 +40,9 @@ async fn certificates_follow_the_endpoint_and_the_service() -> anyhow::Result<()
     assert_eq!(story.served(), Some(second), "the old certificate is still served");
     story.ingress(json!([{}])).await?;
     story.expect("an empty ingress", &[], pending).await?;
+    // What upstream tests for, an address that is none, the API server does not take.
+    let refused = story.ingress(json!([{"ip": "not-an-ip"}])).await.expect_err("no address");
+    assert!(refused.to_string().contains("not-an-ip"), "{refused}");
     story.ingress(json!([{"ip": "1.2.3.4"}, {"ip": "5.6.7.8"}])).await?;
     story.ready("two addresses", &["create TLS"], "https://1.2.3.4").await?;
     story.ingress(json!([{"ip": "1.2.3.4"}, {"hostname": "lb.example.com"}])).await?;

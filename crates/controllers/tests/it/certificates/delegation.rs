@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::install::{Install, PATIENCE, Pod, bytes};
 
-const MAIN: &str = include_str!("../../../../deploy/install-tls-certificate-delegation.yaml");
-const LEGACY: &str = include_str!("../../../../deploy/install-tls-certificate-delegation-legacy.yaml");
+const MAIN: &str = include_str!("../../../../../deploy/install-tls-certificate-delegation.yaml");
+const LEGACY: &str = include_str!("../../../../../deploy/install-tls-certificate-delegation-legacy.yaml");
 
 /// How long a revocation may take until handshakes fail.
 const AT_ONCE: Duration = Duration::from_secs(1);

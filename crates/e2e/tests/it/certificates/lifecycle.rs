@@ -45,14 +45,15 @@ async fn condition(installed: &Installed, status: &str, message: &str) -> anyhow
     .await
 }
 
-/// The messages of the Events.
+/// The messages of the Events about the Secret of these tests; others of the suite leave theirs.
 async fn events(installed: &Installed) -> anyhow::Result<Vec<String>> {
     let args =
         ["get", "events", "--namespace=default", "--field-selector=reason=TLSValidation", "--output=json"];
     let list: Value = serde_json::from_str(&installed.world().kubectl().output(&args).await?)?;
     let items = list["items"].as_array().cloned().unwrap_or_default();
     let ours = items.iter().filter(|event| event["involvedObject"]["name"] == "pinniped-concierge-config");
-    Ok(ours.filter_map(|event| event["message"].as_str().map(str::to_owned)).collect())
+    let messages = ours.filter_map(|event| event["message"].as_str());
+    Ok(messages.filter(|message| message.contains(SECRET)).map(str::to_owned).collect())
 }
 
 /// How many lines of the pods' logs hold all of these.

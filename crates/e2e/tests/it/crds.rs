@@ -234,6 +234,10 @@ async fn upstreams_definitions_over_ours_leave_every_object_valid_and_only_drop_
         missing,
         [
             "CredentialIssuer.spec.certificateSigningRequests",
+            "CredentialIssuer.spec.impersonationProxy.service.externalTrafficPolicy",
+            "CredentialIssuer.spec.impersonationProxy.service.ipFamilyPolicy",
+            "CredentialIssuer.spec.impersonationProxy.service.loadBalancerClass",
+            "CredentialIssuer.spec.impersonationProxy.service.loadBalancerSourceRanges",
             "CredentialIssuer.spec.impersonationProxy.tls.validation",
             "CredentialIssuer.spec.serviceAccountTokens",
             "CredentialIssuer.status.conditions",

@@ -90,7 +90,7 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
         took.as_secs(),
         slowest.as_millis()
     );
-    println!("{done}");
+    println!("{done}; {:.0} requests a second", done.requests as f64 / took.as_secs_f64());
     judge(&samples, &done, due)
 }
 

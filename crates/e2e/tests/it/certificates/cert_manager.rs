@@ -22,6 +22,8 @@ use crate::installed::{self, Hold, Installed, SOON};
 
 /// Requests a second while certificates are renewed.
 const RATE: u32 = 200;
+/// Seconds' worth of requests before, between and after renewals.
+const SOME: usize = 2;
 /// In full: another group may have a kind of this name.
 const CERTIFICATE: &str = "certificates.cert-manager.io";
 
@@ -106,7 +108,8 @@ async fn is_the_posts_leaf(installed: &Installed, der: &[u8]) -> anyhow::Result<
     Ok(())
 }
 
-#[tokio::test]
+// With a thread for the load and one for the rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_renewed_by_cert_manager_cost_no_request() {
     let Some(installed) = with_cert_manager("certificates renewed under load").await else { return };
     let walk = Walk::new(installed.world(), Narrator::Silent, Instant::now()).unwrap();
@@ -145,20 +148,20 @@ async fn renewals(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> 
     let third = renewed(installed, &second).await?;
     all_pods_show(installed, &third).await?;
     some_more(&load).await?;
-    let due = load.due();
     let done = load.end().await;
     eprintln!("{done}");
-    done.check(due)?;
+    // A number, not a rate: on a busy machine it takes longer.
+    done.check(3 * SOME * RATE as usize)?;
     // Those who connected before, between and after.
     ensure!(done.certificates() == 3, "{done}");
     Ok(())
 }
 
-/// Load for a while: two seconds' worth of requests.
+/// Load for a while: as many requests as are due in [`SOME`] seconds.
 async fn some_more(load: &Load) -> anyhow::Result<()> {
     let before = load.so_far().requests;
     wait::until(SOON, "some more requests", async || {
-        (load.so_far().requests >= before + 2 * RATE as usize).then_some(())
+        (load.so_far().requests >= before + SOME * RATE as usize).then_some(())
     })
     .await
 }

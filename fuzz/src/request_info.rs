@@ -85,8 +85,9 @@ fn resource(info: &RequestInfo, method: &Method) {
     assert_eq!(info.api_group, if version_at == 1 { "" } else { segments[1] });
     assert_eq!(info.api_version, segments[version_at]);
     assert!(VERBS.contains(&info.verb.as_str()), "{:?}", info.verb);
-    for part in info.parts.iter().chain([
-        &info.api_group,
+    let parts: Vec<&str> = info.parts().collect();
+    for part in parts.iter().copied().chain([
+        info.api_group.as_str(),
         &info.api_version,
         &info.namespace,
         &info.resource,
@@ -95,12 +96,9 @@ fn resource(info: &RequestInfo, method: &Method) {
     ]) {
         assert!(!part.contains('/'), "{part:?} is more than a segment");
     }
-    assert!(
-        !info.parts.is_empty()
-            && segments.ends_with(&info.parts.iter().map(String::as_str).collect::<Vec<_>>())
-    );
-    assert_eq!(info.parts[0], info.resource);
-    match info.parts.get(1) {
+    assert!(!parts.is_empty() && segments.ends_with(&parts));
+    assert_eq!(parts[0], info.resource);
+    match parts.get(1) {
         Some(name) if !name.is_empty() => assert_eq!(&info.name, name),
         // A list may be about one name.
         _ => assert!(
@@ -116,7 +114,7 @@ fn resource(info: &RequestInfo, method: &Method) {
         assert!(segments[version_at + 1..].windows(2).any(after));
     }
     if info.verb != "proxy" {
-        assert_eq!(info.subresource, info.parts.get(2).map_or("", String::as_str));
+        assert_eq!(info.subresource, parts.get(2).copied().unwrap_or_default());
     }
     let in_path = matches!(segments[version_at + 1], "watch" | "proxy");
     let allowed: &[&str] = match method.as_str() {
@@ -137,7 +135,7 @@ fn non_resource(info: &RequestInfo, method: &Method) {
         || !info.subresource.is_empty()
         || !info.namespace.is_empty()
         || !info.name.is_empty()
-        || !info.parts.is_empty();
+        || info.parts().next().is_some();
     assert!(!is_about_resource, "{info:?}");
 }
 

@@ -6,11 +6,10 @@
 //! refused with the next request, at the price of two comparisons.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use jiff::Timestamp;
-use pinniped_core::identity::{CREDENTIAL_ID_EXTRA, User};
+use pinniped_core::identity::{CREDENTIAL_ID_EXTRA, KnownUser, User};
 use pinniped_pki::{CaBundle, Certificate, DistinguishedName, chain};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
@@ -142,7 +141,7 @@ impl Trust {
             return ClientVerdict::Failed(format!("verifying certificate failed: {error}"));
         }
         match chain.first().map(user) {
-            Some(Ok(Some(user))) => ClientVerdict::User(Arc::new(user.with_authenticated_group())),
+            Some(Ok(Some(user))) => ClientVerdict::User(user.with_authenticated_group().into()),
             Some(Ok(None)) | None => ClientVerdict::NoOpinion,
             Some(Err(error)) => ClientVerdict::Failed(error),
         }
@@ -178,7 +177,7 @@ pub(crate) enum FrontProxyVerdict {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ClientVerdict {
     NoOpinion,
-    User(Arc<User>),
+    User(KnownUser),
     Failed(String),
 }
 

@@ -15,10 +15,10 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::HeaderMap;
 use jiff::Timestamp;
-use pinniped_core::identity::User;
+use pinniped_core::identity::{KnownUser, User};
 use pinniped_pki::{CaBundle, CertificateHolder, DistinguishedName};
 use rustls::pki_types::CertificateDer;
 
@@ -99,7 +99,7 @@ pub enum Outcome {
     /// Somebody, with group `system:authenticated` added.
     User {
         /// Who.
-        user: Arc<User>,
+        user: KnownUser,
         /// Recognised how.
         method: Method,
     },
@@ -111,6 +111,28 @@ pub enum Outcome {
         reason: String,
     },
 }
+
+/// What a connection says about its client.
+#[derive(Clone, Copy)]
+pub struct Peer<'a> {
+    /// The certificates that the client sent, leaf first. Possession of the key is proven by the handshake, nothing else
+    /// is checked.
+    pub chain: &'a [CertificateDer<'static>],
+    /// Of this connection and this authenticator, and of no others.
+    pub kept: Option<&'a KeptVerdict>,
+}
+
+impl<'a> Peer<'a> {
+    /// A client whose next request will be asked about like the first one.
+    pub fn new(chain: &'a [CertificateDer<'static>]) -> Self {
+        Self { chain, kept: None }
+    }
+}
+
+/// The last verdict about a connection's certificates, so that its next request need not look for it. Make one for each
+/// connection.
+#[derive(Default)]
+pub struct KeptVerdict(ArcSwapOption<Verdict>);
 
 /// Authenticates requests. Cheap to clone; clones share the cache.
 #[derive(Clone)]
@@ -136,18 +158,12 @@ impl RequestAuthenticator {
         Self(Arc::new(Inner { cluster, extra, reviewer, trust: ArcSwap::from_pointee(trust), verdicts }))
     }
 
-    /// Walks the chain for a request with these headers that came over a connection with this client chain (leaf
-    /// first, possession proven by the handshake, nothing else checked).
+    /// Walks the chain for a request with these headers that came over a connection with this client chain.
     ///
     /// Unless the outcome is [`Outcome::Rejected`], credentials and front-proxy headers are removed.
-    pub async fn authenticate(
-        &self,
-        headers: &mut HeaderMap,
-        peer: &[CertificateDer<'static>],
-        now: Timestamp,
-    ) -> Outcome {
+    pub async fn authenticate(&self, headers: &mut HeaderMap, peer: Peer<'_>, now: Timestamp) -> Outcome {
         let trust = self.trust();
-        let verdict = if peer.is_empty() { None } else { Some(self.verdict(&trust, peer, now).await) };
+        let verdict = if peer.chain.is_empty() { None } else { Some(self.verdict(&trust, peer, now).await) };
         let outcome = self.walk(headers, &trust, verdict.as_deref()).await;
         if !matches!(outcome, Outcome::Rejected { .. }) {
             request_header::clear(headers, trust.request_header());
@@ -163,7 +179,7 @@ impl RequestAuthenticator {
             {
                 match request_header::identity(headers, config) {
                     Ok(Some(user)) => {
-                        let user = Arc::new(user.with_authenticated_group());
+                        let user = KnownUser::from(user.with_authenticated_group());
                         return Outcome::User { user, method: Method::FrontProxy };
                     }
                     Ok(None) => {}
@@ -171,7 +187,7 @@ impl RequestAuthenticator {
                 }
             }
             if let ClientVerdict::User(user) = &verdict.client {
-                return Outcome::User { user: Arc::clone(user), method: Method::ClientCertificate };
+                return Outcome::User { user: user.clone(), method: Method::ClientCertificate };
             }
         }
         if let Some(verdict) = verdict {
@@ -206,7 +222,7 @@ impl RequestAuthenticator {
         }
     }
 
-    async fn review(&self, token: &Token) -> Result<Arc<User>, String> {
+    async fn review(&self, token: &Token) -> Result<KnownUser, String> {
         match self.0.reviewer.review(token).await {
             Ok(Some(user)) => Ok(with_authenticated_group(user)),
             Ok(None) => Err("invalid bearer token".to_owned()),
@@ -214,14 +230,33 @@ impl RequestAuthenticator {
         }
     }
 
-    async fn verdict(&self, trust: &Trust, peer: &[CertificateDer<'static>], now: Timestamp) -> Arc<Verdict> {
-        let key = chain_digest(peer);
+    async fn verdict(&self, trust: &Trust, peer: Peer<'_>, now: Timestamp) -> Arc<Verdict> {
+        if let Some(kept) = peer.kept
+            && let Some(verdict) = &*kept.0.load()
+            && verdict.holds(trust, now)
+        {
+            return Arc::clone(verdict);
+        }
+        let verdict = self.verdict_of_chain(trust, peer.chain, now).await;
+        if let Some(kept) = peer.kept {
+            kept.0.store(Some(Arc::clone(&verdict)));
+        }
+        verdict
+    }
+
+    async fn verdict_of_chain(
+        &self,
+        trust: &Trust,
+        chain: &[CertificateDer<'static>],
+        now: Timestamp,
+    ) -> Arc<Verdict> {
+        let key = chain_digest(chain);
         if let Some(verdict) = self.0.verdicts.get(&key).await
             && verdict.holds(trust, now)
         {
             return verdict;
         }
-        let verdict = Arc::new(trust.judge(peer, now));
+        let verdict = Arc::new(trust.judge(chain, now));
         self.0.verdicts.insert(key, Arc::clone(&verdict)).await;
         verdict
     }
@@ -256,12 +291,12 @@ fn trust_of(cluster: &ClusterAuthConfigWatch, extra: Option<&dyn ClientCaSource>
 }
 
 /// Adds the group, without a copy where the user has it already, as users of TokenReviews do.
-fn with_authenticated_group(user: Arc<User>) -> Arc<User> {
+fn with_authenticated_group(user: KnownUser) -> KnownUser {
     use pinniped_core::identity::{AUTHENTICATED, UNAUTHENTICATED};
     if user.is_in(AUTHENTICATED) || user.is_in(UNAUTHENTICATED) || user.is_anonymous() {
         return user;
     }
-    Arc::new(Arc::unwrap_or_clone(user).with_authenticated_group())
+    User::clone(&user).with_authenticated_group().into()
 }
 
 #[cfg(test)]

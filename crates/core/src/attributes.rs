@@ -49,21 +49,21 @@ impl Attributes {
     }
 }
 
-impl From<&RequestInfo> for Attributes {
-    fn from(info: &RequestInfo) -> Self {
+impl From<RequestInfo> for Attributes {
+    fn from(info: RequestInfo) -> Self {
         if !info.is_resource {
-            return Self::NonResource { verb: info.verb.clone(), path: info.path.clone() };
+            return Self::NonResource { verb: info.verb, path: info.path };
         }
         Self::Resource(ResourceAttributes {
-            verb: info.verb.clone(),
-            group: info.api_group.clone(),
-            version: info.api_version.clone(),
-            resource: info.resource.clone(),
-            subresource: info.subresource.clone(),
-            name: info.name.clone(),
-            namespace: info.namespace.clone(),
-            field_selector: info.field_selector.clone(),
-            label_selector: info.label_selector.clone(),
+            verb: info.verb,
+            group: info.api_group,
+            version: info.api_version,
+            resource: info.resource,
+            subresource: info.subresource,
+            name: info.name,
+            namespace: info.namespace,
+            field_selector: info.field_selector,
+            label_selector: info.label_selector,
         })
     }
 }

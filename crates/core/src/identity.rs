@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 
 use pinniped_api::gojson::quote;
 
+mod known;
+
+pub use known::KnownUser;
+
 /// The name of the anonymous user.
 pub const ANONYMOUS: &str = "system:anonymous";
 /// The group of every authenticated user.

@@ -139,20 +139,48 @@ pub struct Impersonation<'a> {
 #[error("invalid header field value")]
 pub struct InvalidHeader;
 
-impl Impersonation<'_> {
+impl<'a> Impersonation<'a> {
+    /// Of a user whom nobody impersonates.
+    pub(crate) fn of(user: &'a User) -> Self {
+        Self { user, original: None }
+    }
+
+    /// Does somebody impersonate the user?
+    pub fn is_nested(&self) -> bool {
+        self.original.is_some()
+    }
+
     /// Adds the headers. There must be no `Impersonate-*` header in `headers` before.
     ///
     /// # Errors
     /// When a name or value holds control characters, or the user has no name: without one the request would be made
     /// as our own account.
     pub fn write(&self, headers: &mut HeaderMap) -> Result<(), InvalidHeader> {
+        self.each(|name, value| {
+            // A map has room for 32,768 names, and a user may come with more extras.
+            headers.try_append(name, value).map(drop).map_err(|_| InvalidHeader)
+        })
+    }
+
+    /// The headers, in order.
+    pub(crate) fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, InvalidHeader> {
+        let mut headers = Vec::new();
+        self.each(|name, value| {
+            headers.push((name, value));
+            Ok(())
+        })?;
+        Ok(headers)
+    }
+
+    fn each(
+        &self,
+        mut add: impl FnMut(HeaderName, HeaderValue) -> Result<(), InvalidHeader>,
+    ) -> Result<(), InvalidHeader> {
         if self.user.name.is_empty() {
             return Err(InvalidHeader);
         }
         let mut add = |name: HeaderName, text: &str| {
-            let value = HeaderValue::from_bytes(text.as_bytes()).map_err(|_| InvalidHeader)?;
-            // A map has room for 32,768 names, and a user may come with more extras.
-            headers.try_append(name, value).map(drop).map_err(|_| InvalidHeader)
+            add(name, HeaderValue::from_bytes(text.as_bytes()).map_err(|_| InvalidHeader)?)
         };
         add(IMPERSONATE_USER, &self.user.name)?;
         if !self.user.uid.is_empty() {

@@ -19,8 +19,8 @@ pub struct RequestInfo {
     pub path: String,
     /// Kubernetes verb (`get`, `list`, ...); for non-resources the lower-case method; empty when the method has none.
     pub verb: String,
-    /// `api` or `apis`.
-    pub api_prefix: String,
+    /// `api` or `apis`, empty for non-resources.
+    pub api_prefix: &'static str,
     /// API group, empty for the core group.
     pub api_group: String,
     /// API version.
@@ -33,8 +33,8 @@ pub struct RequestInfo {
     pub subresource: String,
     /// Name of the object.
     pub name: String,
-    /// Path segments from the resource on.
-    pub parts: Vec<String>,
+    /// Segments of the path before the resource.
+    before_resource: usize,
     /// `fieldSelector`, for verbs that select.
     pub field_selector: Option<String>,
     /// `labelSelector`, for verbs that select.
@@ -66,36 +66,38 @@ impl RequestInfo {
             return Err(RequestInfoError::NoTarget(uri.to_string()));
         }
         let path = gourl::path_text(raw).ok_or_else(|| RequestInfoError::BadEscape(raw.to_owned()))?;
-        let mut info =
-            Self { verb: method.as_str().to_ascii_lowercase(), path: path.clone(), ..Self::default() };
-
-        let trimmed = path.trim_matches('/');
-        let segments: Vec<&str> = if trimmed.is_empty() { Vec::new() } else { trimmed.split('/').collect() };
-        if segments.len() < 3 || !matches!(segments[0], "api" | "apis") {
-            return Ok(info);
+        // This is done for every request, so what is not needed is not copied.
+        let mut segments = [""; SEGMENTS_READ];
+        let mut count = 0;
+        for (place, segment) in segments.iter_mut().zip(segments_of(&path)) {
+            *place = segment;
+            count += 1;
         }
-        info.api_prefix = segments[0].to_owned();
-        let mut rest = &segments[1..];
-        if info.api_prefix == "apis" {
-            if rest.len() < 3 {
-                return Ok(info);
+        let segments = &segments[..count];
+        let mut rest = match segments {
+            ["api", rest @ ..] if rest.len() > 1 => rest,
+            ["apis", _, rest @ ..] if rest.len() > 1 => rest,
+            _ => {
+                let verb = method.as_str().to_ascii_lowercase();
+                return Ok(Self { verb, path, ..Self::default() });
             }
-            info.api_group = rest[0].to_owned();
-            rest = &rest[1..];
+        };
+        let mut info = Self { is_resource: true, api_prefix: "api", ..Self::default() };
+        if segments[0] == "apis" {
+            info.api_prefix = "apis";
+            info.api_group = segments[1].to_owned();
         }
-        info.is_resource = true;
         info.api_version = rest[0].to_owned();
         rest = &rest[1..];
 
         let verb_in_path = matches!(rest[0], "proxy" | "watch");
+        let mut verb = verb_of(method);
         if verb_in_path {
             if rest.len() < 2 {
                 return Err(RequestInfoError::NoKind(shown(uri)));
             }
-            info.verb = rest[0].to_owned();
+            verb = if rest[0] == "proxy" { "proxy" } else { "watch" };
             rest = &rest[1..];
-        } else {
-            info.verb = verb_of(method).to_owned();
         }
 
         if rest[0] == "namespaces" && rest.len() > 1 {
@@ -104,31 +106,38 @@ impl RequestInfo {
                 rest = &rest[2..];
             }
         }
+        info.before_resource = count - rest.len();
         info.resource = rest[0].to_owned();
         if let Some(name) = rest.get(1) {
             info.name = (*name).to_owned();
         }
-        if info.verb != "proxy"
+        if verb != "proxy"
             && let Some(subresource) = rest.get(2)
         {
             info.subresource = (*subresource).to_owned();
         }
-        info.parts = rest.iter().map(|part| (*part).to_owned()).collect();
 
         let query = uri.query().unwrap_or("");
-        if info.name.is_empty() && info.verb == "get" {
+        if info.name.is_empty() && verb == "get" {
             let options = ListOptions::parse(query);
-            info.verb = if options.watch { "watch" } else { "list" }.to_owned();
+            verb = if options.watch { "watch" } else { "list" };
             info.name = options.name.unwrap_or_default();
         }
-        if info.name.is_empty() && info.verb == "delete" {
-            "deletecollection".clone_into(&mut info.verb);
+        if info.name.is_empty() && verb == "delete" {
+            verb = "deletecollection";
         }
-        if !verb_in_path && matches!(info.verb.as_str(), "list" | "watch" | "deletecollection") {
+        if !verb_in_path && matches!(verb, "list" | "watch" | "deletecollection") {
             info.field_selector = first_query_value(query, "fieldSelector").filter(|s| !s.is_empty());
             info.label_selector = first_query_value(query, "labelSelector").filter(|s| !s.is_empty());
         }
+        info.verb = verb.to_owned();
+        info.path = path;
         Ok(info)
+    }
+
+    /// The segments of the path from the resource on; none for non-resources.
+    pub fn parts(&self) -> impl Iterator<Item = &str> {
+        segments_of(&self.path).skip(if self.is_resource { self.before_resource } else { usize::MAX })
     }
 
     /// May this request last for hours (watch, exec, logs and the like)?
@@ -142,6 +151,16 @@ impl RequestInfo {
             self.path.starts_with("/debug/pprof/")
         }
     }
+}
+
+/// More segments than this say nothing that is looked at: `apis`, group, version, `watch`, `namespaces`, namespace,
+/// resource, name, subresource.
+const SEGMENTS_READ: usize = 9;
+
+/// None for the root.
+fn segments_of(path: &str) -> impl Iterator<Item = &str> {
+    let trimmed = path.trim_matches('/');
+    trimmed.split('/').take(if trimmed.is_empty() { 0 } else { usize::MAX })
 }
 
 fn verb_of(method: &Method) -> &'static str {

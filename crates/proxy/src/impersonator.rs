@@ -24,13 +24,13 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use http::header::{HeaderValue, WARNING};
 use http::request::Parts;
 use http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::service::Service;
 use hyper::upgrade::OnUpgrade;
 use pinniped_authn::Token;
 use pinniped_authn::bearer::EXTRA_SPACE_WARNING;
@@ -38,7 +38,7 @@ use pinniped_authn::cluster::{Authorizer, TokenReviewer};
 use pinniped_authn::request::RequestAuthenticator;
 use pinniped_core::attributes::Attributes;
 use pinniped_core::hop;
-use pinniped_core::identity::User;
+use pinniped_core::identity::{KnownUser, User};
 use pinniped_core::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan};
 use pinniped_core::nested::intake;
 use pinniped_core::request_info::{RequestInfo, RequestInfoError};
@@ -46,7 +46,6 @@ use pinniped_serve::tunnels::Tunnels;
 use pinniped_serve::{Body, Connection, EndBy, layers};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tower::Service;
 
 mod anonymous_probe;
 mod authenticate;
@@ -69,6 +68,7 @@ pub use metrics::ImpersonatorMetrics;
 pub use server::{Impersonator, ImpersonatorParams, StartError, start};
 
 use anonymous_probe::Capabilities;
+use authenticate::Client;
 use bearer::Tokens;
 use credential::Credential;
 use forward::Identity;
@@ -116,11 +116,7 @@ impl Service<Request<Incoming>> for Stack {
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
 
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         let stack = Arc::clone(&self.0);
         Box::pin(async move { Ok(stack.answer(request).await) })
     }
@@ -200,15 +196,18 @@ impl StackInner {
     async fn admit(&self, request: Request<Incoming>, facts: Facts<'_>) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = request.into_parts();
         let policy = self.capabilities.anonymous();
-        let Facts { connection, info, .. } = &facts;
+        let Facts { connection, url, tokens, ignored_token, info, deadline } = facts;
+        let client = Client::of(&connection);
+        let headers = &mut parts.headers;
         let caller =
-            authenticate::authenticate(&self.authenticator, policy, info, &mut parts.headers, connection)
+            authenticate::authenticate(&self.authenticator, policy, &info, headers, &connection, client)
                 .await;
-        if facts.tokens.has_extra_space() && !authenticate::by_certificate(&caller) {
-            facts.ignored_token.store(true, Ordering::Relaxed);
+        if tokens.has_extra_space() && !authenticate::by_certificate(&caller) {
+            ignored_token.store(true, Ordering::Relaxed);
         }
         let caller = caller?;
 
+        let long_running = info.is_long_running();
         let attributes = Attributes::from(info);
         let wanted =
             intake(&mut parts.headers).map_err(|error| Refusal::BadImpersonation(error.to_string()))?;
@@ -217,31 +216,31 @@ impl StackInner {
             Some(wanted) => {
                 // Rare, and large, see `send`.
                 let target = self.impersonations.become_user(&caller.user, &wanted, &attributes);
-                Some(Box::pin(target).await?)
+                Some(KnownUser::from(Box::pin(target).await?))
             }
         };
         let (user, original) = match &target {
-            None => (&*caller.user, None),
+            None => (&caller.user, None),
             Some(target) => (target, Some(&*caller.user)),
         };
 
-        let place = self.in_flight.enter(&caller.user.name, info.is_long_running()).await?;
+        let place = self.in_flight.enter(&caller.user.name, long_running).await?;
         authorize::authorize(&self.authorizer, user, &attributes).await?;
 
         let upgrade = hop::wants_http1(&parts.headers);
-        let hold = Hold::new(place, facts.url, &parts.method, upgrade);
+        let hold = Hold::new(place, url, &parts.method, upgrade);
         tracing::trace!(username = user.name, "impersonation proxy servicing request was for user");
         forward::check_clean(&parts)?;
-        let token = facts.tokens.into_token(caller.method);
+        let token = tokens.into_token(caller.method);
         let identity = self.identity(user, original, token, &parts, upgrade).await?;
-        let peer = facts.connection.peer_addr.ip();
-        self.send(parts, body, &identity, peer, facts.deadline, hold).await
+        let address = client.and_then(|client| client.address.clone());
+        self.send(parts, body, &identity, address, deadline, hold).await
     }
 
     /// 12: as whom the API server will see the request.
     async fn identity<'a>(
         &self,
-        user: &'a User,
+        user: &'a KnownUser,
         original: Option<&'a User>,
         token: Option<Token>,
         parts: &Parts,
@@ -252,7 +251,7 @@ impl StackInner {
             _ => TokenVerdict::None,
         };
         let refusal = match (plan(user, original, &verdict, self.capabilities.uids()), token) {
-            (Plan::Impersonate(impersonation), _) => return Ok(Identity::Impersonate(impersonation)),
+            (Plan::Impersonate(impersonation), _) => return Ok(Identity::Impersonate(user, impersonation)),
             (Plan::Passthrough, Some(token)) => return Ok(Identity::Passthrough(token)),
             (Plan::Passthrough, None) => pinniped_core::impersonation::Refusal::NoToken,
             (Plan::Refuse(refusal), _) => refusal,
@@ -269,7 +268,7 @@ impl StackInner {
 
     async fn whose(&self, token: &Token) -> TokenVerdict {
         match self.reviewer.review(token).await {
-            Ok(Some(user)) => TokenVerdict::Is(Arc::unwrap_or_clone(user).with_authenticated_group()),
+            Ok(Some(user)) => TokenVerdict::Is(User::clone(&user).with_authenticated_group()),
             Ok(None) => TokenVerdict::Rejected,
             Err(error) => TokenVerdict::Unknown(error.to_string()),
         }
@@ -281,12 +280,12 @@ impl StackInner {
         mut parts: Parts,
         body: Incoming,
         identity: &Identity<'_>,
-        peer: std::net::IpAddr,
+        address: Option<HeaderValue>,
         deadline: Option<Instant>,
         hold: Hold,
     ) -> Result<Response<Body>, Refusal> {
         let http1 = hop::wants_http1(&parts.headers);
-        if let Identity::Impersonate(impersonation) = identity
+        if let Identity::Impersonate(_, impersonation) = identity
             && http1
             && !impersonation.is_exact_in_http1()
         {
@@ -295,9 +294,9 @@ impl StackInner {
         let protocol = hop::upgrade_type(&parts.headers);
         let client = parts.extensions.remove::<OnUpgrade>();
         let ours = self.impersonator.header();
-        forward::rewrite(&mut parts, identity, ours, peer)?;
+        forward::rewrite(&mut parts, identity, ours, address)?;
         let upstream = match identity {
-            Identity::Impersonate(_) => &self.upstream,
+            Identity::Impersonate(..) => &self.upstream,
             Identity::Passthrough(_) => &self.passthrough_upstream,
         };
         match (protocol, client) {

@@ -11,6 +11,8 @@
 //! kube_client() ──► the same pool behind a `kube::Client`, with a token that may be swapped
 //! ```
 //!
+//! Each [lane](pinniped_serve::lanes) has a pool of its own.
+//!
 //! Nothing of a user is kept on a connection: credentials are headers of single requests. A request is sent again only
 //! if it never reached a connection, if the server said that it never looked at it and there is no body to repeat, or if
 //! its connection died and the request has neither body nor side effects.
@@ -28,6 +30,7 @@ use hyper::client::conn::http1;
 use pinniped_authn::TokenSource;
 use pinniped_authn::webhook::{HttpProxy, ProxyEnvironment, ProxyEnvironmentError};
 use pinniped_pki::CaBundle;
+use pinniped_serve::lanes;
 
 mod body;
 mod connector;
@@ -60,7 +63,7 @@ pub struct UpstreamLimits {
     /// For the head of an answer to one of our own requests. Watches begin at once, too. Requests of clients have
     /// their own deadlines.
     pub answer_timeout: Duration,
-    /// HTTP/2 connections at most.
+    /// HTTP/2 connections at most, for each lane.
     pub connections: usize,
     /// Streams of one connection at most, where the server allows more.
     pub streams_per_connection: usize,
@@ -175,7 +178,8 @@ pub struct Upstream {
 struct Inner {
     params: UpstreamParams,
     authority: Authority,
-    pool: Pool,
+    /// One for each lane, and one for who is on none.
+    pools: Box<[Pool]>,
 }
 
 impl Upstream {
@@ -184,9 +188,10 @@ impl Upstream {
     /// # Errors
     /// When the address is not `https://host[:port]` or there is no usable root.
     pub fn new(params: UpstreamParams) -> Result<Self, UpstreamConfigError> {
-        let connector = Connector::new(&params)?;
+        let connector = Arc::new(Connector::new(&params)?);
         let authority = connector.authority().clone();
-        Ok(Self { inner: Arc::new(Inner { params, authority, pool: Pool::new(connector) }) })
+        let pools = (0..=lanes::count()).map(|_| Pool::new(Arc::clone(&connector))).collect();
+        Ok(Self { inner: Arc::new(Inner { params, authority, pools }) })
     }
 
     /// Another way to the same API server that shares no connection with this one.
@@ -217,7 +222,7 @@ impl Upstream {
         let harmless = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let (mut unsent, mut ignored, mut died) = (0, 0, 0);
         loop {
-            let mut lease = self.inner.pool.lease().await?;
+            let mut lease = self.pool().lease().await?;
             let error = match lease.http2.send(copy_of(&head), &mut body).await {
                 Ok((response, upload)) => return Ok(ResponseBody::http2(response, upload, lease.stream)),
                 Err(error) => error,
@@ -243,7 +248,7 @@ impl Upstream {
     /// # Errors
     /// When no connection can be made.
     pub async fn upgrade_connection(&self) -> Result<http1::SendRequest<RequestBody>, UpstreamError> {
-        self.inner.pool.http1().await
+        self.pool().http1().await
     }
 
     /// Sends one request over an HTTP/1.1 connection of its own. The `Host` header is set from the URI unless there
@@ -277,7 +282,16 @@ impl Upstream {
 
     /// How much is in use now.
     pub fn stats(&self) -> UpstreamStats {
-        self.inner.pool.stats()
+        self.inner.pools.iter().map(Pool::stats).fold(UpstreamStats::default(), |all, one| UpstreamStats {
+            connections: all.connections + one.connections,
+            streams: all.streams + one.streams,
+        })
+    }
+
+    /// That of the lane that this runs on, so that a request and its stream stay on one thread.
+    fn pool(&self) -> &Pool {
+        let pools = &self.inner.pools;
+        lanes::current().and_then(|lane| pools.get(lane)).unwrap_or(&pools[pools.len() - 1])
     }
 
     /// Adds scheme and authority where they are missing. The path stays as it is, byte for byte.

@@ -4,12 +4,14 @@
 //! behind TLS the client has already said what it speaks, so each protocol's own builder is used instead. No
 //! ALPN means HTTP/1.1, as with Go.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, Method, Request, Response};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ProtocolVersion;
 use rustls::pki_types::CertificateDer;
@@ -27,7 +30,6 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
-use tower::{Service, ServiceExt as _};
 
 use crate::activity::{Activity, CountedBody, Returned, Timeouts, Verdict, Watched};
 use crate::body::Body;
@@ -38,6 +40,13 @@ use crate::limits::Limits;
 /// client does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndBy(pub Instant);
+
+impl EndBy {
+    /// The same for the answer that the running task is about to give, without the detour.
+    pub fn set(self) {
+        let _known_or_nobody_asks = END_BY.try_with(|cell| cell.set(Some(self.0)));
+    }
+}
 
 tokio::task_local! {
     /// The [`EndBy`] of the answer that the running task delivers.
@@ -80,6 +89,25 @@ pub struct Connection {
     pub tls_version: Option<ProtocolVersion>,
     /// The protocol chosen by ALPN, if the client offered any.
     pub alpn: Option<Vec<u8>>,
+    /// What the service keeps for the connection.
+    pub kept: Kept,
+}
+
+/// Room for one thing of the service's own, which lives as long as the connection.
+#[derive(Default)]
+pub struct Kept(OnceLock<Box<dyn Any + Send + Sync>>);
+
+impl Kept {
+    /// The thing, made at the first time. `None` when something of another type is there.
+    pub fn get_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.0.get_or_init(|| Box::new(make())).downcast_ref()
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.get().is_some() { "Kept(something)" } else { "Kept(nothing)" })
+    }
 }
 
 impl Connection {
@@ -90,6 +118,7 @@ impl Connection {
             peer_certificates: tls.peer_certificates().unwrap_or_default().iter().cloned().collect(),
             tls_version: tls.protocol_version(),
             alpn: tls.alpn_protocol().map(<[u8]>::to_vec),
+            kept: Kept::default(),
         }
     }
 }
@@ -341,7 +370,7 @@ struct ConnectionService<S> {
     activity: Arc<Activity>,
 }
 
-impl<S> hyper::service::Service<Request<Incoming>> for ConnectionService<S>
+impl<S> Service<Request<Incoming>> for ConnectionService<S>
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -354,15 +383,16 @@ where
         let running = self.activity.request();
         request.extensions_mut().insert(Arc::clone(&self.connection));
         let is_head = *request.method() == Method::HEAD;
-        let answer = self.inner.clone().oneshot(request);
+        let answer = self.inner.call(request);
         Box::pin(async move {
             let mut response = answer.await?;
             if is_head {
                 drop_body(&mut response);
             }
-            let end_by = response.extensions().get::<EndBy>().map(|EndBy(end)| *end);
             // Known to whoever polls this: the stream's task, or the connection's where there are no streams.
-            let _known_or_nobody_asks = END_BY.try_with(|cell| cell.set(end_by));
+            if let Some(end_by) = response.extensions().get::<EndBy>() {
+                end_by.set();
+            }
             Ok(response.map(|body| CountedBody::new(body, running)))
         })
     }

@@ -1,13 +1,14 @@
 //! What every answer of every server gets, as plain functions: call them where your pipeline has its place.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 
 use futures::{FutureExt as _, TryFutureExt as _};
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, EXPIRES, HeaderName, PRAGMA, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS, X_XSS_PROTECTION,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, EXPIRES, Entry, HeaderName, PRAGMA,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS, X_XSS_PROTECTION,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
@@ -18,7 +19,7 @@ pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The headers that the impersonation proxy puts on every answer, errors included (Pinniped's
 /// `securityheader.Wrap`, which was made for pages in browsers and is visible to clients by now).
-pub const SECURITY_HEADERS: [(HeaderName, HeaderValue); 9] = [
+pub static SECURITY_HEADERS: [(HeaderName, HeaderValue); 9] = [
     (CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'")),
     (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
     (X_XSS_PROTECTION, HeaderValue::from_static("1; mode=block")),
@@ -33,8 +34,9 @@ pub const SECURITY_HEADERS: [(HeaderName, HeaderValue); 9] = [
 /// Adds [`SECURITY_HEADERS`]. Headers of the same name that are already there (those of an answer that is passed
 /// on) stay, after ours: the client sees both, ours first.
 pub fn add_security_headers(headers: &mut HeaderMap) {
-    for (name, value) in SECURITY_HEADERS {
-        put_first(headers, name, value);
+    headers.reserve(SECURITY_HEADERS.len());
+    for (name, value) in &SECURITY_HEADERS {
+        put_first(headers, name.clone(), value.clone());
     }
 }
 
@@ -49,16 +51,26 @@ pub fn audit_id(request_headers: &HeaderMap) -> HeaderValue {
 }
 
 fn fresh_audit_id() -> HeaderValue {
-    let mut bytes = [0; 16];
-    // The generator of the TLS library, which asks the kernel only now and then; a system call for each request is
-    // felt.
-    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
-        return HeaderValue::from_static("unknown");
-    }
+    let Some(bytes) = random() else { return HeaderValue::from_static("unknown") };
     let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
     let id = uuid::Builder::from_random_bytes(bytes).into_uuid();
     HeaderValue::from_str(id.hyphenated().encode_lower(&mut text))
         .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+}
+
+/// Random bytes for one identifier. The generator is asked for many at a time: for each request it would be felt.
+fn random() -> Option<[u8; 16]> {
+    thread_local! {
+        static AHEAD: RefCell<([u8; 1024], usize)> = const { RefCell::new(([0; 1024], 0)) };
+    }
+    AHEAD.with_borrow_mut(|(bytes, left)| {
+        if *left == 0 {
+            aws_lc_rs::rand::fill(bytes).ok()?;
+            *left = bytes.len() / 16;
+        }
+        *left -= 1;
+        bytes[*left * 16..].first_chunk().copied()
+    })
 }
 
 /// Puts the audit identifier on an answer, before an identifier which is there already.
@@ -68,14 +80,17 @@ pub fn add_audit_id(response_headers: &mut HeaderMap, id: HeaderValue) {
 
 /// Inserts a value before those that the name has already.
 pub fn put_first(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
-    if !headers.contains_key(&name) {
-        headers.insert(name, value);
-        return;
-    }
-    let present: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
-    headers.insert(name.clone(), value);
-    for old in present {
-        headers.append(name.clone(), old);
+    match headers.entry(name) {
+        Entry::Vacant(entry) => {
+            entry.insert(value);
+        }
+        Entry::Occupied(mut entry) => {
+            // Nearly always one.
+            let mut others: Vec<HeaderValue> = entry.iter().skip(1).cloned().collect();
+            let first = entry.insert(value);
+            entry.append(first);
+            others.drain(..).for_each(|other| entry.append(other));
+        }
     }
 }
 

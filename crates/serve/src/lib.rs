@@ -1,6 +1,6 @@
 //! An HTTPS server that cannot be held wrong.
 //!
-//! [`serve()`] takes a bound [`Listener`], a TLS configuration and a tower service, and gives back a
+//! [`serve()`] takes a bound [`Listener`], a TLS configuration and a service of hyper's kind, and gives back a
 //! [`ServerHandle`]. Everything that a server on a hostile network needs is done here once: handshake, header
 //! and idle timeouts, limits on headers, streams and connections, accept errors, orderly stop. Both servers of
 //! this project stand on it, the aggregated API and the impersonation proxy.
@@ -23,6 +23,7 @@
 mod activity;
 pub mod body;
 pub mod connection;
+pub mod lanes;
 pub mod layers;
 pub mod limits;
 pub mod listener;
@@ -33,6 +34,7 @@ pub mod tunnels;
 
 pub use body::{Body, BoxError};
 pub use connection::{Connection, EndBy};
+pub use lanes::Lanes;
 pub use limits::Limits;
 pub use listener::Listener;
-pub use server::{ServerHandle, Stats, serve};
+pub use server::{ServerHandle, Stats, serve, serve_on};

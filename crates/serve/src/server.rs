@@ -10,14 +10,16 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::service::Service;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tower::Service;
 
 use crate::body::Body;
 use crate::connection::{self, ConnectionError, Shared};
+use crate::lanes::Lanes;
 use crate::limits::Limits;
 use crate::listener::{AcceptFailure, Listener, classify};
 
@@ -27,12 +29,42 @@ const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::
 /// Serves HTTPS on `listener` until the handle is drained or dropped. Must be called within a tokio runtime.
 ///
 /// Each request carries an `Arc<`[`Connection`](crate::Connection)`>` in its extensions. The service is cloned
-/// once a connection and once a request, so it should be cheap to clone.
+/// once a connection, so it should be cheap to clone.
 pub fn serve<S>(
     listener: Listener,
     tls: Arc<rustls::ServerConfig>,
     service: S,
     limits: Limits,
+) -> ServerHandle
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    start(listener, tls, service, limits, None)
+}
+
+/// The same with the connections on [lanes](Lanes). What was upgraded runs on there, so who drops the last reference to
+/// them ends that, too.
+pub fn serve_on<S>(
+    lanes: Arc<Lanes>,
+    listener: Listener,
+    tls: Arc<rustls::ServerConfig>,
+    service: S,
+    limits: Limits,
+) -> ServerHandle
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    start(listener, tls, service, limits, Some(lanes))
+}
+
+fn start<S>(
+    listener: Listener,
+    tls: Arc<rustls::ServerConfig>,
+    service: S,
+    limits: Limits,
+    lanes: Option<Arc<Lanes>>,
 ) -> ServerHandle
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
@@ -44,7 +76,7 @@ where
     let counters = Arc::new(Counters::default());
     let (failure, failed) = watch::channel(None);
     let shared = Arc::new(Shared { tls: TlsAcceptor::from(tls), limits, draining: draining.clone() });
-    let server = Server { shared, killed: killed.clone(), counters: Arc::clone(&counters) };
+    let server = Server { shared, killed: killed.clone(), counters: Arc::clone(&counters), lanes };
     let task = tokio::spawn(async move {
         server.run(listener, service, FailureReport(Some(failure))).await;
     });
@@ -188,6 +220,7 @@ struct Server {
     shared: Arc<Shared>,
     killed: CancellationToken,
     counters: Arc<Counters>,
+    lanes: Option<Arc<Lanes>>,
 }
 
 type Connections = JoinSet<Result<(), ConnectionError>>;
@@ -249,8 +282,7 @@ impl Server {
                         continue;
                     }
                     self.counters.open.fetch_add(1, Ordering::Relaxed);
-                    let shared = Arc::clone(&self.shared);
-                    connections.spawn(connection::run(shared, service.clone(), stream, peer_addr));
+                    self.spawn(service.clone(), stream, peer_addr, connections);
                 }
                 Err(error) => match classify(&error) {
                     AcceptFailure::Connection => {}
@@ -270,6 +302,27 @@ impl Server {
                 },
             }
         }
+    }
+
+    fn spawn<S>(&self, service: S, stream: TcpStream, peer_addr: SocketAddr, connections: &mut Connections)
+    where
+        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send + 'static,
+    {
+        let shared = Arc::clone(&self.shared);
+        let Some(lanes) = &self.lanes else {
+            connections.spawn(connection::run(shared, service, stream, peer_addr));
+            return;
+        };
+        let place = lanes.place();
+        let lane = place.runtime.clone();
+        let run = async move {
+            let _place = place;
+            // A socket belongs to the runtime that it was made in.
+            let stream = stream.into_std().and_then(TcpStream::from_std).map_err(ConnectionError::Address)?;
+            connection::run(shared, service, stream, peer_addr).await
+        };
+        connections.spawn_on(run, &lane);
     }
 
     fn reap(&self, ended: Result<Result<(), ConnectionError>, JoinError>) {

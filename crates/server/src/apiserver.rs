@@ -138,7 +138,7 @@ pub fn serve(listener: Listener, params: Params) -> ServerHandle {
         credential_lifetime: params.credential_lifetime,
         started: Timestamp::now(),
     }));
-    let service = tower::service_fn(move |request: Request<Incoming>| {
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let server = Arc::clone(&server);
         async move { Ok::<_, Infallible>(server.handle(request, Timestamp::now()).await) }
     });
@@ -283,7 +283,7 @@ impl ApiServer {
         let negotiated = Negotiated::from_headers(&parts.headers, query.as_deref());
         let connection = parts.extensions.get::<Arc<Connection>>().cloned();
         let uri = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let attributes = Attributes::from(info);
+        let attributes = Attributes::from(info.clone());
         let admitted =
             self.access.admit(&mut parts.headers, connection.as_deref(), &attributes, &uri, now).await;
         let user = match admitted {

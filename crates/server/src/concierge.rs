@@ -73,7 +73,8 @@ fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
     let config = config::load(config_path).context("could not load config")?;
     log::init(config.log_level);
     let pod = downward_api::load(downward_api_path).context("could not read pod metadata")?;
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
+    // The impersonation proxy has threads of its own.
+    let threads = 2;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()

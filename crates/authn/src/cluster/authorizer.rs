@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 use pinniped_core::attributes::{Attributes, ResourceAttributes};
-use pinniped_core::identity::{MASTERS, User};
+use pinniped_core::identity::{KnownUser, MASTERS, User};
 use serde::{Deserialize, Serialize};
 
 use super::{Cache, ReviewError, Reviews, answers};
@@ -85,7 +85,11 @@ impl Authorizer {
     /// # Errors
     ///
     /// [`ReviewError`] when the API server cannot be asked; that answer is not kept and must not count as a yes.
-    pub async fn authorize(&self, user: &User, attributes: &Attributes) -> Result<Decision, ReviewError> {
+    pub async fn authorize(
+        &self,
+        user: &KnownUser,
+        attributes: &Attributes,
+    ) -> Result<Decision, ReviewError> {
         if attributes.verb().is_empty() {
             return Ok(Decision::Deny { reason: "invalid verb".to_owned() });
         }
@@ -148,7 +152,14 @@ fn size_chosen_by_client(attributes: &Attributes) -> usize {
 }
 
 /// The digest of a question. Every text goes in with its length, so that no two questions look the same.
-fn digest(user: &User, attributes: &Attributes) -> Digest {
+fn digest(user: &KnownUser, attributes: &Attributes) -> Digest {
+    let mut question = Question(Vec::with_capacity(256));
+    question.0.extend_from_slice(user.digest(digest_of_user));
+    question.about(attributes);
+    question.digest()
+}
+
+fn digest_of_user(user: &User) -> Digest {
     let mut question = Question(Vec::with_capacity(512));
     question.text(&user.name);
     question.text(&user.uid);
@@ -160,27 +171,6 @@ fn digest(user: &User, attributes: &Attributes) -> Digest {
         question.count(values.len());
         values.iter().for_each(|value| question.text(value));
     }
-    match attributes {
-        Attributes::NonResource { verb, path } => {
-            question.count(0);
-            question.text(verb);
-            question.text(path);
-        }
-        Attributes::Resource(resource) => {
-            question.count(1);
-            question.text(&resource.verb);
-            question.text(&resource.group);
-            question.text(&resource.version);
-            question.text(&resource.resource);
-            question.text(&resource.subresource);
-            question.text(&resource.name);
-            question.text(&resource.namespace);
-            for selector in [&resource.field_selector, &resource.label_selector] {
-                question.count(usize::from(selector.is_some()));
-                question.text(selector.as_deref().unwrap_or_default());
-            }
-        }
-    }
     question.digest()
 }
 
@@ -188,6 +178,30 @@ fn digest(user: &User, attributes: &Attributes) -> Digest {
 struct Question(Vec<u8>);
 
 impl Question {
+    fn about(&mut self, attributes: &Attributes) {
+        match attributes {
+            Attributes::NonResource { verb, path } => {
+                self.count(0);
+                self.text(verb);
+                self.text(path);
+            }
+            Attributes::Resource(resource) => {
+                self.count(1);
+                self.text(&resource.verb);
+                self.text(&resource.group);
+                self.text(&resource.version);
+                self.text(&resource.resource);
+                self.text(&resource.subresource);
+                self.text(&resource.name);
+                self.text(&resource.namespace);
+                for selector in [&resource.field_selector, &resource.label_selector] {
+                    self.count(usize::from(selector.is_some()));
+                    self.text(selector.as_deref().unwrap_or_default());
+                }
+            }
+        }
+    }
+
     fn count(&mut self, count: usize) {
         self.0.extend_from_slice(&count.to_le_bytes());
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::Response;
 use pinniped_core::attributes::{Attributes, ResourceAttributes};
-use pinniped_core::identity::User;
+use pinniped_core::identity::{KnownUser, User};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -105,7 +105,7 @@ async fn equal_reviews_in_flight_are_one_call() {
     let (peer, reviews) = peer(|_, _, _| (201, allowed(true)));
     let authorizer = Authorizer::with(reviews);
     let held = peer.gate.acquire_many(1000).await.unwrap();
-    let (alice, question) = (user("alice"), path("/x"));
+    let (alice, question) = (KnownUser::from(user("alice")), path("/x"));
     let all = futures::future::join_all((0..50).map(|_| authorizer.authorize(&alice, &question)));
     let (answers, ()) = futures::join!(all, async {
         while peer.calls() == 0 {
@@ -143,10 +143,10 @@ async fn a_crowd_with_different_tokens_waits_for_places() {
 async fn transient_failures_are_tried_again_five_times() {
     let (calls, reviews) = peer(|call, _, _| if call < 4 { (500, json!({})) } else { (201, allowed(true)) });
     let authorizer = Authorizer::with(reviews);
-    assert_eq!(authorizer.authorize(&user("a"), &path("/x")).await, Ok(Decision::Allow));
+    assert_eq!(authorizer.authorize(&user("a").into(), &path("/x")).await, Ok(Decision::Allow));
     assert_eq!(calls.calls(), 5);
     let (calls, reviews) = peer(|_, _, _| (500, json!({})));
-    let error = Authorizer::with(reviews).authorize(&user("a"), &path("/x")).await.unwrap_err();
+    let error = Authorizer::with(reviews).authorize(&user("a").into(), &path("/x")).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "an error on the server (\"unknown\") has prevented the request from succeeding (post \
@@ -162,13 +162,13 @@ async fn some_answers_need_no_review() {
     let masters = User { groups: vec!["system:masters".to_owned()], ..user("root") };
     let no_verb = Attributes::Resource(ResourceAttributes::default());
     let invalid = Decision::Deny { reason: "invalid verb".to_owned() };
-    assert_eq!(authorizer.authorize(&masters, &no_verb).await, Ok(invalid));
-    assert_eq!(authorizer.authorize(&masters, &path("/x")).await, Ok(Decision::Allow));
+    assert_eq!(authorizer.authorize(&masters.clone().into(), &no_verb).await, Ok(invalid));
+    assert_eq!(authorizer.authorize(&masters.clone().into(), &path("/x")).await, Ok(Decision::Allow));
     for health in ["/healthz", "/readyz", "/livez"] {
-        assert_eq!(authorizer.authorize(&user("a"), &path(health)).await, Ok(Decision::Allow));
+        assert_eq!(authorizer.authorize(&user("a").into(), &path(health)).await, Ok(Decision::Allow));
     }
     assert_eq!(peer.calls(), 0);
-    authorizer.authorize(&user("a"), &path("/healthz/")).await.unwrap_err();
+    authorizer.authorize(&user("a").into(), &path("/healthz/")).await.unwrap_err();
 }
 
 #[tokio::test]
@@ -205,7 +205,7 @@ async fn the_question_is_complete() {
         field_selector: Some("a=b".to_owned()),
         label_selector: Some(String::new()),
     });
-    let decision = Authorizer::with(reviews).authorize(&alice, &question).await;
+    let decision = Authorizer::with(reviews).authorize(&alice.clone().into(), &question).await;
     assert_eq!(decision, Ok(Decision::Deny { reason: "never".to_owned() }));
 }
 
@@ -219,9 +219,9 @@ async fn contradictory_answers_are_errors_and_silence_is_no_opinion() {
         }
     });
     let authorizer = Authorizer::with(reviews);
-    authorizer.authorize(&user("a"), &path("/both")).await.unwrap_err();
+    authorizer.authorize(&user("a").into(), &path("/both")).await.unwrap_err();
     let expected = Decision::NoOpinion { reason: "nobody".to_owned() };
-    assert_eq!(authorizer.authorize(&user("a"), &path("/x")).await, Ok(expected));
+    assert_eq!(authorizer.authorize(&user("a").into(), &path("/x")).await, Ok(expected));
 }
 
 #[tokio::test]
@@ -249,13 +249,13 @@ async fn questions_differ_by_every_member_and_huge_ones_are_not_kept() {
     ];
     for _ in 0..2 {
         for (user, attributes) in &questions {
-            authorizer.authorize(user, attributes).await.unwrap();
+            authorizer.authorize(&user.clone().into(), attributes).await.unwrap();
         }
     }
     assert_eq!(peer.calls(), questions.len());
     let huge = path(&"x".repeat(10_000));
     for _ in 0..3 {
-        authorizer.authorize(&user("a"), &huge).await.unwrap();
+        authorizer.authorize(&user("a").into(), &huge).await.unwrap();
     }
     assert_eq!(peer.calls(), questions.len() + 3);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
-use pinniped_core::identity::User;
+use pinniped_core::identity::KnownUser;
 
 use super::{Cache, ReviewError, Reviews, answers};
 use crate::digest::Digest;
@@ -23,7 +23,7 @@ pub struct TokenReviewer(Arc<Inner>);
 struct Inner {
     reviews: Reviews,
     key: hmac::Key,
-    cache: Cache<Option<Arc<User>>>,
+    cache: Cache<Option<KnownUser>>,
 }
 
 impl TokenReviewer {
@@ -43,7 +43,7 @@ impl TokenReviewer {
     /// # Errors
     ///
     /// [`ReviewError`] when the API server cannot be asked; that answer is not kept.
-    pub async fn review(&self, token: &Token) -> Result<Option<Arc<User>>, ReviewError> {
+    pub async fn review(&self, token: &Token) -> Result<Option<KnownUser>, ReviewError> {
         let key = self.digest(token);
         if let Some(user) = self.0.cache.get(&key).await {
             return Ok(user);
@@ -52,11 +52,11 @@ impl TokenReviewer {
         answer.map_err(|error| ReviewError::clone(&error))
     }
 
-    async fn ask(&self, token: &Token) -> Result<Option<Arc<User>>, ReviewError> {
+    async fn ask(&self, token: &Token) -> Result<Option<KnownUser>, ReviewError> {
         let body = token_review_body("authentication.k8s.io/v1", token);
         let answer: TokenReviewAnswer = self.0.reviews.post(PATH, RESOURCE, body).await?;
         Ok(match answer.status.unwrap_or_default().into_verdict() {
-            TokenVerdict::Yes(user) => Some(Arc::new(user)),
+            TokenVerdict::Yes(user) => Some(user.into()),
             TokenVerdict::No(error) => {
                 tracing::debug!(%error, "token not accepted");
                 None

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -91,6 +91,7 @@ struct World {
     extra: Arc<Extra>,
     reviews: Arc<AtomicUsize>,
     authenticator: RequestAuthenticator,
+    connections: Mutex<HashMap<Vec<CertificateDer<'static>>, Arc<KeptVerdict>>>,
 }
 
 impl World {
@@ -113,7 +114,16 @@ impl World {
             extra_client_ca: Some(Arc::clone(&extra) as _),
             reviewer: reviewer(Arc::clone(&reviews)),
         });
-        Self { cluster_ca, signer, proxy_ca, stranger, extra, reviews, authenticator }
+        Self {
+            cluster_ca,
+            signer,
+            proxy_ca,
+            stranger,
+            extra,
+            reviews,
+            authenticator,
+            connections: Mutex::default(),
+        }
     }
 
     /// The usual cluster.
@@ -136,6 +146,9 @@ impl World {
         for (name, value) in headers {
             map.append(HeaderName::try_from(*name).unwrap(), HeaderValue::try_from(*value).unwrap());
         }
+        // Equal chains come over one connection, so that whatever changes, its next request must see it.
+        let kept = Arc::clone(self.connections.lock().unwrap().entry(peer.to_vec()).or_default());
+        let peer = Peer { chain: peer, kept: Some(&kept) };
         let outcome = self.authenticator.authenticate(&mut map, peer, at(now)).await;
         let shown = match outcome {
             Outcome::User { user, method } => format!("{method:?} {} [{}]", user.name, user.groups.join(" ")),
@@ -278,7 +291,7 @@ async fn a_rotated_authority_shows_with_the_next_request() {
 async fn a_user_of_a_certificate_carries_its_fingerprint() {
     let world = World::new();
     let sam = client(&world.signer, "sam", &["g"]);
-    let outcome = world.authenticator.authenticate(&mut HeaderMap::new(), &sam, at(NOW)).await;
+    let outcome = world.authenticator.authenticate(&mut HeaderMap::new(), Peer::new(&sam), at(NOW)).await;
     let fingerprint = Certificate::parse_der(&sam[0]).unwrap().sha256_hex();
     let extra =
         ("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("X509SHA256={fingerprint}")]);
@@ -288,7 +301,7 @@ async fn a_user_of_a_certificate_carries_its_fingerprint() {
         groups: vec!["g".to_owned(), "system:authenticated".to_owned()],
         extra: BTreeMap::from([extra]),
     };
-    assert_eq!(outcome, Outcome::User { user: Arc::new(expected), method: Method::ClientCertificate });
+    assert_eq!(outcome, Outcome::User { user: expected.into(), method: Method::ClientCertificate });
 }
 
 #[tokio::test]
@@ -326,7 +339,7 @@ async fn a_front_proxy_that_names_no_text_is_no_front_proxy() {
         if let Some(token) = token {
             headers.append("authorization", HeaderValue::from_static(token));
         }
-        let outcome = world.authenticator.authenticate(&mut headers, &proxy, at(NOW)).await;
+        let outcome = world.authenticator.authenticate(&mut headers, Peer::new(&proxy), at(NOW)).await;
         let found = match outcome {
             Outcome::User { user, .. } => Some(user.name.clone()),
             Outcome::Rejected { reason } => {
@@ -367,8 +380,10 @@ async fn the_uid_of_a_certificate_counts_when_there_is_exactly_one() {
         }
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
         let leaf = params.signed_by(&rcgen::KeyPair::generate().unwrap(), &issuer).unwrap();
-        let outcome =
-            world.authenticator.authenticate(&mut HeaderMap::new(), &[leaf.der().clone()], at(NOW)).await;
+        let outcome = world
+            .authenticator
+            .authenticate(&mut HeaderMap::new(), Peer::new(&[leaf.der().clone()]), at(NOW))
+            .await;
         let found = match &outcome {
             Outcome::User { user, .. } => Some(user.uid.as_str()),
             Outcome::Anonymous | Outcome::Rejected { .. } => None,

@@ -292,8 +292,8 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
     for (method, uri, [verb, prefix, group, version, namespace, resource, subresource, name], parts) in rows {
         let info = parse(method, uri);
         let got = [
-            &info.verb,
-            &info.api_prefix,
+            info.verb.as_str(),
+            info.api_prefix,
             &info.api_group,
             &info.api_version,
             &info.namespace,
@@ -304,10 +304,10 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
         assert!(info.is_resource, "{method} {uri}");
         assert_eq!(
             got,
-            [verb, prefix, group, version, namespace, resource, subresource, name],
+            [*verb, prefix, group, version, namespace, resource, subresource, name],
             "{method} {uri}"
         );
-        assert_eq!(info.parts, *parts, "{method} {uri}");
+        assert_eq!(info.parts().collect::<Vec<_>>(), *parts, "{method} {uri}");
     }
 }
 

@@ -223,7 +223,7 @@ async fn compare(asked: &Asked, answer: &Answer, seen: Option<&Seen>) -> Result<
         Some(status) => (Kind::BadTimeout, status.clone()),
         None => {
             let kind = if info.is_resource { Kind::Resource } else { Kind::NonResource };
-            (kind, forbidden::status(USER, &Attributes::from(&info), ""))
+            (kind, forbidden::status(USER, &Attributes::from(info.clone()), ""))
         }
     };
     if bad_timeout.is_none() && answer.status != 403 {

@@ -3,7 +3,7 @@
 use pinniped_authn::cluster::{Authorizer, Decision};
 use pinniped_core::attributes::Attributes;
 use pinniped_core::forbidden;
-use pinniped_core::identity::User;
+use pinniped_core::identity::KnownUser;
 
 use super::refusal::Refusal;
 
@@ -20,7 +20,11 @@ pub(super) enum Denial {
 }
 
 /// Asks one question.
-pub(super) async fn ask(authorizer: &Authorizer, user: &User, attributes: &Attributes) -> Result<(), Denial> {
+pub(super) async fn ask(
+    authorizer: &Authorizer,
+    user: &KnownUser,
+    attributes: &Attributes,
+) -> Result<(), Denial> {
     match authorizer.authorize(user, attributes).await {
         Ok(Decision::Allow) => Ok(()),
         Ok(Decision::Deny { reason } | Decision::NoOpinion { reason }) => Err(Denial::No(decided(&reason))),
@@ -31,7 +35,7 @@ pub(super) async fn ask(authorizer: &Authorizer, user: &User, attributes: &Attri
 /// Lets a request pass or says why not.
 pub(super) async fn authorize(
     authorizer: &Authorizer,
-    user: &User,
+    user: &KnownUser,
     attributes: &Attributes,
 ) -> Result<(), Refusal> {
     ask(authorizer, user, attributes).await.map_err(|denial| match denial {

@@ -1,7 +1,5 @@
 //! The request as the API server gets it, and its answer as the client gets it.
 
-use std::net::IpAddr;
-
 use http::header::{AUTHORIZATION, EXPECT, HOST, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{Authority, Scheme};
@@ -11,6 +9,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use pinniped_authn::Token;
 use pinniped_core::hop;
+use pinniped_core::identity::KnownUser;
 use pinniped_core::impersonation::Impersonation;
 use pinniped_core::nested::intake::leftover;
 use pinniped_serve::{Body, EndBy};
@@ -25,7 +24,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// As whom a request goes on.
 pub(super) enum Identity<'a> {
     /// With our service account's token, as this user.
-    Impersonate(Impersonation<'a>),
+    Impersonate(&'a KnownUser, Impersonation<'a>),
     /// With the client's own token.
     Passthrough(Token),
 }
@@ -46,23 +45,26 @@ pub(super) fn check_clean(parts: &Parts) -> Result<(), Refusal> {
 }
 
 /// Rewrites the head: hop-by-hop headers off first, so that a client cannot use them to take ours off, then who and
-/// from where. `ours` is our service account's token, as a header.
+/// from where. `ours` is our service account's token, as a header; `address` is the client's.
 pub(super) fn rewrite(
     parts: &mut Parts,
     identity: &Identity<'_>,
     ours: Option<HeaderValue>,
-    peer: IpAddr,
+    address: Option<HeaderValue>,
 ) -> Result<(), Refusal> {
     let headers = &mut parts.headers;
     hop::strip_request(headers);
     // The server below us answers it as soon as the body is read.
     headers.remove(EXPECT);
-    let peer = HeaderValue::try_from(peer.to_canonical().to_string()).map_err(|_| Refusal::BadGateway)?;
-    headers.insert(X_FORWARDED_FOR, peer);
+    headers.insert(X_FORWARDED_FOR, address.ok_or(Refusal::BadGateway)?);
     let authorization = match identity {
         Identity::Passthrough(token) => crate::upstream::bearer(token.expose()),
-        Identity::Impersonate(impersonation) => {
-            impersonation.write(headers).map_err(|error| {
+        Identity::Impersonate(user, impersonation) => {
+            let written = match impersonation.is_nested() {
+                true => impersonation.write(headers),
+                false => user.write_impersonation(headers),
+            };
+            written.map_err(|error| {
                 failed(&error);
                 Refusal::BadGateway
             })?;
@@ -73,14 +75,14 @@ pub(super) fn rewrite(
         }
     };
     headers.insert(AUTHORIZATION, authorization.ok_or(Refusal::BadGateway)?);
-    parts.uri = address(&parts.uri, headers)?;
+    parts.uri = target(&parts.uri, headers)?;
     headers.remove(HOST);
     parts.extensions.clear();
     Ok(())
 }
 
 /// The client's own host and its path, byte for byte. The host is not where we connect to.
-fn address(uri: &Uri, headers: &HeaderMap) -> Result<Uri, Refusal> {
+fn target(uri: &Uri, headers: &HeaderMap) -> Result<Uri, Refusal> {
     let mut target = uri.clone().into_parts();
     if target.authority.is_none()
         && let Some(host) = headers.get(HOST)
@@ -144,7 +146,7 @@ pub(super) fn relay(
     parts.extensions.clear();
     parts.version = http::Version::HTTP_11;
     if let Some(deadline) = deadline {
-        parts.extensions.insert(EndBy(deadline));
+        EndBy(deadline).set();
     }
     Response::from_parts(parts, ForwardedBody::new(body, first, deadline, hold).boxed_unsync())
 }

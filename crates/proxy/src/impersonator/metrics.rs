@@ -1,5 +1,6 @@
 //! What the data plane counts. Label sets are closed: never a user name, never a path.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
@@ -54,6 +55,14 @@ pub struct ImpersonatorMetrics {
     seconds_to_head: Histogram,
     upstream_connections: Gauge,
     upstream_streams: Gauge,
+    at_hand: Arc<AtHand>,
+}
+
+/// Members of the families that every request needs, so that it need not look for them under a lock.
+#[derive(Debug, Default)]
+struct AtHand {
+    ended: [OnceLock<Counter>; Outcome::Panicked as usize + 1],
+    in_flight: [OnceLock<Gauge>; Kind::Long as usize + 1],
 }
 
 impl Default for ImpersonatorMetrics {
@@ -66,6 +75,7 @@ impl Default for ImpersonatorMetrics {
             seconds_to_head: Histogram::new(buckets),
             upstream_connections: Gauge::default(),
             upstream_streams: Gauge::default(),
+            at_hand: Arc::default(),
         }
     }
 }
@@ -103,12 +113,16 @@ impl ImpersonatorMetrics {
     }
 
     pub(super) fn ended(&self, outcome: Outcome, after: Duration) {
-        self.requests.get_or_create(&OutcomeLabels { outcome }).inc();
+        let counter = self.at_hand.ended[outcome as usize]
+            .get_or_init(|| self.requests.get_or_create_owned(&OutcomeLabels { outcome }));
+        counter.inc();
         self.seconds_to_head.observe(after.as_secs_f64());
     }
 
     pub(super) fn began(&self, kind: Kind) -> InFlightGauge {
-        let gauge = self.in_flight.get_or_create_owned(&KindLabels { kind });
+        let gauge = self.at_hand.in_flight[kind as usize]
+            .get_or_init(|| self.in_flight.get_or_create_owned(&KindLabels { kind }))
+            .clone();
         gauge.inc();
         InFlightGauge(gauge)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pinniped_authn::cluster::Authorizer;
 use pinniped_core::attributes::Attributes;
 use pinniped_core::forbidden;
-use pinniped_core::identity::User;
+use pinniped_core::identity::{KnownUser, User};
 use pinniped_core::nested::{Mode, ModePlan, Step, plan_mode};
 
 use super::authorize::ask;
@@ -67,7 +67,7 @@ impl Impersonations {
     }
 
     async fn meets(&self, plan: &ModePlan) -> Result<(), Refusal> {
-        let user = &plan.reviewed_as;
+        let user = &KnownUser::from(plan.reviewed_as.clone());
         for step in &plan.steps {
             match step {
                 Step::Ask(attributes) => self.must(user, attributes).await?,
@@ -84,7 +84,7 @@ impl Impersonations {
         Ok(())
     }
 
-    async fn must(&self, user: &User, attributes: &Attributes) -> Result<(), Refusal> {
+    async fn must(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Refusal> {
         let asked = ask(&self.authorizer, user, attributes).await;
         asked.map_err(|denial| refuse(user, attributes, &denial.into_reason()))
     }

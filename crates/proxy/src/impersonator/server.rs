@@ -13,7 +13,7 @@ use pinniped_authn::request::{RequestAuthenticator, RequestAuthenticatorParams, 
 use pinniped_pki::CertificateHolder;
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
 use pinniped_serve::tunnels::Tunnels;
-use pinniped_serve::{Limits, Listener, ServerHandle, serve};
+use pinniped_serve::{Lanes, Limits, Listener, ServerHandle, serve_on};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -73,6 +73,9 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// There are no threads to be had.
+    #[error("could not start the threads of the proxy: {0}")]
+    Threads(#[source] io::Error),
     /// The API server's address or CA is not usable.
     #[error(transparent)]
     Upstream(UpstreamConfigError),
@@ -89,6 +92,8 @@ pub struct Impersonator {
     draining: CancellationToken,
     probes: AbortOnDrop,
     ended: DropGuard,
+    /// The last to go: tunnels run on them.
+    lanes: Arc<Lanes>,
 }
 
 /// Starts a proxy.
@@ -98,6 +103,7 @@ pub struct Impersonator {
 pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartError> {
     let address = params.listen;
     let listener = Listener::bind(address).map_err(|source| StartError::Listen { address, source })?;
+    let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
     let passthrough_upstream = params.upstream.separate().map_err(StartError::Upstream)?;
     let anonymous =
         anonymous_probe::probe_anonymous(&passthrough_upstream).await.map_err(StartError::Anonymous)?;
@@ -145,9 +151,9 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
     };
     // The first answer is awaited, so that the first request does not see another behaviour than the next.
     probes.uids().await;
-    let handle = serve(listener, tls, stack, params.limits);
+    let handle = serve_on(Arc::clone(&lanes), listener, tls, stack, params.limits);
     let probes = AbortOnDrop(tokio::spawn(probes.run(draining.clone())));
-    Ok(Impersonator { handle, tunnels, draining, probes, ended: ended.drop_guard() })
+    Ok(Impersonator { handle, tunnels, draining, probes, ended: ended.drop_guard(), lanes })
 }
 
 impl Impersonator {
@@ -166,6 +172,11 @@ impl Impersonator {
         self.handle.stats()
     }
 
+    /// Tasks that run on its threads, those of idle connections to the API server included.
+    pub fn tasks(&self) -> usize {
+        self.lanes.tasks()
+    }
+
     /// Upgraded connections that are open.
     pub fn tunnels(&self) -> usize {
         self.tunnels.open()
@@ -180,9 +191,9 @@ impl Impersonator {
     /// Stops: the port is closed at once, requests get `grace` to finish, then everything that is left is reset.
     pub async fn stop(self, grace: Duration) {
         self.begin_stop();
-        let Self { handle, tunnels, draining: _, probes, ended } = self;
+        let Self { handle, tunnels, draining: _, probes, ended, lanes } = self;
         tokio::join!(handle.drain(grace), tunnels.drain(grace));
-        drop((probes, ended));
+        drop((probes, ended, lanes));
     }
 }
 

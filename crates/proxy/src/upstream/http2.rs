@@ -175,6 +175,8 @@ async fn drive<T>(
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    // Also when this is dropped before its end, with the runtime that it runs on.
+    let _closed = CloseOnDrop(Arc::clone(&shared));
     let mut connection = pin!(connection);
     let mut silence = pin!(async {
         match pings {
@@ -192,9 +194,16 @@ async fn drive<T>(
         silence.as_mut().poll(cx).map(|()| Err("the API server does not answer pings".to_owned()))
     })
     .await;
-    shared.closed.store(true, Ordering::Release);
     if let Err(error) = ended {
         tracing::debug!(error, "connection to the API server ended");
+    }
+}
+
+struct CloseOnDrop(Arc<Shared>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Release);
     }
 }
 

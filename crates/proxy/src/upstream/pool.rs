@@ -13,7 +13,7 @@ use super::{RequestBody, UpstreamError, UpstreamStats};
 
 #[derive(Debug)]
 pub(super) struct Pool {
-    connector: Connector,
+    connector: Arc<Connector>,
     connections: Mutex<Vec<Connection>>,
     /// One dial at a time: who waits for it usually finds room on the new connection.
     dialing: Semaphore,
@@ -64,7 +64,7 @@ pub(super) struct Lease {
 }
 
 impl Pool {
-    pub(super) fn new(connector: Connector) -> Self {
+    pub(super) fn new(connector: Arc<Connector>) -> Self {
         Self {
             connector,
             connections: Mutex::default(),

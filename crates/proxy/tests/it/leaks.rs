@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
-use pinniped_serve::{Body, BoxError, Limits, body};
+use pinniped_serve::{Body, BoxError, Limits, body, lanes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -45,29 +45,44 @@ async fn hostile_clients_and_servers_get_their_answers_and_leave_nothing_behind(
     let script = Script { handler: bad_server(), ..Script::default() };
     let world = World::start_with(script, Options { limits, ..Options::default() }).await;
     let client = world.certificate("u", &[]);
-    // The first round fills caches and pools.
+    // The first round fills caches and pools; of those each lane has one.
+    let mut of_each_lane = Vec::new();
+    for _ in 0..lanes::count() {
+        let mut h1 = client.h1().await;
+        let request = client.request("/api/v1/pods").body(body::empty()).unwrap();
+        let answer = h1.send_request(request).await.unwrap();
+        answer.into_body().collect().await.unwrap();
+        of_each_lane.push(h1);
+    }
+    drop(of_each_lane);
     everything(&world, &client).await;
     let before = left_over(&world).await;
     for _ in 0..2 {
         everything(&world, &client).await;
     }
-    eventually("nothing is left", || count() <= before).await;
+    eventually("nothing is left", || {
+        let now = count(&world);
+        println!("files and tasks: {now:?}, wanted {before:?}");
+        now.0 <= before.0 && now.1 <= before.1
+    })
+    .await;
     assert_eq!(client.get("/api/v1/pods").await.status, StatusCode::OK);
 }
 
-/// Descriptors of the process, tasks of the runtime: once nobody is connected any more.
+/// Descriptors of the process, tasks of its runtimes: once nobody is connected any more.
 async fn left_over(world: &World) -> (usize, usize) {
     let quiet = || {
         let upstream = world.upstream.stats();
         world.proxy.stats().open == 0 && world.proxy.tunnels() == 0 && upstream.streams == 0
     };
     eventually("all clients are gone", quiet).await;
-    count()
+    count(world)
 }
 
-fn count() -> (usize, usize) {
+fn count(world: &World) -> (usize, usize) {
     let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
-    (files, tokio::runtime::Handle::current().metrics().num_alive_tasks())
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    (files, tasks + world.proxy.tasks())
 }
 
 /// An API server that behaves as badly as the path says.
@@ -113,7 +128,7 @@ async fn everything(world: &World, client: &Client<'_>) {
         println!("{name}");
         let answer = Raw::open(client).await.exchange(&request).await;
         let got = status(&answer);
-        if got != wanted {
+        if got != wanted && !is_broken_at_once(name, got) {
             wrong.push(format!("{name}: {got:?} instead of {wanted:?}: {answer}"));
         }
     }
@@ -121,6 +136,11 @@ async fn everything(world: &World, client: &Client<'_>) {
     tokio::join!(garbage_instead_of_tls(world), slow_heads(client), slow_bodies(client));
     over_http2(client).await;
     leavers(client).await;
+}
+
+/// Head and end of the server's answer may be read at once, and the reset then overtakes the head.
+fn is_broken_at_once(name: &str, got: Option<u16>) -> bool {
+    name == "a broken answer" && got.is_none()
 }
 
 /// The status of the last answer; `None` when there was none.
@@ -271,7 +291,8 @@ async fn over_http2(client: &Client<'_>) {
         ("an ordinary request", Some(200), Request::get(uri("/api/v1/pods"))),
     ] {
         let got = tokio::time::timeout(PATIENCE, ask(request)).await.expect(name);
-        assert_eq!(got.as_ref().ok().copied(), wanted, "{name}: {got:?}");
+        let status = got.as_ref().ok().copied();
+        assert!(status == wanted || is_broken_at_once(name, status), "{name}: {got:?}, not {wanted:?}");
     }
 
     // Bytes that are no frames, after a good beginning.

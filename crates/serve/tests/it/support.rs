@@ -99,16 +99,12 @@ impl Drop for TellWhenDropped {
     }
 }
 
-impl tower::Service<Request<Incoming>> for TestService {
+impl hyper::service::Service<Request<Incoming>> for TestService {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
 
-    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
-        std::task::Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let service = self.clone();
         Box::pin(async move {
             let path = request.uri().path().to_owned();

@@ -1,15 +1,13 @@
 //! Who asks, as whom, and whether they may: authentication, impersonation, authorization, in that order.
 
-use std::sync::Arc;
-
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use pinniped_api::status::Status;
 use pinniped_authn::cluster::{Authorizer, Decision, ReviewError};
-use pinniped_authn::request::{Outcome, RequestAuthenticator};
+use pinniped_authn::request::{Outcome, Peer, RequestAuthenticator};
 use pinniped_core::attributes::Attributes;
 use pinniped_core::forbidden;
-use pinniped_core::identity::{MASTERS, User};
+use pinniped_core::identity::{KnownUser, MASTERS, User};
 use pinniped_core::nested::{self, Mode, ModePlan, Step};
 use pinniped_serve::Connection;
 
@@ -44,11 +42,11 @@ impl Access {
         attributes: &Attributes,
         uri: &str,
         now: Timestamp,
-    ) -> Result<Arc<User>, Denial> {
+    ) -> Result<KnownUser, Denial> {
         let certificates = connection.map_or(&[][..], |connection| &connection.peer_certificates);
-        let user = match self.authenticator.authenticate(headers, certificates, now).await {
+        let user = match self.authenticator.authenticate(headers, Peer::new(certificates), now).await {
             Outcome::User { user, .. } => user,
-            Outcome::Anonymous => Arc::new(User::anonymous()),
+            Outcome::Anonymous => User::anonymous().into(),
             Outcome::Rejected { reason } => {
                 tracing::debug!(reason, "request was not authenticated");
                 return Err(Status::unauthorized().into());
@@ -57,7 +55,7 @@ impl Access {
         let user = match nested::intake(headers) {
             Err(error) => return Err(Status::bad_request(error.to_string()).into()),
             Ok(None) => user,
-            Ok(Some(wanted)) => Arc::new(self.impersonate(&user, &wanted, attributes).await?),
+            Ok(Some(wanted)) => self.impersonate(&user, &wanted, attributes).await?.into(),
         };
         match self.decide(&user, attributes).await {
             Ok(Decision::Allow) => Ok(user),
@@ -71,7 +69,7 @@ impl Access {
         }
     }
 
-    async fn decide(&self, user: &User, attributes: &Attributes) -> Result<Decision, ReviewError> {
+    async fn decide(&self, user: &KnownUser, attributes: &Attributes) -> Result<Decision, ReviewError> {
         // Before the rule about requests without a verb: these users learn the proper 405.
         if user.is_in(MASTERS) {
             return Ok(Decision::Allow);
@@ -98,13 +96,14 @@ impl Access {
     }
 
     async fn allowed(&self, plan: &ModePlan) -> Result<(), Box<Status>> {
+        let reviewed_as = KnownUser::from(plan.reviewed_as.clone());
         for step in &plan.steps {
             match step {
-                Step::Ask(attributes) => self.ask(&plan.reviewed_as, attributes).await?,
+                Step::Ask(attributes) => self.ask(&reviewed_as, attributes).await?,
                 Step::AskAnyOrEach { any, each } => {
-                    if self.ask(&plan.reviewed_as, any).await.is_err() {
+                    if self.ask(&reviewed_as, any).await.is_err() {
                         for attributes in each {
-                            self.ask(&plan.reviewed_as, attributes).await?;
+                            self.ask(&reviewed_as, attributes).await?;
                         }
                     }
                 }
@@ -116,7 +115,7 @@ impl Access {
         Ok(())
     }
 
-    async fn ask(&self, user: &User, attributes: &Attributes) -> Result<(), Box<Status>> {
+    async fn ask(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Box<Status>> {
         let reason = match self.decide(user, attributes).await {
             Ok(Decision::Allow) => return Ok(()),
             Ok(Decision::Deny { reason } | Decision::NoOpinion { reason }) => reason,

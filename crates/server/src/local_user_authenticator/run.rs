@@ -133,7 +133,7 @@ async fn authenticate_users(
     let tls = tls::server_config(Profile::Secure, &ciphers, &holder, ClientCertificates::Ignore, ALPN_HTTP);
     let checks = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let authenticator = Authenticator::new(Secrets(store), checks);
-    let service = tower::service_fn(move |request: http::Request<Incoming>| {
+    let service = hyper::service::service_fn(move |request: http::Request<Incoming>| {
         let authenticator = authenticator.clone();
         async move { Ok::<_, Infallible>(authenticator.handle(request).await) }
     });

@@ -67,7 +67,7 @@ fn questions_that_differ_have_keys_that_differ() {
         let wanted = format!("{user:?} {attributes:?}");
         let sent = serde_json::to_string(&Spec::new(&user, &attributes)).unwrap();
         let asked_now = (wanted, sent);
-        if let Some(earlier) = asked.insert(digest(&user, &attributes), asked_now.clone()) {
+        if let Some(earlier) = asked.insert(digest(&user.clone().into(), &attributes), asked_now.clone()) {
             assert_eq!(earlier, asked_now);
             same += 1;
         }
@@ -83,7 +83,7 @@ async fn the_cache_has_a_bound() {
     let user = User { name: "a".to_owned(), ..User::default() };
     for at in 0..ENTRIES + 500 {
         let question = Attributes::NonResource { verb: "get".to_owned(), path: format!("/{at}") };
-        authorizer.authorize(&user, &question).await.unwrap();
+        authorizer.authorize(&user.clone().into(), &question).await.unwrap();
     }
     let cache = &authorizer.0.cache;
     cache.run_pending_tasks().await;

@@ -31,15 +31,15 @@ fn what_only_the_proxy_may_add_is_refused() {
 }
 
 fn rewritten(uri: &str, headers: &[(&str, &str)]) -> Parts {
-    let user = User { name: "u".to_owned(), ..User::default() };
+    let user = KnownUser::from(User { name: "u".to_owned(), ..User::default() });
     let Plan::Impersonate(impersonation) = plan(&user, None, &TokenVerdict::None, UidImpersonation::Disabled)
     else {
         panic!("a plain user is impersonated");
     };
     let mut parts = parts(uri, headers);
     let ours = Some(HeaderValue::from_static("Bearer ours"));
-    let peer = "::ffff:10.0.0.7".parse().unwrap();
-    rewrite(&mut parts, &Identity::Impersonate(impersonation), ours, peer).unwrap();
+    let address = Some(HeaderValue::from_static("10.0.0.7"));
+    rewrite(&mut parts, &Identity::Impersonate(&user, impersonation), ours, address).unwrap();
     parts
 }
 

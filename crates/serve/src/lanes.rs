@@ -1,0 +1,135 @@
+//! Threads with a runtime each, for a server whose connections have nothing to do with one another.
+//!
+//! On a runtime with several workers every wake-up may cross to another thread, by a system call and cold caches; for
+//! requests that are short that is a good part of their price. Here a connection, all that runs for it, and the ways to
+//! other servers that it [chooses by its lane](current) stay on one thread.
+
+use std::cell::Cell;
+use std::io;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// More threads than this do not pay: what is behind a proxy is slower than it.
+const MOST: usize = 16;
+
+/// How many lanes there are in this process: one for each processor that it may use.
+pub fn count() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST)
+}
+
+thread_local! {
+    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The number of the lane that this runs on, from 0; `None` elsewhere.
+pub fn current() -> Option<usize> {
+    CURRENT.get()
+}
+
+/// Running threads. When this is dropped they end, and everything that runs on them.
+#[derive(Debug)]
+pub struct Lanes {
+    lanes: Vec<Lane>,
+    _end: DropGuard,
+}
+
+#[derive(Debug)]
+struct Lane {
+    runtime: Handle,
+    open: Arc<AtomicUsize>,
+}
+
+impl Lanes {
+    /// Starts [`count`] threads.
+    ///
+    /// # Errors
+    /// When the operating system has no more threads or files for us.
+    pub fn start() -> io::Result<Self> {
+        let end = CancellationToken::new();
+        let guard = end.clone().drop_guard();
+        let lanes = (0..count()).map(|number| Lane::start(number, end.clone())).collect::<io::Result<_>>()?;
+        Ok(Self { lanes, _end: guard })
+    }
+
+    /// Tasks on all of them.
+    pub fn tasks(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.runtime.metrics().num_alive_tasks()).sum()
+    }
+
+    /// A place on the lane with the fewest.
+    pub(crate) fn place(&self) -> Place {
+        let lane = self.lanes.iter().min_by_key(|lane| lane.open.load(Ordering::Relaxed));
+        let lane = lane.expect("there is at least one");
+        lane.open.fetch_add(1, Ordering::Relaxed);
+        Place { runtime: lane.runtime.clone(), open: Arc::clone(&lane.open) }
+    }
+}
+
+impl Lane {
+    fn start(number: usize, end: CancellationToken) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        std::thread::Builder::new().name(format!("lane-{number}")).spawn(move || {
+            CURRENT.set(Some(number));
+            runtime.block_on(end.cancelled());
+            // A name that is being resolved may hang, and nobody waits for it any more.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { runtime: handle, open: Arc::default() })
+    }
+}
+
+/// A connection's place on a lane, until dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) runtime: Handle,
+    open: Arc<AtomicUsize>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn places_are_shared_out_evenly_and_what_runs_on_one_knows_its_lane() {
+        assert_eq!(current(), None);
+        let lanes = Lanes::start().unwrap();
+        let mut places: Vec<Place> = (0..2 * count()).map(|_| lanes.place()).collect();
+        let mut numbers = Vec::new();
+        for place in &places {
+            numbers.push(place.runtime.spawn(async { current() }).await.unwrap().unwrap());
+        }
+        numbers.sort_unstable();
+        let wanted: Vec<usize> = (0..count()).flat_map(|number| [number, number]).collect();
+        assert_eq!(numbers, wanted);
+
+        let given_back = places.swap_remove(0);
+        let lane = given_back.runtime.spawn(async { current() }).await.unwrap();
+        drop(given_back);
+        let next = lanes.place();
+        assert_eq!(next.runtime.spawn(async { current() }).await.unwrap(), lane);
+    }
+
+    #[tokio::test]
+    async fn what_runs_on_lanes_ends_with_them() {
+        let lanes = Lanes::start().unwrap();
+        let place = lanes.place();
+        let (alive, ended) = tokio::sync::oneshot::channel::<()>();
+        place.runtime.spawn(async move {
+            let _alive = alive;
+            std::future::pending::<()>().await;
+        });
+        drop(lanes);
+        assert!(ended.await.is_err(), "dropped unused");
+    }
+}

@@ -139,6 +139,11 @@ impl Connector {
         Ok(sender)
     }
 
+    /// Runs something that ends with this.
+    pub(super) fn spawn(&self, task: impl Future + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
     async fn tls(&self, connector: &TlsConnector) -> Result<TlsStream<TcpStream>, DialError> {
         let (host, port) = &self.address;
         let dialled = async {

@@ -1,8 +1,8 @@
 //! HTTP/2 connections and how many streams each carries.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use hyper::client::conn::http1;
 use tokio::sync::Semaphore;
@@ -11,16 +11,69 @@ use super::connector::{Connector, DialError};
 use super::http2::Http2;
 use super::{RequestBody, UpstreamError, UpstreamStats};
 
+/// Nothing is looked after more often than at twice this rate.
+const SHORTEST_IDLE: Duration = Duration::from_millis(100);
+
 #[derive(Debug)]
 pub(super) struct Pool {
     connector: Arc<Connector>,
-    connections: Mutex<Vec<Connection>>,
+    connections: Arc<Mutex<Connections>>,
     /// One dial at a time: who waits for it usually finds room on the new connection.
     dialing: Semaphore,
     /// Dials that have ended.
     dials: AtomicU64,
     /// Why the last dial failed; whoever waited for it fails with it.
     failure: Mutex<Option<Arc<DialError>>>,
+}
+
+#[derive(Debug, Default)]
+struct Connections {
+    all: Vec<Connection>,
+    /// A task looks after those that are idle.
+    swept: bool,
+}
+
+impl Connections {
+    /// Forgets those that are closed, and those without streams for this long, unless it is the first: with the last
+    /// reference they close in good order.
+    fn sweep(&mut self, idle_timeout: Duration) {
+        self.all.retain(|connection| !connection.http2.is_closed());
+        if self.all.len() > 1 {
+            let now = Instant::now();
+            let mut first = true;
+            self.all.retain(|connection| {
+                let idle = connection.load.open.load(Ordering::Acquire) == 0
+                    && connection.load.idle_for(now) > idle_timeout;
+                std::mem::take(&mut first) || !idle
+            });
+        }
+    }
+}
+
+/// Sweeps until there is one connection at most. Without it, what a crowd has opened would stay until the next request.
+async fn keep_swept(connections: Weak<Mutex<Connections>>, idle_timeout: Duration) {
+    let _over = NotSwept(Weak::clone(&connections));
+    loop {
+        tokio::time::sleep(idle_timeout / 2).await;
+        let Some(connections) = connections.upgrade() else { return };
+        let mut connections = lock(&connections);
+        connections.sweep(idle_timeout);
+        if connections.all.len() <= 1 {
+            connections.swept = false;
+            return;
+        }
+    }
+}
+
+/// Says that nobody sweeps any more when the task is dropped, with the runtime that it runs on.
+struct NotSwept(Weak<Mutex<Connections>>);
+
+impl Drop for NotSwept {
+    fn drop(&mut self) {
+        if let Some(connections) = self.0.upgrade() {
+            lock(&connections).swept = false;
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -38,9 +91,9 @@ struct Load {
 }
 
 impl Load {
-    fn idle_for(&self, now: Instant) -> std::time::Duration {
+    fn idle_for(&self, now: Instant) -> Duration {
         let age = now.saturating_duration_since(self.made);
-        age.saturating_sub(std::time::Duration::from_millis(self.last_used.load(Ordering::Relaxed)))
+        age.saturating_sub(Duration::from_millis(self.last_used.load(Ordering::Relaxed)))
     }
 }
 
@@ -67,7 +120,7 @@ impl Pool {
     pub(super) fn new(connector: Arc<Connector>) -> Self {
         Self {
             connector,
-            connections: Mutex::default(),
+            connections: Arc::default(),
             dialing: Semaphore::new(1),
             dials: AtomicU64::new(0),
             failure: Mutex::default(),
@@ -96,7 +149,7 @@ impl Pool {
             return Err(UpstreamError::Dial(failure));
         }
         let most = self.connector.limits.connections;
-        if lock(&self.connections).len() >= most {
+        if lock(&self.connections).all.len() >= most {
             return Err(UpstreamError::Full(most));
         }
         let dialled = self.connector.h2().await;
@@ -120,7 +173,7 @@ impl Pool {
 
     pub(super) fn stats(&self) -> UpstreamStats {
         let connections = lock(&self.connections);
-        let open = connections.iter().filter(|connection| !connection.http2.is_closed());
+        let open = connections.all.iter().filter(|connection| !connection.http2.is_closed());
         open.fold(UpstreamStats::default(), |stats, connection| UpstreamStats {
             connections: stats.connections + 1,
             streams: stats.streams + connection.load.open.load(Ordering::Relaxed),
@@ -131,17 +184,8 @@ impl Pool {
     fn room(&self) -> Option<Lease> {
         let limits = &self.connector.limits;
         let mut connections = lock(&self.connections);
-        connections.retain(|connection| !connection.http2.is_closed());
-        if connections.len() > 1 {
-            let now = Instant::now();
-            let mut first = true;
-            connections.retain(|connection| {
-                let idle = connection.load.open.load(Ordering::Acquire) == 0
-                    && connection.load.idle_for(now) > limits.idle_timeout;
-                std::mem::take(&mut first) || !idle
-            });
-        }
-        connections.iter().find_map(|connection| {
+        connections.sweep(limits.idle_timeout);
+        connections.all.iter().find_map(|connection| {
             let allowed = connection.http2.allowed().min(limits.streams_per_connection);
             connection.take(allowed)
         })
@@ -151,7 +195,12 @@ impl Pool {
         let load = Load { open: AtomicUsize::new(1), made: Instant::now(), last_used: AtomicU64::new(0) };
         let connection = Connection { http2, load: Arc::new(load) };
         let lease = Lease { http2: connection.http2.clone(), stream: Stream(Arc::clone(&connection.load)) };
-        lock(&self.connections).push(connection);
+        let mut connections = lock(&self.connections);
+        connections.all.push(connection);
+        if connections.all.len() > 1 && !std::mem::replace(&mut connections.swept, true) {
+            let idle_timeout = self.connector.limits.idle_timeout.max(SHORTEST_IDLE);
+            self.connector.spawn(keep_swept(Arc::downgrade(&self.connections), idle_timeout));
+        }
         lease
     }
 }

@@ -128,7 +128,8 @@ async fn the_pool_closes_connections_that_nobody_needs_any_more() {
     assert!(open.iter().all(Result::is_ok));
     assert_eq!(upstream.stats().connections, 3);
     drop(open);
-    eventually("streams end", || upstream.stats().streams == 0).await;
+    // By itself: where a crowd was, there may be no next request for a long time.
+    eventually("all but one are closed", || upstream.stats().connections == 1).await;
     drop(upstream.send(get("/last")).await.unwrap());
     assert_eq!(upstream.stats().connections, 1);
 }

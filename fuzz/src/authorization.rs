@@ -14,7 +14,7 @@ use pinniped_authn::bearer::{
 };
 use pinniped_authn::cluster::TokenReviewer;
 use pinniped_authn::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch};
-use pinniped_authn::request::{Method, Outcome, RequestAuthenticator, RequestAuthenticatorParams};
+use pinniped_authn::request::{Method, Outcome, Peer, RequestAuthenticator, RequestAuthenticatorParams};
 
 use crate::input;
 
@@ -61,8 +61,10 @@ pub fn check(data: &[u8]) {
     };
     let mut headers = given.clone();
     // Within, since the client of the first use starts a task.
-    let outcome =
-        input::block_on(async { AUTHENTICATOR.authenticate(&mut headers, &[], Timestamp::UNIX_EPOCH).await });
+    let nobody = Peer::new(&[]);
+    let outcome = input::block_on(async {
+        AUTHENTICATOR.authenticate(&mut headers, nobody, Timestamp::UNIX_EPOCH).await
+    });
     match outcome {
         Outcome::User { user, method } => {
             assert_eq!(user.name, "tim");

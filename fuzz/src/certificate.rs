@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::{SignedDuration, Timestamp};
 use pinniped_authn::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch, RequestHeaderConfig};
-use pinniped_authn::request::{Method, Outcome, RequestAuthenticator, RequestAuthenticatorParams};
+use pinniped_authn::request::{Method, Outcome, Peer, RequestAuthenticator, RequestAuthenticatorParams};
 use pinniped_core::identity::{CREDENTIAL_ID_EXTRA, User};
 use pinniped_pki::{CaBundle, Certificate, CertificateDer, chain};
 use x509_parser::extensions::ParsedExtension;
@@ -108,7 +108,7 @@ pub fn check(data: &[u8]) {
 fn authenticate(chain: &[CertificateDer<'static>], now: Timestamp) -> Outcome {
     let mut headers = HeaderMap::new();
     headers.insert("x-remote-user", HeaderValue::from_static("mallory"));
-    let outcome = input::block_on(WORLD.authenticator.authenticate(&mut headers, chain, now));
+    let outcome = input::block_on(WORLD.authenticator.authenticate(&mut headers, Peer::new(chain), now));
     assert!(headers.is_empty() || matches!(outcome, Outcome::Rejected { .. }));
     outcome
 }

@@ -177,7 +177,7 @@ fn again(info: &RequestInfo, method: &Method, uri: &Uri) {
 }
 
 fn decisions(info: &RequestInfo, uri: &Uri, user: &str) {
-    let attributes = Attributes::from(info);
+    let attributes = Attributes::from(info.clone());
     assert_eq!(attributes.verb(), info.verb);
     assert_eq!(matches!(attributes, Attributes::Resource(_)), info.is_resource);
 

@@ -40,31 +40,17 @@ where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
-    start(listener, tls, service, limits, None)
+    serve_on(None, listener, tls, service, limits)
 }
 
-/// The same with the connections on [lanes](Lanes). What was upgraded runs on there, so who drops the last reference to
+/// The same with the connections on [lanes](Lanes), where there are some. What was upgraded runs on there, so who drops the last reference to
 /// them ends that, too.
 pub fn serve_on<S>(
-    lanes: Arc<Lanes>,
-    listener: Listener,
-    tls: Arc<rustls::ServerConfig>,
-    service: S,
-    limits: Limits,
-) -> ServerHandle
-where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
-    start(listener, tls, service, limits, Some(lanes))
-}
-
-fn start<S>(
-    listener: Listener,
-    tls: Arc<rustls::ServerConfig>,
-    service: S,
-    limits: Limits,
     lanes: Option<Arc<Lanes>>,
+    listener: Listener,
+    tls: Arc<rustls::ServerConfig>,
+    service: S,
+    limits: Limits,
 ) -> ServerHandle
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,

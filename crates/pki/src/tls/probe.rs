@@ -74,6 +74,11 @@ impl Seen {
     }
 }
 
+/// Enough was seen.
+fn enough() -> Error {
+    Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)
+}
+
 impl ServerCertVerifier for Seen {
     fn verify_server_cert(
         &self,
@@ -85,8 +90,7 @@ impl ServerCertVerifier for Seen {
     ) -> Result<ServerCertVerified, Error> {
         let chain = std::iter::once(end_entity).chain(intermediates);
         self.note(|shown| shown.chain = chain.cloned().map(CertificateDer::into_owned).collect());
-        // Enough was seen.
-        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        Err(enough())
     }
 
     fn verify_tls12_signature(
@@ -95,7 +99,7 @@ impl ServerCertVerifier for Seen {
         _cert: &CertificateDer<'_>,
         _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        Err(enough())
     }
 
     fn verify_tls13_signature(
@@ -104,7 +108,7 @@ impl ServerCertVerifier for Seen {
         _cert: &CertificateDer<'_>,
         _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        Err(enough())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

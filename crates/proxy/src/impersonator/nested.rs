@@ -49,13 +49,14 @@ impl Impersonations {
         let mut first_refusal = None;
         for mode in last.into_iter().chain(others) {
             let Some(plan) = plan_mode(mode, requestor, wanted, attributes) else { continue };
-            match self.meets(&plan).await {
+            let ModePlan { reviewed_as, steps, becomes } = plan;
+            match self.meets(&reviewed_as.into(), &steps).await {
                 Ok(()) => {
                     if last != Some(mode) {
                         self.last_mode.insert(key, mode).await;
                     }
                     tracing::debug!(mode = mode.as_str(), "request is impersonating another user");
-                    return Ok(plan.becomes);
+                    return Ok(becomes);
                 }
                 Err(refusal) => {
                     first_refusal.get_or_insert(refusal);
@@ -66,9 +67,8 @@ impl Impersonations {
         Err(first_refusal.unwrap_or(Refusal::Internal("all impersonation modes failed")))
     }
 
-    async fn meets(&self, plan: &ModePlan) -> Result<(), Refusal> {
-        let user = &KnownUser::from(plan.reviewed_as.clone());
-        for step in &plan.steps {
+    async fn meets(&self, user: &KnownUser, steps: &[Step]) -> Result<(), Refusal> {
+        for step in steps {
             match step {
                 Step::Ask(attributes) => self.must(user, attributes).await?,
                 Step::AskAnyOrEach { any, each } => {

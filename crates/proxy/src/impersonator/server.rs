@@ -151,7 +151,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
     };
     // The first answer is awaited, so that the first request does not see another behaviour than the next.
     probes.uids().await;
-    let handle = serve_on(Arc::clone(&lanes), listener, tls, stack, params.limits);
+    let handle = serve_on(Some(Arc::clone(&lanes)), listener, tls, stack, params.limits);
     let probes = AbortOnDrop(tokio::spawn(probes.run(draining.clone())));
     Ok(Impersonator { handle, tunnels, draining, probes, ended: ended.drop_guard(), lanes })
 }

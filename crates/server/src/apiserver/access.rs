@@ -87,28 +87,28 @@ impl Access {
         let mut first_refusal = None;
         for mode in Mode::ALL {
             let Some(plan) = nested::plan_mode(mode, requestor, wanted, attributes) else { continue };
-            match self.allowed(&plan).await {
-                Ok(()) => return Ok(plan.becomes),
+            let ModePlan { reviewed_as, steps, becomes } = plan;
+            match self.allowed(&reviewed_as.into(), &steps).await {
+                Ok(()) => return Ok(becomes),
                 Err(status) => first_refusal = first_refusal.or(Some(status)),
             }
         }
         Err(first_refusal.map_or_else(|| Status::unauthorized().into(), Denial::Status))
     }
 
-    async fn allowed(&self, plan: &ModePlan) -> Result<(), Box<Status>> {
-        let reviewed_as = KnownUser::from(plan.reviewed_as.clone());
-        for step in &plan.steps {
+    async fn allowed(&self, reviewed_as: &KnownUser, steps: &[Step]) -> Result<(), Box<Status>> {
+        for step in steps {
             match step {
-                Step::Ask(attributes) => self.ask(&reviewed_as, attributes).await?,
+                Step::Ask(attributes) => self.ask(reviewed_as, attributes).await?,
                 Step::AskAnyOrEach { any, each } => {
-                    if self.ask(&reviewed_as, any).await.is_err() {
+                    if self.ask(reviewed_as, any).await.is_err() {
                         for attributes in each {
-                            self.ask(&reviewed_as, attributes).await?;
+                            self.ask(reviewed_as, attributes).await?;
                         }
                     }
                 }
                 Step::Deny { attributes, reason } => {
-                    return Err(Box::new(forbidden::status(&plan.reviewed_as.name, attributes, reason)));
+                    return Err(Box::new(forbidden::status(&reviewed_as.name, attributes, reason)));
                 }
             }
         }

@@ -5,6 +5,7 @@
 
 pub mod authorization;
 pub mod certificate;
+pub mod hello;
 pub mod hop;
 pub mod impersonate;
 pub mod input;

@@ -37,7 +37,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let tools = control_plane::find_or_build(args.offline)?;
     let mut build = cargo::cargo(args.offline);
-    build.args(["build", "--release", "--bins", "--package", "pinniped-bench"]);
+    build.args(["build", "--release", "--bins", "--package", "pinniped-bench", "--package", "pinniped-cli"]);
     if args.concierge.is_none() {
         build.args(["--package", "pinniped-server"]);
     }
@@ -46,6 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = cargo::in_world(&bins.join("pinniped-bench"));
     let concierge = args.concierge.clone().unwrap_or_else(|| bins.join("pinniped-concierge"));
     command.arg("run").arg("--concierge").arg(std::path::absolute(concierge)?);
+    command.arg("--pinniped").arg(bins.join("pinniped"));
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     for (flag, wanted) in [("--quick", args.quick), ("--check", args.check)] {
         if wanted {

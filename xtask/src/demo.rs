@@ -11,6 +11,10 @@ use crate::{cargo, control_plane, image, node};
 /// Flags of `demo`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// How the user is let in: `impersonation-proxy`, as in the release post, or `service-account-token`.
+    #[arg(long, value_name = "STRATEGY", default_value = "impersonation-proxy",
+        value_parser = ["impersonation-proxy", "service-account-token"])]
+    strategy: String,
     /// Walk in pods on the node that `cargo xtask node up` started, in place of processes; where none runs, on one
     /// that is there for the demo only.
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "default")]
@@ -62,6 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         command.arg("--with-cert-manager").env(CERT_MANAGER_ENV, cert_manager).env(YQ_ENV, yq);
     }
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
+    command.args(["--strategy", &args.strategy]);
     if args.keep {
         command.arg("--keep");
     }

@@ -27,7 +27,10 @@ pub(crate) fn packages(root: &Path, name: &str) -> anyhow::Result<Vec<String>> {
             found.push(package.with_context(|| format!("{} names no package", folder.display()))?.to_owned());
         }
     }
-    anyhow::ensure!(!found.is_empty(), "no test has {filter:?} in its path; suites are: certificates");
+    anyhow::ensure!(
+        !found.is_empty(),
+        "no test has {filter:?} in its path; suites are: certificates, service-account-tokens"
+    );
     Ok(found)
 }
 

@@ -56,8 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let wants =
         |some: &[&str]| packages.is_empty() || some.iter().any(|one| packages.iter().any(|p| p == one));
     let node_tools = if wants(&NODE_PACKAGES) { node_tools(args, &target)? } else { None };
-    // Only tests on a node use them.
-    let debian_tools = if node_tools.is_some() { debian_tools(args)? } else { None };
+    let debian_tools = if node_tools.is_some() || wants(&[E2E_PACKAGE]) { debian_tools(args)? } else { None };
     let skips = target.join("test-skips.txt");
     std::fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
     let mut tests = cargo::cargo(args.offline);

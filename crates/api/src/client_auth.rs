@@ -3,6 +3,8 @@
 //! kubectl hands an [`ExecCredential`] with a spec to the plugin in `KUBERNETES_EXEC_INFO`; the plugin prints one with
 //! a status. Member order is that of client-go, because cache keys are hashes over these texts.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -100,6 +102,10 @@ pub struct ExecCredentialStatus {
     /// Its private key, PEM.
     #[serde(skip_serializing_if = "SecretString::is_empty")]
     pub client_key_data: SecretString,
+    /// Headers that go with every request, by name. Not in upstream Kubernetes: a kubectl that does not know them drops
+    /// them and says nothing, so nobody may write them unless asked to.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub request_headers: BTreeMap<String, Vec<String>>,
 }
 
 #[cfg(test)]
@@ -118,6 +124,18 @@ mod tests {
             gojson::to_string(&ExecCredential::answer(status)),
             r#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1beta1","spec":{"interactive":false},"status":{"expirationTimestamp":"2026-11-21T10:00:00Z","token":"a\u003cb"}}"#
         );
+    }
+
+    #[test]
+    fn headers_stand_behind_the_credential() {
+        let status = ExecCredentialStatus {
+            token: "t".into(),
+            request_headers: [("Impersonate-Group".to_owned(), vec!["a".to_owned(), "b".to_owned()])].into(),
+            ..ExecCredentialStatus::default()
+        };
+        let text = gojson::to_string(&status);
+        assert_eq!(text, r#"{"token":"t","requestHeaders":{"Impersonate-Group":["a","b"]}}"#);
+        assert_eq!(serde_json::from_str::<ExecCredentialStatus>(&text).unwrap(), status);
     }
 
     #[test]

@@ -146,6 +146,9 @@ pub struct ServiceAccountTokensSpec {
     /// Seconds after which the objects of an unused identity are removed; absent means 86400.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_timeout_seconds: Option<i64>,
+    /// `disabled` (also when absent), or `auto`: where the API server has constrained impersonation it is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constrained_impersonation: Option<String>,
 }
 
 /// What became of it.
@@ -272,6 +275,16 @@ impl CredentialIssuerFrontend {
             token_credential_request_info: None,
             impersonation_proxy_info: Some(info),
             service_account_token_info: None,
+        }
+    }
+
+    /// The frontend of service account tokens.
+    pub fn service_account_token(info: ServiceAccountTokenInfo) -> Self {
+        Self {
+            type_: FrontendType::ServiceAccountToken,
+            token_credential_request_info: None,
+            impersonation_proxy_info: None,
+            service_account_token_info: Some(info),
         }
     }
 }

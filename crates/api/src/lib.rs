@@ -11,6 +11,7 @@
 //! | [`login`] | `TokenCredentialRequest` |
 //! | [`identity`] | `WhoAmIRequest` |
 //! | [`delegation`] | `TLSCertificateDelegation`, which is Contour's |
+//! | [`gateway`] | `HTTPProxy` and `IngressRoute`, which are Contour's, too |
 //! | [`client_auth`] | `ExecCredential`, what kubectl and its plugins exchange |
 //! | [`status`] | `metav1.Status`, as JSON and as Kubernetes protobuf |
 //!
@@ -24,6 +25,7 @@ pub mod client_auth;
 pub mod condition;
 pub mod config;
 pub mod delegation;
+pub mod gateway;
 pub mod gobase64;
 pub mod goduration;
 pub mod gojson;

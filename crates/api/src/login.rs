@@ -2,11 +2,13 @@
 //!
 //! Tokens and keys are [`SecretString`]s: the `Debug` form of everything here can be logged.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::names;
-use crate::resource::{cluster_resource, null_as_default};
+use crate::resource::{cluster_resource, null_as_default, open_enum};
 use crate::secret::SecretString;
 use crate::suffix::GroupSuffix;
 
@@ -60,6 +62,30 @@ pub struct TokenCredentialRequestSpec {
     /// The authenticator that judges it.
     #[serde(deserialize_with = "null_as_default")]
     pub authenticator: TypedLocalObjectReference,
+    /// The kinds of credential that the client knows how to use; none named means a client certificate. Not in
+    /// upstream Pinniped, whose servers ignore it.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub accept_credential_types: Vec<CredentialType>,
+}
+
+impl TokenCredentialRequestSpec {
+    /// Does the client take a credential of this type?
+    pub fn accepts(&self, type_: &CredentialType) -> bool {
+        match self.accept_credential_types.as_slice() {
+            [] => *type_ == CredentialType::ClientCertificate,
+            named => named.contains(type_),
+        }
+    }
+}
+
+open_enum! {
+    /// A kind of credential.
+    CredentialType {
+        /// A client certificate and its key.
+        ClientCertificate = "ClientCertificate",
+        /// A service account's token, which is to be used with impersonation headers only. Not in upstream Pinniped.
+        ServiceAccountToken = "ServiceAccountToken",
+    }
 }
 
 /// A reference to an object by kind and name, with Kubernetes' `core/v1` wire form: an absent group is `null`.
@@ -86,9 +112,31 @@ pub struct TokenCredentialRequestStatus {
     /// What to tell the user, on failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Whom every request that carries the credential must impersonate; present exactly when the credential is a
+    /// token. Not in upstream Pinniped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub impersonate: Option<ImpersonatedUser>,
 }
 
-/// A credential of the cluster: a client certificate with its key, or (never from this server so far) a token.
+/// The user that the holder of a service account's token impersonates: the user who logged in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImpersonatedUser {
+    /// User name, never empty in an answer.
+    #[serde(deserialize_with = "null_as_default")]
+    pub username: String,
+    /// Unique id, if the user has one.
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
+    pub uid: String,
+    /// Groups, sorted and each once.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub groups: Vec<String>,
+    /// Further facts about the user, by key.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// A credential of the cluster: a client certificate with its key, or a service account's token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterCredential {
@@ -158,11 +206,15 @@ mod tests {
                 TokenCredentialRequestStatus {
                     credential: None,
                     message: Some("authentication failed".into()),
+                    impersonate: None,
                 },
                 r#""status":{"message":"authentication failed"}}"#,
             ),
             (
-                TokenCredentialRequestStatus { credential: Some(credential()), message: None },
+                TokenCredentialRequestStatus {
+                    credential: Some(credential()),
+                    ..TokenCredentialRequestStatus::default()
+                },
                 r#""status":{"credential":{"expirationTimestamp":"2026-11-21T10:00:00Z","clientCertificateData":"CERT\n","clientKeyData":"KEY\n"}}}"#,
             ),
         ] {
@@ -196,6 +248,18 @@ mod tests {
                 "{body}"
             );
         }
+    }
+
+    #[test]
+    fn an_old_client_takes_certificates_and_nothing_else() {
+        let old = TokenCredentialRequestSpec::default();
+        assert!(old.accepts(&CredentialType::ClientCertificate));
+        assert!(!old.accepts(&CredentialType::ServiceAccountToken));
+        let new: TokenCredentialRequestSpec =
+            serde_json::from_str(r#"{"acceptCredentialTypes":["ServiceAccountToken","Passkey"]}"#).unwrap();
+        assert!(new.accepts(&CredentialType::ServiceAccountToken));
+        assert!(!new.accepts(&CredentialType::ClientCertificate));
+        assert!(!crate::gojson::to_string(&old).contains("accept"), "upstream's bytes");
     }
 
     #[test]

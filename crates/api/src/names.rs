@@ -48,6 +48,17 @@ pub const ANNOTATION_AWS_IDLE_TIMEOUT: &str =
 /// Annotation of the impersonation proxy's service account.
 pub const ANNOTATION_ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
+/// Label of everything that is made for an identity: the first half of its digest.
+pub const LABEL_IMPERSONATION_SUBJECT: &str = "concierge.pinniped.dev/impersonation-subject";
+/// Type of the Secrets that revoke a service account token by going away.
+pub const SECRET_TYPE_BOUND_TOKEN: &str = "concierge.pinniped.dev/bound-token";
+/// Annotation of such a Secret: when its token ends.
+pub const ANNOTATION_EXPIRES_AT: &str = "concierge.pinniped.dev/expires-at";
+/// Annotation of an identity's service account: about when it was last used to log in.
+pub const ANNOTATION_LAST_USED: &str = "concierge.pinniped.dev/last-used";
+/// Annotation of an identity's service account: who it is, where the configuration lets people be named.
+pub const ANNOTATION_USERNAME: &str = "concierge.pinniped.dev/username";
+
 /// Labels that mark a node of the control plane, whatever their value.
 pub const NODE_LABELS_CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];

@@ -27,6 +27,9 @@ enum Command {
     /// Internal: an API server that knows the measured answers by heart.
     #[command(hide = true)]
     Stub(server::StubOptions),
+    /// Internal: a Concierge that gives everybody the same token.
+    #[command(hide = true)]
+    Login(server::LoginOptions),
     /// Internal: send GETs.
     #[command(hide = true)]
     Gets {
@@ -89,6 +92,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Run(options) => return run::run(&runtime, &options),
         Command::Floor(options) => runtime.block_on(server::floor(&options))?,
         Command::Stub(options) => runtime.block_on(server::stub(&options))?,
+        Command::Login(options) => runtime.block_on(server::login(&options))?,
         Command::Gets { target, load } => say(&runtime.block_on(wanted(load::gets(&target, &load)))?)?,
         Command::Connects { target, count, concurrency } => {
             say(&runtime.block_on(wanted(load::connects(&target, count, concurrency)))?)?;

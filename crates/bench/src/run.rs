@@ -6,6 +6,7 @@ mod get;
 mod haproxy;
 mod latency;
 mod list;
+mod local;
 mod peers;
 mod rounds;
 mod setup;
@@ -51,6 +52,9 @@ pub(crate) struct Options {
     /// The Concierge program to measure.
     #[arg(long)]
     concierge: PathBuf,
+    /// The command line program, whose `pinniped proxy` is measured beside.
+    #[arg(long)]
+    pinniped: PathBuf,
     /// Only these measures, comma separated.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Measure>,
@@ -135,6 +139,7 @@ impl Options {
 /// Measures and prints.
 pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCode> {
     ensure!(options.concierge.is_file(), "{} is not there", options.concierge.display());
+    ensure!(options.pinniped.is_file(), "{} is not there", options.pinniped.display());
     if !options.without_haproxy() {
         // Better known now than after the control plane has started.
         haproxy::find()?;

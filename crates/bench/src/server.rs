@@ -1,9 +1,11 @@
-//! The TLS servers of the bench: the floor that every proxy is compared with, and the stub behind them.
+//! The TLS servers of the bench: the floor that every proxy is compared with, the stub behind them, and a login for
+//! `pinniped proxy`.
 //!
 //! Only what a server cannot do without: accept, handshake, hyper. Its cost is the least that the same crates allow.
 
 mod answers;
 mod floor;
+mod login;
 mod stub;
 mod tunnel;
 mod upstream;
@@ -26,6 +28,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 pub(crate) use floor::{FloorOptions, floor};
+pub(crate) use login::{LoginOptions, login};
 pub(crate) use stub::{LIST_NAMESPACE, NAMESPACE, StubOptions, stub};
 
 /// Where to listen, and with which certificate.

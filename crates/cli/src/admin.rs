@@ -11,8 +11,11 @@ use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, NamedAuthIn
 use secrecy::ExposeSecret;
 use tower::ServiceBuilder;
 
+use pinniped_api::login::ImpersonatedUser;
+
 use crate::dial::Dialer;
 use crate::https::{describe, tls_cause, tls_text};
+use crate::login::impersonation_headers;
 use crate::version;
 use crate::{exec_plugin, kubeconfig};
 
@@ -60,17 +63,21 @@ impl Admin {
             cluster.server = Some(kubeconfig::server_url(name, server, secure)?);
             proxy = cluster.proxy_url.clone();
         }
+        let mut impersonated = None;
         if let Some(user) = user_of(&config, context) {
-            kubeconfig::check_certificate(
-                &user.name,
-                user.auth_info.as_ref().unwrap_or(&AuthInfo::default()),
-            )?;
+            let nobody = AuthInfo::default();
+            let entry = user.auth_info.as_ref().unwrap_or(&nobody);
+            kubeconfig::check_certificate(&user.name, entry)?;
+            impersonated = kubeconfig::identity::read_user(&user.name, entry)
+                .map_err(|why| format!("invalid configuration: {why}"))?;
         }
         let mut config = kube::Config::from_custom_kubeconfig(config, &options)
             .await
             .map_err(|err| format!("invalid configuration: {}", describe(&err)))?;
-        exec_plugin::resolve(&mut config.auth_info).map_err(|why| format!("getting credentials: {why}"))?;
+        let told = exec_plugin::resolve(&mut config.auth_info)
+            .map_err(|why| format!("getting credentials: {why}"))?;
         check_header(&config.auth_info)?;
+        impersonate(&mut config, impersonated.as_ref(), told)?;
         Self::from_config(config, dialer.with_proxy(proxy.as_deref()))
     }
 
@@ -127,6 +134,28 @@ impl Admin {
         let method = if subject.verb == "create" { "Post" } else { "Get" };
         format!("{method} \"{}{}\": ", self.server, subject.path)
     }
+}
+
+/// Puts whom to impersonate into the headers of every request. The kubeconfig goes before its plugin, as flags of
+/// kubectl go before both; and we write the headers, because kube refuses names that are not ASCII.
+fn impersonate(
+    config: &mut kube::Config,
+    user: Option<&ImpersonatedUser>,
+    told: Vec<(http::HeaderName, http::HeaderValue)>,
+) -> Result<(), String> {
+    let entry = &mut config.auth_info;
+    entry.impersonate = None;
+    entry.impersonate_uid = None;
+    entry.impersonate_groups = None;
+    entry.impersonate_user_extra = None;
+    let Some(user) = user else {
+        config.headers.extend(told);
+        return Ok(());
+    };
+    let headers = impersonation_headers(user).map_err(|err| format!("invalid configuration: {err}"))?;
+    let own = headers.iter().map(|(name, value)| (name.clone(), value.clone()));
+    config.headers.extend(own);
+    Ok(())
 }
 
 /// The cluster that `context` refers to, with its name.

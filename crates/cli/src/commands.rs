@@ -2,7 +2,10 @@
 
 pub mod doctor;
 pub mod get_kubeconfig;
+pub mod kubectl;
 pub mod login_static;
+mod plugin_answer;
+pub mod proxy;
 pub mod version;
 pub mod whoami;
 
@@ -13,22 +16,24 @@ use crate::flags::{completion, help, markdown};
 use crate::printer::{Level, Printer};
 use crate::write;
 
-/// Runs a parsed command.
+/// What `login oidc` says.
+pub(crate) const NO_OIDC: &str = "could not complete Pinniped login: this build cannot log in through OpenID Connect yet, \
+                                  use `pinniped login static` or another build";
+
+/// Runs a parsed command and returns its exit code.
 ///
 /// # Errors
 ///
 /// What stands behind `Error: `.
-pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
-    match parsed.action {
+pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<u8, String> {
+    let outcome = match parsed.action {
+        Action::Kubectl => return kubectl::run(parsed, environment, printer),
         Action::GetKubeconfig => get_kubeconfig::run(parsed, environment, printer.at(Level::Info)),
         Action::LoginStatic => login_static::run(parsed, environment, login_printer(environment, printer)),
-        Action::LoginOidc => {
-            Err("could not complete Pinniped login: this build cannot log in through OpenID \
-                                  Connect yet, use `pinniped login static` or another build"
-                .into())
-        }
+        Action::LoginOidc => Err(NO_OIDC.to_owned()),
         Action::WhoAmI => whoami::run(parsed, environment, printer),
         Action::Doctor => doctor::run(parsed, environment, printer),
+        Action::Proxy => proxy::run(parsed, environment, printer),
         Action::Version => version::run(parsed, printer),
         Action::Completion(shell) => {
             write(printer, &completion::script(shell, !parsed.bool("no-descriptions")))
@@ -54,7 +59,8 @@ pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Resu
                 Ok(())
             }
         },
-    }
+    };
+    outcome.map(|()| 0)
 }
 
 fn login_printer(environment: &Environment, printer: Printer) -> Printer {

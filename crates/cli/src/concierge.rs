@@ -7,7 +7,10 @@ use url::Url;
 
 use pinniped_api::client_auth::ExecCredentialStatus;
 use pinniped_api::gojson::{self, quote};
-use pinniped_api::login::{TokenCredentialRequest, TokenCredentialRequestSpec, TypedLocalObjectReference};
+use pinniped_api::login::{
+    CredentialType, TokenCredentialRequest, TokenCredentialRequestSpec, TokenCredentialRequestStatus,
+    TypedLocalObjectReference,
+};
 use pinniped_api::suffix::GroupSuffix;
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots};
@@ -15,11 +18,18 @@ use pinniped_pki::tls::{Profile, Roots};
 use crate::admin::{Subject, generic_answer};
 use crate::dial::Dialer;
 use crate::https::HttpsClient;
+use crate::login::{Login, impersonation_headers};
 use crate::printer::Printer;
 use pinniped_api::gobase64;
 
+/// What a Concierge says when it gives no reason.
+const AUTHENTICATION_FAILED: &str = "authentication failed";
+/// The rights of a user's service account take a moment to become effective everywhere.
+const RETRY: &str = "if your token is good, retry in a few seconds: the cluster may still be setting up your service \
+                     account";
+
 /// Where the Concierge is and what shall judge the token, as given by flags.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ConciergeParams {
     /// URL; the API lies below it.
     pub endpoint: String,
@@ -31,6 +41,8 @@ pub struct ConciergeParams {
     pub authenticator_name: String,
     /// Suffix of the API groups.
     pub api_group_suffix: String,
+    /// The kind of credential to ask for.
+    pub credential_type: CredentialType,
 }
 
 /// A Concierge whose parameters make sense.
@@ -40,6 +52,7 @@ pub struct Concierge {
     roots: Roots,
     authenticator: TypedLocalObjectReference,
     suffix: GroupSuffix,
+    credential_type: CredentialType,
 }
 
 impl Concierge {
@@ -71,7 +84,7 @@ impl Concierge {
             kind: kind.to_owned(),
             name: params.authenticator_name.clone(),
         };
-        Ok(Self { endpoint, roots, authenticator, suffix })
+        Ok(Self { endpoint, roots, authenticator, suffix, credential_type: params.credential_type.clone() })
     }
 
     /// Sends the token and returns what the Concierge gives for it. Neither a client certificate nor an
@@ -80,12 +93,7 @@ impl Concierge {
     /// # Errors
     ///
     /// `login failed: <message>` if the token was refused, `could not login: …` for everything else.
-    pub async fn exchange(
-        &self,
-        token: &str,
-        dialer: Dialer,
-        printer: Printer,
-    ) -> Result<ExecCredentialStatus, String> {
+    pub async fn exchange(&self, token: &str, dialer: Dialer, printer: Printer) -> Result<Login, String> {
         let could_not = |why: String| format!("could not login: {why}");
         let client = HttpsClient::new(dialer, Profile::Secure, self.roots.clone()).map_err(could_not)?;
         let path = format!(
@@ -100,6 +108,11 @@ impl Concierge {
             TokenCredentialRequestSpec {
                 token: (!token.is_empty()).then(|| token.into()),
                 authenticator: self.authenticator.clone(),
+                accept_credential_types: match self.credential_type {
+                    // What none named means, to upstream's servers, too.
+                    CredentialType::ClientCertificate => Vec::new(),
+                    ref other => vec![other.clone()],
+                },
             },
         );
         let body = format!("{}\n", gojson::to_string(&request));
@@ -131,17 +144,50 @@ impl Concierge {
         }
         let answer: TokenCredentialRequest = serde_json::from_slice(&answer.body)
             .map_err(|err| could_not(format!("could not read the answer of the Concierge: {err}")))?;
-        match (answer.status.credential, answer.status.message) {
-            (Some(credential), _) => Ok(ExecCredentialStatus {
-                expiration_timestamp: credential.expiration_timestamp,
-                token: credential.token,
-                client_certificate_data: credential.client_certificate_data,
-                client_key_data: credential.client_key_data,
-            }),
-            (None, Some(message)) => Err(format!("login failed: {message}")),
-            (None, None) => Err("login failed: unknown cause".into()),
-        }
+        read_answer(answer.status, &self.credential_type)
     }
+}
+
+/// A certificate is good whatever was asked for: upstream's servers know nothing else. A token and whom to impersonate
+/// with it are only good together.
+fn read_answer(status: TokenCredentialRequestStatus, asked: &CredentialType) -> Result<Login, String> {
+    let TokenCredentialRequestStatus { credential, message, impersonate } = status;
+    let wants_token = *asked == CredentialType::ServiceAccountToken;
+    let Some(credential) = credential else {
+        return Err(match message {
+            Some(message) if wants_token && message == AUTHENTICATION_FAILED => {
+                format!("login failed: {message}; {RETRY}")
+            }
+            Some(message) => format!("login failed: {message}"),
+            None => "login failed: unknown cause".to_owned(),
+        });
+    };
+    let login = Login {
+        credential: ExecCredentialStatus {
+            expiration_timestamp: credential.expiration_timestamp,
+            token: credential.token,
+            client_certificate_data: credential.client_certificate_data,
+            client_key_data: credential.client_key_data,
+            ..ExecCredentialStatus::default()
+        },
+        impersonate,
+    };
+    let nobody = login.impersonate.as_ref().is_none_or(|user| user.username.is_empty());
+    if !login.credential.token.is_empty() && nobody && (wants_token || login.impersonate.is_some()) {
+        return Err(
+            "login failed: the Concierge gave a service account's token, but not the user to impersonate \
+                    with it"
+                .into(),
+        );
+    }
+    if let (true, Some(user)) = (login.credential.token.is_empty(), &login.impersonate) {
+        let name = quote(&user.username);
+        return Err(format!("login failed: the Concierge said to impersonate {name}, but gave no token"));
+    }
+    if let Some(user) = &login.impersonate {
+        impersonation_headers(user).map_err(|err| format!("login failed: {err}"))?;
+    }
+    Ok(login)
 }
 
 fn failure_text(code: u16, body: &[u8], subject: Subject<'_>) -> String {
@@ -206,7 +252,8 @@ mod tests {
             authenticator_type: "WebHook".into(),
             authenticator_name: "a".into(),
             api_group_suffix: "pinniped.dev".into(),
-            ..ConciergeParams::default()
+            ca_bundle_data: String::new(),
+            credential_type: CredentialType::ClientCertificate,
         }
     }
 
@@ -215,7 +262,14 @@ mod tests {
         assert!(Concierge::new(&params()).is_ok());
         type Change = fn(&mut ConciergeParams);
         let cases: [(Change, &str); 11] = [
-            (|p| *p = ConciergeParams::default(), "endpoint must not be empty"),
+            (
+                |p| {
+                    p.endpoint.clear();
+                    p.authenticator_name.clear();
+                    p.api_group_suffix.clear();
+                },
+                "endpoint must not be empty",
+            ),
             (|p| p.endpoint = "http://x".into(), "invalid endpoint scheme \"http\" (must be \"https\")"),
             (|p| p.endpoint = "x/y".into(), "invalid endpoint scheme \"\" (must be \"https\")"),
             (|p| p.endpoint = ":x".into(), "invalid endpoint URL: parse \":x\": missing protocol scheme"),

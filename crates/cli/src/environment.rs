@@ -13,6 +13,10 @@ pub const XDG_CONFIG_HOME: &str = "XDG_CONFIG_HOME";
 pub const PINNIPED_DEBUG: &str = "PINNIPED_DEBUG";
 /// What kubectl tells an exec plugin.
 pub const KUBERNETES_EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
+/// Exactly `true` makes the plugin tell which headers go with a service account's token. For a kubectl that sends them.
+pub const PINNIPED_EXEC_REQUEST_HEADERS: &str = "PINNIPED_EXEC_REQUEST_HEADERS";
+/// The digest of the identity that kubectl was told to impersonate by flags.
+pub const PINNIPED_EXPECTED_IDENTITY: &str = "PINNIPED_EXPECTED_IDENTITY";
 /// Set by this program for the child that renews a credential in the background.
 pub const PINNIPED_RENEW_IN_BACKGROUND: &str = "PINNIPED_RENEW_IN_BACKGROUND";
 
@@ -27,6 +31,8 @@ pub struct Environment {
     pub home: Option<PathBuf>,
     /// The absolute path of the running program, or why it is not known.
     pub executable: Option<PathBuf>,
+    /// The process that runs this one.
+    pub parent: Option<u32>,
     pub(crate) variables: HashMap<String, String>,
 }
 
@@ -44,14 +50,31 @@ impl Environment {
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
             .collect();
         let args = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
-        Self { executable: std::env::current_exe().ok(), ..Self::new(args, variables) }
+        #[cfg(unix)]
+        let parent = Some(std::os::unix::process::parent_id());
+        #[cfg(not(unix))]
+        let parent = None;
+        Self { executable: std::env::current_exe().ok(), parent, ..Self::new(args, variables) }
     }
 
     /// An environment made of values.
     pub fn new(args: Vec<String>, variables: HashMap<String, String>) -> Self {
         let set = |name: &str| variables.get(name).filter(|value| !value.is_empty()).cloned();
         let home = if cfg!(windows) { set("USERPROFILE") } else { set("HOME") };
-        Self { args, kubeconfig: set(KUBECONFIG), home: home.map(PathBuf::from), executable: None, variables }
+        let home = home.map(PathBuf::from);
+        Self { args, kubeconfig: set(KUBECONFIG), home, executable: None, parent: None, variables }
+    }
+
+    /// The same with these variables set, as for a child process.
+    #[must_use]
+    pub fn with_variables(&self, more: HashMap<String, String>) -> Self {
+        let mut variables = self.variables.clone();
+        variables.extend(more);
+        Self {
+            executable: self.executable.clone(),
+            parent: self.parent,
+            ..Self::new(self.args.clone(), variables)
+        }
     }
 
     /// The value of a variable, set or empty or `None`.
@@ -69,6 +92,23 @@ impl Environment {
         self.variable(PINNIPED_DEBUG) == Some("true")
     }
 
+    /// Whether whoever runs the plugin sends the headers that it tells of.
+    pub fn sends_request_headers(&self) -> bool {
+        self.variable(PINNIPED_EXEC_REQUEST_HEADERS) == Some("true")
+    }
+
+    /// The kubeconfig in the command line of the process that runs this one: kubectl tells its plugins what its
+    /// variables say, but not its `--kubeconfig`. Only a hint, and only on Linux.
+    pub fn kubeconfig_of_parent(&self) -> Option<PathBuf> {
+        #[cfg(target_os = "linux")]
+        {
+            let line = std::fs::read(format!("/proc/{}/cmdline", self.parent?)).ok()?;
+            kubeconfig_flag(line.split(|byte| *byte == 0).map(String::from_utf8_lossy))
+        }
+        #[cfg(not(target_os = "linux"))]
+        None
+    }
+
     /// The path of a file in the directory for caches; `None` without a home directory.
     pub fn config_file(&self, name: &str) -> Option<String> {
         let parent = match self.non_empty(XDG_CONFIG_HOME) {
@@ -77,6 +117,21 @@ impl Environment {
         };
         Some(parent.join("pinniped").join(name).to_string_lossy().into_owned())
     }
+}
+
+/// The last `--kubeconfig` before a `--`.
+#[cfg(any(target_os = "linux", test))]
+fn kubeconfig_flag<S: AsRef<str>>(args: impl IntoIterator<Item = S>) -> Option<PathBuf> {
+    let mut found = None;
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        match arg.as_ref() {
+            "--" => break,
+            "--kubeconfig" => found = args.next().map(|path| PathBuf::from(path.as_ref())),
+            arg => found = arg.strip_prefix("--kubeconfig=").map(PathBuf::from).or(found),
+        }
+    }
+    found.filter(|path| !path.as_os_str().is_empty())
 }
 
 #[cfg(test)]
@@ -99,6 +154,20 @@ mod tests {
             (&[], None),
         ] {
             assert_eq!(with(variables).config_file("credentials.yaml").as_deref(), path, "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn the_kubeconfig_of_a_command_line_is_found() {
+        for (line, path) in [
+            ("kubectl get pods --kubeconfig a", Some("a")),
+            ("kubectl --kubeconfig=a get pods", Some("a")),
+            ("kubectl --kubeconfig=a --kubeconfig b", Some("b")),
+            ("kubectl exec p -- cmd --kubeconfig a", None),
+            ("kubectl --kubeconfig", None),
+            ("kubectl --kubeconfig= get", None),
+        ] {
+            assert_eq!(kubeconfig_flag(line.split(' ')), path.map(PathBuf::from), "{line}");
         }
     }
 

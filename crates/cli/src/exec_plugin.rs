@@ -6,28 +6,31 @@
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
+use http::{HeaderName, HeaderValue};
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use serde_json::json;
 
 use pinniped_api::client_auth::{ExecCredential, ExecCredentialStatus, KIND};
-use pinniped_api::gojson;
+use pinniped_api::gojson::{self, quote};
 
-use crate::environment::KUBERNETES_EXEC_INFO;
+use crate::environment::{KUBERNETES_EXEC_INFO, PINNIPED_EXEC_REQUEST_HEADERS};
 use crate::flags::value::go_io;
 use pinniped_api::gobase64;
 
-/// Replaces the plugin in `user` with what it answers, unless another credential goes before it.
+/// Replaces the plugin in `user` with what it answers, unless another credential goes before it. Returns the headers
+/// that have to go with every request.
 ///
 /// # Errors
 ///
 /// In the words of client-go; never with anything that the plugin wrote to its standard output.
-pub(crate) fn resolve(user: &mut AuthInfo) -> Result<(), String> {
+pub(crate) fn resolve(user: &mut AuthInfo) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let basic = user.username.is_some() && user.password.is_some();
     if user.auth_provider.is_some() || basic || user.token.is_some() || user.token_file.is_some() {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    let Some(exec) = user.exec.take() else { return Ok(()) };
+    let Some(exec) = user.exec.take() else { return Ok(Vec::new()) };
     let credential = run(&exec)?;
+    let headers = read_headers(&credential)?;
     if !credential.token.is_empty() {
         user.token = Some(credential.token.expose().to_owned().into());
     }
@@ -35,7 +38,27 @@ pub(crate) fn resolve(user: &mut AuthInfo) -> Result<(), String> {
         user.client_certificate_data = Some(gobase64::encode(credential.client_certificate_data.as_bytes()));
         user.client_key_data = Some(gobase64::encode(credential.client_key_data.expose().as_bytes()).into());
     }
-    Ok(())
+    Ok(headers)
+}
+
+/// A plugin may say whom to impersonate, and nothing else about a request.
+fn read_headers(credential: &ExecCredentialStatus) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    let mut headers = Vec::new();
+    for (name, values) in &credential.request_headers {
+        let parsed = HeaderName::from_bytes(name.as_bytes())
+            .ok()
+            .filter(|parsed| parsed.as_str().starts_with("impersonate-"))
+            .ok_or_else(|| {
+                format!("exec plugin returned the header {}, which is not one of impersonation", quote(name))
+            })?;
+        for value in values {
+            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| {
+                format!("exec plugin returned an invalid value for the header {}", quote(name))
+            })?;
+            headers.push((parsed.clone(), value));
+        }
+    }
+    Ok(headers)
 }
 
 fn run(exec: &ExecConfig) -> Result<ExecCredentialStatus, String> {
@@ -57,6 +80,8 @@ fn run(exec: &ExecConfig) -> Result<ExecCredentialStatus, String> {
         let cluster = exec.cluster.as_ref().ok_or("exec: the kubeconfig does not describe the cluster")?;
         spec["cluster"] = serde_json::to_value(cluster).map_err(|err| format!("exec: {err}"))?;
     }
+    // We do what a kubectl that knows of such headers would do.
+    command.env(PINNIPED_EXEC_REQUEST_HEADERS, "true");
     let info = json!({ "kind": KIND, "apiVersion": version, "spec": spec });
     command.env(KUBERNETES_EXEC_INFO, gojson::to_string(&info));
 

@@ -1,7 +1,9 @@
 //! Kubeconfigs: found, merged and resolved as kubectl does ([`load`], [`resolve`]), and written
-//! ([`generated`]).
+//! ([`generated`]). The identity that a user entry impersonates is written into it in place ([`identity`]).
 
 pub mod generated;
+pub mod identity;
+mod replace;
 
 use std::path::Path;
 
@@ -25,24 +27,27 @@ pub fn load(flag: Option<&str>, environment: &Environment) -> Result<Kubeconfig,
     if let Some(path) = flag.filter(|path| !path.is_empty()) {
         return read(path);
     }
+    let paths = paths(environment);
+    if let (Some(_), [only]) = (&environment.kubeconfig, paths.as_slice()) {
+        return read(only);
+    }
+    let mut merged = Kubeconfig::default();
+    for path in paths.iter().filter(|path| Path::new(path).exists()) {
+        merged = merged.merge(read(path)?).map_err(|err| err.to_string())?;
+    }
+    Ok(merged)
+}
+
+/// The files that are read without `--kubeconfig`: what `KUBECONFIG` lists, or `~/.kube/config`.
+pub fn paths(environment: &Environment) -> Vec<String> {
     if let Some(list) = &environment.kubeconfig {
-        let paths: Vec<String> = std::env::split_paths(list)
+        return std::env::split_paths(list)
             .map(|path| path.to_string_lossy().into_owned())
             .filter(|path| !path.is_empty())
             .collect();
-        if let [only] = paths.as_slice() {
-            return read(only);
-        }
-        let mut merged = Kubeconfig::default();
-        for path in paths.iter().filter(|path| Path::new(path).exists()) {
-            merged = merged.merge(read(path)?).map_err(|err| err.to_string())?;
-        }
-        return Ok(merged);
     }
-    match environment.home.as_ref().map(|home| home.join(".kube").join("config")) {
-        Some(path) if path.exists() => read(&path.to_string_lossy()),
-        _ => Ok(Kubeconfig::default()),
-    }
+    let home = environment.home.as_ref();
+    home.map(|home| home.join(".kube").join("config").to_string_lossy().into_owned()).into_iter().collect()
 }
 
 fn read(path: &str) -> Result<Kubeconfig, String> {

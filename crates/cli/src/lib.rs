@@ -27,6 +27,7 @@ pub mod https;
 pub mod kubeconfig;
 pub mod login;
 pub mod printer;
+mod private_file;
 pub mod version;
 
 use crate::environment::Environment;
@@ -35,11 +36,11 @@ use crate::flags::tree::ROOT;
 use crate::flags::{help, parse};
 use crate::printer::{Level, Printer};
 
-/// Runs the program and returns its exit code: 0, or 1 after any error.
+/// Runs the program and returns its exit code: 0, or 1 after any error; that of kubectl where it ran.
 pub fn run(environment: &Environment) -> u8 {
     let printer = Printer::new(Level::Warning);
     let result = match parse(&ROOT, &environment.args) {
-        Outcome::Help(path) => write(printer, help::help(&path, environment).as_bytes()),
+        Outcome::Help(path) => write(printer, help::help(&path, environment).as_bytes()).map(|()| 0),
         Outcome::Wrong { message, hint } => {
             printer.line(&format!("Error: {message}"));
             if let Some(hint) = hint {
@@ -55,7 +56,7 @@ pub fn run(environment: &Environment) -> u8 {
         }
     };
     match result {
-        Ok(()) => 0,
+        Ok(code) => code,
         Err(message) => {
             printer.line(&format!("Error: {message}"));
             1

@@ -30,7 +30,7 @@ use crate::context::Context;
 use crate::credential_issuer::CredentialIssuers;
 use crate::runtime::{Action, Reconcile, ReconcileError};
 use exec::AgentExec;
-pub(crate) use observe::{AgentWatches, Caches};
+pub(crate) use observe::{AgentWatches, Caches, ClusterInfo};
 
 /// How long a key that was read from a pod is taken for that pod's key.
 const LIFETIME: Duration = Duration::from_secs(15 * 60);

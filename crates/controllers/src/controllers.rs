@@ -38,6 +38,7 @@ use crate::delegated_secret::DelegatedSecret;
 use crate::impersonator::{Health, ImpersonatorController, ImpersonatorParams, Sees};
 use crate::lease::{LeaderElection, Leadership, LeaseParams, Timing};
 use crate::runtime::{Reconcile, Trigger, run};
+use crate::service_account_tokens::{ServiceAccountTokenController, TokensParams};
 use crate::tls_source::{WatchedCaObjects, is_ca_secret};
 use crate::watch::{NotSynced, Problem, Watched, Watches};
 use crate::webhook_authenticator::{WebhookAuthenticatorController, WebhookAuthenticatorParams};
@@ -76,6 +77,8 @@ pub struct ControllersParams {
     pub cert_agent: CertAgentParams,
     /// The impersonation proxy.
     pub impersonator: ImpersonatorParams,
+    /// Service account tokens.
+    pub service_account_tokens: TokensParams,
     /// The authenticators that are ready.
     pub registry: Registry,
     /// Proxies between this pod and webhooks.
@@ -161,6 +164,7 @@ impl Controllers {
         spawner.signer_certs(&mut caches);
         spawner.cleaners(&mut caches);
         spawner.cert_agent(&mut caches, issuers.clone(), params.cert_agent);
+        spawner.service_account_tokens(&mut caches, issuers.clone(), params.service_account_tokens);
         spawner.authenticators(&mut caches, params.registry, params.proxies, params.ciphers);
         let impersonator = spawner.impersonator(&mut caches, issuers, params.impersonator);
 
@@ -425,6 +429,25 @@ impl Spawner {
         self.start(controller, trigger, async move {
             issuers_ready.await;
             agent_ready.await;
+        });
+    }
+
+    fn service_account_tokens(
+        &mut self,
+        caches: &mut Caches,
+        issuers: CredentialIssuers,
+        params: TokensParams,
+    ) {
+        let trigger = Trigger::new();
+        caches.issuers.wake(&trigger, |_| true);
+        caches.agent.wake_for_cluster_info(&trigger);
+        let (issuers_ready, cluster_info_ready) = (caches.issuers.ready(), caches.agent.cluster_info_ready());
+        let cluster_info = caches.agent.cluster_info();
+        let controller =
+            ServiceAccountTokenController::new(self.context.clone(), params, issuers, cluster_info);
+        self.start(controller, trigger, async move {
+            issuers_ready.await;
+            cluster_info_ready.await;
         });
     }
 

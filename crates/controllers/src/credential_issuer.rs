@@ -10,7 +10,9 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::runtime::reflector::Store;
 use pinniped_api::condition::{self, Wanted};
-use pinniped_api::config::{CredentialIssuer, CredentialIssuerStatus, CredentialIssuerStrategy};
+use pinniped_api::config::{
+    CredentialIssuer, CredentialIssuerStatus, CredentialIssuerStrategy, StrategyType,
+};
 use pinniped_api::suffix::GroupSuffix;
 use pinniped_core::strategy::status;
 use tokio::time::Instant;
@@ -32,6 +34,14 @@ pub struct CredentialIssuers {
     name: String,
     writer: Writer,
     pruned: Arc<Mutex<Option<Pruned>>>,
+}
+
+/// What becomes of the list.
+enum Change<'a> {
+    /// This is in it.
+    Entry(&'a CredentialIssuerStrategy),
+    /// Nothing of this type is in it.
+    Removal(&'a StrategyType),
 }
 
 /// What becomes of one condition.
@@ -141,10 +151,26 @@ impl CredentialIssuers {
         entry: &CredentialIssuerStrategy,
         condition: Option<&ConditionReport>,
     ) -> Result<(), ReportError> {
+        self.change(&Change::Entry(entry), condition).await
+    }
+
+    /// Takes the entry of this type out of the list, if there is one.
+    ///
+    /// # Errors
+    /// As [`Self::report`].
+    pub async fn remove(&self, type_: &StrategyType) -> Result<(), ReportError> {
+        self.change(&Change::Removal(type_), None).await
+    }
+
+    async fn change(
+        &self,
+        change: &Change<'_>,
+        condition: Option<&ConditionReport>,
+    ) -> Result<(), ReportError> {
         let Some(cached) = self.get() else { return Err(ReportError::Missing(self.missing())) };
         let mut issuer = cached.as_ref().clone();
         for _ in 1..TRIES {
-            match self.write(issuer, entry, condition).await {
+            match self.write(issuer, change, condition).await {
                 Err(error) if error.is_race() => {
                     tracing::debug!(%error, "status of the CredentialIssuer changed meanwhile, trying again");
                 }
@@ -152,17 +178,20 @@ impl CredentialIssuers {
             }
             issuer = self.api.get(&self.name).await.map_err(ReportError::Read)?;
         }
-        self.write(issuer, entry, condition).await.map_err(ReportError::Write)
+        self.write(issuer, change, condition).await.map_err(ReportError::Write)
     }
 
     async fn write(
         &self,
         mut issuer: CredentialIssuer,
-        entry: &CredentialIssuerStrategy,
+        change: &Change<'_>,
         condition: Option<&ConditionReport>,
     ) -> Result<(), WriteError> {
         let current = issuer.status.get_or_insert_default();
-        let merged = status::merge(&current.strategies, entry.clone());
+        let merged = match change {
+            Change::Entry(entry) => status::merge(&current.strategies, (*entry).clone()),
+            Change::Removal(type_) => status::without(&current.strategies, type_),
+        };
         let unchanged = merged.is_none();
         if let Some(merged) = merged {
             current.strategies = merged;

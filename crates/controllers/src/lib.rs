@@ -23,6 +23,7 @@ pub mod delegated_secret;
 pub mod impersonator;
 pub mod lease;
 pub mod runtime;
+pub mod service_account_tokens;
 pub mod tls_source;
 pub mod watch;
 pub mod webhook_authenticator;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use pinniped_api::gojson::quote;
 
+pub mod digest;
 mod known;
 
 pub use known::KnownUser;

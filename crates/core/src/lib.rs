@@ -3,7 +3,8 @@
 //! What a request is ([`request_info`], [`attributes`]), who it is from ([`identity`]), whether it may pass
 //! ([`anonymous`], [`forbidden`]), as whom it goes on ([`nested`], [`impersonation`]) and which headers it keeps
 //! ([`hop`]). Beside these, what should run for a `CredentialIssuer` ([`strategy`], [`endpoint`], [`renewal`]),
-//! and whose certificates may be served ([`delegation`]).
+//! whose certificates may be served ([`delegation`]), and what lets users impersonate themselves
+//! ([`service_account_tokens`]).
 //!
 //! Nothing here awaits, reads a clock or knows a client: time and names come in as arguments.
 
@@ -19,4 +20,5 @@ pub mod impersonation;
 pub mod nested;
 pub mod renewal;
 pub mod request_info;
+pub mod service_account_tokens;
 pub mod strategy;

@@ -44,6 +44,13 @@ impl Narrator {
         }
     }
 
+    /// A command that something else runs.
+    pub fn show_command(self, text: &str) {
+        if self == Narrator::Loud {
+            println!("\n$ {text}");
+        }
+    }
+
     /// Runs a command and shows it.
     ///
     /// # Errors

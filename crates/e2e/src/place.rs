@@ -4,11 +4,15 @@ use std::fmt::Debug;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
+use anyhow::Context as _;
 use pinniped_test_support::control_plane::tail;
 use pinniped_test_support::guardian::{Ending, Process};
 use pinniped_test_support::kubectl::{Kubectl, Outcome, as_typed, run_as};
+use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
+use rustix::process::{Pid, Signal, kill_process};
 
 mod node;
 
@@ -48,6 +52,12 @@ pub trait Place: Debug + Sync {
     /// When that cannot be arranged.
     fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()>;
 
+    /// What the API server wrote about requests, oldest first.
+    ///
+    /// # Errors
+    /// When it writes nothing, or that cannot be read.
+    fn audit_events(&self) -> anyhow::Result<Vec<serde_json::Value>>;
+
     /// An image for containers that do nothing, if there are nodes that run containers.
     fn idle_image(&self) -> Option<String>;
 }
@@ -59,6 +69,29 @@ pub enum Running {
     Guarded(Process),
     /// It ends with this.
     Child(tokio::process::Child),
+}
+
+impl Running {
+    /// Interrupts it as Ctrl-C would, and waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end within `deadline`, or not with 0.
+    pub async fn interrupt(&mut self, deadline: Duration) -> anyhow::Result<()> {
+        let pid = match self {
+            Self::Guarded(process) => Some(process.id()),
+            Self::Child(child) => child.id(),
+        };
+        let pid =
+            pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).context("it has ended already")?;
+        kill_process(pid, Signal::INT).context("could not interrupt it")?;
+        let status = wait::until(deadline, "the interrupted program to end", async || match self {
+            Self::Guarded(process) => process.ended(),
+            Self::Child(child) => child.try_wait().ok().flatten(),
+        })
+        .await?;
+        anyhow::ensure!(status.success(), "it ended with {status}");
+        Ok(())
+    }
 }
 
 /// Where a program that stays writes to.
@@ -127,6 +160,10 @@ impl Place for World {
 
     fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()> {
         World::set_host(self, name, ip)
+    }
+
+    fn audit_events(&self) -> anyhow::Result<Vec<serde_json::Value>> {
+        self.control_plane().audit_events()
     }
 
     fn idle_image(&self) -> Option<String> {

@@ -4,6 +4,7 @@
 //! install.rs       the three files of deploy/, what they bring, an application to look at, and taking it all away
 //! login.rs         the tutorial without a proxy: credentials that the cluster's own key signed
 //! certificates.rs  the post's certificate authority and serving certificate, and its last three commands
+//! tokens.rs        another strategy: service account tokens, and the ways in which kubectl uses them
 //! proxy.rs         the post's edit of the CredentialIssuer, and what its user may do then
 //! ```
 //!
@@ -26,10 +27,12 @@ mod certificates;
 mod install;
 mod login;
 mod proxy;
+mod tokens;
 
 pub use certificates::{AUTHORITY_SECRET, SERVING_CERTIFICATE, SERVING_SECRET, YQ_ENV};
 pub use install::INSTALL_FILES;
 pub use proxy::{DECISION, EXTERNAL_NAME, Serving};
+pub use tokens::{Delivery, TOKENS_FILE, USERS_NAMESPACE};
 
 /// The Concierge's namespace.
 pub const CONCIERGE: &str = "pinniped-concierge";
@@ -95,10 +98,15 @@ impl<'p> Walk<'p> {
         self.place.kubectl()
     }
 
-    fn settle(&self, mut command: Command) -> Step {
+    fn settle(&self, command: Command) -> Step {
+        Step::inside(self.place, self.settled(command))
+    }
+
+    /// The same command with a home of its own.
+    fn settled(&self, mut command: Command) -> Command {
         command.current_dir(tools::repository()).env("HOME", &self.home);
         command.env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME");
-        Step::inside(self.place, command)
+        command
     }
 
     /// An administrator's kubectl, not yet started.
@@ -119,9 +127,13 @@ impl<'p> Walk<'p> {
     }
 
     fn pinniped(&self, args: &[&str], kubeconfig: &Path) -> Step {
+        self.settle(self.pinniped_command(args, kubeconfig))
+    }
+
+    fn pinniped_command(&self, args: &[&str], kubeconfig: &Path) -> Command {
         let mut command = Command::new(&self.pinniped);
         command.args(args).arg("--kubeconfig").arg(kubeconfig);
-        self.settle(command)
+        command
     }
 
     /// `pinniped get kubeconfig` for a user of the local-user-authenticator, written to the file `name`.

@@ -10,7 +10,7 @@ use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime}
 use webpki::{
     EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage, anchor_from_trusted_cert,
 };
-use x509_parser::prelude::X509Certificate;
+use x509_parser::prelude::{X509Certificate, X509Version};
 
 use crate::{CaBundle, certificate};
 
@@ -160,7 +160,8 @@ fn explain(error: webpki::Error, now: Timestamp) -> ChainError {
     }
 }
 
-/// webpki knows version 3 only. A certificate without extensions has few ways to be wrong: time, issuer, signature.
+/// webpki knows version 3 only. A certificate without extensions has few ways to be wrong: time, issuer, signature. One that
+/// has extensions all the same, or a version that nobody has written down, would escape what they demand.
 fn verify_version_1(
     leaf: &[u8],
     roots: &CaBundle,
@@ -168,6 +169,9 @@ fn verify_version_1(
     algorithms: &[&dyn SignatureVerificationAlgorithm],
 ) -> Result<(), ChainError> {
     let leaf = certificate::parse(leaf).map_err(|_| ChainError::Malformed)?;
+    if !matches!(leaf.version(), X509Version::V1 | X509Version::V2) || !leaf.extensions().is_empty() {
+        return Err(ChainError::Malformed);
+    }
     check_time(&leaf, now)?;
     for root in roots.ders() {
         let Ok(root) = certificate::parse(root) else { continue };

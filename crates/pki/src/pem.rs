@@ -44,21 +44,32 @@ impl std::fmt::Debug for Block {
 
 /// Reads every block of `text`, in order.
 pub fn blocks(text: &[u8]) -> Vec<Block> {
+    blocks_and_rest(text).0
+}
+
+/// As [`blocks`], and the text that follows the last one.
+pub fn blocks_and_rest(text: &[u8]) -> (Vec<Block>, &[u8]) {
     let mut found = Vec::new();
+    let mut rest = text;
+    let mut unread = text;
     let mut open: Option<(&[u8], Vec<&[u8]>)> = None;
     for line in text.split(|byte| *byte == b'\n') {
+        unread = unread.get(line.len() + 1..).unwrap_or_default();
         if let Some(label) = line.strip_prefix(BEGIN) {
             // A BEGIN without an END is forgotten.
             open = Some((label, Vec::new()));
         } else if let Some(label) = line.strip_prefix(END) {
-            if let Some((begin, body)) = open.take() {
-                found.extend(block(begin, label, &body));
+            if let Some((begin, body)) = open.take()
+                && let Some(block) = block(begin, label, &body)
+            {
+                found.push(block);
+                rest = unread;
             }
         } else if let Some((_, body)) = &mut open {
             body.push(line);
         }
     }
-    found
+    (found, rest)
 }
 
 /// The first block of `text`, whatever its label.
@@ -146,6 +157,21 @@ mod tests {
         ];
         for (name, text, expected) in table {
             assert_eq!(&labels(text), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_follows_the_last_block_is_told() {
+        let block = "-----BEGIN X-----\nYWJj\n-----END X-----";
+        let broken = "-----BEGIN Y-----\n*\n-----END Y-----\n";
+        for (text, rest) in [
+            ("no block".to_owned(), "no block"),
+            (block.to_owned(), ""),
+            (format!("{block}\n"), ""),
+            (format!("before\n{block}\n{broken}{block}\nafter\n"), "after\n"),
+            (format!("{block}\n{broken}"), broken),
+        ] {
+            assert_eq!(blocks_and_rest(text.as_bytes()).1, rest.as_bytes(), "{text}");
         }
     }
 

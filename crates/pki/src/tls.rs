@@ -4,15 +4,21 @@
 //! configurations from them. A server's certificate is asked of its [`CertificateHolder`](crate::CertificateHolder)
 //! in every handshake, so that a rotation needs no restart. Client certificates are requested at most, never
 //! required, and a handshake only proves possession of the key (`tls/possession.rs`).
+//!
+//! A gateway is both to many: `tls/host.rs` serves one of its hosts, `tls/backend.rs` speaks to one of its backends.
 
+mod backend;
 mod client;
 mod hints;
+mod host;
 mod possession;
 mod probe;
 mod profile;
 mod server;
 
+pub use backend::{BackendTrust, backend_config};
 pub use client::{Roots, TlsError, client_config, client_config_with};
+pub use host::{ClientDemand, ClientDemandError, Versions, host_config};
 pub use probe::{Probe, Shown};
 pub use profile::{CipherError, CipherRestriction, Profile};
 pub use server::{ClientCaHints, ClientCertificates, server_config};

@@ -13,7 +13,7 @@
 //! 10 place among requests   in_flight         429; after 9, so that nobody without a name can take one
 //! 11 authorize              authorize         SubjectAccessReview; 403
 //! 12 identity               core, (here)      impersonate, pass through, or refuse
-//! 13 forward or upgrade     forward, upgrade  streamed both ways; 502
+//! 13 forward or upgrade     pinniped_forward  streamed both ways; 502
 //! ```
 //!
 //! The order from 3 to 11 is that of a Kubernetes API server (`DefaultBuildHandlerChain` in k8s.io/apiserver), which
@@ -42,6 +42,7 @@ use pinniped_core::identity::{KnownUser, User};
 use pinniped_core::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan};
 use pinniped_core::nested::intake;
 use pinniped_core::request_info::{RequestInfo, RequestInfoError};
+use pinniped_forward::{Span, Wanted};
 use pinniped_serve::tunnels::Tunnels;
 use pinniped_serve::{Body, Connection, EndBy, layers};
 use tokio::time::Instant;
@@ -60,7 +61,6 @@ mod metrics;
 mod nested;
 mod refusal;
 mod server;
-mod upgrade;
 
 pub use anonymous_probe::{PROBE_INTERVAL, ProbeError};
 pub use in_flight::InFlightLimits;
@@ -301,12 +301,18 @@ impl StackInner {
         };
         match (protocol, client) {
             (Some(protocol), Some(client)) => {
-                let wanted = upgrade::Wanted { protocol, client, ended: self.ended.clone() };
-                let upgrade = upgrade::upgrade(upstream, parts, body, wanted, &self.tunnels, deadline, hold);
+                let wanted = Wanted { protocol, client, ended: self.ended.clone() };
+                let upgrade =
+                    pinniped_forward::upgrade(upstream, parts, body, wanted, &self.tunnels, deadline, hold);
                 // Rare, and large: every other request would carry its room.
                 Box::pin(upgrade).await
             }
-            _ => forward::forward(upstream, parts, body, http1, deadline, hold).await,
+            _ => {
+                // What has no deadline may be silent for long.
+                let span = deadline.map_or(Span::Long, |deadline| Span::Short(Some(deadline)));
+                pinniped_forward::forward(upstream, parts, body, http1, span, hold).await
+            }
         }
+        .map_err(|error| forward::bad_gateway(&error))
     }
 }

@@ -32,7 +32,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::{Activity, CountedBody, Returned, Timeouts, Verdict, Watched};
-use crate::body::Body;
+use crate::body::{Body, BoxError};
 use crate::limits::Limits;
 
 /// Put into the extensions of a response: when its body must have been taken by the client, or else its stream is
@@ -113,11 +113,20 @@ impl fmt::Debug for Kept {
 impl Connection {
     fn new(peer_addr: SocketAddr, local_addr: SocketAddr, tls: &rustls::ServerConnection) -> Self {
         Self {
-            peer_addr,
-            local_addr,
             peer_certificates: tls.peer_certificates().unwrap_or_default().iter().cloned().collect(),
             tls_version: tls.protocol_version(),
             alpn: tls.alpn_protocol().map(<[u8]>::to_vec),
+            ..Self::plain(peer_addr, local_addr)
+        }
+    }
+
+    fn plain(peer_addr: SocketAddr, local_addr: SocketAddr) -> Self {
+        Self {
+            peer_addr,
+            local_addr,
+            peer_certificates: Arc::default(),
+            tls_version: None,
+            alpn: None,
             kept: Kept::default(),
         }
     }
@@ -125,21 +134,31 @@ impl Connection {
 
 /// Why a connection ended other than well. Never worth more than a debug line: clients come and go.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectionError {
+pub enum ConnectionError {
+    /// Nothing for too long, or too little.
     #[error("the TLS handshake took too long")]
     HandshakeTimeout,
+    /// One of both did not want the other.
     #[error("the TLS handshake failed")]
     Handshake(#[source] std::io::Error),
+    /// It ended before it began.
     #[error("the connection has no address any more")]
     Address(#[source] std::io::Error),
+    /// Over [`Limits::header_read_timeout`].
     #[error("the client did not finish its request headers in time")]
     HeadersTooSlow,
+    /// Over an [`EndBy`].
     #[error("the client did not take its answer in time")]
     AnswerTooSlow,
+    /// GOAWAY was not answered within [`Limits::idle_timeout`].
     #[error("the client did not answer an orderly end")]
     UnansweredGoodbye,
+    /// The client broke its rules, or the connection broke.
     #[error("HTTP failed")]
     Http(#[source] hyper::Error),
+    /// What a [`Handler`](crate::Handler) of another kind has to say.
+    #[error("{0}")]
+    Other(#[source] BoxError),
 }
 
 impl ConnectionError {
@@ -148,16 +167,14 @@ impl ConnectionError {
     }
 }
 
-/// What all connections of one server share.
-pub(crate) struct Shared {
-    pub(crate) tls: TlsAcceptor,
-    pub(crate) limits: Limits,
-    pub(crate) draining: CancellationToken,
-}
-
-/// Serves one accepted connection to its end.
-pub(crate) async fn run<S>(
-    shared: Arc<Shared>,
+/// Serves HTTPS on an accepted connection, to its end or in an orderly way until `draining` is cancelled.
+///
+/// # Errors
+/// When it did not end well.
+pub async fn https<S>(
+    limits: &Limits,
+    draining: &CancellationToken,
+    tls: &TlsAcceptor,
     service: S,
     stream: TcpStream,
     peer_addr: SocketAddr,
@@ -166,16 +183,14 @@ where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
-    let limits = &shared.limits;
-    crate::listener::tune(&stream, limits.tcp_keepalive);
     let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
-    let mut handshake = pin!(timeout(limits.handshake_timeout, accept(&shared.tls, stream)));
+    let mut handshake = pin!(timeout(limits.handshake_timeout, accept(tls, stream)));
     let tls = tokio::select! {
         biased;
         done = handshake.as_mut() => done,
         // A TLS 1.3 client is through before we are and may have asked something already: see it through to
         // the point where it can be told to go.
-        () = shared.draining.cancelled() => match timeout(LINGER, handshake).await {
+        () = draining.cancelled() => match timeout(LINGER, handshake).await {
             Ok(done) => done,
             Err(_elapsed) => return Ok(()),
         },
@@ -183,27 +198,62 @@ where
     let tls: TlsStream<TcpStream> =
         tls.map_err(|_elapsed| ConnectionError::HandshakeTimeout)?.map_err(ConnectionError::Handshake)?;
 
-    let connection = Arc::new(Connection::new(peer_addr, local_addr, tls.get_ref().1));
+    let connection = Connection::new(peer_addr, local_addr, tls.get_ref().1);
+    speak(limits, draining, connection, service, tls).await
+}
+
+/// The same without TLS, for HTTP/1.1 only.
+///
+/// # Errors
+/// When it did not end well.
+pub async fn http<S>(
+    limits: &Limits,
+    draining: &CancellationToken,
+    service: S,
+    stream: TcpStream,
+    peer_addr: SocketAddr,
+) -> Result<(), ConnectionError>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
+    speak(limits, draining, Connection::plain(peer_addr, local_addr), service, stream).await
+}
+
+async fn speak<T, S>(
+    limits: &Limits,
+    draining: &CancellationToken,
+    connection: Connection,
+    service: S,
+    socket: T,
+) -> Result<(), ConnectionError>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    let connection = Arc::new(connection);
     let is_h2 = connection.alpn.as_deref() == Some(b"h2");
     let activity = Activity::new();
     let service = ConnectionService { inner: service, connection, activity: Arc::clone(&activity) };
     let timeouts =
         Timeouts { header: (!is_h2).then_some(limits.header_read_timeout), idle: limits.idle_timeout };
     let returned = Returned::new();
-    let io = TokioIo::new(Watched::new(tls, Arc::clone(&activity), &returned));
+    let io = TokioIo::new(Watched::new(socket, Arc::clone(&activity), &returned));
     let outcome = if is_h2 {
         // Streams run as tasks of their own; they end with this future, whatever ends it.
         let streams = StreamTasks::default();
         let _end_streams = streams.0.clone().drop_guard();
         let http = pin!(h2(limits, streams).serve_connection(io, service));
-        drive(http, &activity, timeouts, &shared.draining).await
+        drive(http, &activity, timeouts, draining).await
     } else {
         let http = pin!(h1(limits).serve_connection(io, service).with_upgrades());
         END_BY
             .scope(Cell::new(None), async {
                 tokio::select! {
                     biased;
-                    ended = drive(http, &activity, timeouts, &shared.draining) => ended,
+                    ended = drive(http, &activity, timeouts, draining) => ended,
                     () = overdue() => Err(ConnectionError::AnswerTooSlow),
                 }
             })
@@ -253,7 +303,7 @@ fn old_version(head: &[u8]) -> Option<u16> {
 
 /// Closes our direction and reads on for a moment. A socket that is closed with unread bytes sends a reset, and
 /// a reset makes the peer's system throw away what it has not read yet: the last answer, or the GOAWAY.
-async fn linger(mut socket: impl AsyncRead + AsyncWrite + Unpin) {
+pub async fn linger(mut socket: impl AsyncRead + AsyncWrite + Unpin) {
     let farewell = async {
         socket.shutdown().await?;
         let mut ignored = [0; 512];
@@ -338,10 +388,11 @@ trait Graceful: Future<Output = hyper::Result<()>> {
     fn graceful_shutdown(self: Pin<&mut Self>);
 }
 
-type Io = TokioIo<Watched<TlsStream<TcpStream>>>;
+type Io<T> = TokioIo<Watched<T>>;
 
-impl<S> Graceful for http1::UpgradeableConnection<Io, ConnectionService<S>>
+impl<T, S> Graceful for http1::UpgradeableConnection<Io<T>, ConnectionService<S>>
 where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
@@ -350,8 +401,9 @@ where
     }
 }
 
-impl<S> Graceful for http2::Connection<Io, ConnectionService<S>, StreamTasks>
+impl<T, S> Graceful for http2::Connection<Io<T>, ConnectionService<S>, StreamTasks>
 where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {

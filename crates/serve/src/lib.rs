@@ -33,8 +33,8 @@ pub mod server;
 pub mod tunnels;
 
 pub use body::{Body, BoxError};
-pub use connection::{Connection, EndBy};
+pub use connection::{Connection, ConnectionError, EndBy};
 pub use lanes::Lanes;
 pub use limits::Limits;
 pub use listener::Listener;
-pub use server::{ServerHandle, Stats, serve, serve_on};
+pub use server::{Handler, ServerHandle, Shared, Stats, serve, serve_on, serve_with};

@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
-use crate::connection::{self, ConnectionError, Shared};
+use crate::connection::{self, ConnectionError};
 use crate::lanes::Lanes;
 use crate::limits::Limits;
 use crate::listener::{AcceptFailure, Listener, classify};
@@ -56,15 +56,68 @@ where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
+    serve_with(lanes, listener, Https { tls: TlsAcceptor::from(tls), service }, limits)
+}
+
+/// What becomes of each accepted connection. It is cloned once a connection.
+pub trait Handler: Clone + Send + 'static {
+    /// Serves one to its end. See [`connection::https`] and [`connection::http`].
+    fn run(
+        self,
+        shared: Arc<Shared>,
+        stream: TcpStream,
+        peer_addr: SocketAddr,
+    ) -> impl Future<Output = Result<(), ConnectionError>> + Send + 'static;
+}
+
+/// What all connections of one server share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The bounds.
+    pub limits: Limits,
+    /// Cancelled when the server stops: connections end in an orderly way, or are dropped after a grace.
+    pub draining: CancellationToken,
+}
+
+#[derive(Clone)]
+struct Https<S> {
+    tls: TlsAcceptor,
+    service: S,
+}
+
+impl<S> Handler for Https<S>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    async fn run(
+        self,
+        shared: Arc<Shared>,
+        stream: TcpStream,
+        peer_addr: SocketAddr,
+    ) -> Result<(), ConnectionError> {
+        let Shared { limits, draining } = &*shared;
+        connection::https(limits, draining, &self.tls, self.service, stream, peer_addr).await
+    }
+}
+
+/// Accepts connections on `listener`, within the same bounds and with the same orderly stop, for whatever `handler`
+/// does with them. Must be called within a tokio runtime.
+pub fn serve_with<H: Handler>(
+    lanes: Option<Arc<Lanes>>,
+    listener: Listener,
+    handler: H,
+    limits: Limits,
+) -> ServerHandle {
     let local_addr = listener.local_addr();
     let draining = CancellationToken::new();
     let killed = CancellationToken::new();
     let counters = Arc::new(Counters::default());
     let (failure, failed) = watch::channel(None);
-    let shared = Arc::new(Shared { tls: TlsAcceptor::from(tls), limits, draining: draining.clone() });
+    let shared = Arc::new(Shared { limits, draining: draining.clone() });
     let server = Server { shared, killed: killed.clone(), counters: Arc::clone(&counters), lanes };
     let task = tokio::spawn(async move {
-        server.run(listener, service, FailureReport(Some(failure))).await;
+        server.run(listener, handler, FailureReport(Some(failure))).await;
     });
     ServerHandle { local_addr, draining, killed, counters, failed, task: Some(task) }
 }
@@ -212,14 +265,10 @@ struct Server {
 type Connections = JoinSet<Result<(), ConnectionError>>;
 
 impl Server {
-    async fn run<S>(self, listener: Listener, service: S, report: FailureReport)
-    where
-        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send + 'static,
-    {
+    async fn run<H: Handler>(self, listener: Listener, handler: H, report: FailureReport) {
         let mut connections = Connections::new();
         // By value, so that the listener is closed when this returns, before anything is waited for.
-        report.done(self.accept(listener, service, &mut connections).await);
+        report.done(self.accept(listener, handler, &mut connections).await);
         self.shared.draining.cancel();
         loop {
             tokio::select! {
@@ -237,11 +286,12 @@ impl Server {
         }
     }
 
-    async fn accept<S>(&self, listener: Listener, service: S, connections: &mut Connections) -> io::Result<()>
-    where
-        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send + 'static,
-    {
+    async fn accept<H: Handler>(
+        &self,
+        listener: Listener,
+        handler: H,
+        connections: &mut Connections,
+    ) -> io::Result<()> {
         let listener = listener.into_tokio()?;
         let mut pause = ACCEPT_PAUSE.0;
         let mut in_trouble = false;
@@ -268,7 +318,7 @@ impl Server {
                         continue;
                     }
                     self.counters.open.fetch_add(1, Ordering::Relaxed);
-                    self.spawn(service.clone(), stream, peer_addr, connections);
+                    self.spawn(handler.clone(), stream, peer_addr, connections);
                 }
                 Err(error) => match classify(&error) {
                     AcceptFailure::Connection => {}
@@ -290,14 +340,17 @@ impl Server {
         }
     }
 
-    fn spawn<S>(&self, service: S, stream: TcpStream, peer_addr: SocketAddr, connections: &mut Connections)
-    where
-        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send + 'static,
-    {
+    fn spawn<H: Handler>(
+        &self,
+        handler: H,
+        stream: TcpStream,
+        peer_addr: SocketAddr,
+        connections: &mut Connections,
+    ) {
         let shared = Arc::clone(&self.shared);
         let Some(lanes) = &self.lanes else {
-            connections.spawn(connection::run(shared, service, stream, peer_addr));
+            crate::listener::tune(&stream, shared.limits.tcp_keepalive);
+            connections.spawn(handler.run(shared, stream, peer_addr));
             return;
         };
         let place = lanes.place();
@@ -306,7 +359,8 @@ impl Server {
             let _place = place;
             // A socket belongs to the runtime that it was made in.
             let stream = stream.into_std().and_then(TcpStream::from_std).map_err(ConnectionError::Address)?;
-            connection::run(shared, service, stream, peer_addr).await
+            crate::listener::tune(&stream, shared.limits.tcp_keepalive);
+            handler.run(shared, stream, peer_addr).await
         };
         connections.spawn_on(run, &lane);
     }

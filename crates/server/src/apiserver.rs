@@ -52,6 +52,7 @@ use tokio::time::Instant;
 
 use crate::audit::Auditor;
 use crate::issuer::ClientCertIssuer;
+use crate::token_issuer::TokenIssuer;
 
 mod access;
 mod bodies;
@@ -92,6 +93,8 @@ pub struct Params {
     pub registry: Registry,
     /// Who issues credentials, in the order in which they are asked.
     pub issuers: Vec<Arc<dyn ClientCertIssuer>>,
+    /// Who issues service account tokens.
+    pub tokens: Arc<dyn TokenIssuer>,
     /// Suffix of this installation's API groups.
     pub suffix: GroupSuffix,
     /// The cluster's client CA and front proxy.
@@ -129,6 +132,7 @@ pub fn serve(listener: Listener, params: Params) -> ServerHandle {
     let server = Arc::new(ApiServer::new(ServerParams {
         registry: params.registry,
         issuers: params.issuers,
+        tokens: params.tokens,
         suffix: params.suffix,
         authenticator,
         authorizer: params.authorizer,
@@ -151,6 +155,7 @@ pub fn serve(listener: Listener, params: Params) -> ServerHandle {
 struct ServerParams {
     registry: Registry,
     issuers: Vec<Arc<dyn ClientCertIssuer>>,
+    tokens: Arc<dyn TokenIssuer>,
     suffix: GroupSuffix,
     authenticator: RequestAuthenticator,
     authorizer: Authorizer,
@@ -180,6 +185,7 @@ impl ApiServer {
         let ServerParams {
             registry,
             issuers,
+            tokens,
             suffix,
             authenticator,
             authorizer,
@@ -193,7 +199,7 @@ impl ApiServer {
             access: Access { authenticator, authorizer },
             openapi: Documents::new(&suffix),
             aggregated: Document::new(&discovery::aggregated(&suffix)),
-            exchange: Exchange { registry, issuers, suffix, credential_lifetime, audit, started },
+            exchange: Exchange { registry, issuers, tokens, suffix, credential_lifetime, audit, started },
             health,
             metrics,
             started,

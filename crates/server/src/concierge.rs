@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use pinniped_authn::TokenSource;
 use pinniped_authn::cluster::{Authorizer, TokenReviewer};
 use pinniped_authn::cluster_auth_config::ClusterAuthConfigWatch;
@@ -26,10 +28,11 @@ use pinniped_controllers::context::Names;
 use pinniped_controllers::controllers::{Controllers, ControllersParams};
 use pinniped_controllers::impersonator::{ConfigMetrics, GENERATED_LIFETIME, ImpersonatorParams};
 use pinniped_controllers::lease::Timing;
+use pinniped_controllers::service_account_tokens::{Account, Switch, TokensParams};
 use pinniped_core::strategy::cert_agent::{Settings as AgentSettings, deployment::deployment_name};
-use pinniped_pki::CertificateHolder;
+use pinniped_pki::{CaBundle, CertificateHolder};
 use pinniped_proxy::impersonator::ImpersonatorMetrics;
-use pinniped_proxy::upstream::{Upstream, UpstreamParams};
+use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client, through};
 use pinniped_serve::metrics::Metrics;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -45,6 +48,7 @@ use crate::log::{self, LogLevel};
 use crate::owner;
 use crate::stop::{Shutdown, Signals};
 use crate::token_client::TokenClient;
+use crate::token_issuer::{ServiceAccountTokens, ServiceAccountTokensParams};
 
 /// What open streams get when the proxy is disabled.
 const DISABLE_GRACE: Duration = Duration::from_secs(5);
@@ -73,10 +77,8 @@ fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
     let config = config::load(config_path).context("could not load config")?;
     log::init(config.log_level);
     let pod = downward_api::load(downward_api_path).context("could not read pod metadata")?;
-    // The impersonation proxy has threads of its own.
-    let threads = 2;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
+    // The impersonation proxy has threads of its own. What is left takes little, and a runtime of one thread is smaller.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("could not start the runtime")?;
@@ -91,11 +93,17 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
     let surroundings = in_cluster::load(|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_DIRECTORY))
         .context("could not prepare controllers: could not create clients for the controllers")?;
     let proxies = ProxyEnvironment::from_env();
-    let upstream = UpstreamParams::new(surroundings.server, surroundings.ca)
-        .through(&proxies)
+    let own_ca = base64_pem(&surroundings.ca);
+    let upstream = through(UpstreamParams::new(surroundings.server, surroundings.ca), &proxies)
         .and_then(Upstream::new)
         .context("could not prepare controllers: could not create clients for the controllers")?;
-    let client = upstream.kube_client(Arc::clone(&surroundings.token), pod.namespace.as_str());
+    let client = kube_client(&upstream, Arc::clone(&surroundings.token), pod.namespace.as_str());
+    let tokens_account = Account::new(
+        client.clone(),
+        &pod.namespace,
+        &config.names.service_account_tokens_service_account,
+        |tokens| kube_client(&upstream, tokens, pod.namespace.as_str()),
+    );
 
     let prepared = signals.or_interrupted(prepare(&client, &config, &pod)).await;
     let Some(prepared) = prepared else { return Ok(()) };
@@ -129,6 +137,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
     let reviewer = TokenReviewer::new(client.clone());
     let authorizer = Authorizer::new(client.clone());
     let registry = Registry::new();
+    let tokens_switch = Switch::default();
 
     let proxy = ProxyFactory {
         listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, config.impersonation_proxy_server_port)),
@@ -184,6 +193,13 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
             shutdown_delay: shutdown.delay,
             shutdown_grace: shutdown.grace,
         },
+        service_account_tokens: TokensParams {
+            switch: tokens_switch.clone(),
+            account: tokens_account.clone(),
+            discovery_url: config.discovery_url.clone(),
+            own_ca,
+            name_users: config.log_usernames_and_groups,
+        },
         registry: registry.clone(),
         proxies,
         ciphers: config.ciphers.clone(),
@@ -202,12 +218,20 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
 
     let issuers: Vec<Arc<dyn ClientCertIssuer>> =
         vec![Arc::new(HolderIssuer::new(kube_signer)), Arc::new(HolderIssuer::new(proxy_signer))];
+    let tokens = Arc::new(ServiceAccountTokens::new(ServiceAccountTokensParams {
+        client: client.clone(),
+        account: tokens_account,
+        switch: tokens_switch,
+        labels: config.labels.clone(),
+        name_users: config.log_usernames_and_groups,
+    }));
     let server = apiserver::serve(
         listener,
         apiserver::Params {
             serving: api_serving,
             registry,
             issuers,
+            tokens,
             suffix: config.api_group_suffix.clone(),
             cluster_auth,
             reviewer,
@@ -280,6 +304,12 @@ async fn prepare(client: &kube::Client, config: &Config, pod: &PodInfo) -> anyho
         .await
         .context("could not configure aggregated API server")?;
     Ok(Prepared { own_pod, owner_api_service, cluster_auth })
+}
+
+/// A bundle as kubeconfigs have it.
+fn base64_pem(bundle: &CaBundle) -> String {
+    let pem: String = bundle.ders().iter().map(|der| pinniped_pki::pem::encode("CERTIFICATE", der)).collect();
+    STANDARD.encode(pem)
 }
 
 /// The configured times, or what of them fits into the pod's own.

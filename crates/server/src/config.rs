@@ -91,6 +91,9 @@ pub struct Names {
     pub impersonation_proxy_service_account: String,
     /// Secret with the long-lived token that old versions used; deleted where found.
     pub impersonation_proxy_legacy_secret: String,
+    /// ServiceAccount that writes the roles of users who log in with service account tokens. Not in upstream's file;
+    /// when it is left out, the name is made like the impersonation proxy's.
+    pub service_account_tokens_service_account: String,
 }
 
 /// How the kube-cert-agent is deployed.
@@ -296,6 +299,9 @@ fn names(raw: raw::Names) -> Result<Names, ConfigError> {
             String::new()
         }
     };
+    let proxy_account = raw.impersonation_proxy_service_account.as_deref().unwrap_or_default();
+    let app = proxy_account.strip_suffix("-impersonation-proxy").unwrap_or("pinniped-concierge");
+    let tokens_account = format!("{app}-service-account-tokens");
     let names = Names {
         serving_certificate_secret: required("servingCertificateSecret", raw.serving_certificate_secret),
         credential_issuer: required("credentialIssuer", raw.credential_issuer),
@@ -326,6 +332,10 @@ fn names(raw: raw::Names) -> Result<Names, ConfigError> {
             "impersonationProxyLegacySecret",
             raw.impersonation_proxy_legacy_secret,
         ),
+        service_account_tokens_service_account: raw
+            .service_account_tokens_service_account
+            .filter(|name| !name.is_empty())
+            .unwrap_or(tokens_account),
     };
     if missing.is_empty() {
         Ok(names)

@@ -16,3 +16,4 @@ pub mod log;
 mod owner;
 pub mod stop;
 pub mod token_client;
+pub mod token_issuer;

@@ -40,12 +40,29 @@ impl Outcome {
     }
 }
 
+/// How long a program may take whose deadline nobody named.
+const LONGEST: Duration = Duration::from_secs(120);
+
 /// Runs any program to its end, with `input` on its standard input.
 ///
 /// # Errors
 /// When it cannot be started or has not ended after two minutes.
 pub async fn run(command: std::process::Command, input: Option<&str>) -> anyhow::Result<Outcome> {
-    run_as(as_typed(&command), tokio::process::Command::from(command), input).await
+    run_within(LONGEST, command, input).await
+}
+
+/// The same with a deadline of the caller's own, for a script of many steps.
+///
+/// # Errors
+/// When it cannot be started or has not ended within `limit`.
+pub async fn run_within(
+    limit: Duration,
+    command: std::process::Command,
+    input: Option<&str>,
+) -> anyhow::Result<Outcome> {
+    let shown = as_typed(&command);
+    let ended = tokio::time::timeout(limit, to_end(&shown, tokio::process::Command::from(command), input));
+    ended.await.with_context(|| format!("`{shown}` has not ended within {limit:?}"))?
 }
 
 /// The same, for a command that one would type in another way than it is started.
@@ -54,6 +71,15 @@ pub async fn run(command: std::process::Command, input: Option<&str>) -> anyhow:
 /// When it cannot be started or has not ended after two minutes.
 pub async fn run_as(
     shown: String,
+    command: tokio::process::Command,
+    input: Option<&str>,
+) -> anyhow::Result<Outcome> {
+    let ended = tokio::time::timeout(LONGEST, to_end(&shown, command, input)).await;
+    ended.with_context(|| format!("`{shown}` has not ended after two minutes"))?
+}
+
+async fn to_end(
+    shown: &str,
     mut command: tokio::process::Command,
     input: Option<&str>,
 ) -> anyhow::Result<Outcome> {
@@ -71,13 +97,10 @@ pub async fn run_as(
             let _ = stdin.write_all(input.as_bytes()).await;
         }
     };
-    let both = async { tokio::join!(feed, child.wait_with_output()).1 };
-    let output = tokio::time::timeout(Duration::from_secs(120), both)
-        .await
-        .with_context(|| format!("`{shown}` has not ended after two minutes"))?
-        .with_context(|| format!("could not wait for `{shown}`"))?;
+    let output = tokio::join!(feed, child.wait_with_output()).1;
+    let output = output.with_context(|| format!("could not wait for `{shown}`"))?;
     Ok(Outcome {
-        command: shown,
+        command: shown.to_owned(),
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),

@@ -76,7 +76,8 @@ fn additions_to_the_credential_issuer_are_all_optional_and_without_defaults() {
                 "mode": {"type": "string", "enum": ["disabled", "enabled"]},
                 "namespace": {"type": "string", "minLength": 1, "maxLength": 63},
                 "tokenLifetimeSeconds": {"type": "integer", "format": "int64", "minimum": 60, "maximum": 600},
-                "idleTimeoutSeconds": {"type": "integer", "format": "int64", "minimum": 60}
+                "idleTimeoutSeconds": {"type": "integer", "format": "int64", "minimum": 60},
+                "constrainedImpersonation": {"type": "string", "enum": ["disabled", "auto"]}
             }
         })
     );

@@ -4,6 +4,7 @@
 mod crds;
 mod difference;
 mod documents;
+mod gateway;
 mod manifests;
 mod openapi;
 mod samples;

@@ -23,7 +23,7 @@ use crate::{crds, documents};
 
 /// How much of a schema a sample fills in.
 #[derive(Clone, Copy, PartialEq)]
-enum Extent {
+pub(crate) enum Extent {
     /// Every property.
     Everything,
     /// Required ones.
@@ -31,7 +31,7 @@ enum Extent {
 }
 
 /// An object that a schema allows.
-fn sample(schema: &Value, extent: Extent) -> Value {
+pub(crate) fn sample(schema: &Value, extent: Extent) -> Value {
     if let Some(choice) = schema["enum"].as_array().and_then(|choices| choices.last()) {
         return choice.clone();
     }
@@ -49,6 +49,7 @@ fn sample(schema: &Value, extent: Extent) -> Value {
                 .collect()
         }
         "array" => json!([sample(&schema["items"], extent)]),
+        "boolean" => json!(true),
         "integer" => schema["minimum"].as_i64().map_or(json!(7), |minimum| json!(minimum + 1)),
         "string" if schema["format"] == "date-time" => json!("2026-11-21T10:00:00Z"),
         "string" if schema["pattern"].as_str().is_some_and(|p| p.starts_with("^https://")) => {
@@ -249,6 +250,7 @@ fn credential_issuers_are_not_pruned() {
                 namespace: Some(text()),
                 token_lifetime_seconds: Some(300),
                 idle_timeout_seconds: Some(86400),
+                constrained_impersonation: Some("auto".to_owned()),
             }),
         }),
         status: Some(CredentialIssuerStatus {

@@ -51,12 +51,24 @@ pub(crate) struct Target {
     /// PEM file with the client's key.
     #[arg(long)]
     pub(crate) key: std::path::PathBuf,
+    /// Host and port of the requests, where they are not the name.
+    #[arg(long)]
+    pub(crate) authority: Option<String>,
+    /// File with a bearer token.
+    #[arg(long, value_parser = bearer_in)]
+    pub(crate) bearer: Option<String>,
     /// HTTP version.
     #[arg(long, value_enum)]
     pub(crate) protocol: Protocol,
     /// Path and query of the requests; `{n}` stands for a request's number.
     #[arg(long)]
     pub(crate) path: String,
+}
+
+/// The header's value for the token in a file.
+fn bearer_in(file: &str) -> anyhow::Result<String> {
+    let token = std::fs::read_to_string(file).with_context(|| format!("could not read {file}"))?;
+    Ok(format!("Bearer {}", token.trim()))
 }
 
 impl Target {
@@ -100,16 +112,20 @@ impl Target {
         } else {
             Cow::Borrowed(self.path.as_str())
         };
+        let host = self.authority.as_ref().unwrap_or(&self.server_name);
         let uri = match self.protocol {
             Protocol::H1 => path.into_owned(),
-            Protocol::H2 => format!("https://{}{path}", self.server_name),
+            Protocol::H2 => format!("https://{host}{path}"),
         };
-        Ok(Request::builder()
+        let mut request = Request::builder()
             .uri(uri)
-            .header("host", &self.server_name)
+            .header("host", host)
             .header("accept", "application/json")
-            .header("user-agent", "pinniped-bench")
-            .body(Empty::new())?)
+            .header("user-agent", "pinniped-bench");
+        if let Some(bearer) = &self.bearer {
+            request = request.header("authorization", bearer);
+        }
+        Ok(request.body(Empty::new())?)
     }
 
     pub(super) async fn sender(

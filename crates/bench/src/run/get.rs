@@ -6,7 +6,7 @@ use crate::table::Table;
 
 use super::Phase;
 use super::rounds::{in_turns, turn};
-use super::verdict::Verdicts;
+use super::verdict::{LOCAL, Verdicts};
 use super::way::{Peer, Way, outcome};
 
 pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
@@ -33,12 +33,17 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         let requests = phase.setup.options.amount(4_000, 10_000);
         let what = format!("GET from the {behind} over {}", protocol.name());
         let show = |turn: &super::rounds::Turn| format!("{:.0} µs", turn.cpu);
-        let measured =
-            in_turns(&what, phase.ways.iter(), phase.setup.options.rounds(), show, |way, _round| {
+        let measured = in_turns(
+            &what,
+            phase.ways.iter().chain([&phase.local.way]),
+            phase.setup.options.rounds(),
+            show,
+            |way, _round| {
                 // Caches warm and code paths paged in before anything counts.
                 gets(way, requests / 10)?;
                 turn(way, phase.server, || gets(way, requests))
-            })?;
+            },
+        )?;
         for (peer, turn) in measured.iter() {
             table.row(vec![
                 peer.name().to_owned(),
@@ -56,6 +61,11 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         verdicts.at_most(
             format!("CPU of a GET over {} from the {behind}, × HAProxy's", protocol.name()),
             measured.ratio(Peer::Proxy, Peer::HaProxy, |turn| turn.cpu),
+            1.0,
+        );
+        verdicts.at_most(
+            format!("{LOCAL}, over {} from the {behind}", protocol.name()),
+            measured.ratio(Peer::Local, Peer::Proxy, |turn| turn.cpu),
             1.0,
         );
     }

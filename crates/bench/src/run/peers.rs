@@ -145,6 +145,7 @@ impl Peers {
             server_name: NAME.to_owned(),
             ca: self.ca.clone(),
             pid,
+            bearer: None,
         })
     }
 }

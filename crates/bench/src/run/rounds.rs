@@ -141,6 +141,7 @@ mod tests {
             server_name: String::new(),
             ca: Default::default(),
             pid: 0,
+            bearer: None,
         };
         let ways = [way(Peer::HaProxy), way(Peer::Proxy)];
         let order = RefCell::new(Vec::new());

@@ -17,6 +17,7 @@ use crate::process;
 use crate::server::{LIST_NAMESPACE, NAMESPACE};
 
 use super::concierge::{self, Concierge, PROXY_NAME};
+use super::local::{self, Local};
 use super::peers::{GROUP, Peers, USER};
 use super::way::{Behind, Identity, Peer, Way, write};
 use super::{Measure, Options, haproxy, rounds};
@@ -45,6 +46,8 @@ pub(super) struct Phase<'a> {
     /// Its port on the node.
     port: u16,
     pub(super) ways: Vec<Way>,
+    /// `pinniped proxy`, for what it is compared in.
+    pub(super) local: Local,
     /// Ended by the world's guardian.
     _stub: Option<Process>,
 }
@@ -94,9 +97,11 @@ impl<'a> Setup<'a> {
             server_name: "127.0.0.1".to_owned(),
             ca: write(self.world.dir(), "kube-ca.crt", &self.world.control_plane().ca().certificate_pem)?,
             pid: server,
+            bearer: None,
         }];
         ways.extend(self.runtime.block_on(self.peers.start(self.world, self.pods, behind, port))?);
-        let mut phase = Phase { setup: self, behind, server, port, ways, _stub: stub };
+        let local = self.runtime.block_on(local::start(self.world, &self.options.pinniped, port))?;
+        let mut phase = Phase { setup: self, behind, server, port, ways, local, _stub: stub };
         phase.fresh_concierge()?;
         Ok(phase)
     }
@@ -140,6 +145,7 @@ impl Phase<'_> {
             server_name: PROXY_NAME.to_owned(),
             ca: write(world.dir(), "proxy-ca.crt", &ca)?,
             pid,
+            bearer: None,
         });
         Ok(())
     }

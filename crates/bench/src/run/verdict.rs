@@ -11,12 +11,16 @@ pub(super) enum Weight {
     Target,
 }
 
+/// How the judgements of `pinniped proxy` begin.
+pub(super) const LOCAL: &str = "CPU of a GET through pinniped proxy, × the impersonation proxy's";
+
 /// What must hold, by how the names begin under which it is judged. What is not judged at all does not hold.
-pub(super) const MUSTS: [&str; 8] = [
+pub(super) const MUSTS: [&str; 9] = [
     "CPU of a GET over HTTP/2 from the API server, × HAProxy's",
     "CPU of a GET over HTTP/1.1 from the API server, × HAProxy's",
     "CPU of a GET over HTTP/2 from the stub, × HAProxy's",
     "CPU of a GET over HTTP/1.1 from the stub, × HAProxy's",
+    LOCAL,
     "open watches",
     "slowest list meanwhile, ms",
     "memory of an idle watch on its own connection, KiB",

@@ -18,6 +18,8 @@ pub(super) enum Peer {
     Floor,
     /// What is measured.
     Proxy,
+    /// `pinniped proxy`, which is measured beside it.
+    Local,
 }
 
 impl Peer {
@@ -28,6 +30,7 @@ impl Peer {
             Self::HaProxy => "HAProxy",
             Self::Floor => "floor",
             Self::Proxy => "proxy",
+            Self::Local => "pinniped proxy",
         }
     }
 }
@@ -62,6 +65,8 @@ pub(super) struct Way {
     pub(super) ca: PathBuf,
     /// The process whose work is counted.
     pub(super) pid: u32,
+    /// File with what opens it, where it takes no certificate; it then wants to be called by its address.
+    pub(super) bearer: Option<PathBuf>,
 }
 
 /// Who sends.
@@ -84,6 +89,9 @@ impl Way {
         command.args(["--server-name", &self.server_name]);
         for (flag, value) in [("--ca", &self.ca), ("--cert", &as_whom.cert), ("--key", &as_whom.key)] {
             command.arg(flag).arg(value);
+        }
+        if let Some(bearer) = &self.bearer {
+            command.args(["--authority", address]).arg("--bearer").arg(bearer);
         }
         // It ends when its stdin does: at the latest when we do, however that comes about.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

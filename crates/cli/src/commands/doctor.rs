@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! read, probe      everything that can be seen, with the caller's rights and as any client      -> Observed
-//! strategies, certificate, surroundings      judge it, and know no cluster                      -> Findings
+//! strategies, certificate, surroundings, logins      judge it, and know no cluster              -> Findings
 //! finding          a line each
 //! ```
 //!
@@ -12,6 +12,7 @@ mod certificate;
 mod finding;
 #[cfg(test)]
 mod fixtures;
+mod logins;
 mod observed;
 mod probe;
 mod read;
@@ -25,6 +26,7 @@ use kube::config::Kubeconfig;
 use pinniped_api::suffix::GroupSuffix;
 
 use self::finding::Finding;
+use self::logins::{logins_of, only_token_logins};
 use self::observed::{KubeconfigEntry, Observed};
 use self::read::Reader;
 use super::{block_on, whoami};
@@ -69,6 +71,7 @@ fn judge(observed: &Observed, now: Timestamp) -> Vec<Finding> {
         surroundings::judge_services(observed),
         certificate::judge_endpoint(observed, now),
         surroundings::judge_kubeconfigs(observed),
+        logins::judge(observed),
     ]
     .concat()
 }
@@ -81,16 +84,18 @@ async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observed,
         .map_err(|why| format!("could not configure Kubernetes client: {why}"))?;
     let used = kubeconfig::load(parsed.given("kubeconfig"), environment)?;
     let mut entries = entries_of(&used, "in use", false);
+    let mut logins = Vec::new();
     if let Some(path) = parsed.given("check-kubeconfig").filter(|path| !path.is_empty()) {
         let checked = kubeconfig::load(Some(path), environment)?;
         entries.extend(entries_of(&checked, path, true));
+        logins = logins_of(&checked, path);
     }
     let reader = Reader { admin: &admin, suffix: &suffix, dialer: Dialer::new(environment) };
     let issuer = reader
         .credential_issuer(&parsed.string("concierge-credential-issuer"))
         .await
         .map_err(|why| format!("could not read the CredentialIssuer: {why}"))?;
-    Ok(reader.observe(issuer, entries).await)
+    Ok(Observed { logins, ..reader.observe(issuer, entries).await })
 }
 
 fn entries_of(config: &Kubeconfig, file: &str, checked: bool) -> Vec<KubeconfigEntry> {
@@ -98,7 +103,7 @@ fn entries_of(config: &Kubeconfig, file: &str, checked: bool) -> Vec<KubeconfigE
     clusters
         .map(|(name, cluster)| KubeconfigEntry {
             file: file.to_owned(),
-            checked,
+            checked: checked && !only_token_logins(config, name),
             cluster: name.clone(),
             server: cluster.server.clone().unwrap_or_default(),
             ca: kubeconfig::certificate_authority(name, cluster),

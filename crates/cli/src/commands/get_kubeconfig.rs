@@ -19,8 +19,10 @@ mod validate;
 use std::fs::File;
 use std::io::Write as _;
 
+use serde_json::json;
 use tokio::time::Instant;
 
+use pinniped_api::login::ImpersonatedUser;
 use pinniped_api::suffix::GroupSuffix;
 use pinniped_pki::CaBundle;
 
@@ -29,9 +31,12 @@ use super::block_on;
 use crate::admin::Admin;
 use crate::dial::Dialer;
 use crate::environment::Environment;
+use crate::flags::parse::Outcome;
+use crate::flags::tree::ROOT;
 use crate::flags::value::go_io;
-use crate::flags::{ConciergeMode, Parsed};
+use crate::flags::{ConciergeMode, Delivery, Parsed, parse};
 use crate::kubeconfig::{self, generated};
+use crate::login::session::Session;
 use crate::printer::Printer;
 use crate::write;
 
@@ -100,8 +105,37 @@ async fn generate(
         let verified = cluster.insecure_skip_tls_verify.is_none();
         validate::validate(&server, &ca, verified, dialer, printer, deadline).await?;
     }
-    generated::document(&source, &cluster, &plugin, &options.generated_name_suffix)
+    let impersonate = identity(&options, &plugin.args, environment, printer).await?;
+    generated::document(&source, &cluster, &plugin, impersonate.as_ref(), &options.generated_name_suffix)
         .map_err(|err| format!("could not write output: {err}"))
+}
+
+/// Whom kubectl shall impersonate, where the kubeconfig says so and the token is known: then it works at once. Other
+/// kubeconfigs get to know at their first use.
+async fn identity(
+    options: &Options,
+    args: &[String],
+    environment: &Environment,
+    printer: Printer,
+) -> Result<Option<ImpersonatedUser>, String> {
+    let in_kubeconfig = matches!(options.concierge.delivery, Delivery::Auto | Delivery::Kubeconfig);
+    let by_token = !options.no_concierge && options.concierge.mode == ConciergeMode::ServiceAccountToken;
+    if !in_kubeconfig || !by_token || options.static_token.is_empty() {
+        return Ok(None);
+    }
+    // The user's cache is none of ours.
+    let args = [args, &["--credential-cache=".to_owned()]].concat();
+    let Outcome::Run(login) = parse(&ROOT, &args) else { return Ok(None) };
+    let session = Session::from_flags(&login, &args, environment, printer)?;
+    let login = session.exchange().await.map_err(|why| {
+        format!(
+            "could not log in with --static-token to find out whom the kubeconfig shall impersonate: {why}"
+        )
+    })?;
+    if let Some(user) = &login.impersonate {
+        printer.info("discovered identity to impersonate", &[("username", json!(user.username))]);
+    }
+    Ok(login.impersonate)
 }
 
 /// How many different certificates are in `pem`.

@@ -65,9 +65,11 @@ mod tests {
                 "pinniped get",
                 "pinniped get kubeconfig",
                 "pinniped help",
+                "pinniped kubectl",
                 "pinniped login",
                 "pinniped login oidc",
                 "pinniped login static",
+                "pinniped proxy",
                 "pinniped version",
                 "pinniped whoami",
             ]

@@ -351,7 +351,7 @@ mod tests {
             ),
             (
                 "get kubeconfig --concierge-mode foo",
-                "invalid argument \"foo\" for \"--concierge-mode\" flag: invalid mode \"foo\", valid modes are TokenCredentialRequestAPI and ImpersonationProxy",
+                "invalid argument \"foo\" for \"--concierge-mode\" flag: invalid mode \"foo\", valid modes are TokenCredentialRequestAPI and ImpersonationProxy (and ServiceAccountToken, where the cluster offers it)",
             ),
             (
                 "get kubeconfig --no-concierge=maybe",

@@ -2,6 +2,10 @@
 
 use super::value::Kind;
 
+mod flags;
+
+use flags::{DOCTOR, GET_KUBECONFIG, KUBECTL, LOGIN_OIDC, LOGIN_STATIC, PROXY, SHELL, VERSION, WHOAMI};
+
 /// What a runnable command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -11,10 +15,14 @@ pub enum Action {
     LoginStatic,
     /// Exec plugin with a login in the browser.
     LoginOidc,
+    /// kubectl, with an identity.
+    Kubectl,
     /// Who the cluster thinks we are.
     WhoAmI,
     /// What is wrong with a Concierge.
     Doctor,
+    /// Makes any client the user of a login.
+    Proxy,
     /// Which build this is.
     Version,
     /// A completion script for this shell.
@@ -189,169 +197,6 @@ pub const DEFAULT_NAME_SUFFIX: &str = "-pinniped";
 /// Every command has it.
 pub static HELP_FLAG: FlagSpec = FlagSpec::switch("help", "").letter('h');
 
-const fn deprecated_namespace() -> FlagSpec {
-    let mut flag = FlagSpec::text("concierge-namespace", "Namespace of the Concierge").hidden();
-    flag.default = Default::Text("pinniped-concierge");
-    flag.deprecated = Some("not needed anymore");
-    flag
-}
-
-const fn suffix(name: &'static str) -> FlagSpec {
-    FlagSpec::text(name, "Suffix of the Concierge's API groups").or_text(DEFAULT_SUFFIX)
-}
-
-const fn kubeconfig() -> FlagSpec {
-    FlagSpec::text("kubeconfig", "Path of the kubeconfig to use").or(Default::Kubeconfig)
-}
-
-const fn scopes(name: &'static str) -> FlagSpec {
-    FlagSpec::new(name, Kind::Strings, "OIDC scopes to ask for").or_text(DEFAULT_SCOPES)
-}
-
-static GET_KUBECONFIG: [FlagSpec; 34] = [
-    suffix("concierge-api-group-suffix"),
-    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator (default: discovered)"),
-    FlagSpec::text(
-        "concierge-authenticator-type",
-        "Type of the authenticator, either 'webhook' or 'jwt' (default: discovered)",
-    ),
-    FlagSpec::new(
-        "concierge-ca-bundle",
-        Kind::CaBundle,
-        "PEM file of CA certificates for the Concierge; can be repeated (default: discovered)",
-    ),
-    FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: discovered)"),
-    FlagSpec::text("concierge-endpoint", "URL of the Concierge (default: discovered)"),
-    FlagSpec::new("concierge-mode", Kind::Mode, "Way to reach the Concierge: 'TokenCredentialRequestAPI' or 'ImpersonationProxy', discovered if not given")
-        .or_text("TokenCredentialRequestAPI"),
-    deprecated_namespace(),
-    FlagSpec::switch("concierge-skip-wait", "Take the Concierge as it is, even while strategies are pending"),
-    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials"),
-    FlagSpec::text("generated-name-suffix", "Suffix appended to the names of the cluster, context and user")
-        .or_text(DEFAULT_NAME_SUFFIX),
-    FlagSpec::text("install-hint", "What kubectl prints when the pinniped command is missing")
-        .or_text(DEFAULT_INSTALL_HINT),
-    kubeconfig(),
-    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
-    FlagSpec::switch("no-concierge", "Send the token straight to the cluster, without a Concierge"),
-    FlagSpec::new(
-        "oidc-ca-bundle",
-        Kind::CaBundle,
-        "PEM file of CA certificates for the OIDC issuer; can be repeated",
-    ),
-    FlagSpec::text("oidc-client-id", "OIDC client ID").or_text(DEFAULT_CLIENT_ID),
-    FlagSpec::switch("oidc-debug-session-cache", "Log what happens in the session cache").hidden(),
-    FlagSpec::text("oidc-issuer", "OIDC issuer URL (default: discovered)"),
-    FlagSpec::new(
-        "oidc-listen-port",
-        Kind::Uint16,
-        "Port of the localhost listener (authorization code flow only)",
-    ),
-    FlagSpec::text("oidc-request-audience", "Exchange the token for one of this audience (RFC 8693)"),
-    scopes("oidc-scopes"),
-    FlagSpec::text("oidc-session-cache", "Path of the file that caches OIDC sessions"),
-    FlagSpec::switch("oidc-skip-browser", "Do not open a browser, only print the URL"),
-    FlagSpec::switch("oidc-skip-listen", "Do not listen on localhost").hidden(),
-    FlagSpec::text("output", "File to write to (default: stdout)").letter('o'),
-    FlagSpec::text("pinniped-cli-path", "Command that kubectl runs (default: this program's own path)"),
-    FlagSpec::switch("skip-validation", "Write the kubeconfig without trying to connect"),
-    FlagSpec::text("static-token", "Write this token into the kubeconfig instead of an OIDC login"),
-    FlagSpec::text(
-        "static-token-env",
-        "Write the name of the environment variable that holds the token instead of an OIDC login",
-    ),
-    FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command").or_text("10m0s"),
-    FlagSpec::text(
-        "upstream-identity-provider-flow",
-        "Flow of the Supervisor's identity provider: 'cli_password' or 'browser_authcode'",
-    ),
-    FlagSpec::text("upstream-identity-provider-name", "Name of the Supervisor's identity provider"),
-    FlagSpec::text(
-        "upstream-identity-provider-type",
-        "Type of the Supervisor's identity provider: 'oidc', 'ldap', 'activedirectory' or 'github'",
-    ),
-];
-
-static LOGIN_STATIC: [FlagSpec; 10] = [
-    suffix("concierge-api-group-suffix"),
-    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
-    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'"),
-    FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
-    FlagSpec::text("concierge-endpoint", "URL of the Concierge"),
-    deprecated_namespace(),
-    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials; '' for none")
-        .or(Default::CredentialCache),
-    FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
-    FlagSpec::text("token", "The token"),
-    FlagSpec::text("token-env", "Name of the environment variable that holds the token"),
-];
-
-static LOGIN_OIDC: [FlagSpec; 22] = [
-    FlagSpec::new("ca-bundle", Kind::Strings, "PEM file of CA certificates for the issuer; can be repeated"),
-    FlagSpec::new(
-        "ca-bundle-data",
-        Kind::Strings,
-        "CA certificates for the issuer: base64 of PEM; can be repeated",
-    ),
-    FlagSpec::text("client-id", "OIDC client ID").or_text(DEFAULT_CLIENT_ID),
-    suffix("concierge-api-group-suffix"),
-    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
-    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'"),
-    FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
-    FlagSpec::text("concierge-endpoint", "URL of the Concierge"),
-    deprecated_namespace(),
-    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials; '' for none")
-        .or(Default::CredentialCache),
-    FlagSpec::switch("debug-session-cache", "Log what happens in the session cache").hidden(),
-    FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
-    FlagSpec::text("issuer", "OIDC issuer URL").required(),
-    FlagSpec::new(
-        "listen-port",
-        Kind::Uint16,
-        "Port of the localhost listener (authorization code flow only)",
-    ),
-    FlagSpec::text("request-audience", "Exchange the token for one of this audience (RFC 8693)"),
-    scopes("scopes"),
-    FlagSpec::text("session-cache", "Path of the file that caches OIDC sessions").or(Default::SessionCache),
-    FlagSpec::switch("skip-browser", "Do not open a browser, only print the URL"),
-    FlagSpec::switch("skip-listen", "Do not listen on localhost").hidden(),
-    FlagSpec::text(
-        "upstream-identity-provider-flow",
-        "Flow of the Supervisor's identity provider: 'cli_password' or 'browser_authcode'",
-    ),
-    FlagSpec::text("upstream-identity-provider-name", "Name of the Supervisor's identity provider"),
-    FlagSpec::text(
-        "upstream-identity-provider-type",
-        "Type of the Supervisor's identity provider: 'oidc', 'ldap', 'activedirectory' or 'github'",
-    )
-    .or_text("oidc"),
-];
-
-static WHOAMI: [FlagSpec; 5] = [
-    suffix("api-group-suffix"),
-    kubeconfig(),
-    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
-    FlagSpec::text("output", "Output format: 'text', 'json' or 'yaml'").letter('o').or_text("text"),
-    FlagSpec::new("timeout", Kind::Duration, "Time limit for the request; 0 for none"),
-];
-
-static DOCTOR: [FlagSpec; 6] = [
-    FlagSpec::text(
-        "check-kubeconfig",
-        "Kubeconfig of a user, to be compared with what the cluster advertises",
-    ),
-    suffix("concierge-api-group-suffix"),
-    FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: the only one)"),
-    kubeconfig(),
-    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
-    FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command; 0 for none").or_text("1m0s"),
-];
-
-static VERSION: [FlagSpec; 1] =
-    [FlagSpec::text("output", "Output format: 'json' or 'yaml' (default: one line)").letter('o')];
-
-static SHELL: [FlagSpec; 1] = [FlagSpec::switch("no-descriptions", "Leave the descriptions out")];
-
 const fn shell(
     name: &'static str,
     short: &'static str,
@@ -400,7 +245,7 @@ static SHELLS: [CommandSpec; 4] = [
 static GET: [CommandSpec; 1] = [CommandSpec {
     name: "kubeconfig",
     short: "Generate a Pinniped-based kubeconfig for a cluster",
-    long: "Generate a Pinniped-based kubeconfig for a cluster.\n\nThe kubeconfig holds no credential and can be shared, unless --static-token is used: then the\ntoken is part of it. A file written with --output is created with the permissions of your umask.",
+    long: "Generate a Pinniped-based kubeconfig for a cluster.\n\nThe kubeconfig holds no credential and can be shared, unless --static-token is used: then the\ntoken is part of it. A file written with --output is created with the permissions of your umask.\n\nIn mode ServiceAccountToken, users send a short-lived token of a service account to the API server,\ntogether with headers that impersonate them; without the headers the token is good for nothing.\n--impersonation-delivery says where the headers come from:\n\n\tauto, kubeconfig  fields of the kubeconfig (as, as-uid, as-groups, as-user-extra), written at once\n\t                  with --static-token, else by the first login, after which kubectl has to be\n\t                  run again; and again when the identity changes\n\twrapper           pinniped kubectl -- ARGS\n\tproxy             pinniped proxy, for programs of any kind\n\texec-headers      a kubectl that sends the headers which its plugin tells it",
     action: Some(Action::GetKubeconfig),
     flags: &GET_KUBECONFIG,
     ..CommandSpec::EMPTY
@@ -417,13 +262,14 @@ static LOGIN: [CommandSpec; 2] = [
     CommandSpec {
         name: "static",
         short: "Log in using a static token",
+        long: "Log in using a static token.\n\nPrints the credential as kubectl wants it from its plugin. A service account's token is printed\nonly where its impersonation headers are known to be sent: when the identity is the one of\n--expected-identity (or of $PINNIPED_EXPECTED_IDENTITY, for kubectl with --as, --as-uid, --as-group\nand --as-user-extra), or when whoever runs the plugin says with PINNIPED_EXEC_REQUEST_HEADERS=true\nthat it sends the requestHeaders of the answer. Never set that for a kubectl that does not.",
         action: Some(Action::LoginStatic),
         flags: &LOGIN_STATIC,
         ..CommandSpec::EMPTY
     },
 ];
 
-static COMMANDS: [CommandSpec; 10] = [
+static COMMANDS: [CommandSpec; 12] = [
     CommandSpec {
         name: "__complete",
         hidden: true,
@@ -476,9 +322,26 @@ static COMMANDS: [CommandSpec; 10] = [
         ..CommandSpec::EMPTY
     },
     CommandSpec {
+        name: "kubectl",
+        short: "Run kubectl as the user who logs in, where that takes impersonation headers",
+        long: "Run kubectl as the user who logs in, where that takes impersonation headers.\n\nLogs in as the kubeconfig says, then runs kubectl with a kubeconfig of its own, which names the\nidentity to impersonate and is removed at the end. Everything behind `--` is for kubectl:\n\n\tpinniped kubectl -- get pods --all-namespaces\n\nWhere no headers are needed, and for `kubectl config`, kubectl runs as if it had been called by\nitself.",
+        action: Some(Action::Kubectl),
+        takes_words: true,
+        flags: &KUBECTL,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
         name: "login",
         short: "Log in to a cluster as kubectl's exec plugin: oidc, static",
         children: &LOGIN,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "proxy",
+        short: "Serve the cluster on this machine for clients that cannot impersonate",
+        long: "Serve the cluster on 127.0.0.1, for clients of any kind: each request goes on with the service account\ntoken of your login and with your identity in impersonation headers. Prints a kubeconfig for\nthese clients, which is good while the command runs.\n\nThe kubeconfig to start with comes from `pinniped get kubeconfig` with the flags\n`--concierge-mode ServiceAccountToken --impersonation-delivery proxy`.",
+        action: Some(Action::Proxy),
+        flags: &PROXY,
         ..CommandSpec::EMPTY
     },
     CommandSpec {

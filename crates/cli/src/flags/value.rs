@@ -6,6 +6,8 @@ use std::fmt;
 
 use pinniped_api::goduration::GoDuration;
 use pinniped_api::gojson::quote;
+use pinniped_api::login::CredentialType;
+use pinniped_core::identity::digest::IdentityDigest;
 use pinniped_pki::CaBundle;
 
 /// What a flag takes.
@@ -23,6 +25,12 @@ pub enum Kind {
     Duration,
     /// A way to reach the Concierge.
     Mode,
+    /// A kind of cluster credential.
+    CredentialType,
+    /// A way for impersonation headers to reach the API server.
+    Delivery,
+    /// The digest of an identity.
+    Identity,
     /// The path of a PEM file, read at once; repeatable.
     CaBundle,
 }
@@ -37,6 +45,9 @@ impl Kind {
             Self::Uint16 => "uint16",
             Self::Duration => "duration",
             Self::Mode => "mode",
+            Self::CredentialType => "type",
+            Self::Delivery => "delivery",
+            Self::Identity => "digest",
             Self::CaBundle => "path",
         }
     }
@@ -57,6 +68,12 @@ pub enum Value {
     Duration(GoDuration),
     /// [`Kind::Mode`].
     Mode(ConciergeMode),
+    /// [`Kind::CredentialType`].
+    CredentialType(CredentialType),
+    /// [`Kind::Delivery`].
+    Delivery(Delivery),
+    /// [`Kind::Identity`].
+    Identity(IdentityDigest),
     /// [`Kind::CaBundle`]: the files' bytes joined with a newline.
     CaBundle(Vec<u8>),
 }
@@ -82,6 +99,12 @@ impl Value {
             Kind::Uint16 => Value::Uint16(parse_uint16(text)?),
             Kind::Duration => Value::Duration(GoDuration::parse(text)?),
             Kind::Mode => Value::Mode(ConciergeMode::parse(text)?),
+            Kind::CredentialType => Value::CredentialType(parse_credential_type(text)?),
+            Kind::Delivery => Value::Delivery(Delivery::parse(text)?),
+            Kind::Identity => {
+                let digest = text.parse::<IdentityDigest>();
+                Value::Identity(digest.map_err(|err| err.to_string())?)
+            }
             Kind::CaBundle => {
                 let mut all = match previous {
                     Some(Value::CaBundle(earlier)) => earlier.clone(),
@@ -132,9 +155,17 @@ pub enum ConciergeMode {
     TokenCredentialRequestApi,
     /// The impersonation proxy.
     ImpersonationProxy,
+    /// The API server itself, with a service account's token and impersonation headers. Never chosen by itself: not
+    /// every kubectl and not every way to use it carries the headers.
+    ServiceAccountToken,
 }
 
 impl ConciergeMode {
+    /// May this be chosen for somebody who did not ask for it?
+    pub fn may_be_discovered(self) -> bool {
+        matches!(self, Self::TokenCredentialRequestApi | Self::ImpersonationProxy)
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             Ok(Self::Auto)
@@ -142,9 +173,12 @@ impl ConciergeMode {
             Ok(Self::TokenCredentialRequestApi)
         } else if text.eq_ignore_ascii_case("ImpersonationProxy") {
             Ok(Self::ImpersonationProxy)
+        } else if text.eq_ignore_ascii_case("ServiceAccountToken") {
+            Ok(Self::ServiceAccountToken)
         } else {
             Err(format!(
-                "invalid mode {}, valid modes are TokenCredentialRequestAPI and ImpersonationProxy",
+                "invalid mode {}, valid modes are TokenCredentialRequestAPI and ImpersonationProxy \
+                 (and ServiceAccountToken, where the cluster offers it)",
                 quote(text)
             ))
         }
@@ -156,7 +190,64 @@ impl fmt::Display for ConciergeMode {
         f.write_str(match self {
             Self::Auto | Self::TokenCredentialRequestApi => "TokenCredentialRequestAPI",
             Self::ImpersonationProxy => "ImpersonationProxy",
+            Self::ServiceAccountToken => "ServiceAccountToken",
         })
+    }
+}
+
+/// How the headers that go with a service account's token get into each request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// As [`Delivery::Kubeconfig`], for now.
+    #[default]
+    Auto,
+    /// The user entry of the kubeconfig names the identity (`as`, `as-uid`, `as-groups`, `as-user-extra`).
+    Kubeconfig,
+    /// `pinniped kubectl` runs kubectl with a kubeconfig of its own.
+    Wrapper,
+    /// `pinniped proxy` adds them.
+    Proxy,
+    /// The plugin tells them to a kubectl that is able to send them.
+    ExecHeaders,
+}
+
+impl Delivery {
+    const ALL: [Self; 5] = [Self::Auto, Self::Kubeconfig, Self::Wrapper, Self::Proxy, Self::ExecHeaders];
+
+    fn parse(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|delivery| delivery.as_str() == text).ok_or_else(|| {
+            format!(
+                "invalid delivery {}, valid deliveries are auto, kubeconfig, wrapper, proxy and exec-headers",
+                quote(text)
+            )
+        })
+    }
+
+    /// As flags have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Kubeconfig => "kubeconfig",
+            Self::Wrapper => "wrapper",
+            Self::Proxy => "proxy",
+            Self::ExecHeaders => "exec-headers",
+        }
+    }
+}
+
+/// `client-certificate`, as flags have it.
+pub const CLIENT_CERTIFICATE: &str = "client-certificate";
+/// `service-account-token`, as flags have it.
+pub const SERVICE_ACCOUNT_TOKEN: &str = "service-account-token";
+
+fn parse_credential_type(text: &str) -> Result<CredentialType, String> {
+    match text {
+        CLIENT_CERTIFICATE => Ok(CredentialType::ClientCertificate),
+        SERVICE_ACCOUNT_TOKEN => Ok(CredentialType::ServiceAccountToken),
+        _ => Err(format!(
+            "invalid credential type {}, valid types are {CLIENT_CERTIFICATE} and {SERVICE_ACCOUNT_TOKEN}",
+            quote(text)
+        )),
     }
 }
 
@@ -277,7 +368,22 @@ mod tests {
         assert_eq!(ConciergeMode::parse(""), Ok(ConciergeMode::Auto));
         assert_eq!(
             ConciergeMode::parse("foo"),
-            Err("invalid mode \"foo\", valid modes are TokenCredentialRequestAPI and ImpersonationProxy"
+            Err("invalid mode \"foo\", valid modes are TokenCredentialRequestAPI and ImpersonationProxy (and ServiceAccountToken, where the cluster offers it)"
+                .into())
+        );
+        assert_eq!(ConciergeMode::parse("serviceaccounttoken"), Ok(ConciergeMode::ServiceAccountToken));
+    }
+
+    #[test]
+    fn deliveries_and_credential_types_are_exact() {
+        for delivery in Delivery::ALL {
+            assert_eq!(Delivery::parse(delivery.as_str()), Ok(delivery));
+        }
+        assert!(Delivery::parse("Wrapper").unwrap_err().starts_with("invalid delivery \"Wrapper\", "));
+        assert_eq!(parse_credential_type(SERVICE_ACCOUNT_TOKEN), Ok(CredentialType::ServiceAccountToken));
+        assert_eq!(
+            parse_credential_type(""),
+            Err("invalid credential type \"\", valid types are client-certificate and service-account-token"
                 .into())
         );
     }

@@ -3,7 +3,8 @@
 use kube::config::Cluster;
 use serde_json::{Map, Value, json};
 
-use super::Resolved;
+use super::{Resolved, identity};
+use pinniped_api::login::ImpersonatedUser;
 use pinniped_api::{gobase64, goyaml};
 
 /// How kubectl runs this program.
@@ -39,7 +40,7 @@ pub fn cluster_entry(source: &Cluster, server: &str, ca: &[u8], keep_insecure: b
     cluster
 }
 
-/// The whole document.
+/// The whole document; its user impersonates `impersonate`, if that is known already.
 ///
 /// # Errors
 ///
@@ -48,6 +49,7 @@ pub fn document(
     source: &Resolved,
     cluster: &Cluster,
     plugin: &ExecPlugin,
+    impersonate: Option<&ImpersonatedUser>,
     name_suffix: &str,
 ) -> Result<String, serde_json::Error> {
     let cluster_name = format!("{}{name_suffix}", source.cluster_name);
@@ -55,20 +57,23 @@ pub fn document(
     let context_name = format!("{}{name_suffix}", source.context);
     let mut exec = Map::new();
     exec.insert("apiVersion".into(), "client.authentication.k8s.io/v1beta1".into());
-    exec.insert("args".into(), json!(plugin.args));
+    let args = plugin.args.iter().cloned().chain(impersonate.map(identity::expectation));
+    exec.insert("args".into(), args.collect());
     exec.insert("command".into(), json!(plugin.command));
     exec.insert("env".into(), Value::Array(Vec::new()));
     if !plugin.install_hint.is_empty() {
         exec.insert("installHint".into(), json!(plugin.install_hint));
     }
     exec.insert("provideClusterInfo".into(), true.into());
+    let mut user = impersonate.map(identity::fields).unwrap_or_default();
+    user.insert("exec".into(), exec.into());
     Ok(goyaml::to_string(&json!({
         "apiVersion": "v1",
         "clusters": [{"cluster": serde_json::to_value(cluster)?, "name": cluster_name}],
         "contexts": [{"context": {"cluster": cluster_name, "user": user_name}, "name": context_name}],
         "current-context": context_name,
         "kind": "Config",
-        "users": [{"name": user_name, "user": {"exec": exec}}],
+        "users": [{"name": user_name, "user": user}],
     })))
 }
 
@@ -109,7 +114,7 @@ users:
             install_hint: DEFAULT_INSTALL_HINT.into(),
         };
         assert_eq!(
-            document(&source, &cluster, &plugin, "-pinniped").unwrap(),
+            document(&source, &cluster, &plugin, None, "-pinniped").unwrap(),
             "apiVersion: v1
 clusters:
 - cluster:

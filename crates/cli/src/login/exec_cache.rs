@@ -13,7 +13,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
 use pinniped_api::client_auth::{Cluster, ExecCredentialStatus};
+use pinniped_api::login::ImpersonatedUser;
 use pinniped_api::{gojson, goyaml};
+
+use super::Login;
 
 const API_VERSION: &str = "config.supervisor.pinniped.dev/v1alpha1";
 const KIND: &str = "CredentialCache";
@@ -51,11 +54,11 @@ pub struct ExecCache {
     path: PathBuf,
 }
 
-/// A credential from the cache.
+/// A login from the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// The credential.
-    pub credential: ExecCredentialStatus,
+    /// What it gave.
+    pub login: Login,
     /// Whether it is time to fetch the next one.
     pub renewal_due: bool,
 }
@@ -79,6 +82,17 @@ struct Entry {
     last_used_timestamp: Option<Time>,
     #[serde(default)]
     credential: Option<ExecCredentialStatus>,
+    /// Not known to upstream, which never finds the entries that have it: a flag that it does not know is part of
+    /// their keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    impersonate: Option<ImpersonatedUser>,
+}
+
+impl Entry {
+    fn keep(&mut self, login: &Login) {
+        self.credential = Some(login.credential.clone());
+        self.impersonate = login.impersonate.clone();
+    }
 }
 
 impl ExecCache {
@@ -87,7 +101,7 @@ impl ExecCache {
         Self { path: path.into() }
     }
 
-    /// The credential kept under `key`, if it is still good at `now`. Notes that it was used.
+    /// The login kept under `key`, if it is still good at `now`. Notes that it was used.
     pub fn get(&self, key: &str, now: Timestamp) -> Option<Hit> {
         // Without a file there is nothing to find, and nothing to leave behind. A pipe or a device is none: reading
         // it may never end.
@@ -98,32 +112,39 @@ impl ExecCache {
         self.transaction(now, |entries| {
             if let Some(entry) = entries.iter_mut().find(|entry| entry.key == key) {
                 entry.last_used_timestamp = Some(Time(now));
-                hit = entry.credential.clone();
+                hit = entry
+                    .credential
+                    .clone()
+                    .map(|credential| Login { credential, impersonate: entry.impersonate.clone() });
             }
         })
         .ok()?;
-        let credential = hit?;
-        let expiration = credential.expiration_timestamp.as_ref()?.0;
-        Some(Hit { renewal_due: expiration.duration_since(now) <= RENEW_BEFORE, credential })
+        let login = hit?;
+        Some(Hit { renewal_due: login.expires()?.duration_since(now) <= RENEW_BEFORE, login })
     }
 
-    /// Keeps a credential under `key`. A credential without an end is not kept.
+    /// Keeps a login under `key`. A credential without an end is not kept.
     ///
     /// # Errors
     ///
     /// Whatever kept the file from being written; callers go on without.
-    pub fn put(&self, key: &str, credential: ExecCredentialStatus, now: Timestamp) -> io::Result<()> {
+    pub fn put(&self, key: &str, login: &Login, now: Timestamp) -> io::Result<()> {
         self.transaction(now, |entries| match entries.iter_mut().find(|entry| entry.key == key) {
             Some(entry) => {
                 entry.last_used_timestamp = Some(Time(now));
-                entry.credential = Some(credential);
+                entry.keep(login);
             }
-            None => entries.push(Entry {
-                key: key.to_owned(),
-                creation_timestamp: Some(Time(now)),
-                last_used_timestamp: Some(Time(now)),
-                credential: Some(credential),
-            }),
+            None => {
+                let mut entry = Entry {
+                    key: key.to_owned(),
+                    creation_timestamp: Some(Time(now)),
+                    last_used_timestamp: Some(Time(now)),
+                    credential: None,
+                    impersonate: None,
+                };
+                entry.keep(login);
+                entries.push(entry);
+            }
         })
     }
 
@@ -240,13 +261,14 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn credential(expiration: &str) -> ExecCredentialStatus {
-        ExecCredentialStatus {
+    fn login(expiration: &str) -> Login {
+        let credential = ExecCredentialStatus {
             expiration_timestamp: Some(Time(at(expiration))),
             client_certificate_data: "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n".into(),
             client_key_data: "key".into(),
             ..ExecCredentialStatus::default()
-        }
+        };
+        Login { credential, impersonate: None }
     }
 
     #[test]
@@ -280,10 +302,10 @@ mod tests {
         assert_eq!(cache.get("k", at("2026-11-21T10:00:00Z")), None);
         assert!(!path.parent().unwrap().exists(), "a look into nothing must leave nothing");
 
-        cache.put("k", credential("2026-11-21T10:05:00Z"), at("2026-11-21T10:00:00Z")).unwrap();
+        cache.put("k", &login("2026-11-21T10:05:00Z"), at("2026-11-21T10:00:00Z")).unwrap();
         assert_eq!(
             cache.get("k", at("2026-11-21T10:01:00Z")),
-            Some(Hit { credential: credential("2026-11-21T10:05:00Z"), renewal_due: false })
+            Some(Hit { login: login("2026-11-21T10:05:00Z"), renewal_due: false })
         );
         assert_eq!(
             std::fs::read_to_string(&path).unwrap(),
@@ -315,7 +337,7 @@ kind: CredentialCache
     fn credentials_are_served_until_they_end_and_renewed_before() {
         let dir = tempfile::tempdir().unwrap();
         let cache = ExecCache::new(dir.path().join("c.yaml"));
-        cache.put("k", credential("2026-11-21T10:05:00Z"), at("2026-11-21T10:00:00Z")).unwrap();
+        cache.put("k", &login("2026-11-21T10:05:00Z"), at("2026-11-21T10:00:00Z")).unwrap();
         for (now, due) in [
             ("2026-11-21T10:03:59Z", Some(false)),
             ("2026-11-21T10:04:00Z", Some(true)),
@@ -332,8 +354,8 @@ kind: CredentialCache
     fn overwriting_keeps_the_creation_time_and_old_entries_go() {
         let dir = tempfile::tempdir().unwrap();
         let cache = ExecCache::new(dir.path().join("c.yaml"));
-        cache.put("k", credential("2026-11-21T12:00:00Z"), at("2026-11-21T10:00:00Z")).unwrap();
-        cache.put("k", credential("2026-11-21T13:00:00Z"), at("2026-11-21T10:30:00Z")).unwrap();
+        cache.put("k", &login("2026-11-21T12:00:00Z"), at("2026-11-21T10:00:00Z")).unwrap();
+        cache.put("k", &login("2026-11-21T13:00:00Z"), at("2026-11-21T10:30:00Z")).unwrap();
         assert!(cache.get("k", at("2026-11-21T11:00:00Z")).is_some());
         assert_eq!(cache.get("k", at("2026-11-21T11:00:01Z")), None);
     }
@@ -344,12 +366,12 @@ kind: CredentialCache
         let path = dir.path().join("c.yaml");
         let cache = ExecCache::new(&path);
         let now = at("2026-11-21T10:00:00Z");
-        cache.put("k", ExecCredentialStatus::default(), now).unwrap();
+        cache.put("k", &Login::default(), now).unwrap();
         assert_eq!(cache.get("k", now), None);
         for text in ["", "garbage: [", "apiVersion: v2\nkind: CredentialCache\n", "- 1\n"] {
             std::fs::write(&path, text).unwrap();
             assert_eq!(cache.get("k", now), None, "{text}");
-            cache.put("k", credential("2026-11-21T10:05:00Z"), now).unwrap();
+            cache.put("k", &login("2026-11-21T10:05:00Z"), now).unwrap();
             assert!(cache.get("k", now).is_some(), "{text}");
         }
     }
@@ -365,7 +387,7 @@ kind: CredentialCache
             let cache = ExecCache::new(&path);
             scope.spawn(move || {
                 let now = at("2026-11-21T10:00:00Z");
-                done.send(cache.put("k", credential("2026-11-21T10:05:00Z"), now).is_ok()).unwrap();
+                done.send(cache.put("k", &login("2026-11-21T10:05:00Z"), now).is_ok()).unwrap();
             });
             assert!(waiting.recv_timeout(Duration::from_millis(100)).is_err());
             lock.unlock().unwrap();

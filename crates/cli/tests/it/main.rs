@@ -10,5 +10,7 @@ mod hostile;
 mod login_static;
 mod messages;
 mod oidc_issuer;
+mod proxy;
+mod service_account_tokens;
 mod support;
 mod whoami;

@@ -181,12 +181,16 @@ fn converse(
     stream.read_line(&mut line)?;
     let mut words = line.split_whitespace().map(str::to_owned);
     let (Some(method), Some(path)) = (words.next(), words.next()) else { return Ok(()) };
-    let mut headers = HashMap::new();
+    let mut headers = HashMap::<String, String>::new();
     loop {
         let mut line = String::new();
         stream.read_line(&mut line)?;
         let Some((name, value)) = line.trim_end().split_once(':') else { break };
-        headers.insert(name.to_lowercase(), value.trim().to_owned());
+        let all: &mut String = headers.entry(name.to_lowercase()).or_default();
+        if !all.is_empty() {
+            all.push_str(", ");
+        }
+        all.push_str(value.trim());
     }
     let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
     let mut body = vec![0; length];
@@ -275,6 +279,16 @@ impl Home {
     /// Runs the program with nothing but `HOME` and the variables set here.
     pub(crate) fn run<S: AsRef<str>>(&self, args: &[S]) -> Run {
         let mut command = self.bare(args);
+        command.env("HOME", self.dir.path());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        finish(command)
+    }
+
+    /// Runs the program as the last words of another one.
+    pub(crate) fn run_program<S: AsRef<str>>(&self, words: &[&str], args: &[S]) -> Run {
+        let mut command = Command::new(words[0]);
+        command.env_clear().current_dir(self.dir.path()).stdin(Stdio::null());
+        command.args(&words[1..]).arg(env!("CARGO_BIN_EXE_pinniped")).args(args.iter().map(AsRef::as_ref));
         command.env("HOME", self.dir.path());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         finish(command)

@@ -69,6 +69,21 @@ impl AgentWatches {
         self.cluster_info.wake(trigger, |_| true);
     }
 
+    /// Lets every change of where the API server is wake another controller.
+    pub(crate) fn wake_for_cluster_info(&mut self, trigger: &Trigger) {
+        self.cluster_info.wake(trigger, |_| true);
+    }
+
+    /// Where the API server is.
+    pub(crate) fn cluster_info(&self) -> ClusterInfo {
+        ClusterInfo(Cache::of(&self.cluster_info))
+    }
+
+    /// Resolves when that is known, or known not to be.
+    pub(crate) fn cluster_info_ready(&self) -> impl Future<Output = ()> + Send + use<> {
+        filled_or_refused(&self.cluster_info)
+    }
+
     /// What is read from them.
     pub(crate) fn caches(&self) -> Caches {
         Caches {
@@ -145,6 +160,16 @@ where
     fn named(&self, name: &str) -> Result<Option<Arc<K>>, String> {
         let all = self.all()?;
         Ok(all.into_iter().find(|object| object.meta().name.as_deref() == Some(name)))
+    }
+}
+
+/// The ConfigMap that says where the API server is, for another controller.
+pub(crate) struct ClusterInfo(Cache<ConfigMap>);
+
+impl ClusterInfo {
+    /// It as it is now, or the API server's words why nobody knows.
+    pub(crate) fn current(&self) -> Result<Option<Arc<ConfigMap>>, String> {
+        self.0.named(CONFIG_MAP_CLUSTER_INFO)
     }
 }
 

@@ -27,6 +27,7 @@ use pinniped_controllers::impersonator::{
     ConfigMetrics, GENERATED_LIFETIME, ImpersonatorParams, SERVING_HOLDER, SIGNER_HOLDER,
 };
 use pinniped_controllers::lease::Timing;
+use pinniped_controllers::service_account_tokens::{Account, Switch, TokensParams};
 use pinniped_core::strategy::cert_agent::Settings;
 use pinniped_pki::CertificateHolder;
 use pinniped_pki::tls::CipherRestriction;
@@ -198,6 +199,18 @@ impl Install {
                 disable_grace: Duration::ZERO,
                 shutdown_delay: Duration::ZERO,
                 shutdown_grace: Duration::ZERO,
+            },
+            service_account_tokens: TokensParams {
+                switch: Switch::default(),
+                account: Account::new(
+                    self.pods_client.clone(),
+                    &self.namespace,
+                    &name("service-account-tokens"),
+                    |_| self.pods_client.clone(),
+                ),
+                discovery_url: None,
+                own_ca: String::new(),
+                name_users: false,
             },
             registry: Registry::new(),
             proxies: ProxyEnvironment::default(),

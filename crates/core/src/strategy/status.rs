@@ -87,6 +87,15 @@ pub fn merge(
     (merged != existing).then_some(merged)
 }
 
+/// The list without the entry of this type. `None` when there is none.
+pub fn without(
+    existing: &[CredentialIssuerStrategy],
+    type_: &StrategyType,
+) -> Option<Vec<CredentialIssuerStrategy>> {
+    let rest: Vec<_> = existing.iter().filter(|strategy| strategy.type_ != *type_).cloned().collect();
+    (rest.len() < existing.len()).then_some(rest)
+}
+
 fn same_but_for_the_time(a: &CredentialIssuerStrategy, b: &CredentialIssuerStrategy) -> bool {
     let CredentialIssuerStrategy { type_, status, reason, message, last_update_time: _, frontend } = a;
     (type_, status, reason, message, frontend) == (&b.type_, &b.status, &b.reason, &b.message, &b.frontend)
@@ -168,6 +177,14 @@ mod tests {
         let ready = listening("https://x", "data".to_owned(), at(9));
         let merged = merge(&list, ready.clone());
         assert_eq!(merged, Some(vec![entry("KubeClusterSigningCertificate", "a", 0), ready]));
+    }
+
+    #[test]
+    fn an_entry_can_be_taken_away() {
+        let list = vec![entry("ImpersonationProxy", "b", 0), entry("ServiceAccountToken", "a", 0)];
+        let rest = without(&list, &StrategyType::ServiceAccountToken);
+        assert_eq!(rest, Some(vec![list[0].clone()]));
+        assert_eq!(without(&list[..1], &StrategyType::ServiceAccountToken), None);
     }
 
     #[test]

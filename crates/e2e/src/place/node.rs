@@ -75,6 +75,14 @@ impl Place for OnNode<'_> {
         self.node.set_host(name, ip)
     }
 
+    fn audit_events(&self) -> anyhow::Result<Vec<serde_json::Value>> {
+        let file = self.node.layout().logs().join("audit.log");
+        let log =
+            std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
+        // The last line may be half written.
+        Ok(log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
     fn idle_image(&self) -> Option<String> {
         Some(PAUSE.to_owned())
     }

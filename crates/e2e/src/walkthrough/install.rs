@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use pinniped_test_support::kubectl::Outcome;
 use pinniped_test_support::wait;
 
+use super::tokens::{SUBJECT, TOKENS_FILE};
 use super::{CONCIERGE, CREDENTIAL_ISSUER, LOCAL_USER_AUTHENTICATOR, SOON, SOON_FLAG, Walk};
 use crate::cert_manager::MADE_BY_WALK;
 use crate::narrator::Show;
@@ -164,7 +165,7 @@ impl Walk<'_> {
     pub async fn remove(&self) -> anyhow::Result<()> {
         self.heading("Remove everything");
         let gone = ["--ignore-not-found", "--wait=true", SOON_FLAG];
-        for file in INSTALL_FILES.iter().rev() {
+        for file in INSTALL_FILES.iter().chain([&TOKENS_FILE]).rev() {
             let step = self.admin_step(&[&["delete", "-f", file][..], &gone].concat());
             let outcome = self.narrator.run(step, None, Show::Output).await?;
             // Where the CRDs are gone, the objects of their kinds are too.
@@ -174,6 +175,9 @@ impl Walk<'_> {
         }
         let bindings = ["delete", "clusterrolebinding", super::proxy::BINDING, super::login::BINDING];
         self.kubectl(&[&bindings[..], &gone].concat(), None, Show::Output).await?;
+        // With their namespace went what users had there.
+        let users = ["delete", "clusterrolebindings,clusterroles", "--selector", SUBJECT];
+        self.kubectl(&[&users[..], &gone].concat(), None, Show::Output).await?;
         self.kubectl(&[&["delete", "namespace", APPLICATION][..], &gone].concat(), None, Show::Output)
             .await?;
         // Admission first: nobody would answer it. A cert-manager of somebody else has no such label.
@@ -210,7 +214,7 @@ impl Walk<'_> {
             format!("clusterrolebinding.rbac.authorization.k8s.io/{}", super::login::BINDING),
         ];
         let ours = |name: &str| {
-            ["pinniped-concierge", "concierge.pinniped.dev", LOCAL_USER_AUTHENTICATOR]
+            ["pinniped-concierge", "pinniped-user-", "concierge.pinniped.dev", LOCAL_USER_AUTHENTICATOR]
                 .iter()
                 .any(|part| name.contains(part))
         };

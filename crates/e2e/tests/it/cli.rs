@@ -14,16 +14,16 @@ use serde_json::{Value, json};
 use crate::installed::{self, Installed, SOON};
 
 /// A home folder of a test's own, with a kubeconfig in it.
-struct Home {
+pub(crate) struct Home {
     dir: tempfile::TempDir,
 }
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
-    fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("kubeconfig.yaml")
     }
 
@@ -32,7 +32,7 @@ impl Home {
         self.dir.path().join(".config/pinniped/credentials.yaml")
     }
 
-    fn settle(&self, command: &mut Command) {
+    pub(crate) fn settle(&self, command: &mut Command) {
         command.env("HOME", self.dir.path()).env_remove("XDG_CONFIG_HOME").env_remove("KUBECONFIG");
         for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
             command.env_remove(name);
@@ -44,7 +44,7 @@ impl Home {
         self.pinniped_with(&world.admin_kubeconfig(), args).await
     }
 
-    async fn pinniped_with(&self, kubeconfig: &Path, args: &[&str]) -> Outcome {
+    pub(crate) async fn pinniped_with(&self, kubeconfig: &Path, args: &[&str]) -> Outcome {
         let mut command = Command::new(tools::binary("pinniped").unwrap());
         command.args(args).arg("--kubeconfig").arg(kubeconfig);
         self.settle(&mut command);
@@ -53,17 +53,25 @@ impl Home {
     }
 
     /// `pinniped get kubeconfig`, written into this home.
-    async fn get_kubeconfig(&self, world: &World, args: &[&str]) -> Outcome {
+    pub(crate) async fn get_kubeconfig(&self, world: &World, args: &[&str]) -> Outcome {
         let outcome = self.pinniped(world, &[&["get", "kubeconfig"], args].concat()).await.success().unwrap();
         std::fs::write(self.kubeconfig(), &outcome.stdout).unwrap();
         outcome
     }
 
     /// kubectl as the user.
-    async fn kubectl(&self, world: &World, args: &[&str], env: &[(&str, &str)]) -> Outcome {
+    pub(crate) async fn kubectl(&self, world: &World, args: &[&str], env: &[(&str, &str)]) -> Outcome {
         let mut command = world.kubectl().command(args);
         self.settle(&mut command);
         command.arg("--kubeconfig").arg(self.kubeconfig()).envs(env.iter().copied());
+        run(command, None).await.unwrap()
+    }
+
+    /// The plugin, as kubectl runs it.
+    pub(crate) async fn plugin(&self, args: &[String], env: &[(&str, &str)]) -> Outcome {
+        let mut command = Command::new(tools::binary("pinniped").unwrap());
+        self.settle(&mut command);
+        command.args(args).env("KUBECONFIG", self.kubeconfig()).envs(env.iter().copied());
         run(command, None).await.unwrap()
     }
 

@@ -1,4 +1,5 @@
-//! What people do with kubectl, through the impersonation proxy and as the user whom the `pinniped` plug-in logged in:
+//! What people do with kubectl, through the impersonation proxy and as the user whom the `pinniped` plug-in logged in, or
+//! through `pinniped proxy` with a service account's token:
 //! by a kubectl of today, which speaks WebSocket, and by one sixteen releases older, which speaks SPDY. Each command is
 //! also given to the API server directly, by the administrator, and has to show the same there.
 //!
@@ -11,14 +12,14 @@
 //! ```
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use futures::FutureExt as _;
 use futures::future::join_all;
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::place::{OnNode, Place as _};
-use pinniped_e2e::walkthrough::{Serving, Walk};
+use pinniped_e2e::walkthrough::{Delivery, Serving, Walk};
 use pinniped_image::{File, Image, Link, Roots};
 use pinniped_node::{Node, fixture};
 use pinniped_test_support::tools;
@@ -76,7 +77,17 @@ spec:
 
 #[tokio::test]
 async fn every_kubectl_does_the_same_through_the_proxy_as_without_it() {
-    let test = "every kubectl does the same through the proxy as without it";
+    compare("every kubectl does the same through the proxy as without it", Route::Proxy).await;
+}
+
+#[tokio::test]
+async fn every_kubectl_does_the_same_through_pinniped_proxy_and_service_account_tokens() {
+    let test = "every kubectl does the same through pinniped proxy and service account tokens";
+    compare(test, Route::LocalProxy).await;
+}
+
+/// The matrix, directly and on `route`.
+async fn compare(test: &str, route: Route) {
     if !fixture::possible(test) {
         return;
     }
@@ -92,7 +103,7 @@ async fn every_kubectl_does_the_same_through_the_proxy_as_without_it() {
     let place = OnNode::new(node, folder.path());
     let walk = Walk::new(&place, Narrator::Silent, Instant::now()).unwrap();
     let admin = Admin(&place);
-    let done = story(node, admin, &walk, &debian).await;
+    let done = story(node, admin, &walk, &debian, route).await;
     let said = if done.is_err() { admin.what_is_there().await } else { String::new() };
     let removed = walk.remove().await;
     if let Err(error) = done {
@@ -101,7 +112,13 @@ async fn every_kubectl_does_the_same_through_the_proxy_as_without_it() {
     removed.unwrap();
 }
 
-async fn story(node: &'static Node, admin: Admin<'_>, walk: &Walk<'_>, debian: &Path) -> anyhow::Result<()> {
+async fn story(
+    node: &'static Node,
+    admin: Admin<'_>,
+    walk: &Walk<'_>,
+    debian: &Path,
+    route: Route,
+) -> anyhow::Result<()> {
     let archive = admin.0.dir().join("busybox.tar");
     pinniped_image::build(&busybox(debian), &archive)?;
     node.import_image(&archive).await?;
@@ -111,16 +128,31 @@ async fn story(node: &'static Node, admin: Admin<'_>, walk: &Walk<'_>, debian: &
     walk.create_user().await?;
     walk.look_at_credential_issuer().await?;
     walk.create_authenticator().await?;
-    walk.enable_proxy(&Serving::Generated).await?;
-    walk.kubeconfig().await?;
-    walk.allow_and_list().await?;
+    let (kubeconfig, local_proxy) = match route {
+        Route::LocalProxy => {
+            walk.enable_tokens().await?;
+            walk.write_tokens_kubeconfig(Delivery::Kubeconfig).await?;
+            walk.allow_and_list_with_token().await?;
+            let (running, kubeconfig) = walk.start_local_proxy().await?;
+            (kubeconfig, Some(running))
+        }
+        Route::Direct | Route::Proxy => {
+            walk.enable_proxy(&Serving::Generated).await?;
+            walk.kubeconfig().await?;
+            walk.allow_and_list().await?;
+            (walk.user_kubeconfig(), None)
+        }
+    };
 
-    let lane = |version, route| Lane::new(node, admin.0, walk, debian, version, route);
+    let direct = admin.0.admin_kubeconfig();
+    let lane = |version, route, kubeconfig: &Path| {
+        Lane::new(node, admin.0, walk, debian, version, route, kubeconfig)
+    };
     let lanes = [
-        lane(Version::Today, Route::Direct),
-        lane(Version::Today, Route::Proxy),
-        lane(Version::Old, Route::Direct),
-        lane(Version::Old, Route::Proxy),
+        lane(Version::Today, Route::Direct, &direct),
+        lane(Version::Today, route, &kubeconfig),
+        lane(Version::Old, Route::Direct, &direct),
+        lane(Version::Old, route, &kubeconfig),
     ];
     for lane in &lanes {
         prepare(admin, lane).await?;
@@ -137,6 +169,9 @@ async fn story(node: &'static Node, admin: Admin<'_>, walk: &Walk<'_>, debian: &
         admin.kubectl(&["delete", "namespace", &lane.namespace, "--wait=false"]).await?;
     }
     ensure!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    if let Some(mut local_proxy) = local_proxy {
+        local_proxy.interrupt(Duration::from_secs(20)).await?;
+    }
     nothing_restarted(admin.0).await
 }
 

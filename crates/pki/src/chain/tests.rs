@@ -191,3 +191,50 @@ fn a_version_1_certificate_changed_afterwards_is_not_good() {
     let new_year = "2027-01-01T00:00:00Z".parse().unwrap();
     assert_eq!(verify_client(&bytes.into(), &[], &roots, new_year), Err(ChainError::UnknownAuthority));
 }
+
+/// A certificate that the CA signed with another version number than the 3 it was made with, as X.509 counts: from 0.
+fn with_version(number: u8, purpose: ExtendedKeyUsagePurpose) -> (CertificateDer<'static>, CaBundle) {
+    use aws_lc_rs::signature::Ed25519KeyPair;
+
+    let signer = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+    let pkcs8 = signer.to_pkcs8().unwrap();
+    let key = KeyPair::from_pkcs8_der_and_sign_algo(&pkcs8.as_ref().into(), &rcgen::PKCS_ED25519).unwrap();
+    let valid = |params: &mut CertificateParams| {
+        params.not_before = rcgen::date_time_ymd(2026, 11, 1);
+        params.not_after = rcgen::date_time_ymd(2026, 11, 22);
+    };
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    valid(&mut params);
+    let root = params.self_signed(&key).unwrap();
+    let issuer = Issuer::from_params(&params, &key);
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "bob");
+    params.extended_key_usages = vec![purpose];
+    valid(&mut params);
+    let leaf = params.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
+
+    let mut bytes = leaf.der().to_vec();
+    const VERSION_3: [u8; 5] = [0xa0, 3, 2, 1, 2];
+    let at = bytes.windows(5).position(|window| window == VERSION_3).unwrap();
+    bytes[at + 4] = number;
+    // The signature is Ed25519's 64 bytes at the end; what it signs begins behind the outermost head.
+    let end_of_signed = bytes.len() - 64 - 3 - 7;
+    let signature = signer.sign(&bytes[4..end_of_signed]);
+    let start = bytes.len() - 64;
+    bytes[start..].copy_from_slice(signature.as_ref());
+    (bytes.into(), CaBundle::from_ders(vec![root.der().clone()]))
+}
+
+#[test]
+fn a_version_without_extensions_is_no_way_around_them() {
+    let (good, roots) = with_version(2, ExtendedKeyUsagePurpose::ClientAuth);
+    assert_eq!(verify_client(&good, &[], &roots, now()), Ok(()), "the fixture signs well");
+    for version in [0, 1, 3, 30, 0x7f] {
+        for purpose in [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth] {
+            let (leaf, roots) = with_version(version, purpose.clone());
+            let verdict = verify_client(&leaf, &[], &roots, now());
+            assert_eq!(verdict, Err(ChainError::Malformed), "version {version}, {purpose:?}");
+        }
+    }
+}

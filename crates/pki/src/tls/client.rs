@@ -38,6 +38,9 @@ pub enum TlsError {
     /// None of the bundle's certificates can be a root.
     #[error("could not use CA bundle: {0}")]
     Bundle(#[source] VerifierBuilderError),
+    /// Neither a DNS name nor an address.
+    #[error("{0:?} is no name of a server")]
+    Name(String),
 }
 
 /// A client without a certificate that verifies servers against `roots`.
@@ -79,13 +82,16 @@ pub fn client_config_with(
 /// rustls' verifier, and one thing more: a server certificate which itself is in the bundle is trusted although it
 /// calls itself a CA. `openssl req -x509` makes such certificates, and Go accepts them.
 #[derive(Debug)]
-struct BundleVerifier {
+pub(super) struct BundleVerifier {
     inner: Arc<WebPkiServerVerifier>,
     bundle: CaBundle,
 }
 
 impl BundleVerifier {
-    fn new(bundle: CaBundle, provider: &Arc<CryptoProvider>) -> Result<Self, VerifierBuilderError> {
+    pub(super) fn new(
+        bundle: CaBundle,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, VerifierBuilderError> {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(bundle.ders().iter().cloned());
         let inner =

@@ -26,7 +26,7 @@ impl Credential {
         {
             return Some(made.1.clone());
         }
-        let header = crate::upstream::bearer(token.expose())?;
+        let header = pinniped_forward::bearer(token.expose())?;
         self.made.store(Some(Arc::new((token, header.clone()))));
         Some(header)
     }

@@ -1,23 +1,17 @@
-//! The request as the API server gets it, and its answer as the client gets it.
+//! The request as the API server gets it, and what the log says when there is no answer.
 
 use http::header::{AUTHORIZATION, EXPECT, HOST, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{Authority, Scheme};
-use http::{HeaderMap, Response, StatusCode, Uri};
-use http_body::Body as _;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use http::{HeaderMap, Uri};
 use pinniped_authn::Token;
 use pinniped_core::hop;
 use pinniped_core::identity::KnownUser;
 use pinniped_core::impersonation::Impersonation;
 use pinniped_core::nested::intake::leftover;
-use pinniped_serve::{Body, EndBy};
-use tokio::time::Instant;
+use pinniped_forward::{ForwardError, bearer};
 
-use super::hold::{FirstFrame, ForwardedBody, Hold};
 use super::refusal::Refusal;
-use crate::upstream::{RequestBody, ResponseBody, Upstream, UpstreamError};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -58,7 +52,7 @@ pub(super) fn rewrite(
     headers.remove(EXPECT);
     headers.insert(X_FORWARDED_FOR, address.ok_or(Refusal::BadGateway)?);
     let authorization = match identity {
-        Identity::Passthrough(token) => crate::upstream::bearer(token.expose()),
+        Identity::Passthrough(token) => bearer(token.expose()),
         Identity::Impersonate(user, impersonation) => {
             let written = match impersonation.is_nested() {
                 true => impersonation.write(headers),
@@ -94,64 +88,11 @@ fn target(uri: &Uri, headers: &HeaderMap) -> Result<Uri, Refusal> {
     Uri::from_parts(target).map_err(|_| Refusal::BadPath)
 }
 
-/// Sends a request on and gives the answer back as it comes.
-pub(super) async fn forward(
-    upstream: &Upstream,
-    parts: Parts,
-    body: Incoming,
-    http1: bool,
-    deadline: Option<Instant>,
-    hold: Hold,
-) -> Result<Response<Body>, Refusal> {
-    let request = http::Request::from_parts(parts, RequestBody::from(body));
-    let answer =
-        if http1 { Box::pin(upstream.send_http1(request)).await } else { upstream.send(request).await };
-    let mut response = answer.map_err(|error| bad_gateway(&error))?;
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        failed(&"the API server switched protocols, though nobody had asked for it");
-        return Err(Refusal::BadGateway);
+pub(super) fn bad_gateway(error: &ForwardError) -> Refusal {
+    if let ForwardError::OtherProtocol = error {
+        tracing::error!("{error}");
+        return Refusal::BadGateway;
     }
-    let first = match deadline {
-        Some(_) => first_frame(response.body_mut()).await,
-        // What may be silent for long is passed on at once.
-        None => None,
-    };
-    Ok(relay(response, first, deadline, hold))
-}
-
-/// The beginning of the body of a short answer, where it is sure to come.
-///
-/// The API server sends the head and a short body apart, a moment after one another. One packet with both costs half as
-/// much, for us and for the client, and with the length in the head there is no doubt that the body follows.
-async fn first_frame(body: &mut ResponseBody) -> Option<FirstFrame> {
-    if body.is_end_stream() {
-        return None;
-    }
-    if body.size_hint().exact().is_none() {
-        tokio::task::yield_now().await;
-        return None;
-    }
-    body.frame().await
-}
-
-/// An answer as an answer of ours.
-pub(super) fn relay(
-    response: Response<ResponseBody>,
-    first: Option<FirstFrame>,
-    deadline: Option<Instant>,
-    hold: Hold,
-) -> Response<Body> {
-    let (mut parts, body) = response.into_parts();
-    hop::strip_response(&mut parts.headers);
-    parts.extensions.clear();
-    parts.version = http::Version::HTTP_11;
-    if let Some(deadline) = deadline {
-        EndBy(deadline).set();
-    }
-    Response::from_parts(parts, ForwardedBody::new(body, first, deadline, hold).boxed_unsync())
-}
-
-pub(super) fn bad_gateway(error: &UpstreamError) -> Refusal {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

@@ -6,8 +6,11 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::{Request, Response};
+use http_body_util::BodyExt as _;
 use pinniped_authn::TokenSource;
 use pinniped_core::hop;
+use pinniped_forward::bearer;
+use pinniped_serve::BoxError;
 use tower::Service;
 
 use super::{RequestBody, ResponseBody, Upstream, UpstreamError};
@@ -29,13 +32,6 @@ impl KubeService {
     }
 }
 
-/// A bearer token as a header that is not printed and not kept in HTTP/2's compression tables.
-pub(crate) fn bearer(token: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_bytes(format!("Bearer {token}").as_bytes()).ok()?;
-    value.set_sensitive(true);
-    Some(value)
-}
-
 impl Service<Request<kube::client::Body>> for KubeService {
     type Response = Response<ResponseBody>;
     type Error = UpstreamError;
@@ -46,7 +42,7 @@ impl Service<Request<kube::client::Body>> for KubeService {
     }
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        let mut request = request.map(RequestBody::Kube);
+        let mut request = request.map(|body| RequestBody::Boxed(body.map_err(BoxError::from).boxed_unsync()));
         // Without a token the request is the anonymous user's, and the API server says so.
         if let Some(value) = self.tokens.token().and_then(|token| bearer(token.expose())) {
             request.headers_mut().insert(AUTHORIZATION, value);

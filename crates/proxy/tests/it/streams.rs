@@ -14,7 +14,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pinniped_authn::webhook::ProxyEnvironment;
 use pinniped_proxy::impersonator::InFlightLimits;
-use pinniped_proxy::upstream::{RequestBody, Upstream, UpstreamLimits, UpstreamParams};
+use pinniped_proxy::upstream::{RequestBody, Upstream, UpstreamLimits, UpstreamParams, kube_client, through};
 use pinniped_serve::{Body, BoxError, body, lanes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -158,12 +158,12 @@ async fn a_proxy_of_the_environment_is_asked_for_a_tunnel_to_the_api_server() {
     let params = |server: &str| UpstreamParams::new(server.parse().unwrap(), api.roots.clone());
     // Exempt: those that NO_PROXY names, and loopback always.
     for exempt in ["https://10.96.0.1", "https://127.0.0.1:6443"] {
-        assert_eq!(params(exempt).through(&environment).unwrap().proxy, None, "{exempt}");
+        assert!(through(params(exempt), &environment).unwrap().dial.is_none(), "{exempt}");
     }
     // The server's certificate is for loopback, so its address stays that, and the way is another's.
-    let way = params("https://192.0.2.1:6443").through(&environment).unwrap().proxy;
+    let way = through(params("https://192.0.2.1:6443"), &environment).unwrap().dial;
     let upstream =
-        Upstream::new(UpstreamParams { proxy: way, ..params(&format!("https://{target}")) }).unwrap();
+        Upstream::new(UpstreamParams { dial: way, ..params(&format!("https://{target}")) }).unwrap();
     assert_eq!(upstream.send(get("/x")).await.unwrap().status(), 200);
     let (asked, _relaying) = proxy.await.unwrap();
     assert_eq!(asked, format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"));
@@ -212,7 +212,7 @@ async fn a_connection_that_died_is_replaced() {
 async fn the_kubernetes_client_uses_the_pool_with_its_own_token() {
     let api = ApiServer::start(Script::default()).await;
     let upstream = upstream_of(&api);
-    let client = upstream.kube_client(crate::world::token_source(Some("mine")), "ns");
+    let client = kube_client(&upstream, crate::world::token_source(Some("mine")), "ns");
     let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(client);
     namespaces.list(&kube::api::ListParams::default()).await.unwrap();
     let seen = api.only_seen();
@@ -302,7 +302,7 @@ async fn our_own_requests_do_not_wait_for_a_silent_server_for_ever() {
     let mut params = UpstreamParams::new(server, api.roots.clone());
     params.limits.answer_timeout = Duration::from_millis(50);
     let upstream = Upstream::new(params).unwrap();
-    let client = upstream.kube_client(crate::world::token_source(Some("mine")), "ns");
+    let client = kube_client(&upstream, crate::world::token_source(Some("mine")), "ns");
     let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> = kube::Api::namespaced(client, "ns");
     let answer = tokio::time::timeout(PATIENCE, secrets.get("s")).await.expect("an end of it");
     let error = answer.unwrap_err();

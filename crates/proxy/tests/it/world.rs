@@ -18,7 +18,7 @@ use pinniped_pki::{CertificateAuthority, CertificateDer, CertificateHolder, Clie
 use pinniped_proxy::impersonator::{
     self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,
 };
-use pinniped_proxy::upstream::{Upstream, UpstreamParams};
+use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client};
 use pinniped_serve::Body;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
@@ -122,7 +122,7 @@ impl World {
         let request_header = options.front_proxy.then(|| request_header(&front_proxy_ca));
 
         let upstream = upstream_of(&api);
-        let client = upstream.kube_client(token_source(Some("concierge-token")), "concierge");
+        let client = kube_client(&upstream, token_source(Some("concierge-token")), "concierge");
         let proxy = impersonator::start(ImpersonatorParams {
             listen: "127.0.0.1:0".parse().unwrap(),
             serving,

@@ -1,4 +1,5 @@
-//! The heart of a login: a token goes in, a client certificate comes out, or "authentication failed".
+//! The heart of a login: a token goes in, a credential of the cluster comes out, or "authentication failed". Which one,
+//! and how it is made, is in `exchange/issue.rs`.
 //!
 //! Why a login failed is told to the audit log and never to the client, which may be anybody.
 
@@ -6,21 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pinniped_api::login::{
-    ClusterCredential, TokenCredentialRequestSpec, TokenCredentialRequestStatus, TypedLocalObjectReference,
+    TokenCredentialRequestSpec, TokenCredentialRequestStatus, TypedLocalObjectReference,
 };
 use pinniped_api::names::GROUP_AUTHENTICATION;
 use pinniped_api::secret::SecretString;
 use pinniped_api::suffix::GroupSuffix;
 use pinniped_authn::registry::{AuthenticatorKey, Registry};
 use pinniped_authn::token::Token;
-use pinniped_core::identity::{self, User};
-use pinniped_pki::{ClientSubject, IssuedPair};
+use pinniped_core::identity::User;
 use serde::Serialize;
 
 use crate::audit::{Auditor, Event};
-use crate::issuer::{self, ClientCertIssuer};
+use crate::issuer::ClientCertIssuer;
+use crate::token_issuer::TokenIssuer;
+
+mod issue;
 
 /// What the client is told, whatever went wrong.
 const FAILED: &str = "authentication failed";
@@ -32,6 +34,8 @@ pub struct Exchange {
     pub registry: Registry,
     /// The issuers, in the order in which they are asked.
     pub issuers: Vec<Arc<dyn ClientCertIssuer>>,
+    /// The issuer of service account tokens, for clients that ask for one.
+    pub tokens: Arc<dyn TokenIssuer>,
     /// Suffix of this installation's API groups.
     pub suffix: GroupSuffix,
     /// How far ahead an issued certificate ends.
@@ -80,19 +84,10 @@ impl Exchange {
                 let event = self.audit.event("TokenCredentialRequest Authentication Failed", audit_id, now);
                 failed(event, "auth rejected by authenticator", None, &authenticator)
             }
-            Ok(Some(user)) => match check(&user) {
-                Err(error) => {
-                    let event = self
-                        .audit
-                        .event("TokenCredentialRequest Unsupported UserInfo", audit_id, now)
-                        .personal_text("userInfoName", &user.name)
-                        .personal_text("userInfoUID", &user.uid)
-                        .field("userInfoExtrasCount", &user.extra.len());
-                    let reason = "unsupported value in userInfo returned by authenticator";
-                    failed(event, reason, Some(&error), &authenticator)
-                }
-                Ok(()) => self.issue(user, &authenticator, audit_id, now).await,
-            },
+            Ok(Some(user)) => {
+                let accepted = &request.accept_credential_types;
+                self.issue(user, accepted, &authenticator, audit_id, now).await
+            }
         }
     }
 
@@ -104,45 +99,6 @@ impl Exchange {
         let found = self.key(&request.authenticator).and_then(|key| self.registry.get(&key));
         let authenticator = found.ok_or_else(|| "no such authenticator".to_owned())?;
         authenticator.authenticate(token).await.map_err(|error| error.to_string())
-    }
-
-    async fn issue(
-        &self,
-        user: User,
-        authenticator: &AuditedAuthenticator<'_>,
-        audit_id: &str,
-        now: Timestamp,
-    ) -> TokenCredentialRequestStatus {
-        let subject = ClientSubject { username: user.name, groups: user.groups, extra: user.extra };
-        match issuer::issue(&self.issuers, &subject, self.credential_lifetime, now).await {
-            Err(error) => {
-                let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
-                failed(event, "cert issuer returned an error", Some(&error), authenticator)
-            }
-            Ok(pair) => {
-                #[derive(Serialize)]
-                #[serde(rename_all = "camelCase")]
-                struct Issued {
-                    not_before: String,
-                    not_after: String,
-                }
-                self.audit
-                    .event("TokenCredentialRequest Authenticated User", audit_id, now)
-                    .personal_text("username", &subject.username)
-                    .personal_list("groups", &subject.groups)
-                    .personal_map("extras", &subject.extra)
-                    .field(
-                        "issuedClientCert",
-                        &Issued {
-                            not_before: whole_seconds(pair.validity.not_before).to_string(),
-                            not_after: whole_seconds(pair.validity.not_after).to_string(),
-                        },
-                    )
-                    .field("authenticator", authenticator)
-                    .emit();
-                credential(&pair)
-            }
-        }
     }
 
     /// The registry's name of the authenticator. `None` where the reference cannot mean one of this installation.
@@ -172,17 +128,6 @@ pub fn authenticator_group(suffix: &GroupSuffix) -> String {
     suffix.replace(GROUP_AUTHENTICATION)
 }
 
-/// What the credential can carry: a name, groups, and extras with keys of a certain form; no UID.
-fn check(user: &User) -> Result<(), String> {
-    if user.name.is_empty() {
-        return Err("empty username is not allowed".to_owned());
-    }
-    if !user.uid.is_empty() {
-        return Err("UIDs are not supported".to_owned());
-    }
-    identity::check_extra_keys(&user.extra)
-}
-
 fn failed(
     event: Event<'_>,
     reason: &str,
@@ -194,24 +139,10 @@ fn failed(
         event = event.field("err", error);
     }
     event.field("authenticator", authenticator).emit();
-    TokenCredentialRequestStatus { credential: None, message: Some(FAILED.to_owned()) }
-}
-
-fn credential(pair: &IssuedPair) -> TokenCredentialRequestStatus {
     TokenCredentialRequestStatus {
-        credential: Some(ClusterCredential {
-            expiration_timestamp: Some(Time(whole_seconds(pair.validity.not_after))),
-            client_certificate_data: pair.certificate_pem.clone(),
-            client_key_data: SecretString::new(pair.private_key_pem.as_str()),
-            ..ClusterCredential::default()
-        }),
-        message: None,
+        message: Some(FAILED.to_owned()),
+        ..TokenCredentialRequestStatus::default()
     }
-}
-
-/// Certificates know no fractions of a second, and neither do Kubernetes' times.
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 #[cfg(test)]

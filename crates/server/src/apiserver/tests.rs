@@ -71,6 +71,7 @@ impl World {
         let server = ApiServer::new(ServerParams {
             registry: Registry::new(),
             issuers: Vec::new(),
+            tokens: Arc::new(crate::token_issuer::tests::Off),
             suffix: GroupSuffix::parse(suffix).expect("a suffix"),
             authenticator,
             authorizer: Authorizer::new(client),

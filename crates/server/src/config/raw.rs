@@ -102,6 +102,8 @@ pub(super) struct Names {
     pub(super) impersonation_proxy_service_account: Option<String>,
     #[serde(rename = "impersonationproxylegacysecret")]
     pub(super) impersonation_proxy_legacy_secret: Option<String>,
+    #[serde(rename = "serviceaccounttokensserviceaccount")]
+    pub(super) service_account_tokens_service_account: Option<String>,
 }
 
 #[derive(Deserialize, Default)]

@@ -21,7 +21,7 @@ use pinniped_pki::{
     CertificateHolder,
     tls::{self, ALPN_HTTP, CipherRestriction, ClientCertificates, Profile},
 };
-use pinniped_proxy::upstream::{Upstream, UpstreamParams};
+use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client, through};
 use pinniped_serve::{Limits, Listener, serve};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -88,11 +88,11 @@ fn client() -> Result<kube::Client, RunError> {
     let cluster =
         in_cluster::load(|name| std::env::var_os(name), Path::new(in_cluster::SERVICE_ACCOUNT_DIRECTORY))
             .map_err(|error| RunError::Client(error.into()))?;
-    let upstream = UpstreamParams::new(cluster.server, cluster.ca)
-        .through(&ProxyEnvironment::from_env())
+    let params = UpstreamParams::new(cluster.server, cluster.ca);
+    let upstream = through(params, &ProxyEnvironment::from_env())
         .and_then(Upstream::new)
         .map_err(|error| RunError::Client(error.into()))?;
-    Ok(upstream.kube_client(cluster.token, NAMESPACE))
+    Ok(kube_client(&upstream, cluster.token, NAMESPACE))
 }
 
 /// Resolves to the name of the signal that ends the program. Signals count from this call on.

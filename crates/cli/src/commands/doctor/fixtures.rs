@@ -35,6 +35,7 @@ pub(super) fn observed(proxy: Value, strategies: &[Value]) -> Observed {
         secret: None,
         endpoint: None,
         entries: Vec::new(),
+        logins: Vec::new(),
     }
 }
 

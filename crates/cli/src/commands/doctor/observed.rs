@@ -8,6 +8,8 @@ use pinniped_api::delegation::TlsCertificateDelegation;
 use pinniped_core::delegation::SecretReference;
 use pinniped_pki::tls::Shown;
 
+use super::logins::LoginEntry;
+
 /// Everything that could be seen of one installation.
 #[derive(Clone)]
 pub(super) struct Observed {
@@ -29,6 +31,8 @@ pub(super) struct Observed {
     pub(super) endpoint: Option<EndpointLook>,
     /// Clusters of the kubeconfigs that were given.
     pub(super) entries: Vec<KubeconfigEntry>,
+    /// Users of the kubeconfig to be checked who log in with a service account's token.
+    pub(super) logins: Vec<LoginEntry>,
 }
 
 /// What asking for something came to.
@@ -110,7 +114,7 @@ pub(super) enum EndpointLook {
 pub(super) struct KubeconfigEntry {
     /// The kubeconfig, as it is called in messages.
     pub(super) file: String,
-    /// It was given to be checked; else it is only the one that was used.
+    /// It was given to be checked as one that leads to the proxy.
     pub(super) checked: bool,
     /// The cluster's name.
     pub(super) cluster: String,

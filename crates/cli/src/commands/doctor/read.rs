@@ -80,6 +80,7 @@ impl Reader<'_> {
             secret: self.secret(&issuer, &own).await,
             endpoint: self.endpoint(&issuer).await,
             entries,
+            logins: Vec::new(),
             namespace,
             api_trouble,
             issuer,

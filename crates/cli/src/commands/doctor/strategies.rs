@@ -52,7 +52,7 @@ fn judge_one(observed: &Observed, strategy: &CredentialIssuerStrategy, any_works
 }
 
 /// What to do about the messages of the impersonation proxy, by a part of each.
-const REMEDIES: [(&str, &str); 20] = [
+const REMEDIES: [(&str, &str); 21] = [
     (
         "certificate delegation not permitted",
         "the owner of the Secret has to permit it with a TLSCertificateDelegation in the Secret's namespace",
@@ -105,6 +105,7 @@ const REMEDIES: [(&str, &str); 20] = [
     ),
     ("externalEndpoint must be set", "set spec.impersonationProxy.externalEndpoint"),
     ("invalid LoadBalancerIP", "write an IP address into spec.impersonationProxy.service.loadBalancerIP"),
+    ("apply install-pinniped-concierge-", "do what the message says, with kubectl apply -f"),
     ("spec.impersonationProxy is nil", "add spec.impersonationProxy with a mode"),
     (
         "could not load CA",

@@ -45,6 +45,18 @@ pub(super) enum Frontend {
         /// Base64 of PEM; may be empty.
         certificate_authority_data: String,
     },
+    /// Where the source kubeconfig already points, with service accounts' tokens.
+    ServiceAccountToken,
+}
+
+impl Frontend {
+    fn mode(&self) -> ConciergeMode {
+        match self {
+            Self::TokenCredentialRequestApi => ConciergeMode::TokenCredentialRequestApi,
+            Self::ImpersonationProxy { .. } => ConciergeMode::ImpersonationProxy,
+            Self::ServiceAccountToken => ConciergeMode::ServiceAccountToken,
+        }
+    }
 }
 
 /// What will judge the tokens.
@@ -271,20 +283,19 @@ fn select_frontend(
         .iter()
         .filter(|strategy| strategy.status == StrategyStatus::Success)
         .filter_map(|strategy| strategy.frontend.as_ref());
+    let wanted = |found| mode == found || (mode == ConciergeMode::Auto && found.may_be_discovered());
     for frontend in usable {
-        match (&frontend.type_, &frontend.impersonation_proxy_info) {
-            (FrontendType::TokenCredentialRequestApi, _) if mode != ConciergeMode::ImpersonationProxy => {
-                return Ok(Frontend::TokenCredentialRequestApi);
-            }
-            (FrontendType::ImpersonationProxy, Some(info))
-                if mode != ConciergeMode::TokenCredentialRequestApi =>
-            {
-                return Ok(Frontend::ImpersonationProxy {
-                    endpoint: info.endpoint.clone(),
-                    certificate_authority_data: info.certificate_authority_data.clone(),
-                });
-            }
-            _ => {}
+        let found = match (&frontend.type_, &frontend.impersonation_proxy_info) {
+            (FrontendType::TokenCredentialRequestApi, _) => Frontend::TokenCredentialRequestApi,
+            (FrontendType::ImpersonationProxy, Some(info)) => Frontend::ImpersonationProxy {
+                endpoint: info.endpoint.clone(),
+                certificate_authority_data: info.certificate_authority_data.clone(),
+            },
+            (FrontendType::ServiceAccountToken, _) => Frontend::ServiceAccountToken,
+            _ => continue,
+        };
+        if wanted(found.mode()) {
+            return Ok(found);
         }
     }
     log_strategies(issuer, printer);
@@ -303,29 +314,33 @@ pub(super) fn fill_in(
     printer: Printer,
 ) -> Result<(), String> {
     let flags = &mut options.concierge;
-    let (mode, message) = match frontend {
-        Frontend::TokenCredentialRequestApi => (
-            ConciergeMode::TokenCredentialRequestApi,
-            "discovered Concierge operating in TokenCredentialRequest API mode",
-        ),
-        Frontend::ImpersonationProxy { .. } => {
-            (ConciergeMode::ImpersonationProxy, "discovered Concierge operating in impersonation proxy mode")
-        }
-    };
     if flags.mode == ConciergeMode::Auto {
-        printer.info(message, &[]);
-        flags.mode = mode;
+        flags.mode = frontend.mode();
+        printer.info(
+            match frontend {
+                Frontend::TokenCredentialRequestApi => {
+                    "discovered Concierge operating in TokenCredentialRequest API mode"
+                }
+                Frontend::ImpersonationProxy { .. } => {
+                    "discovered Concierge operating in impersonation proxy mode"
+                }
+                Frontend::ServiceAccountToken => {
+                    "discovered Concierge operating in service account token mode"
+                }
+            },
+            &[],
+        );
     }
     if flags.endpoint.is_empty() {
         flags.endpoint = match frontend {
-            Frontend::TokenCredentialRequestApi => source_server.to_owned(),
+            Frontend::TokenCredentialRequestApi | Frontend::ServiceAccountToken => source_server.to_owned(),
             Frontend::ImpersonationProxy { endpoint, .. } => endpoint.clone(),
         };
         printer.info("discovered Concierge endpoint", &[("endpoint", json!(flags.endpoint))]);
     }
     if flags.ca_bundle.is_empty() {
         flags.ca_bundle = match frontend {
-            Frontend::TokenCredentialRequestApi => source_ca.to_vec(),
+            Frontend::TokenCredentialRequestApi | Frontend::ServiceAccountToken => source_ca.to_vec(),
             Frontend::ImpersonationProxy { certificate_authority_data, .. } => {
                 gobase64::decode(certificate_authority_data.as_bytes())
                     .map_err(|err| format!("autodiscovered Concierge CA bundle is invalid: {err}"))?
@@ -382,6 +397,16 @@ mod tests {
         let both = json!([strategy("Success", &api), strategy("Success", &proxy("https://1"))]);
         let proxies =
             json!([strategy("Success", &proxy("https://1")), strategy("Success", &proxy("https://2"))]);
+        let token = json!({
+            "type": "ServiceAccountToken",
+            "serviceAccountTokenInfo": {"server": "https://ignored", "certificateAuthorityData": ""},
+        });
+        let all = json!([
+            strategy("Success", &token),
+            strategy("Success", &api),
+            strategy("Success", &proxy("https://1"))
+        ]);
+        let tokens = json!([strategy("Error", &api), strategy("Success", &token)]);
         let broken = json!([
             strategy("Error", &api),
             strategy("Success", &unknown),
@@ -391,6 +416,18 @@ mod tests {
             (&both, ConciergeMode::Auto, Ok(Frontend::TokenCredentialRequestApi)),
             (&both, ConciergeMode::ImpersonationProxy, Ok(proxy_of("https://1"))),
             (&proxies, ConciergeMode::Auto, Ok(proxy_of("https://1"))),
+            (&all, ConciergeMode::Auto, Ok(Frontend::TokenCredentialRequestApi)),
+            (&all, ConciergeMode::ServiceAccountToken, Ok(Frontend::ServiceAccountToken)),
+            (&all, ConciergeMode::ImpersonationProxy, Ok(proxy_of("https://1"))),
+            // Not every way to use kubectl carries the headers, so somebody has to ask for it.
+            (&tokens, ConciergeMode::Auto, Err("could not autodiscover --concierge-mode")),
+            (
+                &both,
+                ConciergeMode::ServiceAccountToken,
+                Err(
+                    "could not find successful Concierge strategy matching --concierge-mode=ServiceAccountToken",
+                ),
+            ),
             (&broken, ConciergeMode::Auto, Err("could not autodiscover --concierge-mode")),
             (
                 &proxies,

@@ -5,7 +5,7 @@ use pinniped_api::goduration::GoDuration;
 use crate::flags::tree::{
     DEFAULT_CLIENT_ID, DEFAULT_INSTALL_HINT, DEFAULT_NAME_SUFFIX, DEFAULT_SCOPES, DEFAULT_SUFFIX,
 };
-use crate::flags::{ConciergeMode, Parsed, Value};
+use crate::flags::{ConciergeMode, Delivery, Parsed, Value};
 
 /// Limit of the whole command unless told otherwise: ten minutes.
 const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
@@ -41,6 +41,7 @@ pub(super) struct ConciergeOptions {
     pub(super) ca_bundle: Vec<u8>,
     pub(super) endpoint: String,
     pub(super) mode: ConciergeMode,
+    pub(super) delivery: Delivery,
 }
 
 /// The OIDC login that kubectl's users will go through.
@@ -83,6 +84,10 @@ impl Options {
                 mode: match parsed.value("concierge-mode") {
                     Some(Value::Mode(mode)) => *mode,
                     _ => ConciergeMode::Auto,
+                },
+                delivery: match parsed.value("impersonation-delivery") {
+                    Some(Value::Delivery(delivery)) => *delivery,
+                    _ => Delivery::Auto,
                 },
             },
             oidc: OidcOptions {

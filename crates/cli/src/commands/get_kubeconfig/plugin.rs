@@ -2,6 +2,8 @@
 
 use super::options::Options;
 use crate::environment::Environment;
+use crate::flags::ConciergeMode;
+use crate::flags::value::SERVICE_ACCOUNT_TOKEN;
 use crate::kubeconfig::generated::ExecPlugin;
 use pinniped_api::gobase64;
 
@@ -27,6 +29,10 @@ pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<Exe
         concierge.push(format!("--concierge-authenticator-type={}", flags.authenticator_type));
         concierge.push(format!("--concierge-endpoint={}", flags.endpoint));
         concierge.push(format!("--concierge-ca-bundle-data={}", gobase64::encode(&flags.ca_bundle)));
+        if flags.mode == ConciergeMode::ServiceAccountToken {
+            concierge.push(format!("--concierge-credential-type={SERVICE_ACCOUNT_TOKEN}"));
+            concierge.push(format!("--impersonation-delivery={}", flags.delivery.as_str()));
+        }
     }
     if let Some(path) = &options.credential_cache {
         concierge.push(format!("--credential-cache={path}"));

@@ -20,6 +20,9 @@ struct Args {
     /// A real cert-manager issues the certificate that the proxy serves.
     #[arg(long)]
     with_cert_manager: bool,
+    /// How the user is let in.
+    #[arg(long, value_enum, default_value_t)]
+    strategy: Strategy,
     /// Walk on this node, in pods, in place of processes.
     #[arg(long, value_name = "NAME", requires = "image")]
     node: Option<String>,
@@ -29,6 +32,16 @@ struct Args {
     /// The archive of our image, for the node.
     #[arg(long, value_name = "FILE", requires = "node")]
     image: Option<PathBuf>,
+}
+
+/// Ways of a user into the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Strategy {
+    /// Through the impersonation proxy, as in the release post.
+    #[default]
+    ImpersonationProxy,
+    /// To the API server itself, with a service account's token; in processes only.
+    ServiceAccountToken,
 }
 
 fn main() -> ExitCode {
@@ -55,12 +68,19 @@ async fn demo(args: Args) -> anyhow::Result<ExitCode> {
         true => Some(CertManager::programs().context("cert-manager is built by `cargo xtask demo`")?),
         false => None,
     };
+    if args.strategy == Strategy::ServiceAccountToken {
+        anyhow::ensure!(
+            args.node.is_none() && !args.with_cert_manager,
+            "--strategy service-account-token goes neither with --node nor with --with-cert-manager"
+        );
+        return world::demo(args.keep, world::Story::Tokens, &mut stop).await;
+    }
     match (args.node, args.image) {
         (Some(name), Some(image)) => {
             let params = node::Params { name, image, tools: args.node_tools, keep: args.keep, cert_manager };
             node::demo(params, &mut stop).await
         }
-        _ => world::demo(args.keep, cert_manager.as_deref(), &mut stop).await,
+        _ => world::demo(args.keep, world::Story::Proxy { cert_manager }, &mut stop).await,
     }
 }
 

@@ -1,22 +1,26 @@
 //! The walk in the process world, which the demo makes for itself and ends again.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
 use pinniped_e2e::narrator::{Narrator, seconds};
-use pinniped_e2e::walkthrough::{CONCIERGE, LOCAL_USER_AUTHENTICATOR, Walk};
+use pinniped_e2e::walkthrough::{CONCIERGE, Delivery, LOCAL_USER_AUTHENTICATOR, Walk};
 use pinniped_test_support::control_plane::ControlPlaneParams;
 use pinniped_test_support::world::{World, WorldParams, in_namespace};
 
 use crate::{End, Stop, interrupted};
 
-pub(crate) async fn demo(
-    keep: bool,
-    cert_manager: Option<&Path>,
-    stop: &mut Stop,
-) -> anyhow::Result<ExitCode> {
+/// What is walked through.
+pub(crate) enum Story {
+    /// The release post; with a real cert-manager's programs, or without.
+    Proxy { cert_manager: Option<PathBuf> },
+    /// Service account tokens.
+    Tokens,
+}
+
+pub(crate) async fn demo(keep: bool, story: Story, stop: &mut Stop) -> anyhow::Result<ExitCode> {
     if let Err(why) = in_namespace() {
         anyhow::bail!(
             "the demo needs a network namespace of its own, which this machine refuses: {why}\n\
@@ -42,8 +46,14 @@ pub(crate) async fn demo(
     };
     println!("   ready ({})", seconds(start.elapsed()));
     let walk = Walk::new(&world, Narrator::Loud, start)?;
+    let walking = async {
+        match &story {
+            Story::Proxy { cert_manager } => walk.everything(cert_manager.as_deref()).await,
+            Story::Tokens => walk.everything_with_tokens().await,
+        }
+    };
     let end = tokio::select! {
-        result = walk.everything(cert_manager) => result.map_or_else(End::Failed, |()| End::Done),
+        result = walking => result.map_or_else(End::Failed, |()| End::Done),
         () = stop.asked() => End::Interrupted,
     };
     let code = match &end {
@@ -58,7 +68,7 @@ pub(crate) async fn demo(
         }
     };
     if keep {
-        println!("{}", how_to_enter(&world, &walk));
+        println!("{}", how_to_enter(&world, &walk, &story));
         println!("Everything stays until Ctrl-C.");
         stop.asked().await;
         println!("\ncleaning up");
@@ -88,7 +98,7 @@ fn explain(world: &World, error: &anyhow::Error, keep: bool) {
 }
 
 /// The one command that brings the user's own shell into the world.
-fn how_to_enter(world: &World, walk: &Walk<'_>) -> String {
+fn how_to_enter(world: &World, walk: &Walk<'_>, story: &Story) -> String {
     let pid = std::process::id();
     // Inside a user namespace everything is mapped to one user; in the machine's own all are.
     let mapped = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -106,7 +116,11 @@ fn how_to_enter(world: &World, walk: &Walk<'_>) -> String {
         home = walk.home().display(),
         admin = world.admin_kubeconfig().display(),
         tools = world.control_plane().tools().display(),
-        kubeconfig = walk.user_kubeconfig().display(),
+        kubeconfig = match story {
+            Story::Proxy { .. } => walk.user_kubeconfig(),
+            Story::Tokens => walk.tokens_kubeconfig(Delivery::Kubeconfig),
+        }
+        .display(),
         logs = world.dir().join("logs").display(),
     )
 }

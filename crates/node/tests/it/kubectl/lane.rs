@@ -26,6 +26,8 @@ pub(super) enum Route {
     Direct,
     /// The user, by plug-in and proxy.
     Proxy,
+    /// The user, by `pinniped proxy` and a service account's token.
+    LocalProxy,
 }
 
 impl Version {
@@ -48,6 +50,7 @@ pub(super) struct Shown {
 /// One kubectl on one route.
 pub(super) struct Lane<'p> {
     pub(super) version: Version,
+    pub(super) route: Route,
     pub(super) namespace: String,
     pub(super) node: &'static Node,
     place: &'p OnNode<'p>,
@@ -64,17 +67,20 @@ impl<'p> Lane<'p> {
         debian: &Path,
         version: Version,
         route: Route,
+        kubeconfig: &Path,
     ) -> Self {
-        let (kubeconfig, way) = match route {
-            Route::Direct => (place.admin_kubeconfig(), "direct"),
-            Route::Proxy => (walk.user_kubeconfig(), "proxy"),
+        let way = match route {
+            Route::Direct => "direct",
+            Route::Proxy => "proxy",
+            Route::LocalProxy => "local",
         };
+        let kubeconfig = kubeconfig.to_owned();
         let kubectl = match version {
             Version::Today => node.tools().join("kubectl"),
             Version::Old => debian.join("kubectl"),
         };
         let namespace = format!("kubectl-{}-{way}", version.name().replace('.', "-"));
-        Self { version, namespace, node, place, home: walk.home(), kubectl, kubeconfig }
+        Self { version, route, namespace, node, place, home: walk.home(), kubectl, kubeconfig }
     }
 
     /// kubectl in this lane's namespace. `NAMESPACE` in an argument is its name.

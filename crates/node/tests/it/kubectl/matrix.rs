@@ -3,7 +3,7 @@
 use futures::future::LocalBoxFuture;
 use serde_json::json;
 
-use super::lane::{Lane, Shown, Version};
+use super::lane::{Lane, Route, Shown, Version};
 use super::{forwards, talks};
 
 /// A command, and what it has to show by each kubectl it is for, directly and through the proxy.
@@ -91,7 +91,10 @@ impl Row {
     }
 
     pub(super) fn is_for(&self, lane: &Lane<'_>) -> bool {
+        // Whoever comes through `pinniped proxy` is always himself, which kubectl warns of.
+        let as_another = matches!(self.act, Act::Run(args) if args.iter().any(|arg| arg.starts_with("--as")));
         self.only.is_none_or(|version| version == lane.version)
+            && !(as_another && lane.route == Route::LocalProxy)
     }
 
     pub(super) async fn run(&self, lane: &Lane<'_>) -> anyhow::Result<Shown> {

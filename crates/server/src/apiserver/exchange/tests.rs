@@ -5,8 +5,12 @@ use futures::future::BoxFuture;
 use pinniped_authn::registry::{AuthenticateError, TokenAuthenticator};
 use pinniped_pki::{Certificate, CertificateAuthority, CertificateHolder, Validity};
 
+use pinniped_api::login::{CredentialType, ImpersonatedUser};
+
 use super::*;
 use crate::issuer::{HolderIssuer, IMPERSONATION_PROXY_SIGNING_CERT};
+use crate::token_issuer::tests::Off;
+use crate::token_issuer::{IssuedToken, TokenIssuerError};
 
 const TOKEN: &str = "the-secret-token";
 
@@ -36,6 +40,8 @@ struct Case<'a> {
     name: &'a str,
     says: Result<Option<User>, AuthenticateError>,
     with_ca: bool,
+    accepts: Vec<CredentialType>,
+    tokens: Arc<dyn TokenIssuer>,
 }
 
 impl Default for Case<'_> {
@@ -46,6 +52,8 @@ impl Default for Case<'_> {
             name: "my-webhook",
             says: Ok(Some(user("pinny"))),
             with_ca: true,
+            accepts: Vec::new(),
+            tokens: Arc::new(Off),
         }
     }
 }
@@ -71,6 +79,7 @@ async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
     let exchange = Exchange {
         registry,
         issuers: vec![Arc::new(HolderIssuer::new(holder))],
+        tokens: case.tokens,
         suffix,
         credential_lifetime: Duration::from_secs(300),
         audit: Auditor::with_sink(false, move |line| {
@@ -86,6 +95,7 @@ async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
             kind: "WebhookAuthenticator".to_owned(),
             name: case.name.to_owned(),
         },
+        accept_credential_types: case.accepts,
     };
     let status = exchange.run(&request, "audit-1", now()).await;
     let lines = lines.lock().expect("lock").clone();
@@ -180,8 +190,8 @@ async fn every_failure_looks_the_same_to_the_client_and_differs_in_the_audit_log
         assert_eq!(
             status,
             TokenCredentialRequestStatus {
-                credential: None,
-                message: Some("authentication failed".to_owned())
+                message: Some("authentication failed".to_owned()),
+                ..TokenCredentialRequestStatus::default()
             }
         );
         assert_eq!(lines.len(), 2);
@@ -203,5 +213,132 @@ async fn groups_are_those_of_the_installation() {
         let (status, lines) = run(Case { suffix, api_group, ..Case::default() }).await;
         assert_eq!(status.credential.is_some(), works, "{suffix} {api_group:?}");
         assert!(lines[1].contains(&format!(r#""authenticator":{{"apiGroup":"{audited}","#)), "{}", lines[1]);
+    }
+}
+
+/// Issues a token that can be told from a certificate, or refuses.
+struct Tokens(Result<(), TokenIssuerError>);
+
+impl TokenIssuer for Tokens {
+    fn issue<'a>(
+        &'a self,
+        _user: &'a ImpersonatedUser,
+    ) -> BoxFuture<'a, Result<IssuedToken, TokenIssuerError>> {
+        Box::pin(async {
+            self.0.clone().map(|()| IssuedToken {
+                token: SecretString::new("the-issued-token"),
+                expires: "2026-01-02T03:09:05Z".parse().expect("a time"),
+                service_account: "system:serviceaccount:users:pinniped-user-1".to_owned(),
+                bound_secret: "users/pinniped-user-1-abcd2345".to_owned(),
+                jti: "6b8a".to_owned(),
+            })
+        })
+    }
+}
+
+fn asking_for(accepts: &[&str], user: User) -> Case<'static> {
+    Case {
+        accepts: accepts.iter().map(|&type_| CredentialType::from(type_)).collect(),
+        says: Ok(Some(user)),
+        tokens: Arc::new(Tokens(Ok(()))),
+        ..Case::default()
+    }
+}
+
+#[tokio::test]
+async fn who_asks_for_a_token_gets_it_with_the_user_to_impersonate() {
+    let user = User { uid: "u-1".to_owned(), ..user("pinny") };
+    let (status, lines) = run(asking_for(&["ServiceAccountToken"], user)).await;
+    let credential = status.credential.expect("a credential");
+    assert_eq!(credential.token.expose(), "the-issued-token");
+    assert_eq!(credential.expiration_timestamp.expect("a time").0.to_string(), "2026-01-02T03:09:05Z");
+    assert!(credential.client_certificate_data.is_empty() && credential.client_key_data.is_empty());
+    let wanted = ImpersonatedUser {
+        username: "pinny".to_owned(),
+        uid: "u-1".to_owned(),
+        groups: vec!["a".to_owned(), "b".to_owned()],
+        ..ImpersonatedUser::default()
+    };
+    assert_eq!(status.impersonate, Some(wanted));
+    assert_eq!(
+        lines[1],
+        concat!(
+            r#""TokenCredentialRequest Authenticated User","auditEvent":true,"auditID":"audit-1","#,
+            r#""personalInfo":{"username":"redacted","uid":"redacted","groups":["redacted 2 values"],"#,
+            r#""extras":{"redacted":"redacted 0 keys"}},"issuedServiceAccountToken":{"#,
+            r#""serviceAccount":"system:serviceaccount:users:pinniped-user-1","#,
+            r#""boundSecret":"users/pinniped-user-1-abcd2345","jti":"6b8a","notAfter":"2026-01-02T03:09:05Z"},"#,
+            r#""authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"my-webhook""#,
+        )
+    );
+    assert!(!lines.concat().contains("the-issued-token"));
+}
+
+#[tokio::test]
+async fn the_clients_list_is_its_order_of_preference_and_nobody_gets_what_he_did_not_ask_for() {
+    let with_uid = || User { uid: "1".to_owned(), ..user("u") };
+    let certificate = "certificate";
+    for (accepts, user, with_ca, wanted) in [
+        (&[][..], user("u"), true, certificate),
+        (&[][..], user("u"), false, "nothing"),
+        (&["ClientCertificate"], with_uid(), true, "nothing"),
+        (&["ClientCertificate", "ServiceAccountToken"], user("u"), true, certificate),
+        (&["ClientCertificate", "ServiceAccountToken"], user("u"), false, "token"),
+        (&["ClientCertificate", "ServiceAccountToken"], with_uid(), true, "token"),
+        (&["ServiceAccountToken", "ClientCertificate"], user("u"), true, "token"),
+        (&["ServiceAccountToken", "ClientCertificate"], user("system:node:n"), true, certificate),
+        (&["Passkey", "ClientCertificate"], user("u"), true, certificate),
+        (&["Passkey"], user("u"), true, "nothing"),
+        (&["ServiceAccountToken", "ServiceAccountToken"], user("system:node:n"), true, "nothing"),
+    ] {
+        let name = format!("{accepts:?} {user:?} {with_ca}");
+        let (status, _) = run(Case { with_ca, ..asking_for(accepts, user) }).await;
+        let issued = status
+            .credential
+            .as_ref()
+            .map_or("nothing", |credential| if credential.token.is_empty() { certificate } else { "token" });
+        assert_eq!(issued, wanted, "{name}");
+        assert_eq!(status.impersonate.is_some(), wanted == "token", "{name}");
+        assert_eq!(status.message.is_some(), wanted == "nothing", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn why_there_is_no_token_is_told_to_the_audit_log_only() {
+    let refuses = |error: TokenIssuerError| Case {
+        tokens: Arc::new(Tokens(Err(error))),
+        ..asking_for(&["ServiceAccountToken"], user("u"))
+    };
+    let account = || "pinniped-user-1".to_owned();
+    for (case, reason, error) in [
+        (
+            asking_for(&["ServiceAccountToken"], user("system:serviceaccount:a:b")),
+            "unsupported value in userInfo returned by authenticator",
+            r#"username \"system:serviceaccount:a:b\" is reserved for Kubernetes"#,
+        ),
+        (
+            refuses(TokenIssuerError::Off),
+            "service account token issuer returned an error",
+            "service account tokens are not enabled",
+        ),
+        (
+            refuses(TokenIssuerError::RbacNotYetEffective { account: account() }),
+            "rbac not yet effective",
+            r#"did not allow \"pinniped-user-1\" to impersonate its user within 5s"#,
+        ),
+        (
+            asking_for(&["Passkey"], user("u")),
+            "no credential type that the client accepts is known",
+            r#""authenticator""#,
+        ),
+    ] {
+        let (status, lines) = run(case).await;
+        let wanted = TokenCredentialRequestStatus {
+            message: Some("authentication failed".to_owned()),
+            ..TokenCredentialRequestStatus::default()
+        };
+        assert_eq!(status, wanted);
+        assert!(lines[1].contains(&format!(r#""reason":"{reason}""#)), "{}", lines[1]);
+        assert!(lines[1].contains(error), "{}", lines[1]);
     }
 }

@@ -112,11 +112,13 @@ pub(in crate::apiserver) const MODELS: &[Model] = &[
         optional("metadata", Object("meta.ListMeta"), "Standard metadata of the list."),
     ] },
     Model { name: "login.v1alpha1.TokenCredentialRequestSpec", form: Form::Plain, description: "What a login has to offer.", fields: &[
+        optional("acceptCredentialTypes", List(&Text, ListKind::Plain), "The types of credential that the client can use, its favourite first: ClientCertificate, ServiceAccountToken. ClientCertificate when left out."),
         required("authenticator", Object("core.TypedLocalObjectReference"), "The authenticator object that judges the token."),
         optional("token", Text, "The bearer token of the user."),
     ] },
     Model { name: "login.v1alpha1.TokenCredentialRequestStatus", form: Form::Plain, description: "The outcome of a login.", fields: &[
         optional("credential", Pointer("login.v1alpha1.ClusterCredential"), "The credential; absent when the login failed."),
+        optional("impersonate", Pointer("login.v1alpha1.ImpersonatedUser"), "The user whom every request with the credential has to impersonate; there exactly when the credential is a token."),
         optional("message", Text, "What to tell the user when the login failed."),
     ] },
     Model { name: "login.v1alpha1.ClusterCredential", form: Form::Plain, description: "A credential that the cluster accepts.", fields: &[
@@ -124,6 +126,12 @@ pub(in crate::apiserver) const MODELS: &[Model] = &[
         optional("clientKeyData", Text, "Private key of the client certificate, PEM."),
         optional("expirationTimestamp", Pointer("meta.Time"), "When the credential ends."),
         optional("token", Text, "A bearer token for the cluster."),
+    ] },
+    Model { name: "login.v1alpha1.ImpersonatedUser", form: Form::Plain, description: "The user that the holder of a token impersonates: the user who logged in.", fields: &[
+        optional("extra", Map(&List(&Text, ListKind::Plain)), "Further facts about the user."),
+        optional("groups", List(&Text, ListKind::Plain), "The user's groups, sorted and each once."),
+        optional("uid", Text, "The user's UID, if it has one."),
+        required("username", Text, "The user's name."),
     ] },
     Model { name: "identity.v1alpha1.WhoAmIRequest", form: Form::Kind, description: "Asks as whom the cluster sees the caller.", fields: &[
         optional("apiVersion", Text, API_VERSION),

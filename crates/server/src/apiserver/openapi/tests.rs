@@ -7,6 +7,7 @@ use super::*;
 /// 1. Descriptions are in our own words (each one that upstream has, we have too).
 /// 2. Shared v2 parameters stand where they are used.
 /// 3. `required` is a set; its order differs.
+/// 4. What is ours: see [`take_away_ours`].
 fn recorded(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/upstream/api").join(name);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -28,6 +29,23 @@ fn inline(value: &mut Value, shared: &Value) {
         Value::Array(items) => items.iter_mut().for_each(|item| inline(item, shared)),
         _ => {}
     }
+}
+
+/// Takes away the fields and the model that upstream does not have, each of which must be there.
+fn take_away_ours(mut document: Value) -> Value {
+    let path = if document["swagger"].is_string() { "/definitions" } else { "/components/schemas" };
+    let models = document.pointer_mut(path).and_then(Value::as_object_mut).expect("models");
+    let package = "dev.pinniped.apis.concierge.login.v1alpha1.";
+    for (model, field) in [
+        ("TokenCredentialRequestSpec", "acceptCredentialTypes"),
+        ("TokenCredentialRequestStatus", "impersonate"),
+    ] {
+        let properties =
+            models[&format!("{package}{model}")]["properties"].as_object_mut().expect("properties");
+        assert!(properties.remove(field).is_some(), "{model}.{field}");
+    }
+    assert!(models.remove(&format!("{package}ImpersonatedUser")).is_some());
+    document
 }
 
 /// Compares everything but the words of descriptions.
@@ -71,7 +89,8 @@ fn compare(path: &str, ours: &Value, theirs: &Value) {
 
 #[test]
 fn version_2_is_the_recorded_one() {
-    compare("v2", &v2::document(&GroupSuffix::default()), &recorded("openapi-v2.json"));
+    let ours = take_away_ours(v2::document(&GroupSuffix::default()));
+    compare("v2", &ours, &recorded("openapi-v2.json"));
 }
 
 #[test]
@@ -80,7 +99,8 @@ fn version_3_is_the_recorded_one() {
     for group in ["identity", "login"] {
         let key = format!("apis/{group}.concierge.pinniped.dev/v1alpha1");
         let (_, ours) = documents.iter().find(|(name, _)| *name == key).expect("that document");
-        compare(group, ours, &recorded(&format!("openapi-v3-{group}.json")));
+        let ours = if group == "login" { take_away_ours(ours.clone()) } else { ours.clone() };
+        compare(group, &ours, &recorded(&format!("openapi-v3-{group}.json")));
     }
     let keys: Vec<&str> = documents.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(

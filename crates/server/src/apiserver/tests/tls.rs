@@ -27,6 +27,7 @@ fn start(ca: &CertificateAuthority, validity: &Validity) -> ServerHandle {
             serving,
             registry: Registry::new(),
             issuers: Vec::new(),
+            tokens: Arc::new(crate::token_issuer::tests::Off),
             suffix: GroupSuffix::default(),
             cluster_auth: ClusterAuthConfigWatch::fixed(cluster),
             reviewer: TokenReviewer::new(client.clone()),

@@ -15,42 +15,48 @@ use pinniped_serve::{Body, body};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::forward::{bad_gateway, relay};
-use super::hold::Hold;
-use super::refusal::Refusal;
+use crate::answer::Pace;
+use crate::forward::{ForwardError, relay};
 use crate::upstream::{RequestBody, Upstream};
 
 /// The client's side of an upgrade.
-pub(super) struct Wanted {
+#[derive(Debug)]
+pub struct Wanted {
     /// Value of the `Upgrade` header.
-    pub(super) protocol: HeaderValue,
+    pub protocol: HeaderValue,
     /// Its connection, after the 101.
-    pub(super) client: OnUpgrade,
+    pub client: OnUpgrade,
     /// Ends the tunnel.
-    pub(super) ended: CancellationToken,
+    pub ended: CancellationToken,
 }
 
-/// Asks the API server for the upgrade; `None` deadline for what may last.
-pub(super) async fn upgrade(
+/// Asks the server for the upgrade; `None` deadline for what may last. The head is as [`forward`](crate::forward()) takes
+/// it.
+///
+/// # Errors
+/// When there is no answer, or one that cannot be passed on.
+pub async fn upgrade<H>(
     upstream: &Upstream,
     mut parts: Parts,
     body: Incoming,
     wanted: Wanted,
     tunnels: &Tunnels,
     deadline: Option<Instant>,
-    hold: Hold,
-) -> Result<Response<Body>, Refusal> {
+    hold: H,
+) -> Result<Response<Body>, ForwardError>
+where
+    H: Send + Unpin + 'static,
+{
     parts.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     parts.headers.insert(UPGRADE, wanted.protocol.clone());
     let request = http::Request::from_parts(parts, RequestBody::from(body));
-    let mut response = upstream.send_http1(request).await.map_err(|error| bad_gateway(&error))?;
+    let mut response = upstream.send_http1(request).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(relay(response, None, deadline, hold));
+        return Ok(relay(response, Pace { deadline, idle: None }, hold));
     }
     let agreed = response.headers().get(UPGRADE).map_or(&b""[..], HeaderValue::as_bytes);
     if !agreed.eq_ignore_ascii_case(wanted.protocol.as_bytes()) {
-        tracing::error!("API server switched to another protocol than the client asked for");
-        return Err(Refusal::BadGateway);
+        return Err(ForwardError::OtherProtocol);
     }
     let server = hyper::upgrade::on(&mut response);
     tunnels.spawn(async move {

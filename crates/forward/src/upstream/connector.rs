@@ -1,16 +1,18 @@
-//! One connection at a time: TCP, TLS 1.3, and then the HTTP that was agreed on beforehand.
+//! One connection at a time: TCP, TLS, and then the HTTP that was agreed on beforehand.
 
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::{Authority, Scheme};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use pinniped_authn::webhook::HttpProxy;
-use pinniped_pki::tls::{Profile, Roots, client_config};
+use pinniped_pki::tls::client_config;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -18,8 +20,9 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::dial::Dial;
 use super::http2::Http2;
-use super::{RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
+use super::{AddressParams, RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
 
 /// Tunnels carry no pings of ours, so TCP must find out that the server is gone.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -38,7 +41,7 @@ pub enum DialError {
         /// Why not.
         source: io::Error,
     },
-    /// The proxy between us and the server gave no tunnel.
+    /// What stands between us and the server gave no connection.
     #[error("{0}")]
     Proxy(String),
     /// TLS took too long.
@@ -64,11 +67,12 @@ pub enum DialError {
 /// Makes connections, and owns the tasks that drive them: they end when this is dropped.
 pub(super) struct Connector {
     authority: Authority,
+    pub(super) scheme: Scheme,
     address: (String, u16),
     server_name: ServerName<'static>,
-    proxy: Option<HttpProxy>,
-    h2: TlsConnector,
-    http1: TlsConnector,
+    dial: Option<Arc<dyn Dial>>,
+    /// TLS for each protocol, where there is TLS.
+    tls: Option<Tls>,
     pub(super) limits: UpstreamLimits,
     tasks: Tasks,
     ended: CancellationToken,
@@ -86,27 +90,79 @@ impl Drop for Connector {
     }
 }
 
+#[derive(Clone)]
+struct Tls {
+    h2: TlsConnector,
+    http1: TlsConnector,
+}
+
 impl Connector {
-    pub(super) fn new(params: &UpstreamParams) -> Result<Self, UpstreamConfigError> {
-        let UpstreamParams { server, tls_roots, proxy, limits } = params;
+    pub(super) fn new(params: UpstreamParams) -> Result<Self, UpstreamConfigError> {
+        let UpstreamParams { server, roots, profile, server_name, dial, limits } = params;
         let refused = || UpstreamConfigError::Server(server.clone());
         let authority =
             server.authority().filter(|_| server.scheme() == Some(&Scheme::HTTPS)).ok_or_else(refused)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let server_name = ServerName::try_from(host.clone()).map_err(|_| refused())?;
-        let config = |alpn| client_config(Profile::Secure, Roots::Bundle(tls_roots.clone()), &[alpn]);
+        let server_name = match server_name {
+            Some(name) => name,
+            None => ServerName::try_from(host.clone()).map_err(|_| refused())?,
+        };
+        let config = |alpn| client_config(profile, roots.clone(), &[alpn]);
         let ended = CancellationToken::new();
         Ok(Self {
             address: (host, authority.port_u16().unwrap_or(443)),
             authority: authority.clone(),
+            scheme: Scheme::HTTPS,
             server_name,
-            proxy: proxy.clone(),
-            h2: config(b"h2")?.into(),
-            http1: config(b"http/1.1")?.into(),
-            limits: limits.clone(),
+            dial,
+            tls: Some(Tls { h2: config(b"h2")?.into(), http1: config(b"http/1.1")?.into() }),
+            limits,
             tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
             ended,
         })
+    }
+
+    pub(super) fn to_address(params: &AddressParams) -> Self {
+        let AddressParams { address, tls, limits } = params;
+        let text = address.to_string();
+        let tls_for = |config: &Arc<ClientConfig>, alpn: &[u8]| {
+            let mut config = ClientConfig::clone(config);
+            config.alpn_protocols = vec![alpn.to_vec()];
+            TlsConnector::from(Arc::new(config))
+        };
+        let ended = CancellationToken::new();
+        Self {
+            authority: Authority::try_from(text).expect("an address and a port are an authority"),
+            scheme: if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP },
+            address: (address.ip().to_string(), address.port()),
+            server_name: match tls {
+                Some((_, Some(name))) => name.clone(),
+                _ => ServerName::IpAddress(address.ip().into()),
+            },
+            dial: None,
+            tls: tls
+                .as_ref()
+                .map(|(config, _)| Tls { h2: tls_for(config, b"h2"), http1: tls_for(config, b"http/1.1") }),
+            limits: limits.clone(),
+            tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
+            ended,
+        }
+    }
+
+    /// One to the same server that shares nothing with this one.
+    pub(super) fn another(&self) -> Self {
+        let ended = CancellationToken::new();
+        Self {
+            authority: self.authority.clone(),
+            scheme: self.scheme.clone(),
+            address: self.address.clone(),
+            server_name: self.server_name.clone(),
+            dial: self.dial.clone(),
+            tls: self.tls.clone(),
+            limits: self.limits.clone(),
+            tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
+            ended,
+        }
     }
 
     pub(super) fn authority(&self) -> &Authority {
@@ -115,12 +171,26 @@ impl Connector {
 
     /// Dials an HTTP/2 connection.
     pub(super) async fn h2(&self) -> Result<Http2, DialError> {
-        Http2::handshake(self.tls(&self.h2).await?, &self.limits, &self.tasks).await
+        let tcp = self.tcp().await?;
+        match &self.tls {
+            Some(tls) => Http2::handshake(self.secure(&tls.h2, tcp).await?, &self.limits, &self.tasks).await,
+            None => Http2::handshake(tcp, &self.limits, &self.tasks).await,
+        }
     }
 
     /// Dials an HTTP/1.1 connection which can leave HTTP by an upgrade.
     pub(super) async fn http1(&self) -> Result<http1::SendRequest<RequestBody>, DialError> {
-        let io = TokioIo::new(self.tls(&self.http1).await?);
+        let tcp = self.tcp().await?;
+        match &self.tls {
+            Some(tls) => self.begin_http1(self.secure(&tls.http1, tcp).await?).await,
+            None => self.begin_http1(tcp).await,
+        }
+    }
+
+    async fn begin_http1<T>(&self, io: T) -> Result<http1::SendRequest<RequestBody>, DialError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let header_bytes = self.limits.header_bytes as usize;
         let (sender, connection) = http1::Builder::new()
             // Go's servers do not mind, but some of what is behind their proxy subresource does.
@@ -128,7 +198,7 @@ impl Connector {
             .max_headers(2000)
             .max_header_size(header_bytes)
             .max_buf_size(header_bytes.saturating_add(64 << 10))
-            .handshake(io)
+            .handshake(TokioIo::new(io))
             .await
             .map_err(DialError::Http)?;
         self.tasks.spawn(async move {
@@ -144,20 +214,28 @@ impl Connector {
         self.tasks.spawn(task);
     }
 
-    async fn tls(&self, connector: &TlsConnector) -> Result<TlsStream<TcpStream>, DialError> {
+    async fn tcp(&self) -> Result<TcpStream, DialError> {
         let (host, port) = &self.address;
         let dialled = async {
-            match &self.proxy {
+            match &self.dial {
                 None => TcpStream::connect((host.as_str(), *port))
                     .await
                     .map_err(|source| DialError::Dial { address: format!("{host}:{port}"), source }),
-                Some(proxy) => proxy.connect(host, *port).await.map_err(DialError::Proxy),
+                Some(dial) => dial.dial(host, *port).await.map_err(DialError::Proxy),
             }
         };
         let tcp = timeout(self.limits.dial_timeout, dialled)
             .await
             .map_err(|_| DialError::DialTimeout(format!("{host}:{port}")))??;
         tune(&tcp);
+        Ok(tcp)
+    }
+
+    async fn secure(
+        &self,
+        connector: &TlsConnector,
+        tcp: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, DialError> {
         timeout(self.limits.handshake_timeout, connector.connect(self.server_name.clone(), tcp))
             .await
             .map_err(|_| DialError::HandshakeTimeout)?

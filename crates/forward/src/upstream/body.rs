@@ -7,10 +7,12 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
+use hyper::client::conn::http1;
 use pinniped_serve::BoxError;
 
-use super::pool::Stream;
+use super::pool::{Keeper, Stream};
 use super::upload::Upload;
 
 /// What is sent to the API server.
@@ -23,8 +25,8 @@ pub enum RequestBody {
     Full(Bytes),
     /// A client's body, passed on as it comes, trailers included.
     Incoming(Incoming),
-    /// A body of a Kubernetes client.
-    Kube(kube::client::Body),
+    /// A body of another kind.
+    Boxed(UnsyncBoxBody<Bytes, BoxError>),
 }
 
 impl RequestBody {
@@ -34,7 +36,7 @@ impl RequestBody {
             Self::Empty => true,
             Self::Full(bytes) => bytes.is_empty(),
             Self::Incoming(body) => body.is_end_stream(),
-            Self::Kube(body) => body.is_end_stream(),
+            Self::Boxed(body) => body.is_end_stream(),
         }
     }
 }
@@ -51,7 +53,7 @@ impl fmt::Debug for RequestBody {
             Self::Empty => "RequestBody::Empty",
             Self::Full(_) => "RequestBody::Full",
             Self::Incoming(_) => "RequestBody::Incoming",
-            Self::Kube(_) => "RequestBody::Kube",
+            Self::Boxed(_) => "RequestBody::Boxed",
         })
     }
 }
@@ -72,7 +74,7 @@ impl Body for RequestBody {
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
             Self::Incoming(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
-            Self::Kube(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
+            Self::Boxed(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
@@ -85,7 +87,7 @@ impl Body for RequestBody {
             Self::Empty => SizeHint::with_exact(0),
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Incoming(body) => body.size_hint(),
-            Self::Kube(body) => body.size_hint(),
+            Self::Boxed(body) => body.size_hint(),
         }
     }
 }
@@ -96,8 +98,22 @@ pub struct ResponseBody(Source);
 
 #[derive(Debug)]
 enum Source {
-    Http1(Incoming),
+    Http1(Incoming, Option<Return>),
     Http2(Http2Body),
+}
+
+/// An HTTP/1.1 connection that goes back to its pool when the answer has been read to its end. If it is dropped before,
+/// the connection is closed.
+#[derive(Debug)]
+pub(super) struct Return {
+    pub(super) sender: http1::SendRequest<RequestBody>,
+    pub(super) keeper: Keeper,
+}
+
+fn give_back(back: &mut Option<Return>) {
+    if let Some(Return { sender, keeper }) = back.take() {
+        keeper.keep(sender);
+    }
 }
 
 #[derive(Debug)]
@@ -125,7 +141,16 @@ impl ResponseBody {
     }
 
     pub(super) fn http1(inner: Incoming) -> Self {
-        Self(Source::Http1(inner))
+        Self(Source::Http1(inner, None))
+    }
+
+    /// The same over a connection that may serve another request then.
+    pub(super) fn kept(inner: Incoming, back: Return) -> Self {
+        let mut back = Some(back);
+        if inner.is_end_stream() {
+            give_back(&mut back);
+        }
+        Self(Source::Http1(inner, back))
     }
 }
 
@@ -181,21 +206,27 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.0 {
-            Source::Http1(inner) => Pin::new(inner).poll_frame(cx).map_err(BoxError::from),
+            Source::Http1(inner, back) => {
+                let frame = ready!(Pin::new(&mut *inner).poll_frame(cx)).transpose();
+                if matches!(frame, Ok(None)) || inner.is_end_stream() {
+                    give_back(back);
+                }
+                Poll::Ready(frame.map_err(BoxError::from).transpose())
+            }
             Source::Http2(body) => body.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Source::Http1(inner) => inner.is_end_stream(),
+            Source::Http1(inner, _) => inner.is_end_stream(),
             Source::Http2(body) => body.inner.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Source::Http1(inner) => inner.size_hint(),
+            Source::Http1(inner, _) => inner.size_hint(),
             Source::Http2(body) if body.inner.is_end_stream() => SizeHint::with_exact(0),
             Source::Http2(body) => body.length.map(SizeHint::with_exact).unwrap_or_default(),
         }

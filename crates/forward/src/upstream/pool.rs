@@ -8,6 +8,7 @@ use hyper::client::conn::http1;
 use tokio::sync::Semaphore;
 
 use super::connector::{Connector, DialError};
+use super::http1::Waiting;
 use super::http2::Http2;
 use super::{RequestBody, UpstreamError, UpstreamStats};
 
@@ -24,6 +25,8 @@ pub(super) struct Pool {
     dials: AtomicU64,
     /// Why the last dial failed; whoever waited for it fails with it.
     failure: Mutex<Option<Arc<DialError>>>,
+    /// HTTP/1.1 connections between two requests.
+    pub(super) waiting: Arc<Waiting>,
 }
 
 #[derive(Debug, Default)]
@@ -124,6 +127,7 @@ impl Pool {
             dialing: Semaphore::new(1),
             dials: AtomicU64::new(0),
             failure: Mutex::default(),
+            waiting: Arc::default(),
         }
     }
 
@@ -171,6 +175,11 @@ impl Pool {
         self.connector.http1().await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
     }
 
+    /// Takes an HTTP/1.1 connection back that has served a request.
+    pub(super) fn keeper(&self) -> Keeper {
+        Keeper { waiting: Arc::clone(&self.waiting), connector: Arc::downgrade(&self.connector) }
+    }
+
     pub(super) fn stats(&self) -> UpstreamStats {
         let connections = lock(&self.connections);
         let open = connections.all.iter().filter(|connection| !connection.http2.is_closed());
@@ -202,6 +211,23 @@ impl Pool {
             self.connector.spawn(keep_swept(Arc::downgrade(&self.connections), idle_timeout));
         }
         lease
+    }
+}
+
+/// The way back of an HTTP/1.1 connection to its pool.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    waiting: Arc<Waiting>,
+    connector: Weak<Connector>,
+}
+
+impl Keeper {
+    pub(super) fn keep(self, sender: http1::SendRequest<RequestBody>) {
+        let Some(connector) = self.connector.upgrade() else { return };
+        if self.waiting.put(sender) {
+            let idle_timeout = connector.limits.idle_timeout.max(SHORTEST_IDLE);
+            connector.spawn(super::http1::keep_swept(Arc::downgrade(&self.waiting), idle_timeout));
+        }
     }
 }
 

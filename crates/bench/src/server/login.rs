@@ -1,0 +1,89 @@
+//! The login: a Concierge that gives everybody the same token, so that `pinniped proxy` has one to measure it with.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::StatusCode;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper::{Request, Response};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use super::{Handler, Listen};
+
+/// How long a login is good.
+const LIFETIME: SignedDuration = SignedDuration::from_mins(50);
+
+/// Flags of the login.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LoginOptions {
+    #[command(flatten)]
+    listen: Listen,
+    /// Whom to impersonate.
+    #[arg(long)]
+    user: String,
+    /// A group of the user.
+    #[arg(long)]
+    group: String,
+    /// File with the token of an account that may.
+    #[arg(long)]
+    token: PathBuf,
+}
+
+/// Runs the login until the process is ended.
+pub(crate) async fn login(options: &LoginOptions) -> anyhow::Result<()> {
+    let token = std::fs::read_to_string(&options.token).context("could not read the token")?;
+    let login =
+        Login { token: token.trim().to_owned(), user: options.user.clone(), group: options.group.clone() };
+    super::serve(&options.listen, Arc::new(login)).await
+}
+
+struct Login {
+    token: String,
+    user: String,
+    group: String,
+}
+
+impl Login {
+    async fn answer(&self, request: Request<Incoming>) -> anyhow::Result<Response<Full<Bytes>>> {
+        // Whatever was asked: it is read, so that the connection stays in order.
+        request.into_body().collect().await?;
+        let ends = Timestamp::from_second((Timestamp::now() + LIFETIME).as_second())?;
+        let answer = json!({
+            "kind": "TokenCredentialRequest", "apiVersion": "login.concierge.pinniped.dev/v1alpha1",
+            "metadata": {}, "spec": {"authenticator": {"apiGroup": null, "kind": "", "name": ""}},
+            "status": {
+                "credential": {"token": self.token, "expirationTimestamp": ends.to_string()},
+                "impersonate": {"username": self.user, "groups": [self.group]},
+            },
+        });
+        let mut response = Response::new(Full::from(answer.to_string()));
+        *response.status_mut() = StatusCode::CREATED;
+        Ok(response)
+    }
+}
+
+impl Handler for Arc<Login> {
+    type Body = Full<Bytes>;
+
+    fn connection(
+        &self,
+    ) -> impl Service<
+        Request<Incoming>,
+        Response = Response<Full<Bytes>>,
+        Error = anyhow::Error,
+        Future: Send + 'static,
+    > + Send
+    + 'static {
+        let login = Arc::clone(self);
+        service_fn(move |request| -> BoxFuture<'static, _> {
+            let login = Arc::clone(&login);
+            Box::pin(async move { login.answer(request).await })
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! Users of kubeconfigs who log in with a service account's token: whether the cluster gives them one, and whether what
+//! their entry impersonates is what their plugin expects.
+
+use kube::config::{AuthInfo, Kubeconfig};
+use pinniped_api::config::{StrategyStatus, StrategyType};
+use pinniped_api::login::{CredentialType, ImpersonatedUser};
+use pinniped_core::identity::digest::IdentityDigest;
+
+use super::finding::Finding;
+use super::observed::Observed;
+use crate::flags::parse::Outcome;
+use crate::flags::tree::ROOT;
+use crate::flags::{Delivery, Parsed, Value, parse};
+use crate::kubeconfig::identity::read_user;
+
+/// One such user of a kubeconfig that was given to be checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LoginEntry {
+    /// The kubeconfig, as it is called in messages.
+    pub(super) file: String,
+    /// The user's name in it.
+    pub(super) user: String,
+    /// How kubectl gets to know whom to impersonate.
+    pub(super) delivery: Delivery,
+    /// Whom its fields impersonate, or what is wrong with them.
+    pub(super) impersonated: Result<Option<ImpersonatedUser>, String>,
+    /// Whom its plugin expects there.
+    pub(super) expected: Option<IdentityDigest>,
+}
+
+/// Does this user log in with a service account's token? Then what its plugin's arguments say.
+fn token_login(user: &AuthInfo) -> Option<Box<Parsed>> {
+    let args = user.exec.as_ref()?.args.clone().unwrap_or_default();
+    let Outcome::Run(parsed) = parse(&ROOT, &args) else { return None };
+    let type_ = parsed.value("concierge-credential-type");
+    let wanted = Value::CredentialType(CredentialType::ServiceAccountToken);
+    (type_ == Some(&wanted)).then_some(parsed)
+}
+
+/// The users of a kubeconfig who do.
+pub(super) fn logins_of(config: &Kubeconfig, file: &str) -> Vec<LoginEntry> {
+    let users = config.auth_infos.iter().filter_map(|named| Some((&named.name, named.auth_info.as_ref()?)));
+    users
+        .filter_map(|(name, user)| {
+            let parsed = token_login(user)?;
+            Some(LoginEntry {
+                file: file.to_owned(),
+                user: name.clone(),
+                delivery: match parsed.value("impersonation-delivery") {
+                    Some(Value::Delivery(delivery)) => *delivery,
+                    _ => Delivery::Auto,
+                },
+                impersonated: read_user(name, user),
+                expected: match parsed.value("expected-identity") {
+                    Some(Value::Identity(digest)) => Some(*digest),
+                    _ => None,
+                },
+            })
+        })
+        .collect()
+}
+
+/// Whether users who do are the only ones with this cluster. It leads to the API server then, whatever the proxy is.
+pub(super) fn only_token_logins(config: &Kubeconfig, cluster: &str) -> bool {
+    let contexts = config.contexts.iter().filter_map(|named| named.context.as_ref());
+    let users = contexts.filter(|context| context.cluster == cluster).map(|context| &context.user);
+    let mut any = false;
+    for user in users {
+        let entry = config.auth_infos.iter().find(|named| Some(&named.name) == user.as_ref());
+        if entry.and_then(|named| token_login(named.auth_info.as_ref()?)).is_none() {
+            return false;
+        }
+        any = true;
+    }
+    any
+}
+
+/// What makes the plugin write the fields and the digest again, together.
+const START_AGAIN: &str = "remove as, as-uid, as-groups and as-user-extra from the user and --expected-identity from \
+                           its plugin's arguments: the next login writes them again";
+
+/// Judges.
+pub(super) fn judge(observed: &Observed) -> Vec<Finding> {
+    observed.logins.iter().map(|entry| judge_one(observed, entry)).collect()
+}
+
+fn judge_one(observed: &Observed, entry: &LoginEntry) -> Finding {
+    let LoginEntry { file, user, delivery, impersonated, expected } = entry;
+    let name = format!("user {user} of kubeconfig {file}");
+    let mut strategies = observed.strategies().iter();
+    let issued = strategies.any(|strategy| {
+        strategy.type_ == StrategyType::ServiceAccountToken && strategy.status == StrategyStatus::Success
+    });
+    if !issued {
+        return Finding::problem(
+            format!("{name} logs in with a service account token, which this Concierge does not issue"),
+            "set spec.serviceAccountTokens.mode: enabled, or make a kubeconfig of another mode: pinniped get kubeconfig",
+        );
+    }
+    match (impersonated, expected) {
+        (Err(why), _) => Finding::problem(format!("{name}: {why}"), START_AGAIN),
+        (Ok(Some(found)), Some(expected)) if IdentityDigest::of(found) == *expected => Finding::Fine(
+            format!("{name} logs in with a service account token and impersonates {}", found.username),
+        ),
+        (Ok(Some(found)), Some(_)) => Finding::problem(
+            format!("{name} impersonates {}, but its plugin expects another identity", found.username),
+            START_AGAIN,
+        ),
+        (Ok(None), Some(_)) => Finding::problem(
+            format!("{name} impersonates nobody, but its plugin believes so: the token would be sent alone"),
+            START_AGAIN,
+        ),
+        (Ok(_), None) => Finding::Fine(format!(
+            "{name} logs in with a service account token, with impersonation by {}",
+            match delivery {
+                Delivery::Auto | Delivery::Kubeconfig => "fields that the first login writes",
+                Delivery::Wrapper => "pinniped kubectl",
+                Delivery::Proxy => "pinniped proxy",
+                Delivery::ExecHeaders => "a kubectl that sends the headers of its plugin",
+            }
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::fixtures::{observed, problems, strategy};
+    use super::*;
+
+    fn pinny() -> ImpersonatedUser {
+        ImpersonatedUser { username: "pinny".into(), ..ImpersonatedUser::default() }
+    }
+
+    fn kubeconfig(fields: &str, more_args: &str) -> Kubeconfig {
+        Kubeconfig::from_yaml(&format!(
+            "
+contexts:
+- {{name: a, context: {{cluster: direct, user: u}}}}
+- {{name: b, context: {{cluster: mixed, user: u}}}}
+- {{name: c, context: {{cluster: mixed, user: t}}}}
+users:
+- name: t
+  user: {{token: t}}
+- name: certificates
+  user: {{exec: {{command: pinniped, args: [login, static, --token=t]}}}}
+- name: u
+  user:
+    {fields}
+    exec:
+      command: pinniped
+      args: [login, static, --token=t, --concierge-credential-type=service-account-token{more_args}]
+"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn fields_and_expectation_belong_together() {
+        let good = IdentityDigest::of(&pinny());
+        let other = "0".repeat(64);
+        let works = strategy("ServiceAccountToken", "Success", "Listening", "ready");
+        let fails = strategy("ServiceAccountToken", "Error", "Disabled", "off");
+        for (fields, args, strategy, wanted) in [
+            ("as: pinny", format!(", --expected-identity={good}"), &works, None),
+            ("", String::new(), &works, None),
+            ("", ", --impersonation-delivery=proxy".to_owned(), &works, None),
+            ("as: pinny", format!(", --expected-identity={other}"), &works, Some("expects another identity")),
+            ("", format!(", --expected-identity={good}"), &works, Some("the token would be sent alone")),
+            ("as-groups: [a]", String::new(), &works, Some("without impersonating a user")),
+            ("as: pinny", format!(", --expected-identity={good}"), &fails, Some("does not issue")),
+        ] {
+            let logins = logins_of(&kubeconfig(fields, &args), "f");
+            assert_eq!(logins.len(), 1, "{logins:?}");
+            let all = Observed { logins, ..observed(json!(null), std::slice::from_ref(strategy)) };
+            let found = problems(judge(&all));
+            assert_eq!(found.len(), usize::from(wanted.is_some()), "{fields} {args}: {found:?}");
+            assert!(wanted.is_none_or(|wanted| found[0].0.contains(wanted)), "{fields} {args}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_of_token_logins_need_not_be_the_proxy() {
+        let config = kubeconfig("", "");
+        assert!(only_token_logins(&config, "direct"));
+        assert!(!only_token_logins(&config, "mixed"));
+        assert!(!only_token_logins(&config, "unused"));
+    }
+}

@@ -1,0 +1,92 @@
+//! `pinniped kubectl`: kubectl with an identity that its kubeconfig does not name.
+//!
+//! ```text
+//! arguments    which kubeconfig, context and user kubectl is going to use, and with which file instead
+//! session_file the kubeconfig of one run
+//! child        kubectl itself: signals forth, exit code back
+//! ```
+//!
+//! Logs in first, and gives kubectl a kubeconfig of its own in which the user impersonates whoever logged in. Where no
+//! headers are needed, kubectl runs as if it had been called by itself.
+
+mod arguments;
+mod child;
+mod session_file;
+
+use jiff::SignedDuration;
+use kube::config::Kubeconfig;
+
+use self::arguments::Arguments;
+use self::session_file::SessionFile;
+use super::block_on;
+use crate::environment::Environment;
+use crate::flags::{Delivery, Parsed};
+use crate::kubeconfig::{self, identity};
+use crate::login::session::Session;
+use crate::printer::Printer;
+
+/// The login is good for the start of a long command, too.
+const LEFT: SignedDuration = SignedDuration::from_secs(30);
+/// Says to a `pinniped kubectl` inside of another one which file that one made.
+const RUNNING: &str = "PINNIPED_KUBECTL_KUBECONFIG";
+
+/// Runs kubectl and returns its exit code.
+pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<u8, String> {
+    let program = parsed.string_or("kubectl-path", "kubectl");
+    if environment.non_empty(RUNNING).is_some_and(|file| environment.kubeconfig.as_deref() == Some(file)) {
+        return Err(format!(
+            "{program} runs `pinniped kubectl` again, name the real kubectl with --kubectl-path"
+        ));
+    }
+    let arguments = Arguments::new(&parsed.words);
+    let file = match with_identity(&arguments, environment, printer)? {
+        Some(config) => {
+            let file = SessionFile::create(&config, environment)
+                .map_err(|err| format!("could not write a kubeconfig for kubectl: {err}"))?;
+            Some(file)
+        }
+        None => None,
+    };
+    let path = file.as_ref().map(|file| file.path().to_string_lossy().into_owned());
+    let words = match &path {
+        Some(path) => arguments.with_kubeconfig(path),
+        None => parsed.words.clone(),
+    };
+    let variables = path.iter().flat_map(|path| [("KUBECONFIG", path.as_str()), (RUNNING, path.as_str())]);
+    block_on(child::run(&program, &words, &variables.collect::<Vec<_>>()))
+    // The file goes here, whatever happened.
+}
+
+/// The kubeconfig that kubectl would use, with the identity in it; `None` if kubectl needs no help.
+fn with_identity(
+    arguments: &Arguments<'_>,
+    environment: &Environment,
+    printer: Printer,
+) -> Result<Option<Kubeconfig>, String> {
+    // These commands are about the files themselves.
+    if arguments.command() == Some("config") {
+        return Ok(None);
+    }
+    // kubectl has its own words for what is wrong with a kubeconfig.
+    let Ok(mut config) = kubeconfig::load(arguments.kubeconfig(), environment) else { return Ok(None) };
+    let Some((user, cluster)) = arguments.select(&config) else { return Ok(None) };
+    let (Some(entry), Some(named)) = (
+        config.auth_infos.iter().find(|named| named.name == user).and_then(|named| named.auth_info.as_ref()),
+        config.clusters.iter().find(|named| named.name == cluster),
+    ) else {
+        return Ok(None);
+    };
+    let cluster = named.cluster.clone().unwrap_or_default();
+    let session = match Session::of_user(entry, &named.name, &cluster, environment, printer)? {
+        Some(session) if session.wants_service_account_token() => session,
+        _ => return Ok(None),
+    };
+    let login = block_on(session.login(LEFT))?;
+    let Some(identity) = &login.impersonate else { return Ok(None) };
+    for entry in config.auth_infos.iter_mut().filter(|named| named.name == user) {
+        if let Some(entry) = &mut entry.auth_info {
+            identity::write_user(entry, identity, Delivery::Wrapper);
+        }
+    }
+    Ok(Some(config))
+}

@@ -1,0 +1,142 @@
+//! kubectl as a child: what this process is told to stop by, it is told, too, and this process ends as it ended.
+
+use std::io::ErrorKind;
+use std::process::ExitStatus;
+
+use tokio::process::{Child, Command};
+
+use crate::environment::PINNIPED_EXPECTED_IDENTITY;
+use crate::flags::value::go_io;
+
+/// Runs `program` to its end and returns the exit code of a shell for it.
+pub(super) async fn run(program: &str, words: &[String], variables: &[(&str, &str)]) -> Result<u8, String> {
+    let mut signals = Signals::watch().map_err(|err| format!("could not watch signals: {err}"))?;
+    let mut command = Command::new(program);
+    command.args(words).envs(variables.iter().copied());
+    if !variables.is_empty() {
+        // What the file expects is what counts.
+        command.env_remove(PINNIPED_EXPECTED_IDENTITY);
+    }
+    let mut child = command.spawn().map_err(|err| match err.kind() {
+        ErrorKind::NotFound => {
+            format!(
+                "could not run {program}: it was not found, install kubectl or name it with --kubectl-path"
+            )
+        }
+        _ => format!("could not run {program}: {}", go_io(&err)),
+    })?;
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status,
+            signal = signals.next() => pass_on(signal, &child),
+        }
+    };
+    Ok(code(status.map_err(|err| format!("could not wait for {program}: {err}"))?))
+}
+
+/// As shells have it: 128 and the number of the signal that ended it.
+fn code(status: ExitStatus) -> u8 {
+    #[cfg(unix)]
+    let by_signal = std::os::unix::process::ExitStatusExt::signal(&status);
+    #[cfg(not(unix))]
+    let by_signal: Option<i32> = None;
+    let code = status.code().or(by_signal.map(|signal| 128 + signal)).unwrap_or(1);
+    // Codes are bytes wherever there are signals.
+    u8::try_from(code & 0xff).unwrap_or(1)
+}
+
+#[cfg(unix)]
+use self::unix::{Signals, pass_on};
+
+#[cfg(unix)]
+mod unix {
+    use std::io;
+
+    use rustix::process::{Pid, Signal, getpgrp, kill_process};
+    use rustix::termios::tcgetpgrp;
+    use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+    use super::Child;
+
+    /// The signals that ask a program to end.
+    pub(super) struct Signals {
+        hangup: Stream,
+        interrupt: Stream,
+        quit: Stream,
+        terminate: Stream,
+    }
+
+    impl Signals {
+        pub(super) fn watch() -> io::Result<Self> {
+            Ok(Self {
+                hangup: signal(SignalKind::hangup())?,
+                interrupt: signal(SignalKind::interrupt())?,
+                quit: signal(SignalKind::quit())?,
+                terminate: signal(SignalKind::terminate())?,
+            })
+        }
+
+        pub(super) async fn next(&mut self) -> Signal {
+            tokio::select! {
+                _ = self.hangup.recv() => Signal::HUP,
+                _ = self.interrupt.recv() => Signal::INT,
+                _ = self.quit.recv() => Signal::QUIT,
+                _ = self.terminate.recv() => Signal::TERM,
+            }
+        }
+    }
+
+    pub(super) fn pass_on(signal: Signal, child: &Child) {
+        // Keys of the terminal reach the child by themselves, and twice means "at once" to many programs.
+        if [Signal::INT, Signal::QUIT].contains(&signal) && in_foreground() {
+            return;
+        }
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // It may have ended just now.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn in_foreground() -> bool {
+        let terminal = std::fs::File::open("/dev/tty");
+        terminal.is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
+    }
+}
+
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn watch() -> std::io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) {
+        // The keys of a console reach the child by themselves; what is left is not to end before it.
+        let _ = tokio::signal::ctrl_c().await;
+    }
+}
+
+#[cfg(not(unix))]
+fn pass_on((): (), _: &Child) {}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn exit_codes_are_those_of_a_shell() {
+        let run = |script: &str| {
+            let words = ["-c".to_owned(), script.to_owned()];
+            crate::commands::block_on(super::run("sh", &words, &[]))
+        };
+        assert_eq!(run("exit 0"), Ok(0));
+        assert_eq!(run("exit 7"), Ok(7));
+        assert_eq!(run("kill -KILL $$"), Ok(137));
+        assert_eq!(
+            crate::commands::block_on(super::run("/no/such/kubectl", &[], &[])),
+            Err("could not run /no/such/kubectl: it was not found, install kubectl or name it with --kubectl-path"
+                .into())
+        );
+    }
+}

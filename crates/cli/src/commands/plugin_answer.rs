@@ -1,0 +1,83 @@
+//! What a login command answers to kubectl: the credential, or an error that says what to do about the headers which
+//! the credential needs.
+
+use pinniped_api::client_auth::ExecCredential;
+use pinniped_api::gojson;
+use pinniped_api::login::ImpersonatedUser;
+use pinniped_core::identity::digest::IdentityDigest;
+
+use crate::environment::{Environment, PINNIPED_EXPECTED_IDENTITY};
+use crate::kubeconfig::identity::{Recorded, kubectl_flags, record};
+use crate::login::delivery::{Change, Verdict, decide};
+use crate::login::session::Session;
+use crate::login::{Login, request_headers};
+use crate::printer::Printer;
+use crate::write;
+
+/// Answers with what `session` gave.
+pub(super) fn answer(
+    login: Login,
+    session: &Session,
+    environment: &Environment,
+    printer: Printer,
+) -> Result<(), String> {
+    let expected = match environment.non_empty(PINNIPED_EXPECTED_IDENTITY) {
+        Some(text) if login.impersonate.is_some() => {
+            let digest = text.parse::<IdentityDigest>();
+            Some(digest.map_err(|err| format!("{PINNIPED_EXPECTED_IDENTITY}: {err}"))?)
+        }
+        _ => session.expected(),
+    };
+    let user = login.impersonate.as_ref();
+    let mut credential = login.credential;
+    match decide(user, expected, session.delivery(), environment.sends_request_headers()) {
+        Verdict::Print => {}
+        Verdict::PrintWithHeaders => credential.request_headers = request_headers(user),
+        Verdict::Record(change) => return Err(record_and_tell(change, user, environment)),
+        Verdict::Refuse(refusal) => return Err(refusal.to_string()),
+    }
+    let answer = gojson::to_string(&ExecCredential::answer(credential));
+    write(printer, format!("{answer}\n").as_bytes())
+}
+
+/// kubectl has read its kubeconfig already, so it has to be run once more in any case.
+fn record_and_tell(change: Change, user: Option<&ImpersonatedUser>, environment: &Environment) -> String {
+    match (record(environment, user), change, user) {
+        (Ok(Recorded::Written(path)), Change::First, _) => {
+            format!("identity recorded in {}; please re-run the command", path.display())
+        }
+        (Ok(Recorded::Written(_)), Change::Other, _) => {
+            "your identity or group membership changed; kubeconfig updated, please re-run".to_owned()
+        }
+        (Ok(Recorded::Written(_)), Change::Gone, _) => {
+            "the cluster does not need impersonation headers any more; kubeconfig updated, please re-run"
+                .to_owned()
+        }
+        (Ok(Recorded::Already(path)), _, Some(user)) => format!(
+            "identity recorded in {} by another run; please re-run the command. If kubectl reads another kubeconfig, \
+             name it in KUBECONFIG, or {}",
+            path.display(),
+            by_flags(user)
+        ),
+        (Ok(Recorded::Already(path)), _, None) => {
+            format!("kubeconfig {} was updated by another run; please re-run the command", path.display())
+        }
+        (Err(why), _, Some(user)) => format!(
+            "this cluster requires impersonation headers, and whom to impersonate could not be written to the \
+             kubeconfig: {why}; {}",
+            by_flags(user)
+        ),
+        (Err(why), _, None) => format!(
+            "the cluster does not need impersonation headers any more, and that could not be written to the \
+             kubeconfig: {why}; remove as, as-uid, as-groups, as-user-extra and --expected-identity from its user"
+        ),
+    }
+}
+
+fn by_flags(user: &ImpersonatedUser) -> String {
+    format!(
+        "run kubectl with {PINNIPED_EXPECTED_IDENTITY}={} in its environment and with these flags: {}",
+        IdentityDigest::of(user),
+        kubectl_flags(user)
+    )
+}

@@ -1,0 +1,231 @@
+//! `pinniped proxy`: a server on this machine's loopback that makes any client the user of a login with a service
+//! account's token, whether the client can send impersonation headers or not.
+//!
+//! ```text
+//! stack        one request's way: who may ask, as whom it goes on, and the answer back
+//! gate         the host that a client must mean, and the secret that it must know
+//! logins       the login of the moment, renewed while somebody uses it
+//! identity     a login as headers
+//! target       the API server, as the kubeconfig's cluster entry has it
+//! kubeconfig   what clients are given: an address, a throw-away authority, the secret
+//! ```
+//!
+//! Everything of a run (port, authority, secret) is made for it and ends with it. Neither a token of the cluster nor the
+//! secret is ever on a command line or in a log line.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use jiff::Timestamp;
+use pinniped_api::gojson::quote;
+use pinniped_forward::upstream::Upstream;
+use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
+use pinniped_pki::{CertificateAuthority, CertificateHolder, Validity};
+use pinniped_serve::tunnels::Tunnels;
+use pinniped_serve::{Limits, Listener, ServerHandle, serve};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::dial::Dialer;
+use crate::environment::Environment;
+use crate::flags::{Parsed, Value};
+use crate::kubeconfig::{self as kubeconfigs, Resolved};
+use crate::login::session::Session;
+use crate::printer::Printer;
+
+mod gate;
+mod identity;
+mod kubeconfig;
+mod logins;
+mod stack;
+mod target;
+
+use gate::Gate;
+use kubeconfig::{Given, Written};
+use logins::Logins;
+use stack::Stack;
+use target::Target;
+
+/// How long requests that run may take to end when the proxy does.
+const GRACE: Duration = Duration::from_secs(2);
+/// Nobody keeps a proxy for longer. Nothing outlives it anyway.
+const LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
+/// What makes a kubeconfig for this command.
+const REMEDY: &str = "make a kubeconfig with `pinniped get kubeconfig --concierge-mode ServiceAccountToken \
+                      --impersonation-delivery proxy`";
+
+/// Serves until it is asked to stop.
+pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
+    let could_not = |why: std::io::Error| format!("could not start: {why}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(could_not)?;
+    let outcome = runtime.block_on(proxy(parsed, environment, printer));
+    // A name that is being resolved may hang, and nobody waits for it any more.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
+    let mut stop = Stop::install().map_err(|err| format!("could not watch for signals: {err}"))?;
+    let config = kubeconfigs::load(parsed.given("kubeconfig"), environment)?;
+    let source = kubeconfigs::resolve(&config, &parsed.string("kubeconfig-context"))
+        .map_err(|err| format!("could not use the kubeconfig: {err}"))?;
+    let user = config.auth_infos.iter().find(|named| named.name == source.user);
+    let user = user.and_then(|named| named.auth_info.clone()).unwrap_or_default();
+    let session = Session::of_user(&user, &source.cluster_name, &source.cluster, environment, printer)?
+        .filter(Session::wants_service_account_token)
+        .ok_or_else(|| {
+            let (user, context) = (quote(&source.user), quote(&source.context));
+            format!("user {user} of context {context} does not log in with a service account token: {REMEDY}")
+        })?;
+    let target = Target::of(&source.cluster_name, &source.cluster, Dialer::new(environment))?;
+    let upstream = Upstream::new(target.params)
+        .map_err(|err| format!("could not use cluster {}: {err}", quote(&source.cluster_name)))?;
+
+    let logins = tokio::select! {
+        logins = Logins::begin(Box::new(session), printer) => Arc::new(logins?),
+        () = stop.asked() => return Ok(()),
+    };
+    let port = match parsed.value("port") {
+        Some(Value::Uint16(port)) => *port,
+        _ => 0,
+    };
+    let proxy = Proxy::start(port, upstream, target.base, Arc::clone(&logins))?;
+    let _written = give(parsed, &config, &source, &proxy.given, printer)?;
+    printer.line(&format!(
+        "Serving {} as {} at {}, until interrupted",
+        source.cluster.server.as_deref().unwrap_or_default(),
+        quote(logins.now().username()),
+        proxy.given.server
+    ));
+    let failed = tokio::select! {
+        why = proxy.server.failed() => Some(why),
+        () = stop.asked() => None,
+    };
+    tokio::select! {
+        () = proxy.stop() => {}
+        // Whoever asks twice does not want to wait.
+        () = stop.asked() => {}
+    }
+    match failed {
+        None => Ok(()),
+        Some(why) => Err(format!("the proxy ended by itself: {why}")),
+    }
+}
+
+/// Prints or writes what clients need.
+fn give(
+    parsed: &Parsed,
+    config: &kube::config::Kubeconfig,
+    source: &Resolved,
+    given: &Given,
+    printer: Printer,
+) -> Result<Option<Written>, String> {
+    let named = config.contexts.iter().find(|named| named.name == source.context);
+    let namespace = named.and_then(|named| named.context.as_ref()?.namespace.as_deref());
+    let text = kubeconfig::document(source, namespace, given);
+    match parsed.given("output").filter(|path| !path.is_empty()) {
+        Some(path) => Written::write(path.into(), text).map(Some),
+        None => crate::write(printer, text.as_bytes()).map(|()| None),
+    }
+}
+
+/// A running proxy.
+struct Proxy {
+    given: Given,
+    server: ServerHandle,
+    tunnels: Tunnels,
+    ended: CancellationToken,
+    renewing: JoinHandle<()>,
+}
+
+impl Proxy {
+    fn start(port: u16, upstream: Upstream, base: String, logins: Arc<Logins>) -> Result<Self, String> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let listener =
+            Listener::bind(address).map_err(|err| format!("could not listen on {address}: {err}"))?;
+        let address = listener.local_addr();
+        let (authority, serving) = certificates()?;
+        let (gate, secret) = Gate::new().map_err(|_| "could not make a secret: no randomness to be had")?;
+        let given = Given { server: format!("https://{address}"), authority, secret };
+
+        let ended = CancellationToken::new();
+        let tunnels = Tunnels::new();
+        let stack = Stack::new(gate, Arc::clone(&logins), upstream, base, tunnels.clone(), ended.clone());
+        let alpn: [&[u8]; 2] = [b"h2", b"http/1.1"];
+        let ciphers = CipherRestriction::default();
+        let tls = server_config(Profile::Default, &ciphers, &serving, ClientCertificates::Ignore, &alpn);
+        let server = serve(listener, tls, stack, Limits::default());
+        let renewing = tokio::spawn(logins.renew_when_due(ended.clone()));
+        Ok(Self { given, server, tunnels, ended, renewing })
+    }
+
+    /// Closes the port, lets requests end for a moment, and ends what is left.
+    async fn stop(self) {
+        let Self { given: _, server, tunnels, ended, renewing } = self;
+        tokio::join!(server.drain(GRACE), tunnels.drain(GRACE));
+        ended.cancel();
+        // It only waits for that.
+        let _ended = renewing.await;
+    }
+}
+
+/// An authority's certificate, and a serving certificate of it for this machine. The authority's key is gone when this
+/// returns: nobody can make another certificate.
+fn certificates() -> Result<(String, CertificateHolder), String> {
+    let could_not = |why: &dyn std::fmt::Display| format!("could not make a certificate: {why}");
+    let validity = Validity::starting(Timestamp::now(), LIFETIME);
+    let authority =
+        CertificateAuthority::generate("pinniped proxy", &validity).map_err(|err| could_not(&err))?;
+    let pair = authority
+        .issue_server(&["localhost".to_owned()], &[Ipv4Addr::LOCALHOST.into()], &validity)
+        .map_err(|err| could_not(&err))?;
+    let serving = CertificateHolder::serving("pinniped-proxy");
+    serving
+        .set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes())
+        .map_err(|err| could_not(&err))?;
+    Ok((authority.certificate_pem().to_owned(), serving))
+}
+
+/// Ctrl-C, or a polite end from outside.
+struct Stop {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    #[cfg(unix)]
+    fn install() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    #[cfg(unix)]
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn install() -> std::io::Result<Self> {
+        Ok(Self {})
+    }
+
+    #[cfg(not(unix))]
+    async fn asked(&mut self) {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// A path below the server's own, which may be below another one.
+fn below(base: &str, path: &Uri) -> Option<Uri> {
+    let path = path.path_and_query().map_or("/", |path| path.as_str());
+    if base.is_empty() { path.parse().ok() } else { format!("{base}{path}").parse().ok() }
+}

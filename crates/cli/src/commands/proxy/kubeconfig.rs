@@ -1,0 +1,181 @@
+//! What a client of the proxy is given.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use pinniped_api::gojson::quote;
+use pinniped_api::secret::SecretString;
+use pinniped_api::{gobase64, goyaml};
+use serde_json::{Map, json};
+
+use crate::flags::value::go_io;
+use crate::kubeconfig::Resolved;
+use crate::private_file;
+
+/// The first line of what we write, by which a file is known as ours.
+const MARK: &str = "# Made by `pinniped proxy`, and good while it runs. Whoever can read this acts as you.";
+/// Appended to the names of the kubeconfig that the proxy was started with.
+const SUFFIX: &str = "-proxy";
+
+/// How the proxy is reached.
+pub(super) struct Given {
+    /// Its address.
+    pub(super) server: String,
+    /// Whom to trust for it, as PEM.
+    pub(super) authority: String,
+    /// What opens it.
+    pub(super) secret: SecretString,
+}
+
+/// The kubeconfig.
+pub(super) fn document(source: &Resolved, namespace: Option<&str>, given: &Given) -> String {
+    let [cluster, user, name] =
+        [&source.cluster_name, &source.user, &source.context].map(|name| format!("{name}{SUFFIX}"));
+    let mut context = Map::new();
+    context.insert("cluster".to_owned(), json!(cluster));
+    if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty()) {
+        context.insert("namespace".to_owned(), json!(namespace));
+    }
+    context.insert("user".to_owned(), json!(user));
+    let authority = gobase64::encode(given.authority.as_bytes());
+    let document = goyaml::to_string(&json!({
+        "apiVersion": "v1",
+        "clusters": [{"cluster": {"certificate-authority-data": authority, "server": given.server}, "name": cluster}],
+        "contexts": [{"context": context, "name": name}],
+        "current-context": name,
+        "kind": "Config",
+        "users": [{"name": user, "user": {"token": given.secret.expose()}}],
+    }));
+    format!("{MARK}\n{document}")
+}
+
+/// A file that only its owner can read, and that is removed when this is dropped, if it is still ours.
+pub(super) struct Written {
+    path: PathBuf,
+    text: String,
+}
+
+impl Written {
+    /// Writes it, all at once: nobody sees a part of it. Something else that is there stays.
+    ///
+    /// # Errors
+    /// A text for people.
+    pub(super) fn write(path: PathBuf, text: String) -> Result<Self, String> {
+        let shown = quote(&path.to_string_lossy());
+        match std::fs::read(&path) {
+            Ok(there) if !there.starts_with(MARK.as_bytes()) => {
+                return Err(format!(
+                    "{shown} is there already and was not made by `pinniped proxy`: remove it, or choose another --output"
+                ));
+            }
+            Ok(_) => {}
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+            Err(err) => return Err(format!("could not look at {shown}: {}", go_io(&err))),
+        }
+        replace(&path, text.as_bytes()).map_err(|err| format!("could not write {shown}: {}", go_io(&err)))?;
+        Ok(Self { path, text })
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        // Another proxy may have put its own there.
+        if std::fs::read(&self.path).is_ok_and(|there| there == self.text.as_bytes()) {
+            // What is left is of no use to anybody.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let written = private_file::create(&temporary)
+        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        // It may not even be there.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::Kubeconfig;
+
+    use super::*;
+
+    fn given() -> Given {
+        Given {
+            server: "https://127.0.0.1:8443".to_owned(),
+            authority: "pem".to_owned(),
+            secret: "hush".into(),
+        }
+    }
+
+    fn source() -> Resolved {
+        let text = "{current-context: a, contexts: [{name: a, context: {cluster: c, user: u}}], \
+                    clusters: [{name: c, cluster: {server: 'https://h'}}], users: [{name: u, user: {}}]}";
+        crate::kubeconfig::resolve(&Kubeconfig::from_yaml(text).unwrap(), "").unwrap()
+    }
+
+    #[test]
+    fn a_kubeconfig_names_the_proxy_and_the_secret_and_keeps_the_namespace() {
+        assert_eq!(
+            document(&source(), Some("ns"), &given()),
+            "# Made by `pinniped proxy`, and good while it runs. Whoever can read this acts as you.
+apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: cGVt
+    server: https://127.0.0.1:8443
+  name: c-proxy
+contexts:
+- context:
+    cluster: c-proxy
+    namespace: ns
+    user: u-proxy
+  name: a-proxy
+current-context: a-proxy
+kind: Config
+users:
+- name: u-proxy
+  user:
+    token: hush
+"
+        );
+        assert!(!document(&source(), None, &given()).contains("namespace"));
+    }
+
+    #[test]
+    fn a_file_is_private_replaces_only_its_like_and_goes_in_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("proxy.yaml");
+        let first = Written::write(path.clone(), format!("{MARK}\nfirst")).unwrap();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        let second = Written::write(path.clone(), format!("{MARK}\nsecond")).unwrap();
+        drop(first);
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            format!("{MARK}\nsecond"),
+            "it was not the first's any more"
+        );
+        drop(second);
+        assert!(!path.exists());
+
+        std::fs::write(&path, "precious").unwrap();
+        let refused = Written::write(path.clone(), format!("{MARK}\n")).err().unwrap();
+        assert!(refused.contains("was not made by `pinniped proxy`"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+        let nowhere = dir.path().join("nowhere/proxy.yaml");
+        let refused = Written::write(nowhere, String::new()).err().unwrap();
+        assert!(refused.contains("no such file or directory"), "{refused}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+    }
+}

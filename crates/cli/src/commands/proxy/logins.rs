@@ -1,0 +1,241 @@
+//! The login of the moment.
+//!
+//! It is renewed shortly before its end by whoever uses it then, without waiting for it; a request that finds it over
+//! waits for the next one. An idle proxy does not log in. Nothing counts on timers: a machine that slept notices.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::identity::{Identity, State};
+use crate::login::Login;
+use crate::login::session::Session;
+use crate::printer::Printer;
+
+/// A login from the cache is taken when it is good for so much longer than the one before.
+const LONGER: SignedDuration = SignedDuration::from_secs(30);
+/// After a login that failed, whoever asks hears of it for so long, before the next one is tried.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Where logins come from.
+pub(super) trait LogIn: Send + Sync {
+    /// A login that is good for so long, or a fresh one if `None`.
+    fn log_in(&self, good_for: Option<SignedDuration>) -> BoxFuture<'_, Result<Login, String>>;
+}
+
+impl LogIn for Session {
+    fn log_in(&self, good_for: Option<SignedDuration>) -> BoxFuture<'_, Result<Login, String>> {
+        Box::pin(async move {
+            match good_for {
+                Some(left) => self.login(left).await,
+                None => self.fresh().await,
+            }
+        })
+    }
+}
+
+/// The login of the moment, and where the next one comes from.
+pub(super) struct Logins {
+    source: Box<dyn LogIn>,
+    current: Mutex<Arc<Identity>>,
+    /// One login at a time.
+    turn: Semaphore,
+    failure: Mutex<Option<(Instant, String)>>,
+    due: Notify,
+    printer: Printer,
+}
+
+impl Logins {
+    /// Logs in for the first time.
+    pub(super) async fn begin(source: Box<dyn LogIn>, printer: Printer) -> Result<Self, String> {
+        let login = source.log_in(Some(LONGER)).await?;
+        let identity = Identity::new(&login, Timestamp::now())?;
+        Ok(Self {
+            source,
+            current: Mutex::new(Arc::new(identity)),
+            turn: Semaphore::new(1),
+            failure: Mutex::default(),
+            due: Notify::new(),
+            printer,
+        })
+    }
+
+    /// What there is, good or not.
+    pub(super) fn now(&self) -> Arc<Identity> {
+        Arc::clone(&lock(&self.current))
+    }
+
+    /// An identity that the API server will take, as far as can be told.
+    ///
+    /// # Errors
+    /// Why the login failed.
+    pub(super) async fn identity(&self) -> Result<Arc<Identity>, String> {
+        let identity = self.now();
+        match identity.state(Timestamp::now()) {
+            State::Good => Ok(identity),
+            State::Due => {
+                self.due.notify_one();
+                Ok(identity)
+            }
+            // Rare, and large: every request would carry its room.
+            State::Over => Box::pin(self.renew(&identity)).await,
+        }
+    }
+
+    /// Renews whenever somebody has used what is about to end, until `ended`.
+    pub(super) async fn renew_when_due(self: Arc<Self>, ended: CancellationToken) {
+        let renewing = async {
+            loop {
+                self.due.notified().await;
+                let identity = self.now();
+                if identity.state(Timestamp::now()) != State::Good {
+                    // Said where it happened; there will be a next time.
+                    let _said = self.renew(&identity).await;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = ended.cancelled() => {}
+            () = renewing => {}
+        }
+    }
+
+    /// The successor of `seen`.
+    async fn renew(&self, seen: &Arc<Identity>) -> Result<Arc<Identity>, String> {
+        // The semaphore is never closed; were it, logging in without it would only be wasteful.
+        let _turn = self.turn.acquire().await.ok();
+        let current = self.now();
+        if !Arc::ptr_eq(&current, seen) {
+            return Ok(current);
+        }
+        if let Some((when, why)) = &*lock(&self.failure)
+            && when.elapsed() < PAUSE
+        {
+            return Err(why.clone());
+        }
+        let now = Timestamp::now();
+        let left = seen.ends().map_or(SignedDuration::ZERO, |end| end.duration_since(now));
+        let good_for = (!seen.is_refused()).then(|| left.max(SignedDuration::ZERO) + LONGER);
+        let identity = match self.source.log_in(good_for).await {
+            Ok(login) => Identity::new(&login, Timestamp::now()),
+            Err(why) => Err(why),
+        };
+        match identity {
+            Ok(identity) => {
+                let identity = Arc::new(identity);
+                *lock(&self.failure) = None;
+                *lock(&self.current) = Arc::clone(&identity);
+                Ok(identity)
+            }
+            Err(why) => {
+                self.printer.line(&format!("could not log in again: {why}"));
+                *lock(&self.failure) = Some((Instant::now(), why.clone()));
+                Err(why)
+            }
+        }
+    }
+}
+
+/// What the locks guard is whole between any two statements, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::super::identity::tests::login;
+    use super::*;
+    use crate::printer::Level;
+
+    /// Gives these, one after the other, and counts.
+    #[derive(Clone, Default)]
+    struct Script {
+        logins: Arc<Mutex<VecDeque<Result<Login, String>>>>,
+        asked: Arc<Mutex<Vec<Option<SignedDuration>>>>,
+        running: Arc<AtomicUsize>,
+    }
+
+    impl LogIn for Script {
+        fn log_in(&self, good_for: Option<SignedDuration>) -> BoxFuture<'_, Result<Login, String>> {
+            Box::pin(async move {
+                assert_eq!(self.running.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+                tokio::task::yield_now().await;
+                self.running.fetch_sub(1, Ordering::SeqCst);
+                lock(&self.asked).push(good_for);
+                lock(&self.logins).pop_front().expect("no more logins than these")
+            })
+        }
+    }
+
+    fn good_for(token: &str, seconds: i64) -> Result<Login, String> {
+        Ok(login(token, "u", Timestamp::now() + SignedDuration::from_secs(seconds)))
+    }
+
+    async fn begin(logins: Vec<Result<Login, String>>) -> (Script, Arc<Logins>) {
+        let script = Script { logins: Arc::new(Mutex::new(logins.into())), ..Script::default() };
+        let logins = Logins::begin(Box::new(script.clone()), Printer::new(Level::Warning)).await.unwrap();
+        (script, Arc::new(logins))
+    }
+
+    fn token(identity: &Identity) -> String {
+        let mut headers = http::HeaderMap::new();
+        identity.write(&mut headers);
+        headers["authorization"].to_str().unwrap().to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_login_that_is_over_is_replaced_once_for_all_who_wait() {
+        let (script, logins) = begin(vec![good_for("a", 0), good_for("b", 300)]).await;
+        let all = futures::future::join_all((0..20).map(|_| logins.identity())).await;
+        assert!(all.into_iter().all(|identity| token(&identity.unwrap()) == "Bearer b"));
+        assert_eq!(lock(&script.asked).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_login_that_is_due_is_still_used_and_replaced_meanwhile() {
+        let (script, logins) = begin(vec![good_for("a", 300), good_for("b", 300)]).await;
+        let ended = CancellationToken::new();
+        let renewing = tokio::spawn(Arc::clone(&logins).renew_when_due(ended.clone()));
+        let identity = logins.now();
+        assert_eq!(identity.state(Timestamp::now()), State::Good);
+        logins.due.notify_one();
+        tokio::task::yield_now().await;
+        assert_eq!(token(&logins.now()), "Bearer a", "what is good is not replaced");
+        identity.refuse(Timestamp::now() + SignedDuration::from_secs(60));
+        logins.due.notify_one();
+        let replaced = async {
+            while token(&logins.now()) != "Bearer b" {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), replaced).await.unwrap();
+        assert_eq!(
+            *lock(&script.asked),
+            [Some(LONGER), None],
+            "a refused one is not looked for in the cache"
+        );
+        ended.cancel();
+        renewing.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_told_for_a_while_before_the_next_try() {
+        let (script, logins) = begin(vec![good_for("a", 0), Err("no".to_owned())]).await;
+        for _ in 0..3 {
+            assert_eq!(logins.identity().await.err().unwrap(), "no");
+        }
+        assert_eq!(lock(&script.asked).len(), 2);
+        // The pause is over.
+        lock(&script.logins).push_back(good_for("b", 300));
+        *lock(&logins.failure) = Some((Instant::now() - PAUSE, "no".to_owned()));
+        assert_eq!(token(&logins.identity().await.unwrap()), "Bearer b");
+    }
+}

@@ -1,0 +1,125 @@
+//! The API server behind the proxy, as a kubeconfig's cluster entry has it.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use http::Uri;
+use http::uri::Scheme;
+use kube::config::Cluster;
+use pinniped_api::gojson::quote;
+use pinniped_forward::upstream::{Dial, UpstreamParams};
+use pinniped_pki::CaBundle;
+use pinniped_pki::tls::Roots;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+
+use crate::dial::Dialer;
+use crate::kubeconfig;
+
+/// Where requests go.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) params: UpstreamParams,
+    /// Put before every path; empty, or a path without a slash at its end.
+    pub(super) base: String,
+}
+
+impl Target {
+    /// What the entry `name` tells.
+    ///
+    /// # Errors
+    /// A text for people.
+    pub(super) fn of(name: &str, cluster: &Cluster, dialer: Dialer) -> Result<Self, String> {
+        if cluster.insecure_skip_tls_verify == Some(true) {
+            return Err(format!(
+                "cluster {} has insecure-skip-tls-verify: your token would go to anybody who answers; remove it, and give \
+                 the certificate authority",
+                quote(name)
+            ));
+        }
+        let server = cluster.server.as_deref().unwrap_or_default();
+        let url = kubeconfig::server_url(name, server, true)?;
+        let unusable =
+            || format!("cluster {} has server {}, which is no https address", quote(name), quote(server));
+        let url: Uri = url.parse().map_err(|_| unusable())?;
+        let authority =
+            url.authority().filter(|_| url.scheme() == Some(&Scheme::HTTPS)).ok_or_else(unusable)?;
+        let server = Uri::builder()
+            .scheme(Scheme::HTTPS)
+            .authority(authority.clone())
+            .path_and_query("/")
+            .build()
+            .map_err(|_| unusable())?;
+        let pem = kubeconfig::certificate_authority(name, cluster)?;
+        let roots = if pem.is_empty() {
+            Roots::System
+        } else {
+            let bundle = CaBundle::from_pem(&pem)
+                .map_err(|err| format!("cluster {} has a bad certificate authority: {err}", quote(name)))?;
+            Roots::Bundle(bundle)
+        };
+        let server_name = match cluster.tls_server_name.as_deref().filter(|name| !name.is_empty()) {
+            None => None,
+            Some(wanted) => Some(ServerName::try_from(wanted.to_owned()).map_err(|_| {
+                format!("cluster {} has tls-server-name {}, which is no name", quote(name), quote(wanted))
+            })?),
+        };
+        let dialer = dialer.with_proxy(cluster.proxy_url.as_deref());
+        Ok(Self {
+            params: UpstreamParams {
+                roots,
+                server_name,
+                dial: Some(Arc::new(Way(dialer))),
+                ..UpstreamParams::new(server, CaBundle::from_ders(Vec::new()))
+            },
+            base: url.path().trim_end_matches('/').to_owned(),
+        })
+    }
+}
+
+/// Straight, or through the HTTP proxy that the environment or the kubeconfig has.
+#[derive(Debug)]
+struct Way(Dialer);
+
+impl Dial for Way {
+    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, String>> {
+        Box::pin(async move { self.0.dial(host, port, true).await.map_err(|err| err.to_string()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(yaml: &str) -> Result<Target, String> {
+        let cluster: Cluster = serde_saphyr::from_str(yaml).unwrap();
+        Target::of("c", &cluster, Dialer::default())
+    }
+
+    #[test]
+    fn the_address_may_have_a_path_and_another_name() {
+        let of = target("{server: 'https://h:6443/k8s/c-1/', tls-server-name: other}").unwrap();
+        assert_eq!(
+            (of.params.server.to_string().as_str(), of.base.as_str()),
+            ("https://h:6443/", "/k8s/c-1")
+        );
+        assert_eq!(of.params.server_name, Some(ServerName::try_from("other").unwrap()));
+        let of = target("{server: 'h:6443'}").unwrap();
+        assert_eq!((of.params.server.to_string().as_str(), of.base.as_str()), ("https://h:6443/", ""));
+        assert_eq!(of.params.roots, Roots::System);
+    }
+
+    #[test]
+    fn what_would_give_the_token_away_is_refused() {
+        for (yaml, part) in [
+            ("{server: 'https://h', insecure-skip-tls-verify: true}", "insecure-skip-tls-verify"),
+            ("{server: 'http://h'}", "no https address"),
+            ("{server: ''}", "no server found"),
+            ("{server: 'https://h', certificate-authority-data: 'eA=='}", "bad certificate authority"),
+            ("{server: 'https://h', tls-server-name: 'not a name'}", "is no name"),
+        ] {
+            let error = target(yaml).unwrap_err();
+            assert!(error.contains(part), "{yaml}: {error}");
+        }
+    }
+}

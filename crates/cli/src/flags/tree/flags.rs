@@ -1,0 +1,216 @@
+//! The flags of each command, sorted by name.
+
+use super::{
+    DEFAULT_CLIENT_ID, DEFAULT_INSTALL_HINT, DEFAULT_NAME_SUFFIX, DEFAULT_SCOPES, DEFAULT_SUFFIX, Default,
+    FlagSpec,
+};
+use crate::flags::value::{CLIENT_CERTIFICATE, Kind};
+
+const fn deprecated_namespace() -> FlagSpec {
+    let mut flag = FlagSpec::text("concierge-namespace", "Namespace of the Concierge").hidden();
+    flag.default = Default::Text("pinniped-concierge");
+    flag.deprecated = Some("not needed anymore");
+    flag
+}
+
+const fn suffix(name: &'static str) -> FlagSpec {
+    FlagSpec::text(name, "Suffix of the Concierge's API groups").or_text(DEFAULT_SUFFIX)
+}
+
+const fn kubeconfig() -> FlagSpec {
+    FlagSpec::text("kubeconfig", "Path of the kubeconfig to use").or(Default::Kubeconfig)
+}
+
+const fn scopes(name: &'static str) -> FlagSpec {
+    FlagSpec::new(name, Kind::Strings, "OIDC scopes to ask for").or_text(DEFAULT_SCOPES)
+}
+
+/// Which credential a login asks for.
+const fn credential_type() -> FlagSpec {
+    FlagSpec::new(
+        "concierge-credential-type",
+        Kind::CredentialType,
+        "Kind of cluster credential to ask the Concierge for: 'client-certificate' or 'service-account-token'",
+    )
+    .or_text(CLIENT_CERTIFICATE)
+}
+
+const fn delivery(usage: &'static str) -> FlagSpec {
+    FlagSpec::new("impersonation-delivery", Kind::Delivery, usage).or_text("auto")
+}
+
+const fn login_delivery() -> FlagSpec {
+    delivery(
+        "How kubectl gets to know whom to impersonate with a service account's token: 'auto', 'kubeconfig', 'wrapper', 'proxy' or 'exec-headers'",
+    )
+}
+
+const fn expected_identity() -> FlagSpec {
+    FlagSpec::new(
+        "expected-identity",
+        Kind::Identity,
+        "Digest of the identity that the kubeconfig impersonates; a service account's token for another one is not given out",
+    )
+}
+
+pub(super) static GET_KUBECONFIG: [FlagSpec; 35] = [
+    suffix("concierge-api-group-suffix"),
+    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator (default: discovered)"),
+    FlagSpec::text(
+        "concierge-authenticator-type",
+        "Type of the authenticator, either 'webhook' or 'jwt' (default: discovered)",
+    ),
+    FlagSpec::new(
+        "concierge-ca-bundle",
+        Kind::CaBundle,
+        "PEM file of CA certificates for the Concierge; can be repeated (default: discovered)",
+    ),
+    FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: discovered)"),
+    FlagSpec::text("concierge-endpoint", "URL of the Concierge (default: discovered)"),
+    FlagSpec::new("concierge-mode", Kind::Mode, "Way to reach the Concierge: 'TokenCredentialRequestAPI', 'ImpersonationProxy' or 'ServiceAccountToken'; one of the first two is discovered if not given")
+        .or_text("TokenCredentialRequestAPI"),
+    deprecated_namespace(),
+    FlagSpec::switch("concierge-skip-wait", "Take the Concierge as it is, even while strategies are pending"),
+    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials"),
+    FlagSpec::text("generated-name-suffix", "Suffix appended to the names of the cluster, context and user")
+        .or_text(DEFAULT_NAME_SUFFIX),
+    delivery("How kubectl gets to know whom to impersonate in mode ServiceAccountToken: 'auto' or 'kubeconfig' (fields of the kubeconfig), 'wrapper' (pinniped kubectl), 'proxy' (pinniped proxy) or 'exec-headers' (a kubectl that can)"),
+    FlagSpec::text("install-hint", "What kubectl prints when the pinniped command is missing")
+        .or_text(DEFAULT_INSTALL_HINT),
+    kubeconfig(),
+    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
+    FlagSpec::switch("no-concierge", "Send the token straight to the cluster, without a Concierge"),
+    FlagSpec::new(
+        "oidc-ca-bundle",
+        Kind::CaBundle,
+        "PEM file of CA certificates for the OIDC issuer; can be repeated",
+    ),
+    FlagSpec::text("oidc-client-id", "OIDC client ID").or_text(DEFAULT_CLIENT_ID),
+    FlagSpec::switch("oidc-debug-session-cache", "Log what happens in the session cache").hidden(),
+    FlagSpec::text("oidc-issuer", "OIDC issuer URL (default: discovered)"),
+    FlagSpec::new(
+        "oidc-listen-port",
+        Kind::Uint16,
+        "Port of the localhost listener (authorization code flow only)",
+    ),
+    FlagSpec::text("oidc-request-audience", "Exchange the token for one of this audience (RFC 8693)"),
+    scopes("oidc-scopes"),
+    FlagSpec::text("oidc-session-cache", "Path of the file that caches OIDC sessions"),
+    FlagSpec::switch("oidc-skip-browser", "Do not open a browser, only print the URL"),
+    FlagSpec::switch("oidc-skip-listen", "Do not listen on localhost").hidden(),
+    FlagSpec::text("output", "File to write to (default: stdout)").letter('o'),
+    FlagSpec::text("pinniped-cli-path", "Command that kubectl runs (default: this program's own path)"),
+    FlagSpec::switch("skip-validation", "Write the kubeconfig without trying to connect"),
+    FlagSpec::text("static-token", "Write this token into the kubeconfig instead of an OIDC login"),
+    FlagSpec::text(
+        "static-token-env",
+        "Write the name of the environment variable that holds the token instead of an OIDC login",
+    ),
+    FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command").or_text("10m0s"),
+    FlagSpec::text(
+        "upstream-identity-provider-flow",
+        "Flow of the Supervisor's identity provider: 'cli_password' or 'browser_authcode'",
+    ),
+    FlagSpec::text("upstream-identity-provider-name", "Name of the Supervisor's identity provider"),
+    FlagSpec::text(
+        "upstream-identity-provider-type",
+        "Type of the Supervisor's identity provider: 'oidc', 'ldap', 'activedirectory' or 'github'",
+    ),
+];
+
+pub(super) static LOGIN_STATIC: [FlagSpec; 13] = [
+    suffix("concierge-api-group-suffix"),
+    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
+    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'"),
+    FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
+    credential_type(),
+    FlagSpec::text("concierge-endpoint", "URL of the Concierge"),
+    deprecated_namespace(),
+    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials; '' for none")
+        .or(Default::CredentialCache),
+    FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
+    expected_identity(),
+    login_delivery(),
+    FlagSpec::text("token", "The token"),
+    FlagSpec::text("token-env", "Name of the environment variable that holds the token"),
+];
+
+pub(super) static LOGIN_OIDC: [FlagSpec; 25] = [
+    FlagSpec::new("ca-bundle", Kind::Strings, "PEM file of CA certificates for the issuer; can be repeated"),
+    FlagSpec::new(
+        "ca-bundle-data",
+        Kind::Strings,
+        "CA certificates for the issuer: base64 of PEM; can be repeated",
+    ),
+    FlagSpec::text("client-id", "OIDC client ID").or_text(DEFAULT_CLIENT_ID),
+    suffix("concierge-api-group-suffix"),
+    FlagSpec::text("concierge-authenticator-name", "Name of the authenticator"),
+    FlagSpec::text("concierge-authenticator-type", "Type of the authenticator, either 'webhook' or 'jwt'"),
+    FlagSpec::text("concierge-ca-bundle-data", "CA certificates for the Concierge: base64 of PEM"),
+    credential_type(),
+    FlagSpec::text("concierge-endpoint", "URL of the Concierge"),
+    deprecated_namespace(),
+    FlagSpec::text("credential-cache", "Path of the file that caches cluster credentials; '' for none")
+        .or(Default::CredentialCache),
+    FlagSpec::switch("debug-session-cache", "Log what happens in the session cache").hidden(),
+    FlagSpec::switch("enable-concierge", "Exchange the token for a cluster credential at the Concierge"),
+    expected_identity(),
+    login_delivery(),
+    FlagSpec::text("issuer", "OIDC issuer URL").required(),
+    FlagSpec::new(
+        "listen-port",
+        Kind::Uint16,
+        "Port of the localhost listener (authorization code flow only)",
+    ),
+    FlagSpec::text("request-audience", "Exchange the token for one of this audience (RFC 8693)"),
+    scopes("scopes"),
+    FlagSpec::text("session-cache", "Path of the file that caches OIDC sessions").or(Default::SessionCache),
+    FlagSpec::switch("skip-browser", "Do not open a browser, only print the URL"),
+    FlagSpec::switch("skip-listen", "Do not listen on localhost").hidden(),
+    FlagSpec::text(
+        "upstream-identity-provider-flow",
+        "Flow of the Supervisor's identity provider: 'cli_password' or 'browser_authcode'",
+    ),
+    FlagSpec::text("upstream-identity-provider-name", "Name of the Supervisor's identity provider"),
+    FlagSpec::text(
+        "upstream-identity-provider-type",
+        "Type of the Supervisor's identity provider: 'oidc', 'ldap', 'activedirectory' or 'github'",
+    )
+    .or_text("oidc"),
+];
+
+pub(super) static KUBECTL: [FlagSpec; 1] =
+    [FlagSpec::text("kubectl-path", "The kubectl to run").or_text("kubectl")];
+
+pub(super) static WHOAMI: [FlagSpec; 5] = [
+    suffix("api-group-suffix"),
+    kubeconfig(),
+    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
+    FlagSpec::text("output", "Output format: 'text', 'json' or 'yaml'").letter('o').or_text("text"),
+    FlagSpec::new("timeout", Kind::Duration, "Time limit for the request; 0 for none"),
+];
+
+pub(super) static PROXY: [FlagSpec; 4] = [
+    kubeconfig(),
+    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
+    FlagSpec::text("output", "File for the kubeconfig of clients, readable by its owner only and removed at the end (default: stdout)")
+        .letter('o'),
+    FlagSpec::new("port", Kind::Uint16, "Port on 127.0.0.1; 0 for any that is free"),
+];
+
+pub(super) static DOCTOR: [FlagSpec; 6] = [
+    FlagSpec::text(
+        "check-kubeconfig",
+        "Kubeconfig of a user, to be compared with what the cluster advertises",
+    ),
+    suffix("concierge-api-group-suffix"),
+    FlagSpec::text("concierge-credential-issuer", "Name of the CredentialIssuer (default: the only one)"),
+    kubeconfig(),
+    FlagSpec::text("kubeconfig-context", "Context of the kubeconfig to use (default: the current one)"),
+    FlagSpec::new("timeout", Kind::Duration, "Time limit for the whole command; 0 for none").or_text("1m0s"),
+];
+
+pub(super) static VERSION: [FlagSpec; 1] =
+    [FlagSpec::text("output", "Output format: 'json' or 'yaml' (default: one line)").letter('o')];
+
+pub(super) static SHELL: [FlagSpec; 1] = [FlagSpec::switch("no-descriptions", "Leave the descriptions out")];

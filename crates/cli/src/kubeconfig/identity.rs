@@ -1,0 +1,204 @@
+//! Whom a kubeconfig's user impersonates: the fields `as`, `as-uid`, `as-groups` and `as-user-extra` beside a login
+//! plugin, and the plugin's argument that says whose digest they are.
+//!
+//! The fields and the digest are only ever written together, so the plugin knows from its arguments alone what kubectl
+//! is going to send.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use kube::config::AuthInfo;
+use serde_json::{Map, Value, json};
+
+use pinniped_api::goyaml;
+use pinniped_api::login::ImpersonatedUser;
+use pinniped_core::identity::digest::IdentityDigest;
+
+use super::paths;
+use super::replace::{ReplaceError, replace};
+use crate::environment::Environment;
+use crate::flags::Delivery;
+use crate::login::session::{DELIVERY, EXPECTED_IDENTITY};
+
+const FIELDS: [&str; 4] = ["as", "as-uid", "as-groups", "as-user-extra"];
+
+/// Where an identity was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// There.
+    Written(PathBuf),
+    /// There, by somebody else, before.
+    Already(PathBuf),
+}
+
+/// Why it was not.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// No file has the login.
+    #[error("no kubeconfig with this login was found{}", looked_at(.0))]
+    NotFound(Vec<String>),
+    /// The file is not to be changed.
+    #[error(transparent)]
+    Replace(#[from] ReplaceError),
+}
+
+fn looked_at(paths: &[String]) -> String {
+    if paths.is_empty() { String::new() } else { format!(" in {}", paths.join(", ")) }
+}
+
+/// Writes whom to impersonate, or nobody, to every user whose plugin was run as this process was.
+///
+/// # Errors
+///
+/// A file that has such a user and cannot be written, or no such file.
+pub fn record(environment: &Environment, user: Option<&ImpersonatedUser>) -> Result<Recorded, RecordError> {
+    // kubectl reads one file if it is told which.
+    let told = environment.kubeconfig_of_parent().map(|path| path.to_string_lossy().into_owned());
+    let candidates = match told {
+        Some(path) if has_login(Path::new(&path), environment) => vec![path],
+        _ => paths(environment),
+    };
+    let mut recorded = None;
+    for path in candidates.iter().map(Path::new).filter(|path| has_login(path, environment)) {
+        let written = replace(path, |text| {
+            let mut document = parse(text)?;
+            let changed = edit(&mut document, environment, user);
+            Ok((changed == Some(true)).then(|| goyaml::to_string(&document)))
+        })?;
+        match recorded {
+            Some(Recorded::Written(_)) => {}
+            _ if written => recorded = Some(Recorded::Written(path.to_owned())),
+            Some(Recorded::Already(_)) => {}
+            None => recorded = Some(Recorded::Already(path.to_owned())),
+        }
+    }
+    recorded.ok_or(RecordError::NotFound(candidates))
+}
+
+fn has_login(path: &Path, environment: &Environment) -> bool {
+    // A pipe or a device is no kubeconfig that could be changed; reading it may never end.
+    path.is_file()
+        && std::fs::read_to_string(path)
+            .and_then(|text| parse(&text))
+            .is_ok_and(|mut document| edit(&mut document, environment, None).is_some())
+}
+
+fn parse(text: &str) -> io::Result<Value> {
+    // The parser's message may quote what is in the file.
+    serde_saphyr::from_str(text).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not a kubeconfig"))
+}
+
+/// Changes the users that log in like this process; returns whether anything changed, or `None` without such a user.
+fn edit(document: &mut Value, environment: &Environment, user: Option<&ImpersonatedUser>) -> Option<bool> {
+    let mut found = None;
+    let users = document.get_mut("users").and_then(Value::as_array_mut);
+    for entry in users.into_iter().flatten() {
+        let Some(Value::Object(entry)) = entry.get_mut("user") else { continue };
+        if entry.get("exec").is_some_and(|exec| is_this_login(exec, environment)) {
+            let before = entry.clone();
+            write_fields(entry, user);
+            found = Some(found == Some(true) || *entry != before);
+        }
+    }
+    found
+}
+
+/// Would this plugin run as this process does? What is expected of it may differ.
+fn is_this_login(exec: &Value, environment: &Environment) -> bool {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let list = |name: &str| exec.get(name).and_then(Value::as_array).into_iter().flatten();
+    let args: Option<Vec<String>> = list("args").map(text).collect();
+    let lasting = |args: &[String]| -> Vec<String> {
+        args.iter().filter(|arg| !arg.starts_with(EXPECTED_IDENTITY)).cloned().collect()
+    };
+    let same_variables = list("env").all(|pair| {
+        let name = pair.get("name").and_then(Value::as_str).unwrap_or_default();
+        environment.variable(name) == pair.get("value").and_then(Value::as_str)
+    });
+    same_variables && args.is_some_and(|args| lasting(&args) == lasting(&environment.args))
+}
+
+fn write_fields(entry: &mut Map<String, Value>, user: Option<&ImpersonatedUser>) {
+    for field in FIELDS {
+        entry.remove(field);
+    }
+    if let Some(Value::Array(args)) = entry.get_mut("exec").and_then(|exec| exec.get_mut("args")) {
+        args.retain(|arg| !arg.as_str().is_some_and(|arg| arg.starts_with(EXPECTED_IDENTITY)));
+        args.extend(user.map(|user| Value::from(expectation(user))));
+    }
+    if let Some(user) = user {
+        entry.extend(fields(user));
+    }
+}
+
+/// The fields that impersonate a user.
+pub fn fields(user: &ImpersonatedUser) -> Map<String, Value> {
+    let all = [
+        ("as", json!(user.username), true),
+        ("as-uid", json!(user.uid), !user.uid.is_empty()),
+        ("as-groups", json!(user.groups), !user.groups.is_empty()),
+        ("as-user-extra", json!(user.extra), !user.extra.is_empty()),
+    ];
+    all.into_iter().filter(|(_, _, set)| *set).map(|(name, value, _)| (name.to_owned(), value)).collect()
+}
+
+/// The argument that goes with [`fields`].
+pub fn expectation(user: &ImpersonatedUser) -> String {
+    format!("{EXPECTED_IDENTITY}{}", IdentityDigest::of(user))
+}
+
+/// Makes a user impersonate by its fields, and tells its plugin, together with how that came about.
+pub fn write_user(entry: &mut AuthInfo, user: &ImpersonatedUser, delivery: Delivery) {
+    entry.impersonate = Some(user.username.clone());
+    entry.impersonate_uid = (!user.uid.is_empty()).then(|| user.uid.clone());
+    entry.impersonate_groups = (!user.groups.is_empty()).then(|| user.groups.clone());
+    entry.impersonate_user_extra = (!user.extra.is_empty()).then(|| user.extra.clone().into_iter().collect());
+    if let Some(exec) = &mut entry.exec {
+        let args = exec.args.get_or_insert_default();
+        args.retain(|arg| !arg.starts_with(EXPECTED_IDENTITY) && !arg.starts_with(DELIVERY));
+        args.push(format!("{DELIVERY}{}", delivery.as_str()));
+        args.push(expectation(user));
+    }
+}
+
+/// Whom a user entry impersonates by its fields.
+///
+/// # Errors
+///
+/// Fields of somebody without a name, in the words of client-go.
+pub fn read_user(name: &str, entry: &AuthInfo) -> Result<Option<ImpersonatedUser>, String> {
+    let user = ImpersonatedUser {
+        username: entry.impersonate.clone().unwrap_or_default(),
+        uid: entry.impersonate_uid.clone().unwrap_or_default(),
+        groups: entry.impersonate_groups.clone().unwrap_or_default(),
+        extra: entry.impersonate_user_extra.clone().unwrap_or_default().into_iter().collect(),
+    };
+    match user.username.is_empty() {
+        false => Ok(Some(user)),
+        true if user == ImpersonatedUser::default() => Ok(None),
+        true => Err(format!("requesting uid, groups or user-extra for {name} without impersonating a user")),
+    }
+}
+
+/// kubectl's flags that impersonate a user, ready for a shell.
+pub fn kubectl_flags(user: &ImpersonatedUser) -> String {
+    let mut flags = vec![format!("--as={}", user.username)];
+    if !user.uid.is_empty() {
+        flags.push(format!("--as-uid={}", user.uid));
+    }
+    flags.extend(user.groups.iter().map(|group| format!("--as-group={group}")));
+    for (key, values) in &user.extra {
+        flags.extend(values.iter().map(|value| format!("--as-user-extra={key}={value}")));
+    }
+    flags.iter().map(|flag| shell_word(flag)).collect::<Vec<_>>().join(" ")
+}
+
+fn shell_word(text: &str) -> String {
+    if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte)) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests;

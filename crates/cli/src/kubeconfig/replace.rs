@@ -1,0 +1,204 @@
+//! Changing a kubeconfig in place, as kubectl does it, and as safely as a file can be changed: under the lock that
+//! kubectl takes, in one step, with the owner and the permissions that it had.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::private_file;
+
+/// How long to wait for another program that changes the file.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often to look meanwhile.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Why a file was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplaceError {
+    /// Somebody holds the lock.
+    #[error("{0} is locked by another program; if there is none, remove {0}.lock")]
+    Locked(String),
+    /// The file or its directory may not be written.
+    #[error("{0} is read-only")]
+    ReadOnly(String),
+    /// Anything else.
+    #[error("could not write {path}: {why}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What happened.
+        #[source]
+        why: io::Error,
+    },
+}
+
+impl ReplaceError {
+    fn of(path: &Path, why: io::Error) -> Self {
+        let path = path.display().to_string();
+        match why.kind() {
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Self::ReadOnly(path),
+            ErrorKind::TimedOut => Self::Locked(path),
+            _ => Self::Io { path, why },
+        }
+    }
+}
+
+/// Reads the file, lets `edit` make a new text of it, and puts that in its place. No program that takes the lock, as
+/// kubectl does for its `config` commands, comes between. Returns whether there was something to change.
+///
+/// # Errors
+///
+/// The file is as it was.
+pub(crate) fn replace(
+    path: &Path,
+    edit: impl FnOnce(&str) -> io::Result<Option<String>>,
+) -> Result<bool, ReplaceError> {
+    let attempt = || {
+        let _lock = Lock::take(path)?;
+        match edit(&std::fs::read_to_string(path)?)? {
+            Some(text) => write(path, &text).map(|()| true),
+            None => Ok(false),
+        }
+    };
+    attempt().map_err(|why| ReplaceError::of(path, why))
+}
+
+/// kubectl's lock: it is held by whoever has made the file.
+struct Lock(PathBuf);
+
+impl Lock {
+    #[expect(clippy::disallowed_methods, reason = "nothing tells when a file is gone")]
+    fn take(path: &Path) -> io::Result<Self> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".lock");
+        let lock = PathBuf::from(name);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match OpenOptions::new().create_new(true).write(true).open(&lock) {
+                Ok(_) => return Ok(Self(lock)),
+                Err(err) if err.kind() == ErrorKind::AlreadyExists => {}
+                Err(err) => return Err(err),
+            }
+            if Instant::now() >= deadline {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // If it cannot be removed the next program says so, with the path.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    // A link stays a link.
+    let path = path.canonicalize()?;
+    let metadata = path.metadata()?;
+    // Whoever may write the directory could replace a file that is meant to stay as it is.
+    if metadata.permissions().readonly() {
+        return Err(ErrorKind::PermissionDenied.into());
+    }
+    OpenOptions::new().write(true).open(&path)?;
+
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", private_file::random_name()?));
+    let new = path.with_file_name(name);
+    let written = write_new(&new, text, &metadata).and_then(|()| std::fs::rename(&new, &path));
+    if written.is_err() {
+        // The first error is the one to tell of.
+        let _ = std::fs::remove_file(&new);
+    }
+    written
+}
+
+fn write_new(path: &Path, text: &str, like: &std::fs::Metadata) -> io::Result<()> {
+    let mut file = private_file::create(path)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let mine = file.metadata()?;
+        if (mine.uid(), mine.gid()) != (like.uid(), like.gid()) {
+            std::os::unix::fs::fchown(&file, Some(like.uid()), Some(like.gid()))?;
+        }
+    }
+    file.set_permissions(like.permissions())?;
+    file.write_all(text.as_bytes())?;
+    File::sync_all(&file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(dir: &tempfile::TempDir, text: &str) -> PathBuf {
+        let path = dir.path().join("config");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn names(dir: &tempfile::TempDir) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn nothing_is_left_behind_and_nothing_is_written_without_need() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(&dir, "old");
+        assert!(!replace(&path, |_| Ok(None)).unwrap());
+        assert!(replace(&path, |text| Ok(Some(format!("{text} and new")))).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old and new");
+        assert!(matches!(
+            replace(&path, |_| Err(ErrorKind::InvalidData.into())),
+            Err(ReplaceError::Io { .. })
+        ));
+        assert_eq!(names(&dir), ["config"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_permissions_stay() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(&dir, "old");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("config", &link).unwrap();
+        assert!(replace(&link, |_| Ok(Some("new".into()))).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+
+        // Even for one who may write everything, and for whom renaming is allowed anyway.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+        let error = replace(&path, |_| Ok(Some("newer".into()))).unwrap_err();
+        assert_eq!(error.to_string(), format!("{} is read-only", path.display()));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(names(&dir), ["config", "link"]);
+    }
+
+    #[test]
+    fn writers_come_one_after_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(&dir, "");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        assert!(replace(&path, |text| Ok(Some(format!("{text}x")))).unwrap());
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "x".repeat(80));
+    }
+}

@@ -1,0 +1,133 @@
+//! Whether a credential may be given to kubectl, which says nothing about the headers that it is going to send.
+//!
+//! A service account's token is worth something only with the headers that impersonate its user. So the plugin gives it
+//! out only where it knows, from its own arguments, that the headers come from elsewhere, or where it was told that
+//! whoever reads its answer sends the headers in it.
+
+use pinniped_api::login::ImpersonatedUser;
+use pinniped_core::identity::digest::IdentityDigest;
+
+use crate::flags::Delivery;
+
+/// What the plugin does with a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Prints the credential.
+    Print,
+    /// Prints the credential and the headers that go with it.
+    PrintWithHeaders,
+    /// Writes into the kubeconfig what kubectl has to send, and fails so that kubectl is run again.
+    Record(Change),
+    /// Prints nothing and says which way to go.
+    Refuse(Refusal),
+}
+
+/// What is new about the identity in the kubeconfig.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// There was none.
+    First,
+    /// There was another.
+    Other,
+    /// There must not be one: the credential is good without.
+    Gone,
+}
+
+/// Why nothing is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The kubeconfig is for `pinniped kubectl`.
+    #[error(
+        "this cluster requires impersonation headers, which this kubectl does not support; \
+         run `pinniped kubectl -- ARGS` instead of `kubectl ARGS`"
+    )]
+    Wrapper,
+    /// The kubeconfig is for `pinniped proxy`.
+    #[error(
+        "this cluster requires impersonation headers, which this kubectl does not support; \
+         run `pinniped proxy` and use the kubeconfig that it prints"
+    )]
+    Proxy,
+    /// The kubeconfig is for a kubectl that sends the headers it is told, and this one did not say that it does.
+    #[error(
+        "this cluster requires impersonation headers, which this kubectl does not support; \
+         get another kubeconfig with --impersonation-delivery kubeconfig, wrapper or proxy \
+         (a kubectl that sends the requestHeaders of its plugin sets PINNIPED_EXEC_REQUEST_HEADERS=true)"
+    )]
+    ExecHeaders,
+    /// The identity changed while `pinniped kubectl` was running.
+    #[error("your identity or group membership changed, please re-run the command")]
+    ChangedMeanwhile,
+}
+
+/// Decides from what a login gave whom to impersonate (nobody, with a certificate), whom the kubeconfig impersonates
+/// already, how it was meant to be, and whether whoever runs the plugin sends the headers that it tells of.
+pub fn decide(
+    impersonate: Option<&ImpersonatedUser>,
+    expected: Option<IdentityDigest>,
+    delivery: Delivery,
+    sends_request_headers: bool,
+) -> Verdict {
+    let found = impersonate.map(IdentityDigest::of);
+    match (found, expected, delivery) {
+        (None, None, _) => Verdict::Print,
+        (Some(found), Some(expected), _) if found == expected => Verdict::Print,
+        (_, Some(_), Delivery::Wrapper) => Verdict::Refuse(Refusal::ChangedMeanwhile),
+        (None, Some(_), _) => Verdict::Record(Change::Gone),
+        (Some(_), Some(_), _) => Verdict::Record(Change::Other),
+        (Some(_), None, _) if sends_request_headers => Verdict::PrintWithHeaders,
+        (Some(_), None, Delivery::Auto | Delivery::Kubeconfig) => Verdict::Record(Change::First),
+        (Some(_), None, Delivery::Wrapper) => Verdict::Refuse(Refusal::Wrapper),
+        (Some(_), None, Delivery::Proxy) => Verdict::Refuse(Refusal::Proxy),
+        (Some(_), None, Delivery::ExecHeaders) => Verdict::Refuse(Refusal::ExecHeaders),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(groups: &[&str]) -> ImpersonatedUser {
+        ImpersonatedUser {
+            username: "pinny".into(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            ..ImpersonatedUser::default()
+        }
+    }
+
+    #[test]
+    fn a_token_goes_only_where_its_headers_go() {
+        use Delivery::{Auto, ExecHeaders, Kubeconfig, Proxy, Wrapper};
+        let pinny = user(&["a"]);
+        let same = Some(IdentityDigest::of(&pinny));
+        let other = Some(IdentityDigest::of(&user(&["b"])));
+        let refuse = Verdict::Refuse;
+        for (who, expected, delivery, without, with_headers) in [
+            (None, None, Auto, Verdict::Print, Verdict::Print),
+            (None, None, Proxy, Verdict::Print, Verdict::Print),
+            (None, same, Auto, Verdict::Record(Change::Gone), Verdict::Record(Change::Gone)),
+            (None, same, Wrapper, refuse(Refusal::ChangedMeanwhile), refuse(Refusal::ChangedMeanwhile)),
+            (Some(&pinny), same, Auto, Verdict::Print, Verdict::Print),
+            (Some(&pinny), same, Kubeconfig, Verdict::Print, Verdict::Print),
+            (Some(&pinny), same, Wrapper, Verdict::Print, Verdict::Print),
+            (Some(&pinny), other, Auto, Verdict::Record(Change::Other), Verdict::Record(Change::Other)),
+            (Some(&pinny), other, Kubeconfig, Verdict::Record(Change::Other), Verdict::Record(Change::Other)),
+            (
+                Some(&pinny),
+                other,
+                Wrapper,
+                refuse(Refusal::ChangedMeanwhile),
+                refuse(Refusal::ChangedMeanwhile),
+            ),
+            (Some(&pinny), None, Auto, Verdict::Record(Change::First), Verdict::PrintWithHeaders),
+            (Some(&pinny), None, Kubeconfig, Verdict::Record(Change::First), Verdict::PrintWithHeaders),
+            (Some(&pinny), None, Wrapper, refuse(Refusal::Wrapper), Verdict::PrintWithHeaders),
+            (Some(&pinny), None, Proxy, refuse(Refusal::Proxy), Verdict::PrintWithHeaders),
+            (Some(&pinny), None, ExecHeaders, refuse(Refusal::ExecHeaders), Verdict::PrintWithHeaders),
+        ] {
+            let case = format!("{who:?} {expected:?} {delivery:?}");
+            assert_eq!(decide(who, expected, delivery, false), without, "{case}");
+            assert_eq!(decide(who, expected, delivery, true), with_headers, "{case}, sends headers");
+        }
+    }
+}

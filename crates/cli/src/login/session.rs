@@ -1,0 +1,307 @@
+//! One login: what a login command's flags say, and the way from there to a credential.
+//!
+//! The same flags stand on our own command line, when kubectl runs us as its plugin, and in the plugin entry of a
+//! kubeconfig's user, when `pinniped kubectl` or `pinniped proxy` log in themselves. Both find the same cache entries.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::config::{AuthInfo, ExecConfig};
+use serde_json::{Value as Json, json};
+
+use pinniped_api::client_auth::{Cluster, ExecCredentialStatus};
+use pinniped_api::gobase64;
+use pinniped_api::gojson::{self, quote};
+use pinniped_api::login::CredentialType;
+use pinniped_core::identity::digest::IdentityDigest;
+
+use super::exec_cache::{ExecCache, Hit, static_key};
+use super::{Login, exec_info};
+use crate::concierge::{Concierge, ConciergeParams};
+use crate::dial::Dialer;
+use crate::environment::{Environment, KUBERNETES_EXEC_INFO};
+use crate::flags::parse::Outcome;
+use crate::flags::tree::{Action, DEFAULT_SUFFIX, ROOT};
+use crate::flags::{Delivery, Parsed, Value, parse};
+use crate::kubeconfig;
+use crate::printer::Printer;
+
+/// Limit for the exchange.
+const EXCHANGE_LIMIT: Duration = Duration::from_secs(30);
+/// The flag that changes when the identity does, while the login stays the same.
+pub const EXPECTED_IDENTITY: &str = "--expected-identity=";
+/// The flag that says who sends the headers, which is of no interest to the login either.
+pub const DELIVERY: &str = "--impersonation-delivery=";
+
+/// A login, ready to be made as often as it takes.
+#[derive(Clone)]
+pub struct Session {
+    token: String,
+    concierge: Option<Concierge>,
+    /// Where and with what, for the log.
+    described: Vec<(&'static str, Json)>,
+    credential_type: CredentialType,
+    delivery: Delivery,
+    expected: Option<IdentityDigest>,
+    cache: Option<ExecCache>,
+    key: String,
+    dialer: Dialer,
+    printer: Printer,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("concierge", &self.concierge)
+            .field("credential_type", &self.credential_type)
+            .field("delivery", &self.delivery)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// The login that `parsed`, a `login static`, tells of; `args` are the arguments it was parsed from.
+    ///
+    /// # Errors
+    ///
+    /// The first flag that is wrong or missing.
+    pub fn from_flags(
+        parsed: &Parsed,
+        args: &[String],
+        environment: &Environment,
+        printer: Printer,
+    ) -> Result<Self, String> {
+        let cluster = exec_info::cluster(environment.variable(KUBERNETES_EXEC_INFO));
+        Self::new(parsed, args, cluster.as_ref(), environment, printer)
+    }
+
+    /// The login that the plugin of a kubeconfig's user makes, without running the plugin. `Ok(None)` if the user has
+    /// no plugin that is a `login` of this program.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the plugin's arguments, or with the entry of its cluster.
+    pub fn of_user(
+        user: &AuthInfo,
+        cluster_name: &str,
+        cluster: &kube::config::Cluster,
+        environment: &Environment,
+        printer: Printer,
+    ) -> Result<Option<Self>, String> {
+        let Some(exec) = &user.exec else { return Ok(None) };
+        let args = exec.args.clone().unwrap_or_default();
+        let Outcome::Run(parsed) = parse(&ROOT, &args) else { return Ok(None) };
+        match parsed.action {
+            Action::LoginStatic => {}
+            Action::LoginOidc => return Err(crate::commands::NO_OIDC.to_owned()),
+            _ => return Ok(None),
+        }
+        let environment = environment.with_variables(variables(exec));
+        let info = match exec.provide_cluster_info {
+            true => Some(cluster_info(cluster_name, cluster)?),
+            false => None,
+        };
+        Self::new(&parsed, &args, info.as_ref(), &environment, printer).map(Some)
+    }
+
+    fn new(
+        parsed: &Parsed,
+        args: &[String],
+        cluster: Option<&Cluster>,
+        environment: &Environment,
+        printer: Printer,
+    ) -> Result<Self, String> {
+        let (token, token_env) = (parsed.string("token"), parsed.string("token-env"));
+        if token.is_empty() && token_env.is_empty() {
+            return Err("one of --token or --token-env must be set".into());
+        }
+        let credential_type = match parsed.value("concierge-credential-type") {
+            Some(Value::CredentialType(given)) => given.clone(),
+            _ => CredentialType::ClientCertificate,
+        };
+        let params = concierge_params(parsed, credential_type.clone());
+        let concierge = if parsed.bool("enable-concierge") {
+            let concierge =
+                Concierge::new(&params).map_err(|why| format!("invalid Concierge parameters: {why}"))?;
+            Some(concierge)
+        } else {
+            None
+        };
+        let token = if token_env.is_empty() {
+            token
+        } else {
+            match environment.variable(&token_env) {
+                None => return Err(format!("--token-env variable {} is not set", quote(&token_env))),
+                Some("") => return Err(format!("--token-env variable {} is empty", quote(&token_env))),
+                Some(token) => token.to_owned(),
+            }
+        };
+        let cache = credential_cache(parsed, environment)?;
+        // Whoever asks with another expectation asks for the same credential.
+        let lasting =
+            args.iter().filter(|arg| ![EXPECTED_IDENTITY, DELIVERY].iter().any(|flag| arg.starts_with(flag)));
+        let lasting: Vec<String> = lasting.cloned().collect();
+        let key = static_key(&lasting, &token, cluster);
+        Ok(Self {
+            token,
+            concierge,
+            described: vec![
+                ("endpoint", json!(params.endpoint)),
+                ("authenticator type", json!(params.authenticator_type)),
+                ("authenticator name", json!(params.authenticator_name)),
+            ],
+            credential_type,
+            delivery: match parsed.value("impersonation-delivery") {
+                Some(Value::Delivery(delivery)) => *delivery,
+                _ => Delivery::Auto,
+            },
+            expected: match parsed.value("expected-identity") {
+                Some(Value::Identity(digest)) => Some(*digest),
+                _ => None,
+            },
+            cache,
+            key,
+            dialer: Dialer::new(environment),
+            printer,
+        })
+    }
+
+    /// How whoever asked wants to hear whom to impersonate.
+    pub fn delivery(&self) -> Delivery {
+        self.delivery
+    }
+
+    /// Whom the kubeconfig impersonates already.
+    pub fn expected(&self) -> Option<IdentityDigest> {
+        self.expected
+    }
+
+    /// Does the login ask for a service account's token?
+    pub fn wants_service_account_token(&self) -> bool {
+        self.concierge.is_some() && self.credential_type == CredentialType::ServiceAccountToken
+    }
+
+    /// Does the login go through a Concierge?
+    pub fn has_concierge(&self) -> bool {
+        self.concierge.is_some()
+    }
+
+    /// Where logins are kept; `None` if that was turned off.
+    pub fn cache(&self) -> Option<&ExecCache> {
+        self.cache.as_ref()
+    }
+
+    /// What an earlier login gave, if it is still good at `now`. Reads a file.
+    pub fn cached(&self, now: Timestamp) -> Option<Hit> {
+        let hit = self.cache.as_ref()?.get(&self.key, now)?;
+        // Another program that rewrote the file may have dropped what it does not know. A token of which it is not
+        // known whom to impersonate with it is of no use to anybody.
+        let half = self.wants_service_account_token()
+            && !hit.login.credential.token.is_empty()
+            && hit.login.impersonate.is_none();
+        (!half).then_some(hit)
+    }
+
+    /// Logs in, whatever is in the cache, and keeps the result there.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no credential.
+    pub async fn fresh(&self) -> Result<Login, String> {
+        let login = self.exchange().await?;
+        if let (Some(cache), true) = (&self.cache, self.concierge.is_some()) {
+            // A credential that cannot be kept is as good as any other.
+            let _ = cache.put(&self.key, &login, Timestamp::now());
+        }
+        Ok(login)
+    }
+
+    /// Logs in and leaves the cache alone.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no credential.
+    pub async fn exchange(&self) -> Result<Login, String> {
+        let Some(concierge) = &self.concierge else {
+            let credential =
+                ExecCredentialStatus { token: self.token.as_str().into(), ..ExecCredentialStatus::default() };
+            return Ok(Login { credential, impersonate: None });
+        };
+        self.printer.debug("exchanging static token for cluster credential", &self.described);
+        let exchange = concierge.exchange(&self.token, self.dialer.clone(), self.printer);
+        let login = tokio::time::timeout(EXCHANGE_LIMIT, exchange)
+            .await
+            .unwrap_or_else(|_| Err("could not login: context deadline exceeded".into()))
+            .map_err(|why| format!("could not complete Concierge credential exchange: {why}"))?;
+        self.printer.debug("exchanged static token for cluster credential", &[]);
+        Ok(login)
+    }
+
+    /// A login that is good for at least `left` from now: a kept one, or a fresh one, which may be good for less.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no credential.
+    pub async fn login(&self, left: SignedDuration) -> Result<Login, String> {
+        let session = self.clone();
+        // The file may be locked by another process for a while.
+        let kept = tokio::task::spawn_blocking(move || {
+            let now = Timestamp::now();
+            let login = session.cached(now)?.login;
+            let good = login.expires().is_some_and(|end| end.duration_since(now) >= left);
+            good.then_some(login)
+        });
+        match kept.await {
+            Ok(Some(login)) => Ok(login),
+            _ => self.fresh().await,
+        }
+    }
+}
+
+fn concierge_params(parsed: &Parsed, credential_type: CredentialType) -> ConciergeParams {
+    ConciergeParams {
+        endpoint: parsed.string("concierge-endpoint"),
+        ca_bundle_data: parsed.string("concierge-ca-bundle-data"),
+        authenticator_type: parsed.string("concierge-authenticator-type"),
+        authenticator_name: parsed.string("concierge-authenticator-name"),
+        api_group_suffix: parsed.string_or("concierge-api-group-suffix", DEFAULT_SUFFIX),
+        credential_type,
+    }
+}
+
+/// The cache that was asked for; none if it was turned off.
+fn credential_cache(parsed: &Parsed, environment: &Environment) -> Result<Option<ExecCache>, String> {
+    let path = match parsed.given("credential-cache") {
+        Some(path) => path.to_owned(),
+        None => environment.config_file("credentials.yaml").ok_or(
+            "could not find the credential cache: neither XDG_CONFIG_HOME nor HOME is set, \
+             set one of them or use --credential-cache",
+        )?,
+    };
+    Ok((!path.is_empty()).then(|| ExecCache::new(path)))
+}
+
+fn variables(exec: &ExecConfig) -> HashMap<String, String> {
+    let entries = exec.env.iter().flatten();
+    entries.filter_map(|entry| Some((entry.get("name")?.clone(), entry.get("value")?.clone()))).collect()
+}
+
+/// What kubectl would tell the plugin of a user about the cluster.
+fn cluster_info(name: &str, cluster: &kube::config::Cluster) -> Result<Cluster, String> {
+    const EXTENSION: &str = "client.authentication.k8s.io/exec";
+    let ca = kubeconfig::certificate_authority(name, cluster)
+        .map_err(|why| format!("invalid configuration: {why}"))?;
+    let config = cluster.extensions.iter().flatten().find(|named| named.name == EXTENSION);
+    Ok(Cluster {
+        server: cluster.server.clone().unwrap_or_default(),
+        tls_server_name: cluster.tls_server_name.clone().unwrap_or_default(),
+        insecure_skip_tls_verify: cluster.insecure_skip_tls_verify.unwrap_or_default(),
+        certificate_authority_data: gobase64::encode(&ca),
+        proxy_url: cluster.proxy_url.clone().unwrap_or_default(),
+        disable_compression: cluster.disable_compression.unwrap_or_default(),
+        config: config.and_then(|named| {
+            serde_json::value::RawValue::from_string(gojson::to_string(&named.extension)).ok()
+        }),
+    })
+}

@@ -1,0 +1,160 @@
+//! The service account that writes the roles of users and their bindings.
+//!
+//! RBAC lets nobody hand out what he does not hold, and what is handed out here is impersonation. So that neither the
+//! Concierge's own account nor the impersonation proxy's needs more rights than it has, a third one holds them. Its token
+//! is asked for when something is to be written, kept in memory only, and asked for again in good time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::PostParams;
+use pinniped_authn::{Token, TokenSource};
+
+use crate::client::error_text;
+
+/// The life that is asked for.
+const LIFETIME_SECONDS: i64 = 3600;
+
+/// How long an answer keeps others from asking the same: they take the token that it brought.
+const ANSWERED: Duration = Duration::from_secs(1);
+
+/// Why there is no client that acts as the account.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AccountError {
+    /// Its manifest was not applied.
+    #[error("there is no ServiceAccount \"{namespace}/{name}\": apply {MANIFEST}")]
+    Missing {
+        /// Where it should be.
+        namespace: String,
+        /// What it should be called.
+        name: String,
+    },
+    /// The API server refused, or could not be reached.
+    #[error("could not request a token of ServiceAccount \"{namespace}/{name}\": {problem}")]
+    Refused {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The API server's words.
+        problem: String,
+    },
+}
+
+/// The file that brings the account and its rights.
+pub const MANIFEST: &str = "install-pinniped-concierge-service-account-tokens.yaml";
+
+/// A client that acts as the account. Cheap to clone.
+#[derive(Clone)]
+pub struct Account {
+    accounts: Api<ServiceAccount>,
+    namespace: String,
+    name: String,
+    held: HeldToken,
+    asking: moka::future::Cache<(), ()>,
+    client: kube::Client,
+}
+
+/// The token of the moment; requests take it from here.
+#[derive(Clone, Default)]
+struct HeldToken(Arc<ArcSwapOption<Held>>);
+
+struct Held {
+    token: Arc<Token>,
+    renew: Timestamp,
+}
+
+impl TokenSource for HeldToken {
+    fn token(&self) -> Option<Arc<Token>> {
+        self.0.load().as_ref().map(|held| Arc::clone(&held.token))
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").field("namespace", &self.namespace).field("name", &self.name).finish()
+    }
+}
+
+impl Account {
+    /// The account `name` in `namespace`, whose tokens `client` may request. `acting` makes a client that sends the token
+    /// of the moment.
+    pub fn new(
+        client: kube::Client,
+        namespace: &str,
+        name: &str,
+        acting: impl FnOnce(Arc<dyn TokenSource>) -> kube::Client,
+    ) -> Self {
+        let held = HeldToken::default();
+        Self {
+            accounts: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            client: acting(Arc::new(held.clone())),
+            held,
+            asking: moka::future::Cache::builder().max_capacity(1).time_to_live(ANSWERED).build(),
+        }
+    }
+
+    /// The username of the account.
+    pub fn username(&self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+
+    /// The client, with a token that lasts.
+    ///
+    /// # Errors
+    /// [`AccountError`]: there is no such account, or no token of it.
+    pub async fn client(&self) -> Result<kube::Client, AccountError> {
+        let fresh = self.held.0.load().as_ref().is_some_and(|held| held.renew > Timestamp::now());
+        if !fresh {
+            self.asking
+                .try_get_with((), self.ask())
+                .await
+                .map_err(|error: Arc<AccountError>| error.as_ref().clone())?;
+        }
+        Ok(self.client.clone())
+    }
+
+    /// Forgets the token, because the API server does not take it any more.
+    pub fn forget(&self) {
+        self.held.0.store(None);
+    }
+
+    async fn ask(&self) -> Result<(), AccountError> {
+        let (namespace, name) = (self.namespace.clone(), self.name.clone());
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(LIFETIME_SECONDS),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let answer = self.accounts.create_token_request(&name, &PostParams::default(), &request).await;
+        let status = match answer {
+            Ok(answer) => answer.status.unwrap_or_default(),
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                return Err(AccountError::Missing { namespace, name });
+            }
+            Err(error) => {
+                return Err(AccountError::Refused { namespace, name, problem: error_text(&error) });
+            }
+        };
+        let (Some(token), Some(expires)) = (status.token, status.expiration_timestamp) else {
+            let problem = "found no token in the API server's response".to_owned();
+            return Err(AccountError::Refused { namespace, name, problem });
+        };
+        let now = Timestamp::now();
+        let left = Duration::try_from(expires.0.duration_since(now)).unwrap_or_default();
+        // Four fifths, as for other tokens; the rest is for clocks that differ.
+        let renew = now.checked_add(left * 4 / 5).unwrap_or(now);
+        self.held.0.store(Some(Arc::new(Held { token: Arc::new(Token::new(token)), renew })));
+        Ok(())
+    }
+}

@@ -1,0 +1,312 @@
+//! Service account tokens: no proxy of the cluster's, no signing key, and an unmodified kubectl.
+//!
+//! The user logs in once and reaches the API server itself, in each of the ways that an unmodified kubectl has to say
+//! whom it impersonates. What the API server saw is in its audit log.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use pinniped_test_support::kubectl::{Outcome, as_typed};
+use pinniped_test_support::wait;
+use serde_json::{Value, json};
+
+use super::{CONCIERGE, CREDENTIAL_ISSUER, DECISION, SOON, SOON_FLAG, Walk};
+use crate::narrator::Show;
+use crate::place::{Running, Step};
+
+/// The opt-in manifest.
+pub const TOKENS_FILE: &str = "deploy/install-pinniped-concierge-service-account-tokens.yaml";
+/// The namespace that the manifest has for the service accounts of users.
+pub const USERS_NAMESPACE: &str = "pinniped-concierge-users";
+/// The label of everything that was made for a user.
+pub(super) const SUBJECT: &str = "concierge.pinniped.dev/impersonation-subject";
+/// The kubeconfig that `pinniped proxy` writes.
+const PROXY_KUBECONFIG: &str = "local-proxy.yaml";
+/// What the user looks at.
+const LISTING: [&str; 3] = ["get", "pods", "-A"];
+
+/// How an unmodified kubectl learns whom to impersonate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// By fields of its kubeconfig.
+    Kubeconfig,
+    /// By `pinniped kubectl`, which runs it.
+    Wrapper,
+    /// By `pinniped proxy`, which does it in its place.
+    Proxy,
+}
+
+impl Delivery {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Kubeconfig, Self::Wrapper, Self::Proxy];
+
+    /// As the flag has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kubeconfig => "kubeconfig",
+            Self::Wrapper => "wrapper",
+            Self::Proxy => "proxy",
+        }
+    }
+
+    fn file(self) -> &'static str {
+        match self {
+            Self::Kubeconfig => "tokens-kubeconfig.yaml",
+            Self::Wrapper => "tokens-wrapper.yaml",
+            Self::Proxy => "tokens-proxy.yaml",
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Applies the opt-in manifest, turns the strategy on, and waits until it says that it is ready.
+    ///
+    /// # Errors
+    /// When the strategy does not become Success/Listening.
+    pub async fn enable_tokens(&self) -> anyhow::Result<Value> {
+        self.heading("Turn service account tokens on: a manifest of its own, and one field");
+        self.kubectl(&["apply", "-f", TOKENS_FILE], None, Show::Output).await?;
+        let spec = json!({"mode": "enabled", "namespace": USERS_NAMESPACE});
+        let patch = json!({"spec": {"serviceAccountTokens": spec}}).to_string();
+        let kind = self.kind("credentialissuer");
+        let args = ["patch", &kind, CREDENTIAL_ISSUER, "--type=merge", "--patch", &patch];
+        self.kubectl(&args, None, Show::Output).await?;
+        let issuer = wait::until_ok(SOON, "service account tokens to be issued", async || {
+            let issuer = self.credential_issuer().await?;
+            let strategies = issuer["status"]["strategies"].as_array().context("there are no strategies")?;
+            let last = strategies.last().context("there is no strategy")?;
+            anyhow::ensure!(
+                last["type"] == "ServiceAccountToken" && last["status"] == "Success",
+                "the last strategy is {last}"
+            );
+            Ok(issuer)
+        })
+        .await?;
+        self.show_strategies().await?;
+        // Logins go through the API server's aggregation layer, which looks for itself whether the pods are there.
+        let api = "apiservice/v1alpha1.login.concierge.pinniped.dev";
+        self.kubectl(&["wait", api, "--for=condition=Available", SOON_FLAG], None, Show::Output).await?;
+        Ok(issuer)
+    }
+
+    /// Users talk to the API server itself, whose address kubeadm publishes and managed clusters do not.
+    ///
+    /// # Errors
+    /// When kubectl fails or the Concierge does not come back.
+    pub async fn tell_address(&self) -> anyhow::Result<()> {
+        self.heading("Tell the Concierge the API server's address, which nothing in this cluster publishes");
+        let path = "jsonpath={.clusters[0].cluster.server}";
+        let args = ["config", "view", "--minify", "--output", path];
+        let server = self.kubectl(&args, None, Show::Output).await?.stdout;
+        let config = "configmap pinniped-concierge-config --namespace pinniped-concierge";
+        let line = format!(
+            "kubectl get {config} -o yaml | sed 's|url: null|url: {}|' | kubectl replace -f -",
+            server.trim()
+        );
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &line]);
+        for (name, value) in self.admin().command(&[]).get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        let step = self.with_kubectl_in_path(shell)?.shown_as(&line);
+        self.narrator.run(step, None, Show::Output).await?.success()?;
+        let deployment = format!("deployment/{CONCIERGE}");
+        self.kubectl(&["rollout", "restart", &deployment, "--namespace", CONCIERGE], None, Show::Output)
+            .await?;
+        let args = ["rollout", "status", &deployment, "--namespace", CONCIERGE, SOON_FLAG];
+        self.kubectl(&args, None, Show::Output).await?;
+        Ok(())
+    }
+
+    /// The kubeconfig for a delivery.
+    #[must_use]
+    pub fn tokens_kubeconfig(&self, delivery: Delivery) -> PathBuf {
+        self.home.join(delivery.file())
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// When the command line fails.
+    pub async fn write_tokens_kubeconfig(&self, delivery: Delivery) -> anyhow::Result<Outcome> {
+        let more = ["--concierge-mode", "ServiceAccountToken", "--impersonation-delivery", delivery.name()];
+        self.get_kubeconfig("pinny", &more, delivery.file()).await
+    }
+
+    /// Lists pods as the user, who may not yet: the API server's own refusal.
+    ///
+    /// # Errors
+    /// When the answer is another one.
+    pub async fn refused_with_token(&self) -> anyhow::Result<Outcome> {
+        self.heading("The user is known to the API server itself, but may do nothing");
+        let step = self.user_kubectl(&self.tokens_kubeconfig(Delivery::Kubeconfig), &LISTING);
+        let outcome = self.narrator.run(step, None, Show::Output).await?;
+        let refused = "Error from server (Forbidden): pods is forbidden: User \"pinny\" cannot list resource \"pods\" \
+                       in API group \"\" at the cluster scope\n";
+        anyhow::ensure!(
+            outcome.code == 1 && outcome.stderr == refused && !outcome.stderr.contains(DECISION),
+            "the user should have been refused by the API server, but kubectl said: {}{}",
+            outcome.stdout,
+            outcome.stderr
+        );
+        Ok(outcome)
+    }
+
+    /// Lets the user's group in, and lists pods with an unmodified kubectl whose kubeconfig names the user.
+    ///
+    /// # Errors
+    /// When the listing does not work in time.
+    pub async fn allow_and_list_with_token(&self) -> anyhow::Result<Outcome> {
+        self.heading("An administrator lets the user's group in");
+        let binding = super::proxy::BINDING;
+        let args = [
+            "create",
+            "clusterrolebinding",
+            binding,
+            "--clusterrole=cluster-admin",
+            "--group=group-for-mtls",
+        ];
+        self.kubectl(&args, None, Show::Output).await?;
+        let kubeconfig = self.tokens_kubeconfig(Delivery::Kubeconfig);
+        let step = || self.user_kubectl(&kubeconfig, &LISTING);
+        let fits = |outcome: &Outcome| outcome.code == 0;
+        self.narrator.run_until(Duration::from_secs(20), step, Show::Output, fits).await
+    }
+
+    /// Lists pods with `pinniped kubectl`; kubectl by itself gets no token from that kubeconfig.
+    ///
+    /// # Errors
+    /// When the first is not refused, or the second fails.
+    pub async fn list_with_wrapper(&self) -> anyhow::Result<Outcome> {
+        self.heading("Another way: pinniped runs kubectl");
+        self.write_tokens_kubeconfig(Delivery::Wrapper).await?;
+        let kubeconfig = self.tokens_kubeconfig(Delivery::Wrapper);
+        self.narrator.say("(kubectl by itself would be somebody else with this token, so it gets none)");
+        let alone = self.narrator.run(self.user_kubectl(&kubeconfig, &LISTING), None, Show::Output).await?;
+        anyhow::ensure!(
+            alone.code != 0 && alone.stderr.contains("requires impersonation headers"),
+            "kubectl alone should have got no token, but it said: {}{}",
+            alone.stdout,
+            alone.stderr
+        );
+        let listing = [&["kubectl", "--"][..], &LISTING].concat();
+        let step = self.with_kubectl_in_path(self.pinniped_command(&listing, &kubeconfig))?;
+        self.narrator.run(step, None, Show::Output).await?.success()
+    }
+
+    /// Starts `pinniped proxy` and waits until it serves. Gives what runs, and the kubeconfig that it wrote.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_local_proxy(&self) -> anyhow::Result<(Running, PathBuf)> {
+        self.write_tokens_kubeconfig(Delivery::Proxy).await?;
+        let file = self.home.join(PROXY_KUBECONFIG);
+        let output = file.to_str().context("the home folder has no readable name")?;
+        let args = ["proxy", "--output", output];
+        let command = self.settled(self.pinniped_command(&args, &self.tokens_kubeconfig(Delivery::Proxy)));
+        self.narrator.show_command(&format!("{} &", as_typed(&command)));
+        let proxy = self.place.start("pinniped-proxy", command)?;
+        wait::until_ok(SOON, "pinniped proxy to write its kubeconfig", async || {
+            anyhow::ensure!(file.exists(), "it said: {}", self.place.log_tail("pinniped-proxy"));
+            Ok(())
+        })
+        .await?;
+        self.narrator.say(self.place.log_tail("pinniped-proxy").trim_end());
+        Ok((proxy, file))
+    }
+
+    /// Lists pods through `pinniped proxy`, which ends afterwards and takes its kubeconfig away.
+    ///
+    /// # Errors
+    /// When the proxy does not start, does not serve, or leaves something.
+    pub async fn list_through_local_proxy(&self) -> anyhow::Result<Outcome> {
+        self.heading("A third way, for programs of any kind: a proxy on the user's own machine");
+        let (mut proxy, file) = self.start_local_proxy().await?;
+        let listing = self.narrator.run(self.user_kubectl(&file, &LISTING), None, Show::Output).await;
+        self.narrator.show_command("kill -INT %1");
+        let ended = proxy.interrupt(SOON).await;
+        let listing = listing?.success()?;
+        ended?;
+        anyhow::ensure!(!file.exists(), "{} is still there", file.display());
+        self.narrator.say("(it has ended, and its kubeconfig is gone with it)");
+        Ok(listing)
+    }
+
+    /// Who the API server thinks the user is.
+    ///
+    /// # Errors
+    /// When the command line fails.
+    pub async fn whoami_with_token(&self) -> anyhow::Result<Outcome> {
+        self.heading("Who am I?");
+        let step = self.pinniped(&["whoami"], &self.tokens_kubeconfig(Delivery::Kubeconfig));
+        self.narrator.run(step, None, Show::Output).await?.success()
+    }
+
+    /// The last listing of the user in the API server's audit log: the service account, and the user whom it
+    /// impersonated.
+    ///
+    /// # Errors
+    /// When there is none, or it has not both.
+    pub async fn show_audit_event(&self) -> anyhow::Result<Value> {
+        self.heading("What the API server's audit log has of it");
+        let event = wait::until_ok(SOON, "the listing to be in the audit log", async || {
+            let events = self.place.audit_events()?;
+            let listing = |event: &&Value| {
+                event["verb"] == "list"
+                    && event["objectRef"]["resource"] == "pods"
+                    && event["impersonatedUser"]["username"] == "pinny"
+                    && event["responseStatus"]["code"] == 200
+                    && event["user"]["username"].as_str().is_some_and(|name| {
+                        name.starts_with(&format!("system:serviceaccount:{USERS_NAMESPACE}:pinniped-user-"))
+                    })
+            };
+            events.iter().rev().find(listing).cloned().context("it is not there")
+        })
+        .await?;
+        let shown = json!({
+            "verb": event["verb"], "requestURI": event["requestURI"], "userAgent": event["userAgent"],
+            "user": event["user"], "impersonatedUser": event["impersonatedUser"],
+        });
+        self.narrator.say(&serde_json::to_string_pretty(&shown)?.replace('\n', "\n   "));
+        Ok(event)
+    }
+
+    /// `command`, with kubectl where programs are looked for.
+    fn with_kubectl_in_path(&self, mut command: Command) -> anyhow::Result<Step> {
+        let admin = self.admin();
+        let folder = admin.program().parent().context("kubectl has no folder")?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&path)))?;
+        command.env("PATH", path);
+        Ok(self.settle(command))
+    }
+
+    /// The strategy in the process world, in order.
+    ///
+    /// # Errors
+    /// That of the first step that fails.
+    pub async fn everything_with_tokens(&self) -> anyhow::Result<()> {
+        self.install().await?;
+        self.create_user().await?;
+        self.look_at_credential_issuer().await?;
+        self.create_authenticator().await?;
+        self.create_workload().await?;
+        self.tell_address().await?;
+        self.enable_tokens().await?;
+        self.heading("Make a kubeconfig for the user: it names whom to impersonate");
+        self.write_tokens_kubeconfig(Delivery::Kubeconfig).await?;
+        self.refused_with_token().await?;
+        self.allow_and_list_with_token().await?;
+        self.list_with_wrapper().await?;
+        self.list_through_local_proxy().await?;
+        self.whoami_with_token().await?;
+        self.show_audit_event().await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! A Concierge of a test's own, beside the one that tests share: another namespace, another API group suffix.
+
+use pinniped_test_support::pods::Pods;
+use pinniped_test_support::world::World;
+use pinniped_test_support::{tools, wait};
+use serde_json::{Value, json};
+
+use crate::crds;
+use crate::installed::SOON;
+
+/// An installation of a test's own.
+pub(crate) struct Own {
+    pub(crate) world: &'static World,
+    pub(crate) pods: &'static Pods,
+    pub(crate) app: &'static str,
+    pub(crate) suffix: String,
+}
+
+impl Own {
+    /// Installs our manifest with `app` as namespace and in all names, one replica, after `edit`; `before` are
+    /// objects (JSON) of the namespace that exist before the Concierge does.
+    pub(crate) async fn install(
+        app: &'static str,
+        before: &[Value],
+        edit: impl FnOnce(String) -> String,
+    ) -> Option<Self> {
+        let world = World::shared().unwrap();
+        let pods = world.pods(app)?;
+        let suffix = format!("{app}.example.com");
+        crds::install_ours(world, &suffix).await;
+        let text = manifest(app, &suffix, "install-pinniped-concierge-resources.yaml")
+            .replace(&format!("            - {app}\n"), "            - pinniped-concierge\n")
+            .replace("replicas: 2", "replicas: 1");
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": app}});
+        world.kubectl().apply(&namespace.to_string()).await.unwrap();
+        for object in before {
+            world.kubectl().apply(&object.to_string()).await.unwrap();
+        }
+        world.kubectl().apply(&edit(text)).await.unwrap();
+        Some(Self { world, pods, app, suffix })
+    }
+
+    pub(crate) async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        self.world.kubectl().output(&[args, &["-n", self.app]].concat()).await
+    }
+
+    pub(crate) async fn get(&self, resource: &str, name: &str) -> anyhow::Result<Value> {
+        Ok(serde_json::from_str(&self.kubectl(&["get", resource, name, "-o", "json"]).await?)?)
+    }
+
+    /// Waits for the strategy of the impersonation proxy.
+    pub(crate) async fn await_strategy(&self, wanted: [&str; 2], message: &str) {
+        let resource = format!("credentialissuers.v1alpha1.config.concierge.{}", self.suffix);
+        let name = format!("{}-config", self.app);
+        let waited = wait::until_ok(SOON, format!("the strategy {wanted:?} {message}"), async || {
+            let issuer = self.get(&resource, &name).await?;
+            let strategy = &issuer["status"]["strategies"][1];
+            let fits = strategy["status"] == wanted[0]
+                && strategy["reason"] == wanted[1]
+                && strategy["message"].as_str().is_some_and(|text| text.contains(message));
+            anyhow::ensure!(fits, "{strategy}");
+            Ok(())
+        })
+        .await;
+        self.check(waited);
+    }
+
+    /// Waits until the aggregated API answers.
+    pub(crate) async fn await_api(&self) {
+        let path = format!("/apis/identity.concierge.{}/v1alpha1/whoamirequests", self.suffix);
+        let waited = wait::until_ok(SOON, "the API of this installation", async || {
+            self.kubectl(&["get", "--raw", &path]).await
+        });
+        self.check(waited.await.map(drop));
+    }
+
+    pub(crate) async fn await_log(&self, wanted: &str) {
+        let waited = wait::until(SOON, format!("{wanted:?} in the log"), async || {
+            self.pods.logs(self.app).contains(wanted).then_some(())
+        });
+        self.check(waited.await);
+    }
+
+    pub(crate) fn check(&self, result: anyhow::Result<()>) {
+        if let Err(error) = result {
+            panic!("{}\n{error:#}", self.pods.log_tails(self.app, 30));
+        }
+    }
+}
+
+/// A file of `deploy/` with another API group suffix, and `app` in all names.
+pub(crate) fn manifest(app: &str, suffix: &str, file: &str) -> String {
+    let text = std::fs::read_to_string(tools::repository().join("deploy").join(file)).unwrap();
+    text.replace("concierge.pinniped.dev", &format!("concierge.{suffix}"))
+        .replace("apiGroupSuffix: pinniped.dev", &format!("apiGroupSuffix: {suffix}"))
+        .replace("pinniped-concierge", app)
+}
+
+/// Turns the proxy on without a Service.
+pub(crate) fn with_proxy(text: &str) -> String {
+    let edited = text.replace(
+        "    mode: auto\n    service:\n      type: LoadBalancer\n",
+        "    mode: enabled\n    externalEndpoint: proxy.example.com\n    service:\n      type: None\n",
+    );
+    assert_ne!(edited, text);
+    edited
+}

@@ -1,0 +1,68 @@
+//! A page of docs/howto as a script: its blocks of commands, in their order, in one shell.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use pinniped_test_support::{kubectl, tools};
+
+use crate::installed::Installed;
+
+/// The blocks of a page, given by its path, that are marked as `sh`. Others are to be read: `console`, `yaml`.
+pub(crate) fn of(page: &str) -> Vec<String> {
+    blocks(&std::fs::read_to_string(tools::repository().join(page)).unwrap())
+}
+
+fn blocks(page: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if line.trim() == "```sh" {
+            let block: Vec<&str> = lines.by_ref().take_while(|line| line.trim() != "```").collect();
+            blocks.push(block.join("\n"));
+        }
+    }
+    blocks
+}
+
+#[test]
+fn blocks_of_a_page_are_those_for_a_shell() {
+    let page = "text\n```sh\na\nb\n```\n```console\n$ c\n```\n```sh\nd\n```\n";
+    assert_eq!(blocks(page), ["a\nb", "d"]);
+}
+
+/// How long a whole page may take: each of its steps waits for the cluster, which on a busy machine waits for its turn.
+const LONGEST: Duration = Duration::from_secs(420);
+
+/// Runs blocks as an administrator, in a folder of that name where `deploy` is at hand. Gives what they printed.
+pub(crate) async fn run(installed: &Installed, name: &str, blocks: &[String]) -> anyhow::Result<String> {
+    let world = installed.world();
+    let dir = world.dir().join(name);
+    std::fs::create_dir_all(&dir)?;
+    let deploy = dir.join("deploy");
+    if !deploy.exists() {
+        std::os::unix::fs::symlink(tools::repository().join("deploy"), deploy)?;
+    }
+    // In full: tests beside this one have the same kind under another group.
+    let kind = "credentialissuers.config.concierge.pinniped.dev";
+    let script = blocks.join("\n").replace(" credentialissuer ", &format!(" {kind} "));
+    std::fs::write(dir.join("page.sh"), format!("set -euxo pipefail\n{script}\n"))?;
+
+    let administrator = world.kubectl();
+    let typed = administrator.command(&[]);
+    let mut bash = Command::new("timeout");
+    // A little earlier, so that what it said until then is seen.
+    let within = (LONGEST - Duration::from_secs(10)).as_secs().to_string();
+    bash.args([&within, "bash", "page.sh"]).current_dir(&dir).env("HOME", &dir);
+    for (name, value) in typed.get_envs() {
+        match value {
+            Some(value) => bash.env(name, value),
+            None => bash.env_remove(name),
+        };
+    }
+    let kubectl_dir = administrator.program().parent().context("kubectl has no folder")?;
+    let mut path = vec![kubectl_dir.to_owned(), tools::bin_dir()?];
+    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    bash.env("PATH", std::env::join_paths(path)?);
+    Ok(kubectl::run_within(LONGEST, bash, None).await?.success()?.stdout)
+}

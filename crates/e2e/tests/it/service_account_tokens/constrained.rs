@@ -1,0 +1,74 @@
+//! Constrained impersonation, where the API server has it.
+
+use pinniped_test_support::wait;
+use serde_json::{Value, json};
+
+use super::place::{Tokens, account_of};
+use crate::installed::SOON;
+
+async fn rules(tokens: &Tokens, name: &str) -> Value {
+    let args = ["get", "clusterrole", name, "-o", "jsonpath={.rules}"];
+    serde_json::from_str(&tokens.own.world.kubectl().output(&args).await.unwrap()).unwrap()
+}
+
+/// Whether the API server under test has it, found out in another way than the Concierge does: by its metrics.
+async fn is_there(tokens: &Tokens) -> bool {
+    let metrics = tokens.own.world.kubectl().output(&["get", "--raw", "/metrics"]).await.unwrap();
+    let enabled = "kubernetes_feature_enabled{name=\"ConstrainedImpersonation\"";
+    metrics.lines().any(|line| line.starts_with(enabled) && line.ends_with(" 1"))
+}
+
+#[tokio::test]
+async fn where_the_api_server_has_it_roles_use_it_and_elsewhere_not() {
+    let Some(tokens) = Tokens::install("token-constrained", 1, true).await else { return };
+    tokens.enable(json!({"constrainedImpersonation": "auto"})).await;
+    let mut user = json!({"username": "constrained-user", "groups": ["a", "b", "c", "d", "e"], "uid": "u"});
+    user["extra"] = json!({"acme.io/k": ["x"]});
+    let login = tokens.log_in(&user).await;
+    let (name, account) = account_of(&login);
+    let verb = rules(&tokens, &name).await[0]["verbs"][0].clone();
+    if !is_there(&tokens).await {
+        assert_eq!(verb, "impersonate");
+        return;
+    }
+    assert_eq!(verb, "impersonate:user-info");
+    let me = tokens.who_am_i(&login).await;
+    assert_eq!((&me["username"], &me["uid"]), (&json!("constrained-user"), &json!("u")));
+    assert_eq!(me["extra"]["acme.io/k"], json!(["x"]));
+    for target in ["/version", "/api/v1/nodes", "/apis"] {
+        let (code, answer) = tokens.ask(&login.token, &login.headers(), target).await;
+        // Nodes are not this user's; it is the user who is refused.
+        assert!(
+            code == 200 || answer.to_string().contains("User \\\"constrained-user\\\" cannot"),
+            "{answer}"
+        );
+    }
+    let event = tokens.own.world.control_plane().await_audit_event("the request of the user", |event| {
+        event["impersonatedUser"]["username"] == "constrained-user"
+    });
+    let event = event.await.unwrap();
+    assert_eq!(event["user"]["username"], account);
+    assert_eq!(event["authenticationMetadata"]["impersonationConstraint"], "impersonate:user-info");
+
+    let other = [("Impersonate-User".to_owned(), "other".to_owned())];
+    let (code, message) = tokens.ask(&login.token, &other, "/api/v1/pods").await;
+    assert_eq!(code, 403);
+    let denied = "cannot impersonate:user-info resource \"users\" in API group \"authentication.k8s.io\"";
+    assert!(message.as_str().unwrap().contains(denied), "{message}");
+
+    // An extra with an empty value cannot be had that way; its user has a role of the old form.
+    let odd = json!({"username": "constrained-odd", "extra": {"acme.io/k": [""]}});
+    let login = tokens.log_in(&odd).await;
+    assert_eq!(rules(&tokens, &account_of(&login).0).await[0]["verbs"][0], "impersonate");
+    tokens.who_am_i(&login).await;
+
+    // Turned off again, a login brings its role back to the old form.
+    tokens.configure(json!({"constrainedImpersonation": "disabled"})).await;
+    let old = wait::until_ok(SOON, "the old form", async || {
+        tokens.log_in(&user).await;
+        let rules = rules(&tokens, &name).await;
+        anyhow::ensure!(rules[0]["verbs"][0] == "impersonate", "{rules}");
+        Ok(())
+    });
+    tokens.own.check(old.await);
+}

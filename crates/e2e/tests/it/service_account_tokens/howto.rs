@@ -1,0 +1,46 @@
+//! docs/howto/managed-clusters.md does what it says.
+
+use pinniped_e2e::walkthrough::CONCIERGE;
+use pinniped_test_support::wait;
+
+use crate::installed::{self, Installed, SOON};
+use crate::page;
+
+const PAGE: &str = "docs/howto/managed-clusters.md";
+
+/// Alone, because it starts the Concierge's pods anew and changes what they are told.
+#[tokio::test]
+async fn tokens_there_and_back_as_the_page_says() {
+    let Some(installed) = installed::alone("the page about managed clusters").await else { return };
+    let blocks = page::of(PAGE);
+    assert!(blocks.len() >= 8, "{} has only {} blocks", PAGE, blocks.len());
+    let outcome = page::run(&installed, "managed-clusters", &blocks).await;
+    as_it_was(&installed).await;
+    let said = outcome.unwrap();
+    let users = said.lines().filter(|line| line.starts_with("Username ") && line.ends_with(" pinny"));
+    assert_eq!(users.count(), 3, "each way is the user's: {said}");
+    assert!(said.contains("ServiceAccountToken Success service account token exchange is ready"), "{said}");
+    assert!(said.contains(" deleted"), "{said}");
+    let world = installed.world();
+    let left = world.kubectl().run(&["get", "namespace", "pinniped-concierge-users"]).await.unwrap();
+    assert!(left.stderr.contains("not found"), "{left:?}");
+}
+
+/// The others want the Concierge without an address of its own, and without the strategy.
+async fn as_it_was(installed: &Installed) {
+    let kubectl = installed.world().kubectl();
+    let manifest = "deploy/install-pinniped-concierge-resources.yaml";
+    let text = std::fs::read_to_string(pinniped_test_support::tools::repository().join(manifest)).unwrap();
+    let config = text.split("\n---\n").find(|document| document.contains("kind: ConfigMap\n")).unwrap();
+    kubectl.apply(config).await.unwrap();
+    let issuer = ["credentialissuers.config.concierge.pinniped.dev", "pinniped-concierge-config"];
+    let patch = r#"{"spec":{"serviceAccountTokens":null}}"#;
+    kubectl.output(&[&["patch"][..], &issuer, &["--type=merge", "-p", patch]].concat()).await.unwrap();
+    let deployment = ["deployment/pinniped-concierge", "-n", CONCIERGE];
+    kubectl.output(&[&["rollout", "restart"][..], &deployment].concat()).await.unwrap();
+    kubectl.output(&[&["rollout", "status"][..], &deployment, &["--timeout=60s"]].concat()).await.unwrap();
+    let answers = wait::until_ok(SOON, "the proxy to answer", async || {
+        Ok(tokio::net::TcpStream::connect((installed.address, 443)).await?)
+    });
+    answers.await.unwrap();
+}

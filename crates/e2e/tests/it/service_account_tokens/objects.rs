@@ -1,0 +1,163 @@
+//! What is made for an identity, and that nobody can make more of it.
+
+use pinniped_test_support::wait;
+use serde_json::{Value, json};
+
+use super::place::{MANIFEST, SUBJECT, Tokens, account_of, shared};
+use crate::installed::{self, PROXY_ACCOUNT, SOON};
+
+async fn object(tokens: &Tokens, kind: &str, name: &str) -> Value {
+    let users = tokens.users();
+    let args = ["get", kind, name, "-n", &users, "-o", "json"];
+    serde_json::from_str(&tokens.own.world.kubectl().output(&args).await.unwrap()).unwrap()
+}
+
+/// Patches a cluster-scoped object as its administrator.
+async fn patch(tokens: &Tokens, kind: &str, name: &str, patch: Value) {
+    let args = ["patch", kind, name, "--type=json", "-p", &patch.to_string()];
+    tokens.own.world.kubectl().output(&args).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_objects_of_an_identity_are_exactly_these() {
+    let Some(tokens) = shared().await else { return };
+    let user = json!({"username": "objects/First Last", "uid": "u", "groups": ["b", "a"], "extra": {"acme.io/k": ["x"]}});
+    let (name, _) = account_of(&tokens.log_in(&user).await);
+    let digest = name.trim_start_matches("pinniped-user-");
+    let labels = json!({"app": tokens.own.app, SUBJECT: digest});
+
+    let account = object(&tokens, "serviceaccounts", &name).await;
+    assert_eq!(account["automountServiceAccountToken"], false);
+    assert_eq!(account["metadata"]["labels"], labels);
+    assert!(account["secrets"].is_null());
+    let annotations = account["metadata"]["annotations"].as_object().unwrap();
+    assert_eq!(
+        annotations.keys().collect::<Vec<_>>(),
+        ["concierge.pinniped.dev/last-used"],
+        "nobody is named"
+    );
+
+    let role = object(&tokens, "clusterroles", &name).await;
+    let rule = |group: &str, resource: &str, names: &[&str]| json!({"apiGroups": [group], "resources": [resource], "resourceNames": names, "verbs": ["impersonate"]});
+    assert_eq!(
+        role["rules"],
+        json!([
+            rule("", "users", &["objects/First Last"]),
+            rule("", "groups", &["a", "b", "system:authenticated"]),
+            rule("authentication.k8s.io", "uids", &["u"]),
+            rule("authentication.k8s.io", "userextras/acme.io/k", &["x"]),
+        ])
+    );
+    assert_eq!(role["metadata"]["labels"], labels);
+
+    let binding = object(&tokens, "clusterrolebindings", &name).await;
+    assert_eq!(
+        binding["subjects"],
+        json!([{"kind": "ServiceAccount", "name": name, "namespace": tokens.users()}])
+    );
+    assert_eq!(binding["metadata"]["ownerReferences"][0]["uid"], role["metadata"]["uid"]);
+
+    let users = tokens.users();
+    let selector = format!("{SUBJECT}={digest}");
+    let args = ["get", "secrets", "-n", &users, "-l", &selector, "-o", "json"];
+    let secrets: Value =
+        serde_json::from_str(&tokens.own.world.kubectl().output(&args).await.unwrap()).unwrap();
+    let secret = &secrets["items"][0];
+    assert_eq!(secret["type"], "concierge.pinniped.dev/bound-token");
+    assert!(secret["data"].is_null());
+    assert!(secret["metadata"]["annotations"]["concierge.pinniped.dev/expires-at"].is_string());
+}
+
+#[tokio::test]
+async fn a_role_that_was_given_more_is_restored_or_removed() {
+    let Some(tokens) = shared().await else { return };
+    let more = json!([{"op": "add", "path": "/rules/-", "value":
+        {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}}]);
+    let (name, _) = account_of(&tokens.log_in(&json!({"username": "objects-more"})).await);
+    let made = object(&tokens, "clusterroles", &name).await["rules"].clone();
+    patch(&tokens, "clusterrole", &name, more).await;
+
+    let (other, _) = account_of(&tokens.log_in(&json!({"username": "objects-group"})).await);
+    let masters = json!([{"op": "add", "path": "/rules/1/resourceNames/-", "value": "system:masters"}]);
+    patch(&tokens, "clusterrole", &other, masters).await;
+
+    let (bound, _) = account_of(&tokens.log_in(&json!({"username": "objects-bound"})).await);
+    let subject = json!([{"op": "add", "path": "/subjects/-", "value":
+        {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mallory"}},
+        {"op": "remove", "path": "/metadata/ownerReferences"}]);
+    patch(&tokens, "clusterrolebinding", &bound, subject).await;
+
+    let soon = 2 * SOON;
+    let restored = wait::until_ok(soon, "the role to be restored", async || {
+        let rules = object(&tokens, "clusterroles", &name).await["rules"].clone();
+        anyhow::ensure!(rules == made, "{rules}");
+        Ok(())
+    });
+    restored.await.unwrap();
+    let restored = wait::until_ok(soon, "the binding to be restored", async || {
+        let binding = object(&tokens, "clusterrolebindings", &bound).await;
+        anyhow::ensure!(binding["subjects"].as_array().map(Vec::len) == Some(1), "{binding}");
+        anyhow::ensure!(binding["metadata"]["ownerReferences"][0]["kind"] == "ClusterRole", "{binding}");
+        Ok(())
+    });
+    restored.await.unwrap();
+    let gone = wait::until(soon, "the identity that cannot be told any more to go", async || {
+        let left = tokens.count("clusterroles", Some(&other)).await
+            + tokens.count("clusterrolebindings", Some(&other)).await
+            + tokens.count("serviceaccounts", Some(&other)).await;
+        (left == 0).then_some(())
+    });
+    gone.await.unwrap();
+    let logs = tokens.own.pods.logs(tokens.own.app);
+    let warned =
+        |name: &str| logs.lines().any(|line| line.contains("\"warning\":true") && line.contains(name));
+    for name in [&name, &other, &bound] {
+        assert!(warned(name), "no warning about {name}");
+    }
+    // Its user has a way on: the next login makes what is missing, at the latest when nobody remembers it any more.
+    let again = wait::until_ok(3 * SOON, "a login that works again", async || {
+        let login = tokens.log_in(&json!({"username": "objects-group"})).await;
+        let (code, answer) = tokens.ask(&login.token, &login.headers(), super::place::SELF_REVIEW).await;
+        anyhow::ensure!(code == 200, "{answer}");
+        Ok(())
+    });
+    again.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_rights_are_those_of_a_third_account_and_the_other_two_get_none() {
+    let Some(installed) = installed::shared("the rights of the third account").await else { return };
+    let Some(tokens) = shared().await else { return };
+    // Upstream's own test compares this role with exactly these two rules.
+    let args = ["get", "clusterrole", "pinniped-concierge-impersonation-proxy", "-o", "jsonpath={.rules}"];
+    let rules: Value =
+        serde_json::from_str(&installed.world().kubectl().output(&args).await.unwrap()).unwrap();
+    assert_eq!(
+        rules,
+        json!([
+            {"apiGroups": [""], "resources": ["users", "groups", "serviceaccounts"], "verbs": ["impersonate"]},
+            {"apiGroups": ["authentication.k8s.io"], "resources": ["*"], "verbs": ["impersonate"]},
+        ])
+    );
+    let app = tokens.own.app;
+    let account = |name: &str| format!("system:serviceaccount:{app}:{name}");
+    let writer = account(&format!("{app}-service-account-tokens"));
+    let proxy = account(&format!("{app}-impersonation-proxy"));
+    assert!(PROXY_ACCOUNT.ends_with("-impersonation-proxy"));
+    let may = async |who: &str, args: &[&str]| {
+        let args = [&["auth", "can-i", "--as", who][..], args].concat();
+        tokens.own.world.kubectl().run(&args).await.unwrap().stdout.trim() == "yes"
+    };
+    for (who, wanted) in [(&writer, true), (&proxy, false), (&account(app), false)] {
+        assert_eq!(may(who, &["create", "clusterroles.rbac.authorization.k8s.io"]).await, wanted, "{who}");
+    }
+    assert!(!may(&account(app), &["impersonate", "users"]).await);
+    for verb in ["escalate", "bind"] {
+        assert!(!may(&writer, &[verb, "clusterroles.rbac.authorization.k8s.io"]).await, "{verb}");
+    }
+    for resource in ["secrets", "serviceaccounts", "pods"] {
+        assert!(!may(&writer, &["create", resource, "-n", app]).await, "{resource}");
+    }
+    let manifest = crate::own::manifest("x", "y.z", MANIFEST);
+    assert!(!manifest.contains("[escalate") && !manifest.contains("bind]"));
+}

@@ -1,0 +1,333 @@
+//! A Concierge with the strategy on, and what tests do with it.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::Request;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use pinniped_test_support::wait;
+use pinniped_test_support::world::World;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::webhook::{Webhook, token_of};
+use crate::installed::SOON;
+use crate::own::{Own, manifest, with_proxy};
+
+/// The opt-in manifest.
+pub(crate) const MANIFEST: &str = "install-pinniped-concierge-service-account-tokens.yaml";
+
+/// The label of everything that is made for an identity.
+pub(crate) const SUBJECT: &str = "concierge.pinniped.dev/impersonation-subject";
+
+static SHARED: OnceCell<Option<Tokens>> = OnceCell::const_new();
+
+/// An installation with a webhook of its own.
+pub(crate) struct Tokens {
+    pub(crate) own: Own,
+    webhook: Webhook,
+}
+
+/// A test's hold on the installation that tests share.
+pub(crate) struct Hold {
+    tokens: &'static Tokens,
+}
+
+impl Deref for Hold {
+    type Target = Tokens;
+
+    fn deref(&self) -> &Tokens {
+        self.tokens
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.tokens.own.pods.log_tails(self.tokens.own.app, 30));
+        }
+    }
+}
+
+/// The installation that tests share; `None` where this machine cannot run it, which is noted.
+pub(crate) async fn shared() -> Option<Hold> {
+    let tokens = SHARED
+        .get_or_init(|| async {
+            let tokens = Tokens::install("token-users", 3, true).await?;
+            tokens.enable(json!({})).await;
+            Some(tokens)
+        })
+        .await;
+    tokens.as_ref().map(|tokens| Hold { tokens })
+}
+
+/// What a login answered with.
+#[derive(Clone, Debug)]
+pub(crate) struct Login {
+    pub(crate) token: String,
+    pub(crate) expires: String,
+    pub(crate) impersonate: Value,
+}
+
+impl Login {
+    /// The headers that impersonate its user.
+    pub(crate) fn headers(&self) -> Vec<(String, String)> {
+        headers_of(&self.impersonate)
+    }
+}
+
+/// The headers that impersonate a user, given as answers have it.
+pub(crate) fn headers_of(user: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let mut headers = vec![("Impersonate-User".to_owned(), text(&user["username"]))];
+    if let Some(uid) = user["uid"].as_str() {
+        headers.push(("Impersonate-Uid".to_owned(), uid.to_owned()));
+    }
+    for group in user["groups"].as_array().into_iter().flatten() {
+        headers.push(("Impersonate-Group".to_owned(), text(group)));
+    }
+    for (key, values) in user["extra"].as_object().into_iter().flatten() {
+        let name = format!("Impersonate-Extra-{}", key.replace('/', "%2F"));
+        for value in values.as_array().into_iter().flatten() {
+            headers.push((name.clone(), text(value)));
+        }
+    }
+    headers
+}
+
+impl Tokens {
+    /// Installs a Concierge called `app`, with its impersonation proxy on, so that it issues certificates, too, and with
+    /// the opt-in manifest or without it. The strategy is off.
+    pub(crate) async fn install(app: &'static str, replicas: usize, opt_in: bool) -> Option<Self> {
+        let edit = |text: String| {
+            let server = World::shared().unwrap().control_plane().server();
+            with_proxy(&text)
+                .replace("replicas: 1", &format!("replicas: {replicas}"))
+                .replace("      url: null", &format!("      url: {server}"))
+        };
+        let own = Own::install(app, &[], edit).await?;
+        let webhook = Webhook::start().unwrap();
+        let tokens = Self { own, webhook };
+        if opt_in {
+            tokens.opt_in().await;
+        }
+        tokens.own.await_api().await;
+        tokens.await_webhook().await;
+        Some(tokens)
+    }
+
+    /// Applies the opt-in manifest.
+    pub(crate) async fn opt_in(&self) {
+        let text = manifest(self.own.app, &self.own.suffix, MANIFEST);
+        self.own.world.kubectl().apply(&text).await.unwrap();
+    }
+
+    /// A user of this installation's own: which other installations have none of.
+    fn first(&self) -> Value {
+        json!({"username": format!("{}-first", self.own.app)})
+    }
+
+    async fn await_webhook(&self) {
+        let group = format!("authentication.concierge.{}", self.own.suffix);
+        let object = json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "WebhookAuthenticator",
+            "metadata": {"name": "anybody"},
+            "spec": {"endpoint": format!("https://{}/", self.webhook.address),
+                "tls": {"certificateAuthorityData": self.webhook.ca}}});
+        self.own.world.kubectl().apply(&object.to_string()).await.unwrap();
+        // Every replica has to know it.
+        let ready = wait::until_ok(SOON, "logins to be judged by all replicas", async || {
+            for _ in 0..6 {
+                let status = self.try_log_in(&self.first(), &["ClientCertificate"]).await?;
+                anyhow::ensure!(status["credential"]["clientCertificateData"].is_string(), "{status}");
+            }
+            Ok(())
+        });
+        self.own.check(ready.await);
+    }
+
+    /// The namespace of the service accounts.
+    pub(crate) fn users(&self) -> String {
+        format!("{}-users", self.own.app)
+    }
+
+    /// The CredentialIssuer, by name and resource.
+    pub(crate) fn issuer(&self) -> (String, String) {
+        (
+            format!("credentialissuers.v1alpha1.config.concierge.{}", self.own.suffix),
+            format!("{}-config", self.own.app),
+        )
+    }
+
+    /// Changes `spec.serviceAccountTokens`.
+    pub(crate) async fn configure(&self, spec: Value) {
+        let (resource, name) = self.issuer();
+        let patch = json!({"spec": {"serviceAccountTokens": spec}}).to_string();
+        self.own.kubectl(&["patch", &resource, &name, "--type=merge", "-p", &patch]).await.unwrap();
+    }
+
+    /// Turns the strategy on in a namespace of its own, with further settings, and waits until all replicas issue tokens.
+    pub(crate) async fn enable(&self, further: Value) {
+        let mut spec = json!({"mode": "enabled", "namespace": self.users()});
+        spec.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+        self.configure(spec).await;
+        self.await_strategy("Success", "Listening", "service account token exchange is ready").await;
+        let ready = wait::until_ok(SOON, "all replicas to issue tokens", async || {
+            for _ in 0..6 {
+                let status = self.try_log_in(&self.first(), &["ServiceAccountToken"]).await?;
+                anyhow::ensure!(status["credential"]["token"].is_string(), "{status}");
+            }
+            Ok(())
+        });
+        self.own.check(ready.await);
+    }
+
+    /// All entries of the status.
+    pub(crate) async fn strategies(&self) -> anyhow::Result<Vec<Value>> {
+        let (resource, name) = self.issuer();
+        let issuer = self.own.get(&resource, &name).await?;
+        Ok(issuer["status"]["strategies"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// The strategy's entry.
+    pub(crate) async fn entry(&self) -> anyhow::Result<Option<Value>> {
+        Ok(self.strategies().await?.into_iter().find(|entry| entry["type"] == "ServiceAccountToken"))
+    }
+
+    /// Waits for the strategy's entry, whose message has this in it.
+    pub(crate) async fn await_strategy(&self, status: &str, reason: &str, message: &str) {
+        let waited = wait::until_ok(SOON, format!("{status}/{reason}: {message}"), async || {
+            let entry = self.entry().await?.unwrap_or_default();
+            let fits = entry["status"] == status
+                && entry["reason"] == reason
+                && entry["message"].as_str().is_some_and(|text| text.contains(message));
+            anyhow::ensure!(fits, "{entry}");
+            Ok(())
+        });
+        self.own.check(waited.await);
+    }
+
+    /// The status that a login of this user is answered with.
+    pub(crate) async fn try_log_in(&self, user: &Value, accept: &[&str]) -> anyhow::Result<Value> {
+        self.try_log_in_as(user, accept, "").await
+    }
+
+    async fn try_log_in_as(&self, user: &Value, accept: &[&str], audit_id: &str) -> anyhow::Result<Value> {
+        let mut request = json!({"spec": {"token": token_of(user), "authenticator": {
+            "apiGroup": format!("authentication.concierge.{}", self.own.suffix),
+            "kind": "WebhookAuthenticator", "name": "anybody"}}});
+        if !accept.is_empty() {
+            request["spec"]["acceptCredentialTypes"] = json!(accept);
+        }
+        let path = format!("/apis/login.concierge.{}/v1alpha1/tokencredentialrequests", self.own.suffix);
+        let client = client(AuthInfo::default(), self).await;
+        let mut asked = Request::post(path).header("content-type", "application/json");
+        if !audit_id.is_empty() {
+            asked = asked.header("audit-id", audit_id);
+        }
+        let answer: Value = client.request(asked.body(request.to_string().into_bytes())?).await?;
+        Ok(answer["status"].clone())
+    }
+
+    /// Logs in for a token.
+    pub(crate) async fn log_in(&self, user: &Value) -> Login {
+        let status = self.try_log_in(user, &["ServiceAccountToken"]).await.unwrap();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let login = Login {
+            token: text(&status["credential"]["token"]),
+            expires: text(&status["credential"]["expirationTimestamp"]),
+            impersonate: status["impersonate"].clone(),
+        };
+        if login.token.is_empty() {
+            self.own.check(Err(anyhow::anyhow!("no token for {user}: {status}")));
+        }
+        login
+    }
+
+    /// A login that has to fail, and what the audit log has about it.
+    pub(crate) async fn refused(&self, user: &Value, accept: &[&str]) -> Value {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let audit_id = format!("refused-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let status = self.try_log_in_as(user, accept, &audit_id).await.unwrap();
+        assert_eq!(status, json!({"message": "authentication failed"}), "{user}");
+        let line = wait::until(SOON, "a line of the audit log", async || {
+            let mut lines = self.audit_lines().into_iter();
+            lines.find(|line| line["auditID"] == audit_id.as_str() && line["reason"].is_string())
+        });
+        line.await.unwrap()
+    }
+
+    /// The Concierge's own audit lines.
+    pub(crate) fn audit_lines(&self) -> Vec<Value> {
+        let logs = self.own.pods.logs(self.own.app);
+        let lines = logs.lines().filter(|line| line.contains("\"auditEvent\":true"));
+        lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Asks the API server with a token and further headers: the code, and the answer or the message.
+    pub(crate) async fn ask(&self, token: &str, headers: &[(String, String)], target: &str) -> (u16, Value) {
+        let auth = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
+        let client = client(auth, self).await;
+        let (method, body) = match target {
+            SELF_REVIEW => {
+                ("POST", json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}))
+            }
+            _ => ("GET", Value::Null),
+        };
+        let mut request = Request::builder().method(method).uri(target);
+        for (name, value) in headers {
+            let value = http::HeaderValue::from_bytes(value.as_bytes()).unwrap();
+            request = request.header(name, value);
+        }
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = request.header("content-type", "application/json").body(body).unwrap();
+        match client.request::<Value>(request).await {
+            Ok(answer) => (200, answer),
+            Err(kube::Error::Api(status)) => (status.code, Value::from(status.message.clone())),
+            Err(error) => panic!("{target}: {error}"),
+        }
+    }
+
+    /// As whom the API server sees this login when it impersonates its user.
+    pub(crate) async fn who_am_i(&self, login: &Login) -> Value {
+        let (code, answer) = self.ask(&login.token, &login.headers(), SELF_REVIEW).await;
+        assert_eq!(code, 200, "{answer}");
+        answer["status"]["userInfo"].clone()
+    }
+
+    /// How many objects of a kind there are for an identity, given by its name; all without one.
+    pub(crate) async fn count(&self, resource: &str, subject: Option<&str>) -> usize {
+        let selector = match subject {
+            Some(name) => {
+                format!("{SUBJECT}={},app={}", name.trim_start_matches("pinniped-user-"), self.own.app)
+            }
+            None => format!("{SUBJECT},app={}", self.own.app),
+        };
+        let users = self.users();
+        let args = ["get", resource, "-n", &users, "-l", &selector, "-o", "name"];
+        self.own.world.kubectl().output(&args).await.unwrap().lines().count()
+    }
+}
+
+/// Tells who one is.
+pub(crate) const SELF_REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+/// The name of the objects that belong to a token, and the username of its service account.
+pub(crate) fn account_of(login: &Login) -> (String, String) {
+    use base64::Engine as _;
+    let claims = login.token.split('.').nth(1).unwrap();
+    let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(claims).unwrap();
+    let claims: Value = serde_json::from_slice(&claims).unwrap();
+    let username = claims["sub"].as_str().unwrap().to_owned();
+    (username.rsplit(':').next().unwrap().to_owned(), username)
+}
+
+/// A client of the API server with these credentials.
+async fn client(auth: AuthInfo, tokens: &Tokens) -> kube::Client {
+    let mut kubeconfig = Kubeconfig::read_from(tokens.own.world.admin_kubeconfig()).unwrap();
+    for user in &mut kubeconfig.auth_infos {
+        user.auth_info = Some(auth.clone());
+    }
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    kube::Client::try_from(config).unwrap()
+}

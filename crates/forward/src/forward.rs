@@ -1,0 +1,126 @@
+//! A request to the server behind us, and its answer as it comes.
+
+use http::header::HeaderValue;
+use http::request::Parts;
+use http::{Response, StatusCode};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use pinniped_core::hop;
+use pinniped_serve::{Body, EndBy};
+use tokio::time::Instant;
+
+use crate::answer::{FirstFrame, ForwardedBody, Pace};
+use crate::upstream::{RequestBody, ResponseBody, Upstream, UpstreamError};
+
+/// How an answer comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// All at once, at this time at the latest, if there is a limit.
+    Short(Option<Instant>),
+    /// Bit by bit, with silence between that means nothing: each byte is passed on at once.
+    Long,
+}
+
+impl Span {
+    /// When the answer must be out.
+    pub(crate) fn end(self) -> Option<Instant> {
+        match self {
+            Self::Short(end) => end,
+            Self::Long => None,
+        }
+    }
+}
+
+/// Why there is no answer to pass on.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// The server gave none.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+    /// The server left HTTP by itself.
+    #[error("the API server switched protocols, though nobody had asked for it")]
+    UnaskedSwitch,
+    /// The server left HTTP for something else than was asked for.
+    #[error("API server switched to another protocol than the client asked for")]
+    OtherProtocol,
+}
+
+/// A bearer token as a header that is not printed and not kept in HTTP/2's compression tables.
+pub fn bearer(token: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_bytes(format!("Bearer {token}").as_bytes()).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// Sends a request on and gives the answer back as it comes. Over a connection of its own and HTTP/1.1 if `http1`. The
+/// head is the caller's business: hop-by-hop headers are off and credentials on.
+///
+/// # Errors
+/// When there is no head of an answer. What goes wrong after it shows in the body.
+pub async fn forward<H>(
+    upstream: &Upstream,
+    parts: Parts,
+    body: Incoming,
+    http1: bool,
+    span: Span,
+    hold: H,
+) -> Result<Response<Body>, ForwardError>
+where
+    H: Send + Unpin + 'static,
+{
+    let request = http::Request::from_parts(parts, RequestBody::from(body));
+    let answer =
+        if http1 { Box::pin(upstream.send_http1(request)).await } else { upstream.send(request).await };
+    let mut response = answer?;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(ForwardError::UnaskedSwitch);
+    }
+    let first = match span {
+        Span::Short(_) => first_frame(response.body_mut()).await,
+        Span::Long => None,
+    };
+    Ok(relay_from(response, first, Pace { deadline: span.end(), idle: None }, hold))
+}
+
+/// The beginning of the body of a short answer, where it is sure to come.
+///
+/// The API server sends the head and a short body apart, a moment after one another. One packet with both costs half as
+/// much, for us and for the client, and with the length in the head there is no doubt that the body follows.
+async fn first_frame(body: &mut ResponseBody) -> Option<FirstFrame> {
+    if body.is_end_stream() {
+        return None;
+    }
+    if body.size_hint().exact().is_none() {
+        tokio::task::yield_now().await;
+        return None;
+    }
+    body.frame().await
+}
+
+/// An answer as an answer of ours: without hop-by-hop headers, its body passed on as it comes.
+pub fn relay<H>(response: Response<ResponseBody>, pace: Pace, hold: H) -> Response<Body>
+where
+    H: Send + Unpin + 'static,
+{
+    relay_from(response, None, pace, hold)
+}
+
+fn relay_from<H>(
+    response: Response<ResponseBody>,
+    first: Option<FirstFrame>,
+    pace: Pace,
+    hold: H,
+) -> Response<Body>
+where
+    H: Send + Unpin + 'static,
+{
+    let (mut parts, body) = response.into_parts();
+    hop::strip_response(&mut parts.headers);
+    parts.extensions.clear();
+    parts.version = http::Version::HTTP_11;
+    if let Some(deadline) = pace.deadline {
+        EndBy(deadline).set();
+    }
+    Response::from_parts(parts, ForwardedBody::new(body, first, pace, hold).boxed_unsync())
+}

@@ -1,0 +1,265 @@
+//! The first words of a TLS client, read without answering them.
+//!
+//! A gateway must know the server name before it may do anything: which certificate to show, or whose connection it
+//! is. So this reads a ClientHello (RFC 8446, section 4.1.2; RFC 5246, section 7.4.1.2) out of bytes as they come.
+//! The hello may be spread over any number of TCP segments, which is ordinary since post-quantum key shares outgrew
+//! a packet, and over any number of TLS records, which is rare and legal.
+//!
+//! It is a pure function of the bytes so far: no state is kept, and who calls it again with more bytes gets the same
+//! answer or a better one. It reads what it needs and judges only that; everything else is the business of the TLS
+//! library, or of the server behind the gateway.
+
+use std::borrow::Cow;
+
+mod reader;
+
+use reader::Reader;
+
+/// Bytes of a hello, record headers included. A browser's has about 2 KiB today; with a session ticket of a generous
+/// server and an encrypted inner hello it has 4.
+pub const LONGEST: usize = 16 << 10;
+
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+/// RFC 8446, section 5.1.
+const LONGEST_RECORD: usize = 1 << 14;
+const RECORD_HEADER: usize = 5;
+const MESSAGE_HEADER: usize = 4;
+
+const SERVER_NAME: u16 = 0;
+const ALPN: u16 = 16;
+const SUPPORTED_VERSIONS: u16 = 43;
+
+const HOST_NAME: u8 = 0;
+const LONGEST_NAME: usize = 255;
+
+/// What a client said first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientHello {
+    /// The server that it wants, in lower case.
+    pub server_name: Option<Box<str>>,
+    /// The protocols that it speaks within TLS, in its order.
+    pub alpn: Vec<Box<[u8]>>,
+    /// The highest version of TLS that it speaks: 0x0303 is 1.2, 0x0304 is 1.3.
+    pub highest_version: u16,
+}
+
+/// What is known after some bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The hello is whole.
+    Complete(ClientHello),
+    /// It is good as far as it goes, and has at least this many bytes from its beginning.
+    Incomplete(usize),
+}
+
+/// Why the bytes are no hello that anybody could serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadHello {
+    /// A request of HTTP without TLS.
+    #[error("the client sent an HTTP request to an HTTPS port")]
+    PlainHttp,
+    /// Not TLS.
+    #[error("the first bytes are not TLS")]
+    NotTls,
+    /// TLS, but something else than a ClientHello.
+    #[error("the first message is not a ClientHello")]
+    NotHello,
+    /// A length that does not fit, or bytes that are left over.
+    #[error("the ClientHello is malformed")]
+    Malformed,
+    /// More than [`LONGEST`].
+    #[error("the ClientHello is over {LONGEST} bytes")]
+    TooLong,
+    /// The server name is not one, or there are several.
+    #[error("the server name of the ClientHello is not valid")]
+    BadServerName,
+}
+
+/// Reads the hello at the beginning of `bytes`.
+///
+/// # Errors
+/// When no further byte could make it one that can be served.
+pub fn parse(bytes: &[u8]) -> Result<Progress, BadHello> {
+    if bytes.first().is_some_and(|first| *first != HANDSHAKE) {
+        return not_tls(bytes);
+    }
+    match message(bytes)? {
+        Message::Incomplete(wanted) if wanted > LONGEST => Err(BadHello::TooLong),
+        Message::Incomplete(wanted) => Ok(Progress::Incomplete(wanted)),
+        Message::Complete(body) => Ok(Progress::Complete(hello(&body)?)),
+    }
+}
+
+/// Methods of HTTP, and the beginning of HTTP/2 without TLS.
+const METHODS: [&[u8]; 10] = [
+    b"GET ",
+    b"HEAD ",
+    b"POST ",
+    b"PUT ",
+    b"DELETE ",
+    b"PATCH ",
+    b"OPTIONS ",
+    b"CONNECT ",
+    b"TRACE ",
+    b"PRI * HTTP/2.0",
+];
+
+fn not_tls(bytes: &[u8]) -> Result<Progress, BadHello> {
+    for method in METHODS {
+        if bytes.starts_with(method) {
+            return Err(BadHello::PlainHttp);
+        }
+        if method.starts_with(bytes) {
+            return Ok(Progress::Incomplete(method.len()));
+        }
+    }
+    Err(BadHello::NotTls)
+}
+
+enum Message<'a> {
+    Complete(Cow<'a, [u8]>),
+    Incomplete(usize),
+}
+
+/// The body of the first handshake message, without a copy when it lies in one record.
+fn message(bytes: &[u8]) -> Result<Message<'_>, BadHello> {
+    let mut at = 0;
+    let mut gathered: Cow<'_, [u8]> = Cow::Borrowed(&[]);
+    loop {
+        let Some(length) = record(&bytes[at..])? else {
+            // At least a header, and one byte behind it.
+            return Ok(Message::Incomplete(at + RECORD_HEADER + 1));
+        };
+        let start = at + RECORD_HEADER;
+        let end = start + length;
+        let there = &bytes[start..end.min(bytes.len())];
+        if gathered.is_empty() {
+            gathered = Cow::Borrowed(there);
+        } else {
+            gathered.to_mut().extend_from_slice(there);
+        }
+        let wanted = wanted(&gathered)?;
+        if let Some(body) = wanted.and_then(|wanted| gathered.len().checked_sub(wanted)) {
+            let length = gathered.len() - body;
+            return Ok(Message::Complete(match gathered {
+                Cow::Borrowed(whole) => Cow::Borrowed(&whole[MESSAGE_HEADER..length]),
+                Cow::Owned(mut whole) => {
+                    whole.truncate(length);
+                    whole.drain(..MESSAGE_HEADER);
+                    Cow::Owned(whole)
+                }
+            }));
+        }
+        if end > bytes.len() {
+            let missing = wanted.unwrap_or(MESSAGE_HEADER) - gathered.len();
+            return Ok(Message::Incomplete(end.min(bytes.len() + missing)));
+        }
+        at = end;
+        if at > LONGEST {
+            return Err(BadHello::TooLong);
+        }
+    }
+}
+
+/// Length of the record that begins here, once its header is there. Judged as soon as there is something to judge.
+fn record(bytes: &[u8]) -> Result<Option<usize>, BadHello> {
+    if bytes.first().is_some_and(|kind| *kind != HANDSHAKE) {
+        return Err(BadHello::NotHello);
+    }
+    if bytes.get(1).is_some_and(|major| *major != 3) {
+        return Err(BadHello::NotTls);
+    }
+    let Some([_, _, _, high, low]) = bytes.first_chunk() else { return Ok(None) };
+    match usize::from(u16::from_be_bytes([*high, *low])) {
+        // An empty record of a handshake is not allowed (RFC 8446, section 5.1), and would let a client send for ever.
+        0 => Err(BadHello::Malformed),
+        length if length > LONGEST_RECORD => Err(BadHello::Malformed),
+        length => Ok(Some(length)),
+    }
+}
+
+/// Bytes of the handshake message that begins here, its header included.
+fn wanted(message: &[u8]) -> Result<Option<usize>, BadHello> {
+    if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
+        return Err(BadHello::NotHello);
+    }
+    let Some([_, high, middle, low]) = message.first_chunk() else { return Ok(None) };
+    let length = usize::try_from(u32::from_be_bytes([0, *high, *middle, *low])).unwrap_or(usize::MAX);
+    if length > LONGEST {
+        return Err(BadHello::TooLong);
+    }
+    Ok(Some(MESSAGE_HEADER + length))
+}
+
+fn hello(body: &[u8]) -> Result<ClientHello, BadHello> {
+    let mut body = Reader::new(body);
+    let legacy_version = body.u16()?;
+    body.bytes(32)?;
+    body.vector8()?;
+    body.vector16()?;
+    body.vector8()?;
+    let mut hello = ClientHello { highest_version: legacy_version, ..ClientHello::default() };
+    // TLS 1.2 may end here, with no extensions at all.
+    if body.is_empty() {
+        return Ok(hello);
+    }
+    let mut extensions = Reader::new(body.vector16()?);
+    body.end()?;
+    let (mut named, mut spoken) = (false, false);
+    while !extensions.is_empty() {
+        let kind = extensions.u16()?;
+        let mut content = Reader::new(extensions.vector16()?);
+        match kind {
+            SERVER_NAME if std::mem::replace(&mut named, true) => return Err(BadHello::BadServerName),
+            SERVER_NAME => hello.server_name = server_name(&mut content)?,
+            ALPN if std::mem::replace(&mut spoken, true) => return Err(BadHello::Malformed),
+            ALPN => {
+                let mut names = Reader::new(content.vector16()?);
+                while !names.is_empty() {
+                    hello.alpn.push(names.vector8()?.into());
+                }
+                content.end()?;
+            }
+            SUPPORTED_VERSIONS => {
+                let mut versions = Reader::new(content.vector8()?);
+                while !versions.is_empty() {
+                    let version = versions.u16()?;
+                    // What is made up to keep servers tolerant (RFC 8701) is no version.
+                    if version >> 8 == 3 {
+                        hello.highest_version = hello.highest_version.max(version);
+                    }
+                }
+                content.end()?;
+            }
+            _ => {}
+        }
+    }
+    Ok(hello)
+}
+
+/// The one host name of the extension (RFC 6066, section 3).
+fn server_name(extension: &mut Reader<'_>) -> Result<Option<Box<str>>, BadHello> {
+    let mut list = Reader::new(extension.vector16()?);
+    extension.end()?;
+    let mut found = None;
+    while !list.is_empty() {
+        let kind = list.u8()?;
+        let name = list.vector16()?;
+        if kind != HOST_NAME {
+            continue;
+        }
+        if found.is_some() || name.is_empty() || name.len() > LONGEST_NAME {
+            return Err(BadHello::BadServerName);
+        }
+        let name = std::str::from_utf8(name).map_err(|_| BadHello::BadServerName)?;
+        if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(BadHello::BadServerName);
+        }
+        found = Some(name.to_ascii_lowercase().into_boxed_str());
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! Numbers and vectors of the TLS presentation language (RFC 8446, section 3).
+
+use super::BadHello;
+
+/// Reads from the front; every read either succeeds whole or says that the hello is malformed.
+pub(super) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Nothing may be left.
+    pub(super) fn end(&self) -> Result<(), BadHello> {
+        if self.0.is_empty() { Ok(()) } else { Err(BadHello::Malformed) }
+    }
+
+    pub(super) fn bytes(&mut self, length: usize) -> Result<&'a [u8], BadHello> {
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(BadHello::Malformed)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, BadHello> {
+        Ok(self.bytes(1)?[0])
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, BadHello> {
+        let bytes = self.bytes(2)?;
+        Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
+    }
+
+    /// A vector whose length has 8 bits.
+    pub(super) fn vector8(&mut self) -> Result<&'a [u8], BadHello> {
+        let length = self.u8()?;
+        self.bytes(usize::from(length))
+    }
+
+    /// A vector whose length has 16 bits.
+    pub(super) fn vector16(&mut self) -> Result<&'a [u8], BadHello> {
+        let length = self.u16()?;
+        self.bytes(usize::from(length))
+    }
+}

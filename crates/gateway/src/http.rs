@@ -1,0 +1,192 @@
+//! Requests: which route they take, and what becomes of them there.
+//!
+//! ```text
+//! 1 whom it is for        Host or :authority; none: 400                             here
+//! 2 the path made plain   dot segments, double slashes                              routing::prepare
+//! 3 the route             by the table of this moment: 404, 421, 301 to https       routing, here
+//! 4 redirect, or answer   from the route                                            redirect, answer
+//! 5 headers               hop-by-hop off; x-forwarded-*, x-request-id on            headers
+//! 6 a backend             by weight, then an endpoint; upgrades only where allowed  exchange
+//! 7 the answer            streamed, within its time                                 forward::relay
+//! ```
+//!
+//! The table is asked for each request, not for each connection. A connection that was opened when a host demanded
+//! less of its clients than now gets 421, and its client comes again over a new one.
+
+use std::convert::Infallible;
+use std::sync::{Arc, OnceLock};
+
+use futures::future::BoxFuture;
+use http::header::HOST;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use hyper::service::Service;
+use pinniped_routing::table::{Action, ClientValidation, Decision, RequestFacts, TlsTarget, prepare};
+use pinniped_serve::{Body, Connection};
+
+use crate::gateway::Inner;
+use crate::live::Live;
+use crate::termination::{same_validation, validation};
+
+mod answer;
+mod client_certificate;
+mod exchange;
+mod headers;
+mod redirect;
+mod upload;
+
+/// How a connection came in.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    /// Port 80.
+    Plain,
+    /// Port 443, for this name, with this demanded in the handshake.
+    Host { name: Box<str>, validation: Option<Arc<ClientValidation>> },
+    /// Port 443, for no name, or one that nobody had.
+    Fallback { name: Option<Box<str>> },
+}
+
+impl Entry {
+    fn scheme(&self) -> &'static str {
+        match self {
+            Self::Plain => "http",
+            Self::Host { .. } | Self::Fallback { .. } => "https",
+        }
+    }
+}
+
+/// The service of one connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Http(Arc<PerConnection>);
+
+#[derive(Debug)]
+struct PerConnection {
+    inner: Arc<Inner>,
+    entry: Entry,
+    /// What backends are told of the client's certificate.
+    certificate: OnceLock<Option<HeaderValue>>,
+}
+
+impl Http {
+    pub(crate) fn new(inner: Arc<Inner>, entry: Entry) -> Self {
+        Self(Arc::new(PerConnection { inner, entry, certificate: OnceLock::new() }))
+    }
+}
+
+impl Service<Request<Incoming>> for Http {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let connection = Arc::clone(&self.0);
+        Box::pin(async move {
+            let is_h1 = request.version() < Version::HTTP_2;
+            let response = connection.serve(request, is_h1).await;
+            Ok(response)
+        })
+    }
+}
+
+impl PerConnection {
+    async fn serve(self: Arc<Self>, request: Request<Incoming>, is_h1: bool) -> Response<Body> {
+        self.inner.counts.requests.one();
+        let (parts, body) = request.into_parts();
+        let Some(authority) = authority(&parts) else { return answer::status(StatusCode::BAD_REQUEST) };
+        // Whatever the routes say of its path, a tunnel to somewhere else is nothing that a gateway has.
+        if parts.method == Method::CONNECT {
+            return answer::status(StatusCode::NOT_FOUND);
+        }
+        let path = prepare(parts.uri.path()).into_owned();
+        let facts = RequestFacts {
+            method: &parts.method,
+            authority: &authority,
+            path: &path,
+            query: parts.uri.query(),
+            headers: &parts.headers,
+        };
+        let live = self.inner.live();
+        let route = match self.decide(&live, &facts) {
+            Decision::Take(route) => Arc::clone(route),
+            Decision::UpgradeToHttps => return redirect::to_https(&authority, &path, parts.uri.query()),
+            Decision::NotFound => {
+                self.inner.counts.not_found.one();
+                return answer::status(StatusCode::NOT_FOUND);
+            }
+            Decision::Misdirected => {
+                self.inner.counts.misdirected.one();
+                return answer::status(StatusCode::MISDIRECTED_REQUEST);
+            }
+        };
+        match &route.action {
+            Action::Redirect(redirect) => {
+                let from = redirect::From {
+                    scheme: self.entry.scheme(),
+                    authority: &authority,
+                    path: &path,
+                    query: parts.uri.query(),
+                };
+                redirect::redirect(redirect, &from)
+            }
+            Action::Respond(response) => answer::of_route(response),
+            Action::Forward(forward) => {
+                let connection = parts.extensions.get::<Arc<Connection>>().cloned();
+                let exchange = exchange::Exchange {
+                    inner: &self.inner,
+                    live: &live,
+                    forward,
+                    scheme: self.entry.scheme(),
+                    client: connection.as_ref().map(|connection| connection.peer_addr.ip()),
+                    certificate: self.certificate(connection.as_deref()),
+                    is_h1,
+                };
+                exchange.run(parts, body, &authority, &path).await
+            }
+        }
+    }
+
+    fn decide<'a>(&self, live: &'a Live, facts: &RequestFacts<'_>) -> Decision<'a> {
+        let table = &live.table;
+        match &self.entry {
+            Entry::Plain => table.plain.route(facts),
+            Entry::Host { name, validation: shown } => match table.tls.by_sni(Some(name)) {
+                Some(TlsTarget::Host(host)) if same_validation(validation(host), shown.as_ref()) => {
+                    host.route(name, facts)
+                }
+                // Demands have changed, or the name has gone to the fallback: a new connection is asked for.
+                Some(TlsTarget::Host(_) | TlsTarget::Fallback(_)) => Decision::Misdirected,
+                None => Decision::NotFound,
+            },
+            Entry::Fallback { name } => match table.tls.by_sni(name.as_deref()) {
+                Some(TlsTarget::Fallback(fallback)) => fallback.route(facts),
+                Some(TlsTarget::Host(_)) => Decision::Misdirected,
+                None => Decision::NotFound,
+            },
+        }
+    }
+
+    /// The value of `x-forwarded-client-cert`, made once a connection.
+    fn certificate(&self, connection: Option<&Connection>) -> Option<HeaderValue> {
+        let Entry::Host { validation: Some(validation), .. } = &self.entry else { return None };
+        let wanted = validation.forward?;
+        let made = || client_certificate::header(wanted, &connection?.peer_certificates);
+        self.certificate.get_or_init(made).clone()
+    }
+}
+
+/// Whom a request is for, with the port if there is one. HTTP/2 and proxies say it in the URI, everybody else in one
+/// `Host` header. A user beside the host has no business in either, and could be read as another host by the backend.
+fn authority(parts: &Parts) -> Option<Box<str>> {
+    if let Some(authority) = parts.uri.authority() {
+        return (!authority.as_str().contains('@')).then(|| authority.as_str().into());
+    }
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    let host = hosts.next()?;
+    if hosts.next().is_some() {
+        return None;
+    }
+    let host = host.to_str().ok()?;
+    host.parse::<http::uri::Authority>().ok().filter(|parsed| !parsed.as_str().contains('@'))?;
+    Some(host.into())
+}

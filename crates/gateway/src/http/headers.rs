@@ -1,0 +1,108 @@
+//! A request's headers as backends get them.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use http::header::{EXPECT, Entry, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use pinniped_core::hop;
+use pinniped_serve::layers::audit_id;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_CLIENT_CERT: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What a backend is told about the way that a request came.
+pub(super) struct Way {
+    pub(super) scheme: &'static str,
+    pub(super) client: Option<IpAddr>,
+    pub(super) certificate: Option<HeaderValue>,
+}
+
+/// Takes off what was for us only, and what only we may say; says it. `Host` goes, too: it is in the URI.
+pub(super) fn rewrite(headers: &mut HeaderMap, way: Way) {
+    hop::strip_request(headers);
+    // Answered as soon as somebody reads the body.
+    headers.remove(EXPECT);
+    headers.remove(HOST);
+    headers.remove(X_FORWARDED_CLIENT_CERT);
+    if let Some(certificate) = way.certificate {
+        headers.insert(X_FORWARDED_CLIENT_CERT, certificate);
+    }
+    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(way.scheme));
+    if let Some(client) = way.client {
+        append_client(headers, client);
+    }
+    if let Entry::Vacant(id) = headers.entry(X_REQUEST_ID) {
+        // A random UUID, as nothing else is asked of it.
+        id.insert(audit_id(&HeaderMap::new()));
+    }
+}
+
+/// The client comes last: those before it are what it claims.
+fn append_client(headers: &mut HeaderMap, client: IpAddr) {
+    let mut all = String::new();
+    for claimed in headers.get_all(X_FORWARDED_FOR) {
+        if let Ok(claimed) = claimed.to_str() {
+            all.push_str(claimed);
+            all.push_str(", ");
+        }
+    }
+    // Writing to a string does not fail.
+    let _never = write!(all, "{}", client.to_canonical());
+    if let Ok(value) = HeaderValue::try_from(all) {
+        headers.insert(X_FORWARDED_FOR, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way() -> Way {
+        Way { scheme: "https", client: Some(IpAddr::from([10, 0, 0, 1])), certificate: None }
+    }
+
+    #[test]
+    fn what_a_client_claims_is_kept_before_what_is_known_or_dropped() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("host", "h"),
+            ("connection", "keep-alive, x-hop"),
+            ("x-hop", "1"),
+            ("expect", "100-continue"),
+            ("x-forwarded-for", "1.1.1.1"),
+            ("x-forwarded-for", "2.2.2.2, 3.3.3.3"),
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-client-cert", "Subject=\"CN=root\""),
+            ("x-request-id", "mine"),
+            ("accept", "*/*"),
+        ] {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        rewrite(&mut headers, way());
+        let mut seen: Vec<_> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        seen.sort();
+        assert_eq!(
+            seen,
+            [
+                "accept: */*",
+                "x-forwarded-for: 1.1.1.1, 2.2.2.2, 3.3.3.3, 10.0.0.1",
+                "x-forwarded-proto: https",
+                "x-request-id: mine",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_request_without_an_identifier_gets_one_and_the_certificate_is_told() {
+        let mut headers = HeaderMap::new();
+        let certificate = Some(HeaderValue::from_static("Hash=1"));
+        rewrite(&mut headers, Way { certificate, ..way() });
+        assert_eq!(headers["x-request-id"].len(), 36);
+        assert_eq!(headers["x-forwarded-client-cert"], "Hash=1");
+        assert_eq!(headers["x-forwarded-for"], "10.0.0.1");
+    }
+}

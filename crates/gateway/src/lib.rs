@@ -1,0 +1,36 @@
+//! The ingress gateway's data plane.
+//!
+//! [`start`] opens two ports; [`Gateway::update`] says what they serve, as often as it changes. What that is was
+//! decided in `pinniped-routing`, whose table is carried out here:
+//!
+//! ```text
+//! port 443 ── tls ── peek the server name ─┬─ passthrough ──► backend ──► relay, splice(2)
+//!             hello, peek                  ├─ TLS ends here, bytes inside ──► backend ──► relay
+//!                                          └─ TLS ends here, requests inside ─┐   termination
+//! port 80 ─── plain ──────────────────────────────────────────────────────────┴─► http ──► backend
+//! ```
+//!
+//! Accepting, limits, TLS and HTTP of the client's side are `pinniped-serve`'s; requests to backends and their answers
+//! are `pinniped-forward`'s: the same code as the impersonation proxy's. This crate refuses to know Kubernetes: it
+//! watches nothing and writes no status.
+//!
+//! Invariants: no certificate is shown to who names no host of ours; a passed-through connection arrives byte for byte;
+//! a table is replaced as a whole, and no connection is cut by that; what a client claims about itself in
+//! `x-forwarded-client-cert` never reaches a backend. Linux only, for `splice(2)`.
+
+#![forbid(unsafe_code)]
+
+mod backend;
+mod counts;
+mod gateway;
+pub mod hello;
+mod http;
+mod live;
+mod peek;
+mod plain;
+pub mod relay;
+mod termination;
+mod tls;
+
+pub use counts::Counts;
+pub use gateway::{Gateway, GatewayParams, StartError, start};

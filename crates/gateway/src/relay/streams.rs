@@ -1,0 +1,85 @@
+//! The same for connections whose bytes are made here: what TLS wraps cannot go through a pipe.
+
+use std::future::{Future as _, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
+use tokio::time::{Instant, sleep_until};
+
+use super::{Moved, RelayError, expired};
+
+/// Bytes of each of the two buffers: a record of TLS.
+const BUFFER: usize = 16 << 10;
+
+/// Relays until both directions have ended, or nothing went either way for `idle`. What was moved, and how it ended;
+/// both connections should be dropped then.
+pub async fn relay_streams<A, B>(
+    first: &mut A,
+    second: &mut B,
+    idle: Duration,
+) -> (Moved, Result<(), RelayError>)
+where
+    A: AsyncRead + AsyncWrite + Unpin,
+    B: AsyncRead + AsyncWrite + Unpin,
+{
+    let (there, back) = (AtomicU64::new(0), AtomicU64::new(0));
+    let moved = || Moved { there: there.load(Ordering::Relaxed), back: back.load(Ordering::Relaxed) };
+    let mut first = Counted { inner: first, read: &there };
+    let mut second = Counted { inner: second, read: &back };
+    let outcome = {
+        let mut copying = pin!(copy_bidirectional_with_sizes(&mut first, &mut second, BUFFER, BUFFER));
+        let mut alive = Instant::now();
+        let mut timer = pin!(sleep_until(alive + idle));
+        let mut seen = Moved::default();
+        poll_fn(|cx| {
+            if let Poll::Ready(ended) = copying.as_mut().poll(cx) {
+                // Which side it was is not known here.
+                return Poll::Ready(ended.map(|_| ()).map_err(RelayError::First));
+            }
+            if seen != moved() {
+                seen = moved();
+                alive = Instant::now();
+            }
+            expired(timer.as_mut(), alive + idle, cx).map(|()| Err(RelayError::Idle(idle)))
+        })
+        .await
+    };
+    (moved(), outcome)
+}
+
+/// Counts what is read.
+struct Counted<'a, T> {
+    inner: &'a mut T,
+    read: &'a AtomicU64,
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Counted<'_, T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut *self.inner).poll_read(cx, buf);
+        self.read.fetch_add((buf.filled().len() - before) as u64, Ordering::Relaxed);
+        polled
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<'_, T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.inner).poll_shutdown(cx)
+    }
+}

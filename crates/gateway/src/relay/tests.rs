@@ -1,0 +1,236 @@
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+const WAYS: [Way; 3] = [Way::Adaptive, Way::Copy, Way::Splice];
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Both ends of a connection over loopback.
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (near.unwrap(), far.unwrap().0)
+}
+
+struct Relayed {
+    client: TcpStream,
+    server: TcpStream,
+    relay: JoinHandle<(Moved, Result<(), RelayError>)>,
+}
+
+/// A client and a server with a relay between them.
+async fn relayed(idle: Duration, way: Way) -> Relayed {
+    let (client, first) = pair().await;
+    let (second, server) = pair().await;
+    let relay = tokio::spawn(async move { relay(&first, &second, idle, way).await });
+    Relayed { client, server, relay }
+}
+
+/// Bytes in which a gap or a repetition shows.
+fn pattern(length: usize) -> Vec<u8> {
+    // Of a prime length, so that no part of it lies alike in two buffers.
+    let part: Vec<u8> = (0..65_521).map(|at: usize| (at * 31 + at / 251).to_le_bytes()[0]).collect();
+    let mut pattern = part.repeat(length / part.len() + 1);
+    pattern.truncate(length);
+    pattern
+}
+
+#[tokio::test]
+async fn every_amount_arrives_whole_both_ways_however_it_travels() {
+    for way in WAYS {
+        for length in [1, 4 << 10, 32 << 10, 3 << 20] {
+            let Relayed { mut client, mut server, relay } = relayed(HOUR, way).await;
+            let (there, back) = (pattern(length), pattern(length / 2));
+            let (wanted_there, wanted_back) = (there.clone(), back.clone());
+            let client = tokio::spawn(async move {
+                let (mut read, mut write) = client.split();
+                let mut answer = Vec::new();
+                let (sent, received) = tokio::join!(
+                    async {
+                        write.write_all(&there).await.unwrap();
+                        write.shutdown().await
+                    },
+                    read.read_to_end(&mut answer)
+                );
+                sent.unwrap();
+                received.unwrap();
+                answer
+            });
+            let mut asked = Vec::new();
+            let (mut read, mut write) = server.split();
+            tokio::join!(
+                async {
+                    write.write_all(&back).await.unwrap();
+                    write.shutdown().await.unwrap();
+                },
+                async {
+                    read.read_to_end(&mut asked).await.unwrap();
+                }
+            );
+            assert!(asked == wanted_there, "{way:?} {length}");
+            assert!(client.await.unwrap() == wanted_back, "{way:?} {length}");
+            let (moved, outcome) = relay.await.unwrap();
+            outcome.unwrap();
+            assert_eq!(moved, Moved { there: length as u64, back: (length / 2) as u64 });
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_one_direction_does_not_end_the_other() {
+    for way in WAYS {
+        let Relayed { mut client, mut server, relay } = relayed(HOUR, way).await;
+        client.write_all(b"ask").await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut asked = String::new();
+        server.read_to_string(&mut asked).await.unwrap();
+        assert_eq!(asked, "ask");
+        // The server takes its time and answers in parts.
+        for part in [&b"an"[..], b"swer"] {
+            server.write_all(part).await.unwrap();
+            let mut seen = vec![0; part.len()];
+            client.read_exact(&mut seen).await.unwrap();
+            assert_eq!(seen, part);
+        }
+        drop(server);
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+        let (moved, outcome) = relay.await.unwrap();
+        outcome.unwrap();
+        assert_eq!(moved, Moved { there: 3, back: 6 });
+    }
+}
+
+#[tokio::test]
+async fn a_slow_reader_stops_the_writer_and_loses_nothing() {
+    for way in WAYS {
+        let Relayed { mut client, mut server, relay } = relayed(HOUR, way).await;
+        let (sent, progress) = tokio::sync::watch::channel(0);
+        let writer = tokio::spawn(async move {
+            let bytes = pattern(64 << 20);
+            for chunk in bytes.chunks(64 << 10) {
+                client.write_all(chunk).await.unwrap();
+                sent.send_modify(|sent| *sent += chunk.len());
+            }
+            client.shutdown().await.unwrap();
+            client
+        });
+        // Nobody reads, so the writer comes to a stop long before its end.
+        let mut seen = 0;
+        loop {
+            let mut progress = progress.clone();
+            let moved = progress.wait_for(|sent| *sent > seen);
+            match tokio::time::timeout(Duration::from_millis(300), moved).await {
+                Ok(sent) => seen = *sent.unwrap(),
+                Err(_stopped) => break,
+            }
+        }
+        assert!(seen < 32 << 20, "{way:?}: {seen} bytes without a reader");
+        let mut all = Vec::new();
+        server.read_to_end(&mut all).await.unwrap();
+        assert!(all == pattern(64 << 20), "{way:?}");
+        drop((server, writer.await.unwrap()));
+        relay.await.unwrap().1.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_reset_is_passed_on_as_a_reset() {
+    for way in WAYS {
+        for from_client in [true, false] {
+            let Relayed { client, server, relay } = relayed(HOUR, way).await;
+            let (dies, mut lives) = if from_client { (client, server) } else { (server, client) };
+            SockRef::from(&dies).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(dies);
+            let error = lives.read(&mut [0]).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{way:?}");
+            let error = relay.await.unwrap().1.unwrap_err();
+            match from_client {
+                true => assert!(matches!(error, RelayError::First(_)), "{error:?}"),
+                false => assert!(matches!(error, RelayError::Second(_)), "{error:?}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_silence_both_ways_is_idleness() {
+    let idle = Duration::from_millis(400);
+    let Relayed { mut client, mut server, relay } = relayed(idle, Way::Adaptive).await;
+    let start = Instant::now();
+    for _ in 0..8 {
+        tokio::time::timeout(idle / 4, std::future::pending::<()>()).await.unwrap_err();
+        server.write_all(b".").await.unwrap();
+        client.read_exact(&mut [0]).await.unwrap();
+    }
+    let last = start.elapsed();
+    let error = relay.await.unwrap().1.unwrap_err();
+    assert!(matches!(error, RelayError::Idle(_)), "{error:?}");
+    assert!(start.elapsed() >= last + idle / 2, "ended {:?} after {last:?}", start.elapsed());
+    assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_turn_ends_although_the_flow_goes_on() {
+    let (mut client, first) = pair().await;
+    let (second, mut server) = pair().await;
+    let writer = tokio::spawn(async move {
+        client.write_all(&pattern(32 << 20)).await.unwrap();
+        client
+    });
+    let reader = tokio::spawn(async move {
+        let mut all = vec![0; 32 << 20];
+        server.read_exact(&mut all).await.unwrap();
+        server
+    });
+    let mut flow = Flow::new(Way::Adaptive);
+    let mut most = 0;
+    while flow.moved() < 32 << 20 {
+        let before = flow.moved();
+        poll_fn(|cx| {
+            let _pending = flow.poll(cx, &first, &second);
+            Poll::Ready(())
+        })
+        .await;
+        most = most.max(flow.moved() - before);
+        tokio::task::yield_now().await;
+    }
+    // A turn, and what the last move of it brought.
+    assert!(most <= (1 << 20) + (1 << 18), "{most} bytes in one turn");
+    drop((writer.await.unwrap(), reader.await.unwrap()));
+}
+
+#[tokio::test]
+async fn other_streams_are_relayed_with_their_ends_and_by_the_same_idleness() {
+    let (mut client, mut near) = tokio::io::duplex(1 << 10);
+    let (mut far, mut server) = tokio::io::duplex(1 << 10);
+    let relay = tokio::spawn(async move { relay_streams(&mut near, &mut far, HOUR).await });
+    client.write_all(b"ask").await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut asked = String::new();
+    server.read_to_string(&mut asked).await.unwrap();
+    server.write_all(b"answer").await.unwrap();
+    drop(server);
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert_eq!((asked.as_str(), answer.as_str()), ("ask", "answer"));
+    let (moved, outcome) = relay.await.unwrap();
+    outcome.unwrap();
+    assert_eq!(moved, Moved { there: 3, back: 6 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_streams_end_after_silence_only() {
+    let (_client, mut near) = tokio::io::duplex(1 << 10);
+    let (mut far, mut server) = tokio::io::duplex(1 << 10);
+    let start = Instant::now();
+    let relay = tokio::spawn(async move { relay_streams(&mut near, &mut far, HOUR).await });
+    tokio::time::advance(HOUR / 2).await;
+    server.write_all(b".").await.unwrap();
+    let (moved, outcome) = relay.await.unwrap();
+    assert!(matches!(outcome, Err(RelayError::Idle(_))), "{outcome:?}");
+    assert_eq!(moved, Moved { there: 0, back: 1 });
+    assert!(start.elapsed() >= HOUR + HOUR / 2, "{:?}", start.elapsed());
+}

@@ -1,0 +1,14 @@
+//! The gateway over real sockets, with real TLS.
+
+#![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
+
+mod changes;
+mod curl;
+mod hosts;
+mod listen;
+mod passthrough;
+mod requests;
+mod routes;
+mod termination;
+mod upgrades;
+mod world;

@@ -1,0 +1,152 @@
+//! The client's side towards a backend, whose certificate counts only where somebody said what it must be like.
+
+use std::sync::{Arc, LazyLock};
+
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
+    client::{
+        Resumption,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    sign::SingleCertAndKey,
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::{CipherRestriction, Profile, TlsError, client::BundleVerifier, profile::provider};
+use crate::{CaBundle, CertificatePair};
+
+/// What a backend's certificate must be like.
+#[derive(Clone, Copy, Debug)]
+pub struct BackendTrust<'a> {
+    /// The CAs that it may be of.
+    pub ca: &'a CaBundle,
+    /// The names of which it must have one.
+    pub names: &'a [Box<str>],
+}
+
+static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| provider(&CipherRestriction::default()));
+
+/// A client which takes any certificate without `trust`, and shows `own` when asked for one.
+///
+/// # Errors
+///
+/// When the CA bundle has no usable root, or a name is none.
+pub fn backend_config(
+    trust: Option<BackendTrust<'_>>,
+    own: Option<&CertificatePair>,
+    alpn: &[&[u8]],
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let verifier: Arc<dyn ServerCertVerifier> = match trust {
+        Some(BackendTrust { ca, names }) => Arc::new(OneOf {
+            inner: BundleVerifier::new(ca.clone(), &PROVIDER).map_err(TlsError::Bundle)?,
+            names: names.iter().map(|name| server_name(name)).collect::<Result<_, _>>()?,
+        }),
+        None => Arc::new(Any),
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER))
+        .with_protocol_versions(Profile::Default.versions())
+        .expect("every profile has suites and groups for its versions")
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    let mut config = match own {
+        Some(pair) => builder
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(pair.certified_key())))),
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    config.resumption = Resumption::in_memory_sessions(4);
+    Ok(Arc::new(config))
+}
+
+fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
+    ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))
+}
+
+/// Of these CAs, and valid for one of these names, whatever name was dialled.
+#[derive(Debug)]
+struct OneOf {
+    inner: BundleVerifier,
+    names: Vec<ServerName<'static>>,
+}
+
+impl ServerCertVerifier for OneOf {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let mut verdict = Err(CertificateError::NotValidForName.into());
+        for name in &self.names {
+            verdict = self.inner.verify_server_cert(end_entity, intermediates, name, ocsp_response, now);
+            if verdict.is_ok() {
+                break;
+            }
+        }
+        verdict
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// Whoever answers there. Encryption without identity: against who only listens.
+#[derive(Debug)]
+struct Any;
+
+impl ServerCertVerifier for Any {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &PROVIDER.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &PROVIDER.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        PROVIDER.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,58 @@
+//! Where the gateway can be reached, for the statuses of `Ingress` and its like.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Service};
+
+/// Of a list with commas, as an administrator writes it: addresses and names.
+pub fn addresses(list: &str) -> LoadBalancerStatus {
+    let places = list.split(',').map(str::trim).filter(|place| !place.is_empty()).map(|place| {
+        let mut ingress = LoadBalancerIngress::default();
+        match place.parse::<IpAddr>() {
+            Ok(address) => ingress.ip = Some(address.to_string()),
+            Err(_) => ingress.hostname = Some(place.to_owned()),
+        }
+        ingress
+    });
+    status(places.collect())
+}
+
+/// Of the gateway's Service: what its load balancer has been given.
+pub fn addresses_of_service(service: &Service) -> LoadBalancerStatus {
+    let places = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.clone());
+    status(places.unwrap_or_default())
+}
+
+fn status(places: Vec<LoadBalancerIngress>) -> LoadBalancerStatus {
+    LoadBalancerStatus { ingress: (!places.is_empty()).then_some(places) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_the_list_is_an_address_or_a_name() {
+        let read = addresses(" 10.0.0.1,::1, lb.example.com,,");
+        let places: Vec<_> =
+            read.ingress.unwrap().into_iter().map(|place| (place.ip, place.hostname)).collect();
+        assert_eq!(
+            places,
+            [
+                (Some("10.0.0.1".to_owned()), None),
+                (Some("::1".to_owned()), None),
+                (None, Some("lb.example.com".to_owned())),
+            ]
+        );
+        assert_eq!(addresses(""), LoadBalancerStatus::default());
+    }
+
+    #[test]
+    fn a_service_has_what_its_load_balancer_was_given() {
+        let mut service = Service::default();
+        assert_eq!(addresses_of_service(&service), LoadBalancerStatus::default());
+        let given = addresses("10.0.0.1");
+        service.status.get_or_insert_default().load_balancer = Some(given.clone());
+        assert_eq!(addresses_of_service(&service), given);
+    }
+}

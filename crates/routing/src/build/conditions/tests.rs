@@ -1,0 +1,159 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn read(conditions: Value) -> Vec<MatchCondition> {
+    serde_json::from_value(conditions).unwrap()
+}
+
+/// The path of blocks that follow each other, as it is written.
+fn merged(blocks: &[Value]) -> String {
+    let conditions: Vec<MatchCondition> = blocks.iter().flat_map(|block| read(block.clone())).collect();
+    let chain: Vec<&MatchCondition> = conditions.iter().collect();
+    match merge_path(&chain, &mut Patterns::default()).unwrap() {
+        PathMatch::Exact(path) => format!("exact {path}"),
+        PathMatch::Regex(pattern) => format!("regex {}", pattern.as_str()),
+        PathMatch::Prefix(path) => format!("prefix {path}"),
+        PathMatch::Segments(path) => format!("segments {path}"),
+    }
+}
+
+#[test]
+fn r7_paths_are_joined_from_the_root_to_the_leaf() {
+    for (blocks, wanted) in [
+        (vec![], "prefix /"),
+        (vec![json!([]), json!([{"header": {"name": "a", "present": true}}])], "prefix /"),
+        (vec![json!([{"prefix": "/blog"}]), json!([{"prefix": "/infotech"}])], "prefix /blog/infotech"),
+        (vec![json!([{"prefix": "/blog"}]), json!([{"exact": "/main.js"}])], "exact /blog/main.js"),
+        (vec![json!([{"prefix": "/blog/"}]), json!([{"prefix": "//a//"}])], "prefix /blog/a/"),
+        (vec![json!([{"prefix": "/"}]), json!([{"prefix": "/"}])], "prefix /"),
+        (vec![json!([{"prefix": "/blog"}]), json!([])], "prefix /blog"),
+        (vec![json!([{"exact": "/a"}, {"header": {"name": "a", "present": true}}])], "exact /a"),
+        (vec![json!([{"prefix": "/a.b/"}]), json!([{"regex": "/x.*"}])], r"regex /a\.b/x.*"),
+        (vec![json!([{"regex": "/x.*"}])], "regex /x.*"),
+    ] {
+        assert_eq!(merged(&blocks), wanted, "{blocks:?}");
+    }
+}
+
+#[test]
+fn a_block_has_one_path_that_starts_with_a_slash() {
+    let fault = |conditions| check_path(&read(conditions), &mut Patterns::default()).err();
+    let starts = |kind: &str| Some(format!("{kind} conditions must start with /, x was supplied"));
+    let many = Some("more than one prefix, exact or regex is not allowed in a condition block".to_owned());
+    for (conditions, wanted) in [
+        (json!([]), None),
+        (json!([{"prefix": "/a"}, {"header": {"name": "a", "present": true}}]), None),
+        (json!([{"prefix": "x"}]), starts("prefix")),
+        (json!([{"exact": "x"}]), starts("exact")),
+        (json!([{"regex": "x"}]), starts("regex")),
+        (json!([{"prefix": "/a"}, {"prefix": "/b"}]), many.clone()),
+        (json!([{"prefix": "/a", "exact": "/a"}]), many.clone()),
+        (json!([{"exact": "/a"}, {"regex": "/b"}]), many),
+    ] {
+        assert_eq!(fault(conditions.clone()), wanted, "{conditions}");
+    }
+    let why = fault(json!([{"regex": "/("}])).unwrap();
+    assert!(why.starts_with("supplied regex: /( invalid. error: "), "{why}");
+}
+
+#[test]
+fn an_include_has_a_prefix_only() {
+    for (conditions, wanted) in [
+        (json!([{"prefix": "/a"}]), Ok(())),
+        (json!([{"exact": "/a"}]), Err("exact conditions are not allowed in includes block")),
+        (json!([{"regex": "/a"}]), Err("regex conditions are not allowed in includes block")),
+    ] {
+        assert_eq!(check_include_path(&read(conditions.clone())), wanted, "{conditions}");
+    }
+}
+
+#[test]
+fn headers_that_exclude_each_other_are_refused() {
+    let header = |value: Value| {
+        let mut header = value;
+        header["name"] = header.get("name").cloned().unwrap_or(json!("X-A"));
+        json!({ "header": header })
+    };
+    let contradictory = |word: &str| {
+        Some(format!(
+            "cannot specify contradictory '{word}' and 'not{word}' conditions for the same route and header"
+        ))
+    };
+    for (headers, wanted) in [
+        (vec![json!({"exact": "a"}), json!({"contains": "b"})], None),
+        (vec![json!({"exact": "a"}), json!({"name": "x-b", "exact": "a"})], None),
+        (vec![json!({"exact": "a"}), json!({"notexact": "b"})], None),
+        (
+            vec![json!({"exact": "a"}), json!({"name": "x-a", "exact": "b"})],
+            Some("cannot specify duplicate header 'exact match' conditions in the same route".to_owned()),
+        ),
+        (vec![json!({"present": true}), json!({"notpresent": true})], contradictory("present")),
+        (vec![json!({"notpresent": true}), json!({"present": true})], contradictory("present")),
+        (vec![json!({"exact": "a"}), json!({"notexact": "a"})], contradictory("exact")),
+        (vec![json!({"notcontains": "a"}), json!({"contains": "a"})], contradictory("contains")),
+        (
+            vec![json!({"regex": "("})],
+            Some("invalid regular expression specified for 'regex' condition".to_owned()),
+        ),
+        (
+            vec![json!({"name": "a b", "present": true})],
+            Some("invalid header name \"a b\" specified for a header condition".to_owned()),
+        ),
+    ] {
+        let conditions = read(headers.iter().cloned().map(header).collect());
+        let chain: Vec<&MatchCondition> = conditions.iter().collect();
+        assert_eq!(check_headers(&chain, &mut Patterns::default()).err(), wanted, "{headers:?}");
+    }
+}
+
+#[test]
+fn a_query_parameter_has_one_condition() {
+    for (query, wanted) in [
+        (vec![json!({"exact": "a"}), json!({"prefix": "a"})], None),
+        (vec![json!({})], Some("must specify at least one query parameter condition")),
+        (
+            vec![json!({"exact": "a", "present": true})],
+            Some("cannot specify more than one condition in the same match condition branch"),
+        ),
+        (
+            vec![json!({"exact": "a"}), json!({"exact": "b"})],
+            Some("cannot specify duplicate query parameter 'exact match' conditions in the same route"),
+        ),
+        (vec![json!({"regex": "("})], Some("invalid regular expression specified for 'regex' condition")),
+    ] {
+        let named = |value: &Value| {
+            let mut value = value.clone();
+            value["name"] = json!("q");
+            json!({ "queryParameter": value })
+        };
+        let conditions = read(query.iter().map(named).collect());
+        let chain: Vec<&MatchCondition> = conditions.iter().collect();
+        let fault = check_query(&chain, &mut Patterns::default()).err();
+        assert_eq!(fault.as_deref(), wanted, "{query:?}");
+    }
+}
+
+#[test]
+fn conditions_become_what_requests_are_matched_by() {
+    let conditions = read(json!([
+        {"header": {"name": "X-A", "notexact": "v", "ignoreCase": true, "treatMissingAsEmpty": true}},
+        {"header": {"name": "x-b", "exact": "v", "treatMissingAsEmpty": true}},
+        {"header": {"name": "x-c"}},
+        {"queryParameter": {"name": "q", "suffix": "v", "ignoreCase": true}},
+    ]));
+    let chain: Vec<&MatchCondition> = conditions.iter().collect();
+    let exact = |ignore_case| HeaderTest::Exact { value: "v".into(), ignore_case };
+    let header = |name, test, negated, missing_as_empty| HeaderMatch {
+        field: Field::parse(name).unwrap(),
+        test,
+        negated,
+        missing_as_empty,
+    };
+    assert_eq!(
+        *headers(&chain, &mut Patterns::default()),
+        [header("x-a", exact(true), true, true), header("x-b", exact(false), false, false)]
+    );
+    let suffix = QueryMatch { name: "q".into(), test: QueryTest::Suffix("v".into()), ignore_case: true };
+    assert_eq!(*query(&chain, &mut Patterns::default()), [suffix]);
+}

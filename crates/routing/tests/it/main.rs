@@ -1,0 +1,17 @@
+//! The rows of the delegation design's behaviour: objects in; hosts, routes and statuses out. A test that stands for a row
+//! of the table in the specification begins with the row's name.
+
+#![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
+#![expect(clippy::needless_pass_by_value, reason = "JSON is written where it is passed")]
+
+mod delegation;
+mod ingress;
+mod ingress_route;
+mod limits;
+mod overlap;
+mod proxy_routes;
+mod proxy_tls;
+mod secrets;
+mod support;
+mod tcp;
+mod world;

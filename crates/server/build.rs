@@ -1,0 +1,49 @@
+//! Tells the linker how to make release programs that take little memory.
+//!
+//! Most of what the Concierge has in memory while nothing happens is its own file, so what the loader reads and what is
+//! there twice counts. Development programs are linked as usual.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let var = |name| std::env::var(name).unwrap_or_default();
+    let target = var("TARGET");
+    if var("PROFILE") != "release" || !target.ends_with("-linux-gnu") {
+        return;
+    }
+    // A megabyte of relocations in a few kilobytes. Programs for other machines may meet an older C library there.
+    if target == var("HOST") && glibc().is_some_and(|version| version >= (2, 36)) {
+        println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
+    }
+    // Functions with the same code once. Of the usual linkers only lld does that, and a bfd would refuse the flag.
+    if links_with_lld(&target) {
+        println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+    }
+}
+
+/// Version of the C library of this machine, the first that reads packed relocations being 2.36.
+fn glibc() -> Option<(u32, u32)> {
+    let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let (major, rest) = text.trim().strip_prefix("glibc ")?.split_once('.')?;
+    let minor = rest.split('.').next()?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// The toolchain has its own lld, which it takes for this target unless it is told otherwise.
+fn links_with_lld(target: &str) -> bool {
+    let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    let linker = std::env::var_os("RUSTC_LINKER").is_some() || flags.contains("link");
+    let sysroot = || {
+        let rustc = std::env::var_os("RUSTC")?;
+        let output = Command::new(rustc).args(["--print", "sysroot"]).output().ok()?;
+        Some(PathBuf::from(String::from_utf8(output.stdout).ok()?.trim()))
+    };
+    // rustc 1.90 and later, on this target only.
+    target == "x86_64-unknown-linux-gnu"
+        && !linker
+        && sysroot()
+            .is_some_and(|root| root.join("lib/rustlib").join(target).join("bin/gcc-ld/ld.lld").exists())
+}

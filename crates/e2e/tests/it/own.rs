@@ -74,6 +74,14 @@ impl Own {
         self.check(waited.await.map(drop));
     }
 
+    /// Takes the APIs of this installation out of the API server, where they would stay without answers: as long as
+    /// one does, the API server cannot know what is in a namespace, and so no namespace's deletion ends.
+    pub(crate) async fn forget_apis(&self) {
+        let names = ["login", "identity"].map(|group| format!("v1alpha1.{group}.concierge.{}", self.suffix));
+        let delete = ["delete", "apiservices", &names[0], &names[1]];
+        self.world.kubectl().output(&delete).await.unwrap();
+    }
+
     pub(crate) async fn await_log(&self, wanted: &str) {
         let waited = wait::until(SOON, format!("{wanted:?} in the log"), async || {
             self.pods.logs(self.app).contains(wanted).then_some(())

@@ -1,20 +1,53 @@
-//! Named suites: all tests whose path contains a name, in the packages that have some.
+//! Named suites: all tests whose path contains a name, in the packages that have some, and what else belongs to them.
 //!
 //! A test's path is what `cargo test` filters by: modules and function. It is read from the sources, so that only those
-//! packages are compiled for tests, and a name that no test has is an error instead of a run of nothing.
+//! packages are compiled for tests, and a name that no test has is an error instead of a run of nothing. The name of a
+//! package is no part of it, so packages that are a suite's own are listed here ([`MORE`]).
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+
+/// What belongs to a suite without its name in the path: tests of a package whose path contains something else, or all
+/// of them where that is nothing.
+const MORE: [(&str, [(&str, &str); 3]); 1] =
+    [("gateway", [("pinniped-core", "delegation"), ("pinniped-gateway", ""), ("pinniped-routing", "")])];
+
+/// A part of a suite, which one run of `cargo test` can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// What a test's path contains. Nothing: all tests.
+    pub(crate) filter: String,
+    /// Where to look for them.
+    pub(crate) packages: Vec<String>,
+}
+
+/// The parts of a suite below `root`; the one that its name stands for is the first.
+pub(crate) fn parts(root: &Path, name: &str) -> anyhow::Result<Vec<Part>> {
+    let named = Part { filter: filter(name), packages: packages(root, &filter(name))? };
+    let mut parts = vec![named];
+    let more = MORE.iter().find(|(suite, _)| *suite == name);
+    for (package, filter) in more.into_iter().flat_map(|(_, more)| more) {
+        if filter.is_empty() {
+            // All of its tests are some of its tests.
+            parts[0].packages.retain(|known| known != package);
+        }
+        match parts.iter_mut().find(|part| part.filter == *filter) {
+            Some(part) => part.packages.push((*package).to_owned()),
+            None => parts.push(Part { filter: (*filter).to_owned(), packages: vec![(*package).to_owned()] }),
+        }
+    }
+    parts.retain(|part| !part.packages.is_empty());
+    Ok(parts)
+}
 
 /// The name as Rust spells it: `service-account-tokens` is `service_account_tokens`.
 pub(crate) fn filter(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The packages below `root` that have tests of this suite.
-pub(crate) fn packages(root: &Path, name: &str) -> anyhow::Result<Vec<String>> {
-    let filter = filter(name);
+/// The packages below `root` that have tests with this in their path.
+fn packages(root: &Path, filter: &str) -> anyhow::Result<Vec<String>> {
     let listed = std::fs::read_dir(root.join("crates")).context("could not list the crates")?;
     let mut folders: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).collect();
     folders.push(root.join("xtask"));
@@ -22,14 +55,14 @@ pub(crate) fn packages(root: &Path, name: &str) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     for folder in folders {
         let Ok(manifest) = std::fs::read_to_string(folder.join("Cargo.toml")) else { continue };
-        if has_tests(&folder, &filter)? {
+        if has_tests(&folder, filter)? {
             let package = package(&manifest);
             found.push(package.with_context(|| format!("{} names no package", folder.display()))?.to_owned());
         }
     }
     anyhow::ensure!(
         !found.is_empty(),
-        "no test has {filter:?} in its path; suites are: certificates, service-account-tokens"
+        "no test has {filter:?} in its path; suites are: certificates, gateway, service-account-tokens"
     );
     Ok(found)
 }
@@ -127,9 +160,33 @@ mod tests {
 
     #[test]
     fn the_suites_of_this_tree_are_found_and_others_are_refused() {
-        let found = packages(&cargo::root(), "certificates").unwrap();
-        assert!(found.iter().any(|package| package == "pinniped-e2e"), "{found:?}");
-        let refused = packages(&cargo::root(), "no-such-suite").unwrap_err().to_string();
+        let found = parts(&cargo::root(), "certificates").unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].packages.iter().any(|package| package == "pinniped-e2e"), "{found:?}");
+        let refused = parts(&cargo::root(), "no-such-suite").unwrap_err().to_string();
         assert!(refused.contains("\"no_such_suite\""), "{refused}");
+    }
+
+    #[test]
+    fn the_suite_of_the_gateway_has_all_tests_of_its_own_packages_and_the_rules_of_delegation() {
+        let found = parts(&cargo::root(), "gateway").unwrap();
+        let of = |filter: &str| {
+            let part = found.iter().find(|part| part.filter == filter);
+            part.map(|part| part.packages.iter().map(String::as_str).collect::<Vec<_>>()).unwrap_or_default()
+        };
+        assert!(of("gateway").contains(&"pinniped-e2e"), "{found:?}");
+        assert!(!of("gateway").contains(&"pinniped-gateway"), "{found:?}");
+        assert_eq!(of("delegation"), ["pinniped-core"]);
+        assert_eq!(of(""), ["pinniped-gateway", "pinniped-routing"]);
+    }
+
+    #[test]
+    fn what_belongs_to_a_suite_is_there() {
+        for (package, filter) in MORE.iter().flat_map(|(_, more)| more) {
+            let folder = cargo::root().join("crates").join(package.trim_start_matches("pinniped-"));
+            let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+            assert_eq!(super::package(&manifest), Some(*package));
+            assert!(has_tests(&folder, filter).unwrap(), "{package} {filter}");
+        }
     }
 }

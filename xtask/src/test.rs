@@ -59,41 +59,38 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let debian_tools = if node_tools.is_some() || wants(&[E2E_PACKAGE]) { debian_tools(args)? } else { None };
     let skips = target.join("test-skips.txt");
     std::fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
-    let mut tests = cargo::cargo(args.offline);
-    tests.arg("test");
-    if let Some(name) = &args.suite {
-        // No examples in documentation: they have no such names.
-        tests.arg("--tests").arg(suite::filter(name));
-        if !args.names_packages() {
-            tests.args(packages.iter().flat_map(|package| ["--package", package]));
-        }
-    } else if packages.is_empty() {
-        tests.arg("--workspace");
-    }
-    tests.arg("--no-fail-fast").args(&args.rest);
-    tests.env("PINNIPED_CONTROL_PLANE", &tools).env("PINNIPED_BIN_DIR", target.join("debug"));
-    tests.env("PINNIPED_SKIPS", &skips);
-    if let Some(dir) = node_tools {
-        tests.env("PINNIPED_NODE_TOOLS", dir);
-    }
-    if let Some(dir) = debian_tools {
-        tests.env(debian::ENV, dir);
-    }
+    let mut environment: Vec<(&str, PathBuf)> = vec![
+        ("PINNIPED_CONTROL_PLANE", tools),
+        ("PINNIPED_BIN_DIR", target.join("debug")),
+        ("PINNIPED_SKIPS", skips.clone()),
+    ];
+    environment.extend(node_tools.map(|dir| ("PINNIPED_NODE_TOOLS", dir)));
+    environment.extend(debian_tools.map(|dir| (debian::ENV, dir)));
     if wants(&[E2E_PACKAGE]) {
-        tests.env("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?);
-        tests.env(CERT_MANAGER_ENV, control_plane::cert_manager::find_or_build(args.offline)?);
-        tests.env(YQ_ENV, control_plane::yq::find_or_build(args.offline)?);
+        environment.push(("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?));
+        environment.push((CERT_MANAGER_ENV, control_plane::cert_manager::find_or_build(args.offline)?));
+        environment.push((YQ_ENV, control_plane::yq::find_or_build(args.offline)?));
     }
     if args.require_all {
-        tests.env("PINNIPED_REQUIRE_ALL", "1");
+        environment.push(("PINNIPED_REQUIRE_ALL", "1".into()));
     }
-    let status = cargo::status(&mut tests)?;
+    let mut code = None;
+    for part in args.parts()? {
+        let mut tests = cargo::cargo(args.offline);
+        tests.arg("test").args(part).arg("--no-fail-fast").args(&args.rest);
+        tests.envs(environment.iter().map(|(name, value)| (name, value)));
+        let status = cargo::status(&mut tests)?;
+        // The first part that fails says how.
+        if !status.success() {
+            code.get_or_insert(cargo::exit_code(status));
+        }
+    }
     let left = node::left_by_tests();
     for line in &left {
         eprintln!("error: left by a test's node: {line}");
     }
-    summary(&skips, status.success() && left.is_empty(), start);
-    Ok(if left.is_empty() { cargo::exit_code(status) } else { ExitCode::FAILURE })
+    summary(&skips, code.is_none() && left.is_empty(), start);
+    Ok(if left.is_empty() { code.unwrap_or(ExitCode::SUCCESS) } else { ExitCode::FAILURE })
 }
 
 impl Args {
@@ -109,9 +106,30 @@ impl Args {
             }
         }
         match &self.suite {
-            Some(name) if named.is_empty() => suite::packages(&cargo::root(), name),
+            Some(name) if named.is_empty() => {
+                Ok(suite::parts(&cargo::root(), name)?.into_iter().flat_map(|part| part.packages).collect())
+            }
             _ => Ok(named),
         }
+    }
+
+    /// The runs of `cargo test`, each with what it is told beside [`Self::rest`].
+    fn parts(&self) -> anyhow::Result<Vec<Vec<String>>> {
+        let Some(name) = &self.suite else {
+            let all = if self.packages()?.is_empty() { vec!["--workspace".to_owned()] } else { Vec::new() };
+            return Ok(vec![all]);
+        };
+        // No examples in documentation: they have no such names.
+        let tests = || "--tests".to_owned();
+        if self.names_packages() {
+            return Ok(vec![vec![tests(), suite::filter(name)]]);
+        }
+        let part = |part: suite::Part| {
+            let packages = part.packages.into_iter().flat_map(|package| ["--package".to_owned(), package]);
+            let filter = (!part.filter.is_empty()).then_some(part.filter);
+            [tests()].into_iter().chain(filter).chain(packages).collect()
+        };
+        Ok(suite::parts(&cargo::root(), name)?.into_iter().map(part).collect())
     }
 
     /// Whether they are handed on to cargo as they are.
@@ -217,5 +235,23 @@ mod tests {
         }
         assert_eq!(args(Some("certificates"), &["-p", "x"]).packages().unwrap(), ["x"]);
         assert!(args(Some("certificates"), &[]).packages().unwrap().len() > 1);
+    }
+
+    #[test]
+    fn a_suite_of_several_parts_is_several_runs() {
+        let args = |suite: Option<&str>, rest: &[&str]| Args {
+            suite: suite.map(str::to_owned),
+            require_all: false,
+            offline: true,
+            rest: rest.iter().map(|arg| (*arg).to_owned()).collect(),
+        };
+        assert_eq!(args(None, &[]).parts().unwrap(), [["--workspace"]]);
+        assert_eq!(args(None, &["-p", "x"]).parts().unwrap(), [[""; 0]]);
+        assert_eq!(args(Some("a-b"), &["-p", "x"]).parts().unwrap(), [["--tests", "a_b"]]);
+        assert_eq!(args(Some("certificates"), &[]).parts().unwrap().len(), 1);
+        let runs = args(Some("gateway"), &[]).parts().unwrap();
+        assert_eq!(runs[0][..2], ["--tests", "gateway"]);
+        assert_eq!(runs[1], ["--tests", "delegation", "--package", "pinniped-core"]);
+        assert_eq!(runs[2], ["--tests", "--package", "pinniped-gateway", "--package", "pinniped-routing"]);
     }
 }

@@ -4,6 +4,12 @@
 //! is passed on as a half-close. Any other answer is relayed as it is: kubectl falls back from WebSockets to SPDY by
 //! reading it.
 
+use std::io;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -12,6 +18,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use pinniped_serve::tunnels::{self, Tunnels};
 use pinniped_serve::{Body, body};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +35,8 @@ pub struct Wanted {
     pub client: OnUpgrade,
     /// Ends the tunnel.
     pub ended: CancellationToken,
+    /// How long nothing may come from either side; for ever if `None`.
+    pub idle: Option<Duration>,
 }
 
 /// Asks the server for the upgrade; `None` deadline for what may last. The head is as [`forward`](crate::forward()) takes
@@ -61,7 +70,7 @@ where
     let server = hyper::upgrade::on(&mut response);
     tunnels.spawn(async move {
         let _hold = hold;
-        let tunnel = run(wanted.client, server);
+        let tunnel = run(wanted.client, server, wanted.idle);
         let in_time = async {
             match deadline {
                 None => tunnel.await,
@@ -88,10 +97,78 @@ enum TunnelError {
     Upgrade(#[from] hyper::Error),
     #[error("could not copy: {0}")]
     Copy(#[from] std::io::Error),
+    #[error("nothing came from either side for {} s", .0.as_secs())]
+    Idle(Duration),
 }
 
-async fn run(client: OnUpgrade, server: OnUpgrade) -> Result<(), TunnelError> {
+async fn run(client: OnUpgrade, server: OnUpgrade, idle: Option<Duration>) -> Result<(), TunnelError> {
     let (client, server) = futures::future::try_join(client, server).await?;
-    tunnels::relay(&mut TokioIo::new(client), &mut TokioIo::new(server)).await?;
-    Ok(())
+    let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+    let Some(idle) = idle else {
+        tunnels::relay(&mut client, &mut server).await?;
+        return Ok(());
+    };
+    let heard = LastHeard(Mutex::new(Instant::now()));
+    let mut client = Heard { inner: client, last: &heard };
+    let mut server = Heard { inner: server, last: &heard };
+    tokio::select! {
+        biased;
+        ended = tunnels::relay(&mut client, &mut server) => ended.map(drop).map_err(TunnelError::from),
+        () = silence(&heard, idle) => Err(TunnelError::Idle(idle)),
+    }
+}
+
+/// When something was read.
+struct LastHeard(Mutex<Instant>);
+
+impl LastHeard {
+    fn at(&self) -> std::sync::MutexGuard<'_, Instant> {
+        // Nothing can go wrong while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends when nothing was heard for this long.
+async fn silence(heard: &LastHeard, idle: Duration) {
+    loop {
+        let end = *heard.at() + idle;
+        if end <= Instant::now() {
+            return;
+        }
+        tokio::time::sleep_until(end).await;
+    }
+}
+
+/// Notes when something is read.
+struct Heard<'a, T> {
+    inner: T,
+    last: &'a LastHeard,
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Heard<'_, T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if polled.is_ready() {
+            *self.last.at() = Instant::now();
+        }
+        polled
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Heard<'_, T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
 }

@@ -106,7 +106,11 @@ impl Backend {
         let validation = self.id.validation.as_ref();
         let config = self.tls.get_or_init(|| {
             let trust = validation.map(|must| BackendTrust { ca: &must.ca, names: &must.names });
-            backend_config(trust, self.client_certificate.as_deref(), &[]).map_err(Arc::new)
+            backend_config(trust, self.client_certificate.as_deref(), &[]).map_err(|error| {
+                // Once for a backend: it stays so until an object changes.
+                tracing::warn!(service = %self.id.service, %error, "TLS with a backend cannot be");
+                Arc::new(error)
+            })
         });
         let name = validation.and_then(|must| must.names.first());
         let name = name.and_then(|name| ServerName::try_from(name.to_string()).ok());

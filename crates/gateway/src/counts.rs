@@ -30,6 +30,8 @@ counters! {
     hello_unfinished,
     /// Connections of port 443 for a name that nobody has, or for none.
     unknown_name,
+    /// Connections of port 443 for a host whose demands on clients cannot be checked.
+    unservable,
     /// Connections that were passed through, or ended here and went on as bytes.
     relayed,
     /// Bytes of clients that were passed on so.

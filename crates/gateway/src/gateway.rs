@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -66,6 +66,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub(crate) struct Inner {
     live: ArcSwap<Live>,
+    updates: Mutex<()>,
     pub(crate) ends: Ends,
     pub(crate) weights: Weights,
     pub(crate) tunnels: Tunnels,
@@ -79,6 +80,33 @@ impl Inner {
     pub(crate) fn live(&self) -> Arc<Live> {
         self.live.load_full()
     }
+
+    fn update(&self, table: Arc<RoutingTable>) {
+        // One after the other: each is made from the one before.
+        let _turn = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before handshakes have to wait: with many hosts this takes some milliseconds.
+        let next = Arc::new(self.live().next(Arc::clone(&table)));
+        // Nobody makes an end for a host of the old table after its ends have been looked through.
+        let mut ends = self.ends.lock();
+        ends.retire(&table);
+        let old = self.live.swap(next);
+        drop(ends);
+        // Nor do they wait for what it takes to throw the old one away.
+        drop(old);
+    }
+}
+
+/// What a gateway has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readings {
+    /// Connections of port 443. Those that are passed through count as open, too.
+    pub tls: Stats,
+    /// Connections of port 80.
+    pub plain: Stats,
+    /// What became of connections and requests.
+    pub counts: Counts,
+    /// Upgraded connections that are open.
+    pub tunnels: usize,
 }
 
 /// A running gateway. Dropping it ends it without ceremony.
@@ -103,6 +131,7 @@ pub fn start(params: &GatewayParams) -> Result<Gateway, StartError> {
     let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
     let inner = Arc::new(Inner {
         live: ArcSwap::default(),
+        updates: Mutex::default(),
         ends: Ends::default(),
         weights: Weights::default(),
         tunnels: Tunnels::new(),
@@ -120,11 +149,13 @@ impl Gateway {
     /// except that those of a host which is gone, or has another certificate or other demands on clients, end after
     /// the requests that run.
     pub fn update(&self, table: Arc<RoutingTable>) {
-        // Nobody makes an end for a host of the old table after its ends have been looked through.
-        let mut ends = self.inner.ends.lock();
-        ends.retire(&table);
-        let next = self.inner.live().next(table);
-        self.inner.live.store(Arc::new(next));
+        self.inner.update(table);
+    }
+
+    /// The same for somebody who outlives the gateway: a table that comes after its end changes nothing.
+    pub fn updater(&self) -> impl Fn(Arc<RoutingTable>) + Send + Sync + use<> {
+        let inner = Arc::clone(&self.inner);
+        move |table| inner.update(table)
     }
 
     /// The address of port 443, with the real port.
@@ -166,6 +197,18 @@ impl Gateway {
     /// Upgraded connections that are open.
     pub fn tunnels(&self) -> usize {
         self.inner.tunnels.open()
+    }
+
+    /// All of these numbers, for a scraper that outlives the gateway.
+    pub fn readings(&self) -> impl Fn() -> Readings + Clone + Send + Sync + use<> {
+        let inner = Arc::clone(&self.inner);
+        let (tls, plain) = (self.tls.stats_source(), self.plain.stats_source());
+        move || Readings {
+            tls: tls(),
+            plain: plain(),
+            counts: inner.counts.read(),
+            tunnels: inner.tunnels.open(),
+        }
     }
 
     /// Refuses new connections from now on, and tells clients of HTTP to go.

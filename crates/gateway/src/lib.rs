@@ -33,4 +33,4 @@ mod termination;
 mod tls;
 
 pub use counts::Counts;
-pub use gateway::{Gateway, GatewayParams, StartError, start};
+pub use gateway::{Gateway, GatewayParams, Readings, StartError, start};

@@ -5,7 +5,8 @@
 //! fills that memory time and again is a large one, and goes through a pipe of the kernel from then on (`splice(2)`):
 //! its bytes are never copied into this process. See [`flow`].
 //!
-//! The end of one direction is passed on as a half-close and the other one goes on. A reset is passed on as a reset.
+//! The end of one direction is passed on as a half-close and the other one goes on. A connection that breaks, by a reset
+//! or because nobody answers any more, is passed on as a reset.
 
 use std::future::{Future as _, poll_fn};
 use std::io;
@@ -73,8 +74,8 @@ pub async fn relay(
         if let Some(error) = broken {
             // Whoever is left hears of it in the same way.
             match &error {
-                RelayError::First(cause) => abort(second, cause),
-                RelayError::Second(cause) => abort(first, cause),
+                RelayError::First(_) => abort(second),
+                RelayError::Second(_) => abort(first),
                 RelayError::Idle(_) => {}
             }
             return Poll::Ready(Err(error));
@@ -114,12 +115,11 @@ fn expired(
     }
 }
 
-/// Makes the coming close of a connection a reset, if that is what happened to the other one.
-fn abort(stream: &TcpStream, cause: &io::Error) {
-    if matches!(cause.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) {
-        // It is gone already, or else it will be.
-        let _unimportant = SockRef::from(stream).set_linger(Some(Duration::ZERO));
-    }
+/// Makes the coming close of a connection a reset. However the other one broke, by a reset or by silence: an end in
+/// good order would say that everything has come.
+fn abort(stream: &TcpStream) {
+    // It is gone already, or else it will be.
+    let _unimportant = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
 /// Says that nothing more will come.

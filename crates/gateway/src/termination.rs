@@ -111,6 +111,17 @@ impl End {
     }
 }
 
+/// Why there is no end for a host. Told to the log once, and known until the table says otherwise: making it again for
+/// every connection would cost more than the connection.
+#[derive(Clone, Debug)]
+struct Impossible {
+    facts: Facts,
+    why: Arc<ClientDemandError>,
+}
+
+/// What was tried for a host.
+type Tried = Result<Arc<End>, Impossible>;
+
 /// The ends in use, made with the first handshake of each.
 #[derive(Debug, Default)]
 pub(crate) struct Ends(Mutex<Made>);
@@ -120,7 +131,7 @@ pub(crate) struct Locked<'a>(MutexGuard<'a, Made>);
 
 #[derive(Debug, Default)]
 struct Made {
-    hosts: HashMap<HostPattern, Arc<End>>,
+    hosts: HashMap<HostPattern, Tried>,
     fallback: Option<Arc<End>>,
 }
 
@@ -137,30 +148,38 @@ impl Locked<'_> {
         &mut self,
         target: TlsTarget<'_>,
         draining: &CancellationToken,
-    ) -> Result<Option<Arc<End>>, ClientDemandError> {
-        let made = match target {
-            TlsTarget::Host(host) => self.0.hosts.get(&host.pattern),
-            TlsTarget::Fallback(_) => self.0.fallback.as_ref(),
-        };
-        if let Some(end) = made {
-            return Ok(Some(Arc::clone(end)));
-        }
+    ) -> Result<Option<Arc<End>>, Arc<ClientDemandError>> {
         let Some(facts) = Facts::of(target) else { return Ok(None) };
-        let end = Arc::new(End::new(facts, draining.child_token())?);
-        match target {
-            TlsTarget::Host(host) => {
-                self.0.hosts.insert(host.pattern.clone(), Arc::clone(&end));
-            }
-            TlsTarget::Fallback(_) => self.0.fallback = Some(Arc::clone(&end)),
-        }
+        let end = match target {
+            TlsTarget::Host(host) => match self.0.hosts.get(&host.pattern) {
+                Some(tried) => return tried.clone().map(Some).map_err(|impossible| impossible.why),
+                None => {
+                    let tried = try_to_make(host, facts, draining);
+                    self.0.hosts.insert(host.pattern.clone(), tried.clone());
+                    tried.map_err(|impossible| impossible.why)?
+                }
+            },
+            TlsTarget::Fallback(_) => match &self.0.fallback {
+                Some(end) => Arc::clone(end),
+                // Nothing is demanded of clients here, so nothing can be wrong with that.
+                None => {
+                    let end = Arc::new(End::new(facts, draining.child_token()).map_err(Arc::new)?);
+                    Arc::clone(self.0.fallback.insert(end))
+                }
+            },
+        };
         Ok(Some(end))
     }
 
     /// Tells the connections of what is served otherwise in `table` to end, and forgets it.
     pub(crate) fn retire(&mut self, table: &RoutingTable) {
-        self.0.hosts.retain(|pattern, end| {
+        self.0.hosts.retain(|pattern, tried| {
             let host = table.tls.hosts.of_pattern(pattern);
-            stays(end, host.and_then(|host| Facts::of(TlsTarget::Host(host))))
+            let now = host.and_then(|host| Facts::of(TlsTarget::Host(host)));
+            match tried {
+                Ok(end) => stays(end, now),
+                Err(impossible) => now.is_some_and(|now| impossible.facts.is(&now)),
+            }
         });
         let fallback = table.tls.fallback.as_ref();
         let facts = |fallback: &Arc<Fallback>| Facts::of(TlsTarget::Fallback(fallback));
@@ -170,10 +189,71 @@ impl Locked<'_> {
     }
 }
 
+fn try_to_make(host: &TlsHost, facts: Facts, draining: &CancellationToken) -> Tried {
+    End::new(facts.clone(), draining.child_token()).map(Arc::new).map_err(|error| {
+        tracing::warn!(host = %host.pattern, %error, "no client can meet what a host demands, so it serves nobody");
+        Impossible { facts, why: Arc::new(error) }
+    })
+}
+
 fn stays(end: &End, now: Option<Facts>) -> bool {
     let stays = now.is_some_and(|now| end.facts.is(&now));
     if !stays {
         end.retired.cancel();
     }
     stays
+}
+
+#[cfg(test)]
+mod tests {
+    use pinniped_routing::table::{Backends, Balance, Protocol, ServicePort, TcpProxy, Upstream, UpstreamId};
+    use pinniped_test_support::certs::Authority;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_made_is_tried_once_for_a_table() {
+        pinniped_pki::install_crypto_provider();
+        let pair = Authority::new("CA").unwrap().server("a", &["a"], &[]).unwrap();
+        let certificate =
+            CertificatePair::parse(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes()).unwrap();
+        let id = UpstreamId {
+            service: ServicePort { namespace: "ns".into(), name: "s".into(), port: 1 },
+            protocol: Protocol::Http1,
+            balance: Balance::RoundRobin,
+            validation: None,
+            idle_connection: None,
+        };
+        let upstream = Upstream { id, client_certificate: None, endpoints: [].into() };
+        let nobody = ClientValidation {
+            ca: Arc::default(),
+            revocations: None,
+            revocations_of_leaf_only: false,
+            optional: false,
+            forward: None,
+        };
+        let pattern = HostPattern::parse("a");
+        let host = Arc::new(TlsHost {
+            pattern: pattern.clone(),
+            action: TlsAction::Terminate(Termination {
+                certificate: Arc::new(certificate),
+                versions: TlsVersions::default(),
+                client_validation: Some(Arc::new(nobody)),
+                inside: Terminated::Tcp(TcpProxy {
+                    backends: Backends::new(vec![(1, Arc::new(upstream))]).unwrap(),
+                }),
+            }),
+        });
+        let (ends, draining) = (Ends::default(), CancellationToken::new());
+        let fail = || ends.lock().of(TlsTarget::Host(&host), &draining).unwrap_err();
+        let first = fail();
+        assert!(Arc::ptr_eq(&first, &fail()), "made and told again");
+        // Another table in which nothing has changed for the host.
+        let mut table = RoutingTable::default();
+        table.tls.hosts.insert(pattern, Arc::clone(&host));
+        ends.lock().retire(&table);
+        assert!(Arc::ptr_eq(&first, &fail()), "made and told again");
+        ends.lock().retire(&RoutingTable::default());
+        assert!(!Arc::ptr_eq(&first, &fail()), "kept for a host that is gone");
+    }
 }

@@ -92,7 +92,8 @@ impl Handler for TlsPort {
                 else {
                     return Ok(());
                 };
-                unwrap(&inner, &live, proxy, &end, limits, stream).await
+                // Boxed, as the next one: those that are passed through need not have room for them.
+                Box::pin(unwrap(&inner, &live, proxy, &end, limits, stream)).await
             }
             Place::Requests(entry, end) => {
                 let service = Http::new(inner, entry);
@@ -119,8 +120,13 @@ impl Inner {
         let mut ends = self.ends.lock();
         let live = self.live();
         let target = live.table.tls.by_sni(name.as_deref());
-        let end = target.map(|target| ends.of(target, &self.draining)).transpose().map_err(other)?.flatten();
+        let end = target.map(|target| ends.of(target, &self.draining)).transpose();
         drop(ends);
+        let end = end.map_err(|error| {
+            self.counts.unservable.one();
+            other(error)
+        });
+        let end = end?.flatten();
         match (target, end) {
             (Some(TlsTarget::Host(host)), None) => {
                 Ok(Place::Passthrough(Arc::clone(&live), Arc::clone(host)))

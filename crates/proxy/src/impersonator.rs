@@ -301,7 +301,7 @@ impl StackInner {
         };
         match (protocol, client) {
             (Some(protocol), Some(client)) => {
-                let wanted = Wanted { protocol, client, ended: self.ended.clone() };
+                let wanted = Wanted { protocol, client, ended: self.ended.clone(), idle: None };
                 let upgrade =
                     pinniped_forward::upgrade(upstream, parts, body, wanted, &self.tunnels, deadline, hold);
                 // Rare, and large: every other request would carry its room.

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use pinniped_core::hop;
 use pinniped_forward::upstream::{RequestBody, ResponseBody, Upstream as Requests, UpstreamError};
-use pinniped_forward::{Idle, Pace, Wanted, relay};
+use pinniped_forward::{ForwardError, Idle, Pace, Wanted, relay};
 use pinniped_routing::table::{Forward, Protocol, Timeouts};
 use pinniped_serve::Body;
 use tokio::time::{Instant, sleep_until};
@@ -49,10 +49,45 @@ enum Failure {
     Late,
     #[error("TLS with the backend cannot be: {0}")]
     Tls(#[from] Arc<pinniped_pki::tls::TlsError>),
-    #[error(transparent)]
+    #[error("{}", of_upstream(.0))]
     Upstream(#[from] UpstreamError),
-    #[error(transparent)]
-    Forward(#[from] pinniped_forward::ForwardError),
+    #[error("{}", of_forward(.0))]
+    Forward(#[from] ForwardError),
+}
+
+/// The words of `pinniped-forward` are about an API server.
+fn of_upstream(error: &UpstreamError) -> String {
+    match error {
+        UpstreamError::Dial(why) => format!("could not connect to the backend: {}", chain(&**why)),
+        UpstreamError::Full(connections) => format!("all {connections} connections to the backend are full"),
+        UpstreamError::Silent => "the backend did not answer in time".to_owned(),
+        UpstreamError::Http(why) => format!("the request to the backend failed: {}", chain(why)),
+        UpstreamError::Http2(why) => format!("the request to the backend failed: {}", chain(why)),
+    }
+}
+
+fn of_forward(error: &ForwardError) -> String {
+    match error {
+        ForwardError::Upstream(error) => of_upstream(error),
+        ForwardError::UnaskedSwitch => {
+            "the backend switched protocols, though nobody had asked for it".to_owned()
+        }
+        ForwardError::OtherProtocol => {
+            "the backend switched to another protocol than the client asked for".to_owned()
+        }
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
 }
 
 impl Failure {
@@ -68,7 +103,6 @@ impl Failure {
 
     /// The request has not reached a server.
     fn is_unconnected(&self) -> bool {
-        use pinniped_forward::ForwardError;
         matches!(
             self,
             Self::Upstream(UpstreamError::Dial(_) | UpstreamError::Full(_))
@@ -108,7 +142,9 @@ impl Exchange<'_> {
         };
         outcome.unwrap_or_else(|failure| {
             self.inner.counts.failed.one();
-            tracing::debug!(error = %failure, cause = std::error::Error::source(&failure), "no answer of a backend");
+            let service = self.forward.backends.choices().iter().map(|choice| &choice.upstream.id.service);
+            let services = service.map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            tracing::debug!(error = %failure, services, "no answer of a backend");
             failure.answer()
         })
     }
@@ -180,7 +216,8 @@ impl Exchange<'_> {
         let (Some(backend), Some(server)) = (backend, servers.next()) else {
             return Err(Failure::NoEndpoint);
         };
-        let wanted = Wanted { protocol, client, ended: self.inner.draining.clone() };
+        let wanted =
+            Wanted { protocol, client, ended: self.inner.draining.clone(), idle: self.forward.timeouts.idle };
         let requests = backend.requests(&server)?;
         let hold = Arc::clone(&server);
         let upgrade =
@@ -204,7 +241,7 @@ async fn send(
         Protocol::H2 | Protocol::H2c => requests.send(request).await?,
     };
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(pinniped_forward::ForwardError::UnaskedSwitch.into());
+        return Err(ForwardError::UnaskedSwitch.into());
     }
     Ok(response)
 }

@@ -99,11 +99,18 @@ async fn clients_must_show_what_the_host_demands() {
     }
     // A demand that nobody can meet lets nobody in.
     let nobody = ClientValidation { ca: Arc::default(), ..demand(&CA) };
-    let termination =
+    let closed =
         Termination { client_validation: Some(Arc::new(nobody)), ..termination(&own, inside(&backend)) };
-    Table::new().tls("a.local", TlsAction::Terminate(termination)).serve(&gateway);
+    Table::new().tls("a.local", TlsAction::Terminate(closed)).serve(&gateway);
+    let before = gateway.counts().unservable;
     assert!(attempt(&gateway, Some(&good)).await.is_none());
     assert!(attempt(&gateway, None).await.is_none());
+    assert_eq!(gateway.counts().unservable, before + 2);
+    // It is not held against the host for longer than it is so.
+    let again =
+        Termination { client_validation: Some(Arc::new(demand(&CA))), ..termination(&own, inside(&backend)) };
+    Table::new().tls("a.local", TlsAction::Terminate(again)).serve(&gateway);
+    assert_eq!(attempt(&gateway, Some(&good)).await.unwrap().status, 200);
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Requests that leave HTTP.
 
+use std::time::{Duration, Instant};
+
 use pinniped_routing::table::Action;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -84,4 +86,29 @@ async fn a_backend_that_does_not_switch_answers_as_usual() {
     let request = request("/", "websocket").replace("Key: k", "Key: other");
     let answer = pinniped_test_support::wire::raw_request(stream, request.as_bytes()).await.unwrap();
     assert_eq!(answer.status, 200);
+}
+
+#[tokio::test]
+async fn a_websocket_on_which_nothing_is_said_for_the_time_of_its_route_is_closed() {
+    let backend = websocket().await;
+    let gateway = gateway();
+    let mut open = forward(to(&[backend.address]));
+    open.websockets = true;
+    let idle = Duration::from_millis(500);
+    open.timeouts.idle = Some(idle);
+    Table::new().plain("a.local", vec![prefix("/", Action::Forward(open))]).serve(&gateway);
+    let stream = TcpStream::connect(gateway.plain_addr()).await.unwrap();
+    let request = request("/", "websocket");
+    let mut answer = pinniped_test_support::wire::raw_request(stream, request.as_bytes()).await.unwrap();
+    assert_eq!(answer.status, 101, "{}", answer.head);
+    // What is said keeps it open for longer than the time of silence.
+    let start = Instant::now();
+    while start.elapsed() < idle * 2 {
+        answer.stream.write_all(b"a").await.unwrap();
+        assert_eq!(within(answer.stream.read_u8()).await.unwrap(), b'A');
+    }
+    let said = Instant::now();
+    assert_eq!(within(answer.stream.read(&mut [0])).await.unwrap(), 0);
+    assert!(said.elapsed() >= idle / 2, "closed {:?} after the last word", said.elapsed());
+    until("the tunnel is over", || gateway.tunnels() == 0).await;
 }

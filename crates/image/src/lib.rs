@@ -36,4 +36,4 @@ pub use error::Error;
 pub use image::{Built, File, Image, Link, Roots, build};
 pub use libraries::Library;
 pub use origin::Origin;
-pub use product::{AUTHENTICATOR, CERT_AGENT, CONCIERGE, REFERENCE, product, product_image};
+pub use product::{AUTHENTICATOR, CERT_AGENT, CONCIERGE, GATEWAY, REFERENCE, product, product_image};

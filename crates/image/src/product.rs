@@ -11,12 +11,15 @@ pub const REFERENCE: &str = "ghcr.io/pinniped-rs/pinniped-server:latest";
 pub const CONCIERGE: &str = "pinniped-concierge";
 /// The program of the pods that fetch the cluster's signing key.
 pub const CERT_AGENT: &str = "pinniped-concierge-kube-cert-agent";
+/// The ingress gateway.
+pub const GATEWAY: &str = "pinniped-gateway";
 /// The demo authenticator.
 pub const AUTHENTICATOR: &str = "local-user-authenticator";
 /// Where upstream's image has its programs. Manifests name them without a folder, so it is in the image's PATH.
 const FOLDER: &str = "/usr/local/bin";
-/// What upstream's image exposes: authenticator, impersonation proxy, aggregated API.
-const PORTS: [u16; 3] = [8443, 8444, 10250];
+/// What upstream's image exposes: authenticator, impersonation proxy, aggregated API; and the gateway's ports: health, HTTP
+/// and, again 8443, TLS.
+const PORTS: [u16; 5] = [8443, 8444, 10250, 8000, 8080];
 
 /// Makes the image of the product from the programs in `bin_dir`, and writes its archive to `out`.
 ///
@@ -37,7 +40,7 @@ pub fn product_image(bin_dir: &Path) -> Image {
     Image {
         entrypoint: vec![format!("{FOLDER}/{CONCIERGE}")],
         ports: PORTS.into(),
-        files: [AUTHENTICATOR, CONCIERGE, CERT_AGENT].map(program).into(),
+        files: [AUTHENTICATOR, CONCIERGE, CERT_AGENT, GATEWAY].map(program).into(),
         ..Image::new(REFERENCE)
     }
 }

@@ -182,7 +182,7 @@ impl ServerHandle {
     }
 
     /// The same counts for somebody who outlives the borrow, for example a metrics endpoint.
-    pub fn stats_source(&self) -> impl Fn() -> Stats + Clone + Send + 'static {
+    pub fn stats_source(&self) -> impl Fn() -> Stats + Clone + Send + use<> {
         let counters = Arc::clone(&self.counters);
         move || counters.read()
     }

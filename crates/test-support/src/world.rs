@@ -203,9 +203,12 @@ impl Inside {
             Pods::start(Arc::clone(control_plane), Arc::clone(&hosts), control_plane_node, cancel.clone())
                 .await?;
         tokio::spawn(work);
-        for program in
-            ["pinniped-concierge", "local-user-authenticator", "pinniped-concierge-kube-cert-agent"]
-        {
+        for program in [
+            "pinniped-concierge",
+            "local-user-authenticator",
+            "pinniped-concierge-kube-cert-agent",
+            "pinniped-gateway",
+        ] {
             // A program that is not built leaves its pods Pending; tests that need it ask `tools::binary` first.
             if let Ok(file) = tools::binary(program) {
                 pods.register(program, file);

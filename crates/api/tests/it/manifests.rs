@@ -8,6 +8,8 @@ use crate::{difference, documents};
 
 const RESOURCES: &str = "deploy/install-pinniped-concierge-resources.yaml";
 const LOCAL_USER_AUTHENTICATOR: &str = "deploy/install-local-user-authenticator.yaml";
+const GATEWAY: &str = "deploy/install-pinniped-gateway.yaml";
+const GATEWAY_LEGACY: &str = "deploy/install-pinniped-gateway-legacy.yaml";
 const UPSTREAM: &str = "testdata/upstream/manifests/upstream-concierge.yaml";
 const UPSTREAM_LOCAL_USER_AUTHENTICATOR: &str =
     "testdata/upstream/manifests/upstream-local-user-authenticator.yaml";
@@ -168,6 +170,97 @@ fn delegations_are_one_schema_in_three_groups() {
             ("contour.vmware.com".to_owned(), "v1".to_owned(), Value::Null, false),
         ]
     );
+}
+
+/// Of `docs/reference/gateway.md`; whoever adds a right here has to say there what for.
+#[test]
+fn the_gateway_reads_what_it_serves_and_writes_nothing_but_statuses_and_its_lease() {
+    let objects = objects(GATEWAY);
+    assert_eq!(
+        objects["ClusterRole pinniped-gateway"]["rules"],
+        serde_json::json!([
+            {"apiGroups": [""], "resources": ["secrets", "services", "configmaps", "namespaces"],
+                "verbs": ["get", "list", "watch"]},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses/status"], "verbs": ["create", "get", "update"]},
+            {"apiGroups": ["projectcontour.io"], "resources": ["httpproxies", "tlscertificatedelegations"],
+                "verbs": ["get", "list", "watch"]},
+            {"apiGroups": ["projectcontour.io"], "resources": ["httpproxies/status"],
+                "verbs": ["create", "get", "update"]},
+        ])
+    );
+    assert_eq!(
+        objects["Role pinniped-gateway/pinniped-gateway"]["rules"],
+        serde_json::json!([
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update"]},
+            {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "get", "update"]},
+        ])
+    );
+    let legacy = self::objects(GATEWAY_LEGACY);
+    assert_eq!(
+        legacy["ClusterRole pinniped-gateway-legacy"]["rules"],
+        serde_json::json!([
+            {"apiGroups": ["contour.heptio.com"], "resources": ["ingressroutes"],
+                "verbs": ["get", "list", "watch", "update", "patch"]},
+            {"apiGroups": ["contour.heptio.com", "contour.vmware.com"], "resources": ["tlscertificatedelegations"],
+                "verbs": ["get", "list", "watch"]},
+        ])
+    );
+    assert_eq!(
+        legacy.keys().collect::<Vec<_>>(),
+        ["ClusterRole pinniped-gateway-legacy", "ClusterRoleBinding pinniped-gateway-legacy"]
+    );
+}
+
+#[test]
+fn all_rights_of_the_gateway_go_to_its_one_account_and_to_no_aggregated_role() {
+    let account = serde_json::json!([
+        {"kind": "ServiceAccount", "name": "pinniped-gateway", "namespace": "pinniped-gateway"}
+    ]);
+    for file in [GATEWAY, GATEWAY_LEGACY] {
+        for (identity, object) in objects(file) {
+            assert_eq!(object["metadata"]["labels"]["app"], "pinniped-gateway", "{identity}");
+            // Not even the label of a role that would be aggregated to "edit" or "admin".
+            let labels = object["metadata"]["labels"].as_object().unwrap();
+            assert!(!labels.keys().any(|label| label.contains("aggregate")), "{identity}");
+            if !object["roleRef"].is_null() {
+                assert_eq!(object["subjects"], account, "{identity}");
+                assert_eq!(object["roleRef"]["name"], object["metadata"]["name"], "{identity}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_gateway_runs_twice_without_privileges_behind_ports_80_and_443() {
+    let objects = objects(GATEWAY);
+    let deployment = &objects["Deployment pinniped-gateway/pinniped-gateway"]["spec"];
+    assert_eq!(deployment["replicas"], 2);
+    let pod = &deployment["template"]["spec"];
+    assert_eq!(pod["serviceAccountName"], "pinniped-gateway");
+    let container = &pod["containers"][0];
+    assert_eq!(
+        container["securityContext"],
+        serde_json::json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": true, "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}})
+    );
+    assert_eq!(container["readinessProbe"]["httpGet"], serde_json::json!({"path": "/readyz", "port": 8000}));
+    assert_eq!(container["livenessProbe"]["httpGet"], serde_json::json!({"path": "/healthz", "port": 8000}));
+    let ports: Vec<_> =
+        container["ports"].as_array().unwrap().iter().map(|port| &port["containerPort"]).collect();
+    assert_eq!(ports, [8080, 8443, 8000]);
+    let service = &objects["Service pinniped-gateway/pinniped-gateway"]["spec"];
+    assert_eq!(service["selector"], deployment["selector"]["matchLabels"]);
+    let ports: Vec<_> = service["ports"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|port| (&port["port"], &port["targetPort"]))
+        .collect();
+    assert_eq!(ports, [(&80.into(), &8080.into()), (&443.into(), &8443.into())]);
+    let namespace = &objects["Namespace pinniped-gateway"]["metadata"]["labels"];
+    assert_eq!(namespace["pod-security.kubernetes.io/enforce"], "restricted");
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //!
 //! A node's programs ([`node_tools`]) are built only when a node is asked for, into the same folder. Programs of other
 //! people are fetched or built only for what needs them: [`debian`]'s for the tests that compare with them,
-//! [`cert_manager`] and [`yq`] for tests and demo of certificates that somebody else issues.
+//! [`cert_manager`] and [`yq`] for tests and demo of certificates that somebody else issues, [`contour`] and [`envoy`] for
+//! those with another ingress in our gateway's place.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -21,7 +22,9 @@ use module::Module;
 mod build;
 mod cache;
 pub(crate) mod cert_manager;
+pub(crate) mod contour;
 pub(crate) mod debian;
+pub(crate) mod envoy;
 pub(crate) mod informer;
 mod module;
 pub(crate) mod node_tools;

@@ -4,6 +4,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
 
+use crate::control_plane::{contour, envoy};
 use crate::image::Profile;
 use crate::test::{CERT_MANAGER_ENV, YQ_ENV};
 use crate::{cargo, control_plane, image, node};
@@ -17,11 +18,18 @@ pub(crate) struct Args {
     strategy: String,
     /// Walk in pods on the node that `cargo xtask node up` started, in place of processes; where none runs, on one
     /// that is there for the demo only.
-    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "default")]
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = node::DEFAULT)]
     node: Option<String>,
     /// A real cert-manager issues the certificate that the proxy serves, as in the release post; built once (minutes).
     #[arg(long)]
     with_cert_manager: bool,
+    /// The whole release post: our gateway in front of the proxy, and a real cert-manager; in pods of a node where the
+    /// machine can run one, else in processes.
+    #[arg(long, conflicts_with_all = ["with_contour", "strategy"])]
+    with_gateway: bool,
+    /// The same with a real Contour and Envoy in the gateway's place; built and fetched once (minutes, 37 MB).
+    #[arg(long, conflicts_with = "strategy")]
+    with_contour: bool,
     /// Leave everything running at the end, and say how to use it: processes until Ctrl-C, pods until the next demo.
     #[arg(long)]
     keep: bool,
@@ -32,9 +40,16 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let tools = control_plane::find_or_build(args.offline)?;
-    let certificates = if args.with_cert_manager {
+    let ingress = args.with_gateway || args.with_contour;
+    let certificates = if args.with_cert_manager || ingress {
         let cert_manager = control_plane::cert_manager::find_or_build(args.offline)?;
         Some((cert_manager, control_plane::yq::find_or_build(args.offline)?))
+    } else {
+        None
+    };
+    let contour = if args.with_contour {
+        let envoy = envoy::find_or_fetch(args.offline)?;
+        Some((contour::find_or_build(args.offline)?, envoy))
     } else {
         None
     };
@@ -49,7 +64,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     cargo::succeed(&mut build, "building the programs")?;
     let bins = cargo::target_dir()?.join("debug");
     let demo = bins.join("pinniped-demo");
-    let mut command = match &args.node {
+    let mut name = args.node.as_deref();
+    if ingress && name.is_none() {
+        match node::impossible(&bins.join("pinniped-node")) {
+            None => name = Some(node::DEFAULT),
+            Some(why) => eprintln!("note: this walk is in processes and not in pods of a node: {why}"),
+        }
+    }
+    let mut command = match name {
         None => cargo::in_world(&demo),
         Some(name) => {
             let built = image::archive(Profile::Dev, None, None).context("could not make the image")?;
@@ -64,6 +86,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     if let Some((cert_manager, yq)) = certificates {
         command.arg("--with-cert-manager").env(CERT_MANAGER_ENV, cert_manager).env(YQ_ENV, yq);
+    }
+    if args.with_gateway {
+        command.arg("--with-gateway");
+    }
+    if let Some((contour, envoy)) = contour {
+        command.arg("--with-contour").env(contour::ENV, contour).env(envoy::ENV, envoy);
     }
     command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
     command.args(["--strategy", &args.strategy]);

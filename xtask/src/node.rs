@@ -10,6 +10,9 @@ use crate::{cargo, control_plane};
 /// Where nodes keep their state when nothing else is said.
 const STATE: &str = "/var/lib/pinniped-node";
 
+/// The node that is meant where none is named.
+pub(crate) const DEFAULT: &str = "default";
+
 /// Flags of `node`.
 #[derive(clap::Args)]
 pub(crate) struct Args {

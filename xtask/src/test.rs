@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::control_plane::{self, debian};
+use crate::control_plane::{self, contour, debian, envoy};
 use crate::{cargo, node, suite};
 
-/// Packages whose tests use a real node.
+/// Packages whose tests use a real node, a real cert-manager and a real Contour.
 const NODE_PACKAGES: [&str; 2] = ["pinniped-node", "pinniped-e2e"];
-/// The package whose tests use a real informer, and a real cert-manager.
+/// The package whose tests use a real informer.
 const E2E_PACKAGE: &str = "pinniped-e2e";
 
 /// Names the folder of cert-manager's programs, for tests and demo.
@@ -68,8 +68,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     environment.extend(debian_tools.map(|dir| (debian::ENV, dir)));
     if wants(&[E2E_PACKAGE]) {
         environment.push(("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?));
+    }
+    if wants(&NODE_PACKAGES) {
         environment.push((CERT_MANAGER_ENV, control_plane::cert_manager::find_or_build(args.offline)?));
         environment.push((YQ_ENV, control_plane::yq::find_or_build(args.offline)?));
+        if let Some(dir) = envoy(args)? {
+            environment.push((envoy::ENV, dir));
+            environment.push((contour::ENV, contour::find_or_build(args.offline)?));
+        }
     }
     if args.require_all {
         environment.push(("PINNIPED_REQUIRE_ALL", "1".into()));
@@ -155,6 +161,18 @@ fn debian_tools(args: &Args) -> anyhow::Result<Option<PathBuf>> {
         Err(error) if args.require_all => Err(error.context("with --require-all nothing may be missing")),
         Err(error) => {
             eprintln!("note: tests with Debian's kubectl 1.20 and busybox are skipped: {error:#}");
+            Ok(None)
+        }
+    }
+}
+
+/// Envoy, where it is to be had.
+fn envoy(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    match envoy::find_or_fetch(args.offline) {
+        Ok(dir) => Ok(Some(dir)),
+        Err(error) if args.require_all => Err(error.context("with --require-all nothing may be missing")),
+        Err(error) => {
+            eprintln!("note: tests with a real Contour and Envoy are skipped: {error:#}");
             Ok(None)
         }
     }

@@ -57,6 +57,50 @@ pub(super) fn cached(module: &Module, what: &str, tools: &[Tool], offline: bool)
     Ok(dir)
 }
 
+/// The folder of the user's cache of this name and key, made by `fetch` where it is not there: that gets a folder to work
+/// in, and tells the folder below it that is to be kept.
+pub(super) fn fetched(
+    name: &str,
+    key: &str,
+    fetch: impl FnOnce(&Path) -> anyhow::Result<PathBuf>,
+) -> anyhow::Result<PathBuf> {
+    let base = dir()?.join(name);
+    let dir = base.join(key);
+    if dir.is_dir() {
+        return Ok(dir);
+    }
+    std::fs::create_dir_all(&base).with_context(|| format!("could not make {}", base.display()))?;
+    let lock = std::fs::File::create(base.join(format!("{key}.lock"))).context("could not lock the cache")?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).context("could not wait for another fetch")?;
+    if dir.is_dir() {
+        return Ok(dir);
+    }
+    remove_leftovers(&base, key);
+    let work = base.join(format!("{key}.unfinished-{}", std::process::id()));
+    std::fs::create_dir(&work).with_context(|| format!("could not make {}", work.display()))?;
+    let kept = fetch(&work).and_then(|fresh| {
+        std::fs::rename(&fresh, &dir).with_context(|| format!("could not make {}", dir.display()))
+    });
+    let _ = std::fs::remove_dir_all(&work);
+    kept?;
+    Ok(dir)
+}
+
+/// Writes a file whole or not at all. Two at the same time write the same.
+pub(super) fn write_whole(file: &Path, text: &str) -> anyhow::Result<()> {
+    let mut fresh = file.as_os_str().to_owned();
+    fresh.push(format!(".unfinished-{}", std::process::id()));
+    std::fs::write(&fresh, text)
+        .and_then(|()| std::fs::rename(&fresh, file))
+        .with_context(|| format!("could not write {}", file.display()))
+}
+
+/// A name for bytes (FNV-1a: no secret is at stake).
+pub(super) fn hash<'b>(parts: impl IntoIterator<Item = &'b [u8]>) -> u64 {
+    let bytes = parts.into_iter().flatten();
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// All at once into a new folder, one by one into one that others may be using.
 fn take(unfinished: &Path, dir: &Path, tools: &[Tool]) -> anyhow::Result<()> {
     if !dir.exists() {
@@ -79,7 +123,7 @@ pub(super) fn dir() -> anyhow::Result<PathBuf> {
 }
 
 /// Builds that were killed; we hold the lock, so none of them is alive.
-pub(super) fn remove_leftovers(cache: &Path, key: &str) {
+fn remove_leftovers(cache: &Path, key: &str) {
     let prefix = format!("{key}.unfinished-");
     for entry in std::fs::read_dir(cache).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 
 use super::Tool;
 use super::build::source_dir;
-use super::cache::cached;
+use super::cache::{cached, write_whole};
 use super::module::Module;
 
 const fn program(name: &'static str, package: &'static str) -> Tool {
@@ -32,11 +32,7 @@ pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
     if !file.is_file() {
         let source = source_dir(&module, Module::CERT_MANAGER, offline)?;
         let text = definitions(&source.join("deploy/crds"))?;
-        // Whole or not at all; two at the same time write the same.
-        let fresh = dir.join(format!("{DEFINITIONS}.unfinished-{}", std::process::id()));
-        std::fs::write(&fresh, text)
-            .and_then(|()| std::fs::rename(&fresh, &file))
-            .with_context(|| format!("could not write {}", file.display()))?;
+        write_whole(&file, &text)?;
     }
     Ok(dir)
 }

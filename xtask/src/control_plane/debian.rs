@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::Context as _;
-use rustix::fs::FlockOperation;
 
 use super::cache;
 
@@ -53,33 +52,16 @@ pub(crate) fn find_or_fetch(offline: bool) -> anyhow::Result<PathBuf> {
     if let Some(dir) = std::env::var_os(ENV).map(PathBuf::from) {
         return check(&dir).map(|()| dir).context(ENV);
     }
-    let base = cache::dir()?.join("debian");
-    let dir = base.join(KEY);
-    if dir.is_dir() {
-        return check(&dir).map(|()| dir);
-    }
-    anyhow::ensure!(
-        !offline,
-        "offline, and these packages are not in {} yet: kubernetes-client, busybox-static; run the same command once \
-         with network",
-        dir.display()
-    );
-    std::fs::create_dir_all(&base).with_context(|| format!("could not make {}", base.display()))?;
-    let lock = std::fs::File::create(base.join(format!("{KEY}.lock"))).context("could not lock the cache")?;
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive).context("could not wait for another fetch")?;
-    if dir.is_dir() {
-        return Ok(dir);
-    }
-    cache::remove_leftovers(&base, KEY);
-    let work = base.join(format!("{KEY}.unfinished-{}", std::process::id()));
-    std::fs::create_dir(&work).with_context(|| format!("could not make {}", work.display()))?;
-    eprintln!("fetching Debian's kubectl 1.20 and busybox once (9 MB)");
-    let fetched = fetch(&work).and_then(|fresh| {
-        std::fs::rename(&fresh, &dir).with_context(|| format!("could not make {}", dir.display()))
-    });
-    let _ = std::fs::remove_dir_all(&work);
-    fetched?;
-    Ok(dir)
+    let dir = cache::fetched("debian", KEY, |work| {
+        anyhow::ensure!(
+            !offline,
+            "offline, and these packages are not in the cache yet: kubernetes-client, busybox-static; run the same \
+             command once with network"
+        );
+        eprintln!("fetching Debian's kubectl 1.20 and busybox once (9 MB)");
+        fetch(work)
+    })?;
+    check(&dir).map(|()| dir)
 }
 
 /// Packages into `work`, the programs out of them into a folder of it.

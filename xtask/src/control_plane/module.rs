@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+use super::cache;
 use crate::cargo;
 
 /// Flags that decide what the programs are; part of the cache's name.
@@ -71,6 +72,23 @@ impl Module {
         })
     }
 
+    /// The Go module of Contour.
+    pub(super) const CONTOUR: &str = "github.com/projectcontour/contour";
+
+    /// Contour, with whose objects our gateway works.
+    pub(super) fn contour() -> anyhow::Result<Self> {
+        let dir = cargo::root().join("tools/contour");
+        let version = required_version(&dir, Self::CONTOUR)?;
+        Ok(Self {
+            dir,
+            cache: "contour",
+            title: "Contour",
+            ldflags: format!("-s -w -X {}/internal/build.Version={version}", Self::CONTOUR),
+            version,
+            other_way: "",
+        })
+    }
+
     /// The `yq` of the release post.
     pub(super) fn yq() -> anyhow::Result<Self> {
         let dir = cargo::root().join("tools/yq");
@@ -94,22 +112,19 @@ impl Module {
 
     /// `VERSION-HASH`: changes when the module, its sums, its sources, the version or the flags change.
     pub(super) fn key(&self) -> anyhow::Result<String> {
-        // FNV-1a: no secret is at stake, only a name.
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        let mut add = |bytes: &[u8]| {
-            for byte in bytes {
-                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
+        let mut parts = Vec::new();
         for name in ["go.mod", "go.sum", "main.go"] {
             let file = self.dir.join(name);
             // Only a module with a program of its own has the last.
             if name != "main.go" || file.is_file() {
-                add(&std::fs::read(&file).with_context(|| format!("could not read {}", file.display()))?);
+                let bytes =
+                    std::fs::read(&file).with_context(|| format!("could not read {}", file.display()))?;
+                parts.push(bytes);
             }
         }
-        add(FLAGS.join(" ").as_bytes());
-        add(self.ldflags.as_bytes());
+        parts.push(FLAGS.join(" ").into_bytes());
+        parts.push(self.ldflags.clone().into_bytes());
+        let hash = cache::hash(parts.iter().map(Vec::as_slice));
         Ok(format!("{}-{hash:016x}", self.version))
     }
 }

@@ -4,7 +4,7 @@
 //! on nodes that do not report (there is no kubelet) are off. Everything is ended and removed by the
 //! [`Guardian`], also when the owner is killed.
 
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -63,6 +63,7 @@ pub struct ControlPlane {
     dir: PathBuf,
     tools: PathBuf,
     port: u16,
+    etcd_port: u16,
     params: ControlPlaneParams,
     ca: Authority,
     guardian: Guardian,
@@ -89,8 +90,8 @@ impl ControlPlane {
             std::fs::create_dir(dir.join(sub)).with_context(|| format!("could not make {sub}"))?;
         }
         let ca = write_pki(&dir.join("pki"), &params)?;
-        let this =
-            Self { port: free_port()?, dir, tools, params, ca, guardian, processes: Mutex::new(Vec::new()) };
+        let (port, etcd_port, processes) = (free_port()?, free_port()?, Mutex::new(Vec::new()));
+        let this = Self { port, etcd_port, dir, tools, params, ca, guardian, processes };
         this.write_kubeconfig("admin", &this.ca.client("kubernetes-admin", Some("system:masters"))?)?;
         this.write_kubeconfig("kcm", &this.ca.client("system:kube-controller-manager", None)?)?;
         this.start_processes()?;
@@ -99,7 +100,7 @@ impl ControlPlane {
     }
 
     fn start_processes(&self) -> anyhow::Result<()> {
-        let etcd = format!("http://127.0.0.1:{}", free_port()?);
+        let etcd = format!("http://{}", self.etcd());
         let etcd_peer = format!("http://127.0.0.1:{}", free_port()?);
         let mut command = Command::new(self.tools.join("etcd"));
         command.args([
@@ -245,6 +246,12 @@ impl ControlPlane {
     #[must_use]
     pub fn server(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// Where etcd answers, without TLS and to everybody on this machine: for objects that the API server would not take.
+    #[must_use]
+    pub fn etcd(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.etcd_port))
     }
 
     /// The temporary folder of this control plane; it is removed at the end.

@@ -72,6 +72,11 @@ pub(crate) async fn alone(test: &str) -> Option<Hold<RwLockWriteGuard<'static, (
     Some(Hold { installed, _lock: TAKEN.write().await })
 }
 
+/// The same calm as [`shared`], for a test that does not use the installation but what some test takes away for a while.
+pub(crate) async fn undisturbed() -> RwLockReadGuard<'static, ()> {
+    TAKEN.read().await
+}
+
 async fn installed(test: &str) -> Option<&'static Installed> {
     let world = World::shared().unwrap();
     let pods = world.pods(test)?;

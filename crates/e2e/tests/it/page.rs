@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use pinniped_test_support::world::World;
 use pinniped_test_support::{kubectl, tools};
 
 use crate::installed::Installed;
@@ -36,7 +37,11 @@ const LONGEST: Duration = Duration::from_secs(420);
 
 /// Runs blocks as an administrator, in a folder of that name where `deploy` is at hand. Gives what they printed.
 pub(crate) async fn run(installed: &Installed, name: &str, blocks: &[String]) -> anyhow::Result<String> {
-    let world = installed.world();
+    run_in(installed.world(), name, blocks).await
+}
+
+/// The same without the installation that tests share.
+pub(crate) async fn run_in(world: &World, name: &str, blocks: &[String]) -> anyhow::Result<String> {
     let dir = world.dir().join(name);
     std::fs::create_dir_all(&dir)?;
     let deploy = dir.join("deploy");

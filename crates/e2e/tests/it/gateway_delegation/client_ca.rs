@@ -1,0 +1,132 @@
+//! Rows D13 to D15: bytes inside TLS, CA bundles of backends, and those of clients.
+
+use pinniped_test_support::certs::Authority;
+use serde_json::json;
+
+use super::cluster::{CURRENT, grant, proxy, proxy_of, secret};
+use super::grants::refused;
+use super::place::{self, down, ports};
+use super::services::BACKEND_NAME;
+
+#[tokio::test]
+async fn d13_bytes_inside_a_delegated_certificate_need_the_grant_too() {
+    let Some(place) = place::shared("d13").await else { return };
+    let cluster = &place.cluster;
+    let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
+    let (host, written) = (cluster.host("h"), format!("{certs}/w"));
+    cluster.certificate(&certs, "w", "w").await;
+    let object = proxy_of(
+        &app,
+        "p",
+        json!({
+            "virtualhost": {"fqdn": host, "tls": {"secretName": written}},
+            "tcpproxy": {"services": [{"name": "web", "port": 80}]},
+        }),
+    );
+    cluster.put(object.clone()).await;
+    cluster.await_verdict(&object, &refused(&written)).await;
+    place.await_seen(&host, down()).await;
+    cluster.put(grant(CURRENT, &certs, "grant", &[("w", &[&app])])).await;
+    // Port 80 is for requests, and there are none.
+    place.await_seen(&host, ports("w 200", "404")).await;
+    cluster.await_verdict(&object, "valid").await;
+}
+
+#[tokio::test]
+async fn d14_the_ca_of_a_backend_is_granted_to_the_namespace_of_who_refers_to_it() {
+    let Some(place) = place::shared("d14").await else { return };
+    let cluster = &place.cluster;
+    let (app, child) = (cluster.namespace("app").await, cluster.namespace("z").await);
+    cluster.put(secret(&app, "ca", &json!({"ca.crt": place::backend().ca}))).await;
+    cluster.service(&child, "secure", place::backend().tls.port(), json!({"appProtocol": "https"})).await;
+    let host = cluster.host("h");
+    let root = proxy_of(
+        &app,
+        "root",
+        json!({
+            "virtualhost": {"fqdn": host},
+            "includes": [{"name": "child", "namespace": child}],
+        }),
+    );
+    let included = proxy_of(
+        &child,
+        "child",
+        json!({"routes": [{"services": [{
+            "name": "secure", "port": 80,
+            "validation": {"caSecret": format!("{app}/ca"), "subjectName": BACKEND_NAME},
+        }]}]}),
+    );
+    cluster.put(included.clone()).await;
+    cluster.put(root.clone()).await;
+    let wanted = format!(
+        "TLSError CACertificateNotDelegated: service.UpstreamValidation.CACertificate Secret \"{app}/ca\" is not configured \
+         for certificate delegation"
+    );
+    cluster.await_verdict(&included, &wanted).await;
+    cluster.await_verdict(&root, "valid").await;
+    place.await_seen(&host, down()).await;
+    // The root has the Secret in its own namespace; that is not the one that counts.
+    let granted = grant(CURRENT, &app, "grant", &[("ca", &[&child])]);
+    cluster.put(granted.clone()).await;
+    place.await_seen(&host, ports("closed", "200")).await;
+    cluster.await_verdict(&included, "valid").await;
+    cluster.delete(&granted).await;
+    place.await_seen(&host, down()).await;
+}
+
+#[tokio::test]
+async fn d15_the_ca_of_clients_needs_a_grant_and_then_decides_who_comes_in() {
+    let Some(place) = place::shared("d15").await else { return };
+    let cluster = &place.cluster;
+    let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
+    cluster.certificate(&app, "w", "w").await;
+    let clients = Authority::new("clients").unwrap();
+    let host = cluster.host("h");
+    let with = |validation: serde_json::Value| {
+        proxy(&app, "p", &host, json!({"secretName": "w", "clientValidation": validation}))
+    };
+    let object = with(json!({"caSecret": format!("{certs}/ca")}));
+    cluster.put(object.clone()).await;
+    let not_permitted = |kind: &str, name: &str| {
+        format!(
+            "TLSError DelegationNotPermitted: Spec.VirtualHost.TLS {kind} Secret \"{certs}/{name}\" is invalid: certificate \
+             delegation not permitted"
+        )
+    };
+    let missing = |kind: &str, name: &str| {
+        format!(
+            "TLSError ClientValidationInvalid: Spec.VirtualHost.TLS client validation is invalid: invalid {kind} Secret \
+             \"{certs}/{name}\": Secret not found"
+        )
+    };
+    cluster.await_verdict(&object, &not_permitted("CA", "ca")).await;
+    place.await_seen(&host, down()).await;
+    let granted = grant(CURRENT, &certs, "grant", &[("ca", &[&app]), ("crl", &[&app])]);
+    cluster.put(granted.clone()).await;
+    cluster.await_verdict(&object, &missing("CA", "ca")).await;
+    place.await_seen(&host, down()).await;
+
+    cluster.put(secret(&certs, "ca", &json!({"ca.crt": clients.certificate_pem}))).await;
+    let known = clients.client("known", None).unwrap();
+    let stranger = Authority::new("clients").unwrap().client("known", None).unwrap();
+    place.await_tls(&host, &host, Some(&known), "w 200").await;
+    cluster.await_verdict(&object, "valid").await;
+    for client in [None, Some(&stranger)] {
+        // Over TLS 1.3 a client learns of its refusal after the handshake.
+        place.await_tls(&host, &host, client, "w closed").await;
+    }
+
+    // The lists of who is out are delegated like the rest, and nothing is served without them.
+    let listed = with(json!({"caSecret": format!("{certs}/ca"), "crlSecret": format!("{certs}/crl")}));
+    cluster.put(listed.clone()).await;
+    cluster.await_verdict(&listed, &missing("CRL", "crl")).await;
+    place.await_seen(&host, down()).await;
+    cluster.put(grant(CURRENT, &certs, "grant", &[("ca", &[&app])])).await;
+    cluster.await_verdict(&listed, &not_permitted("CRL", "crl")).await;
+
+    cluster.put(object.clone()).await;
+    place.await_tls(&host, &host, Some(&known), "w 200").await;
+    cluster.delete(&granted).await;
+    place.await_seen(&host, down()).await;
+    cluster.await_verdict(&object, &not_permitted("CA", "ca")).await;
+}

@@ -1,0 +1,53 @@
+//! Objects that lie in the cluster since times when the API server took them: written where it keeps them.
+//!
+//! etcd speaks JSON beside gRPC, and the API server reads JSON from it as it reads protobuf.
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use pinniped_test_support::world::World;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+/// Where the API server keeps an Ingress: the kind was of another group once.
+pub(super) fn ingress_key(namespace: &str, name: &str) -> String {
+    format!("/registry/ingress/{namespace}/{name}")
+}
+
+/// What lies at a key.
+pub(super) async fn get(world: &World, key: &str) -> anyhow::Result<Vec<u8>> {
+    let answer = ask(world, "/v3/kv/range", &json!({"key": STANDARD.encode(key)})).await?;
+    let value = answer["kvs"][0]["value"].as_str().with_context(|| format!("nothing lies at {key}"))?;
+    Ok(STANDARD.decode(value)?)
+}
+
+/// Puts an object in place of what lies at a key.
+pub(super) async fn replace(world: &World, key: &str, object: &Value) -> anyhow::Result<()> {
+    get(world, key).await.context("this is not where the API server keeps it")?;
+    let put = json!({"key": STANDARD.encode(key), "value": STANDARD.encode(object.to_string())});
+    ask(world, "/v3/kv/put", &put).await.map(drop)
+}
+
+async fn ask(world: &World, path: &str, question: &Value) -> anyhow::Result<Value> {
+    let address = world.control_plane().etcd();
+    let stream = TcpStream::connect(address).await.context("could not reach etcd")?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let request = http::Request::post(path)
+        .header("host", address.to_string())
+        .header("content-type", "application/json")
+        .body(Full::<Bytes>::from(question.to_string()))?;
+    let answer = async {
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await?.to_bytes();
+        anyhow::ensure!(status.is_success(), "{status}: {}", String::from_utf8_lossy(&body));
+        Ok(serde_json::from_slice(&body)?)
+    };
+    tokio::select! {
+        answer = answer => answer,
+        ended = connection => Err(anyhow::anyhow!("etcd ended the connection: {ended:?}")),
+    }
+}

@@ -1,0 +1,152 @@
+//! Rows D1 to D4, D6 and D11: what a grant does to a host, and how fast it is gone.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::cluster::{CURRENT, DESIGN, LEGACY, grant, proxy};
+use super::place::{self, Place, down, up};
+
+/// How long a revocation may take until handshakes fail, in every pod.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// What a refused reference is called.
+pub(super) fn refused(written: &str) -> String {
+    format!(
+        "TLSError DelegationNotPermitted: Spec.VirtualHost.TLS Secret \"{written}\" certificate delegation not permitted"
+    )
+}
+
+/// D1: a host of `app` that refers to the certificate `w` in `certs`.
+struct Host {
+    app: String,
+    certs: String,
+    host: String,
+    object: Value,
+    refused: String,
+}
+
+async fn host<G>(place: &Place<G>) -> Host {
+    let cluster = &place.cluster;
+    let (app, certs, host) =
+        (cluster.namespace("app").await, cluster.namespace("certs").await, cluster.host("h"));
+    cluster.certificate(&certs, "w", "w").await;
+    let object = proxy(&app, "p", &host, json!({"secretName": format!("{certs}/w")}));
+    cluster.put(object.clone()).await;
+    let refused = refused(&format!("{certs}/w"));
+    Host { app, certs, host, object, refused }
+}
+
+impl Host {
+    async fn is_down<G>(&self, place: &Place<G>) {
+        place.await_seen(&self.host, down()).await;
+        place.cluster.await_verdict(&self.object, &self.refused).await;
+    }
+
+    async fn is_up<G>(&self, place: &Place<G>) {
+        place.await_seen(&self.host, up("w")).await;
+        place.cluster.await_verdict(&self.object, "valid").await;
+    }
+}
+
+#[tokio::test]
+async fn d1_to_d4_a_grant_brings_a_host_up_and_its_end_takes_it_down() {
+    let Some(place) = place::shared("d1").await else { return };
+    let cluster = &place.cluster;
+    let h = host(&place).await;
+    h.is_down(&place).await;
+    let granted = |entries: &[(&str, &[&str])]| grant(CURRENT, &h.certs, "grant", entries);
+    let to_app = granted(&[("w", &[&h.app])]);
+    let others: [Vec<(&str, &[&str])>; 2] = [vec![("different", &["*"])], vec![("w", &["other"])]];
+    for other in others {
+        cluster.put(to_app.clone()).await;
+        h.is_up(&place).await;
+        cluster.put(granted(&other)).await;
+        h.is_down(&place).await;
+    }
+    cluster.put(granted(&[("w", &["*"])])).await;
+    h.is_up(&place).await;
+    cluster.delete(&to_app).await;
+    h.is_down(&place).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d4_a_deleted_grant_is_over_within_a_second_in_every_replica() {
+    let Some(place) = place::shared("d4").await else { return };
+    let cluster = &place.cluster;
+    let h = host(&place).await;
+    let to_app = grant(CURRENT, &h.certs, "grant", &[("w", &[&h.app])]);
+    for _ in 0..3 {
+        cluster.put(to_app.clone()).await;
+        h.is_up(&place).await;
+        cluster.delete(&to_app).await;
+        let began = Instant::now();
+        place.await_tls(&h.host, &h.host, None, "closed").await;
+        assert!(began.elapsed() <= AT_ONCE, "it took {:?}", began.elapsed());
+    }
+    h.is_down(&place).await;
+    // Nothing was started anew for it.
+    assert!(place.running().iter().all(|(_, pod)| pod.restarts == 0));
+}
+
+#[tokio::test]
+async fn d6_of_two_grants_one_is_enough_and_the_other_may_go() {
+    let Some(place) = place::shared("d6").await else { return };
+    let cluster = &place.cluster;
+    let h = host(&place).await;
+    // Goes with the grant that does not matter: then it was noticed.
+    let watched = cluster.host("watched");
+    cluster
+        .put(proxy(&h.app, "watched", &watched, json!({"secretName": format!("{}/watched", h.certs)})))
+        .await;
+    cluster.certificate(&h.certs, "watched", "watched").await;
+    cluster.put(grant(CURRENT, &h.certs, "one", &[("w", &[&h.app])])).await;
+    let other = grant(CURRENT, &h.certs, "other", &[("w", &["other"]), ("watched", &[&h.app])]);
+    cluster.put(other.clone()).await;
+    h.is_up(&place).await;
+    place.await_seen(&watched, up("watched")).await;
+    cluster.delete(&other).await;
+    place.await_seen(&watched, down()).await;
+    assert_eq!(place.seen(&h.host).await.unwrap(), up("w"));
+    assert_eq!(cluster.verdict(&h.object).await.unwrap(), "valid");
+}
+
+#[tokio::test]
+async fn d11_grants_of_each_group_count_alike() {
+    let Some(place) = place::shared("d11").await else { return };
+    let h = host(&place).await;
+    for version in [LEGACY, DESIGN, CURRENT] {
+        let object = grant(version, &h.certs, "grant", &[("w", &[&h.app])]);
+        place.cluster.put(object.clone()).await;
+        h.is_up(&place).await;
+        place.cluster.delete(&object).await;
+        h.is_down(&place).await;
+    }
+}
+
+#[tokio::test]
+async fn kubectl_shows_why_a_host_is_not_served() {
+    let Some(place) = place::shared("shown").await else { return };
+    let h = host(&place).await;
+    h.is_down(&place).await;
+    let get = ["get", "httpproxies.projectcontour.io", "-n", &h.app];
+    let table = place.kubectl(&get).await.unwrap();
+    let words = |line: Option<&str>| {
+        line.unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let secret = format!("{}/w", h.certs);
+    let mut wanted = vec!["p".to_owned(), h.host.clone(), secret, "invalid".to_owned()];
+    wanted.extend(words(Some("At least one error present, see Errors for details")));
+    assert_eq!(words(table.lines().nth(1)), wanted, "{table}");
+    let described =
+        place.kubectl(&["describe", "httpproxies.projectcontour.io", "p", "-n", &h.app]).await.unwrap();
+    assert!(described.contains("DelegationNotPermitted"), "{described}");
+    place.cluster.put(grant(CURRENT, &h.certs, "grant", &[("w", &["*"])])).await;
+    h.is_up(&place).await;
+    let table = place.kubectl(&get).await.unwrap();
+    assert_eq!(words(table.lines().nth(1))[3..], ["valid", "Valid", "HTTPProxy"], "{table}");
+    // Where it can be reached is told, too.
+    let status = &place.cluster.get(&h.object).await.unwrap()["status"];
+    let wanted = json!([{"ip": place::STATUS_ADDRESSES[0]}, {"hostname": place::STATUS_ADDRESSES[1]}]);
+    assert_eq!(status["loadBalancer"]["ingress"], wanted, "{status}");
+}

@@ -1,0 +1,183 @@
+//! Rows I: Ingress objects, by annotation as the API server takes them, and with a slash as it once did.
+
+use pinniped_test_support::wait;
+use serde_json::{Value, json};
+
+use super::cluster::{CURRENT, Cluster, grant, object, secret, serving};
+use super::etcd;
+use super::place::{self, CLASS, Place, STATUS_ADDRESSES, Seen, down, ports};
+use crate::installed::SOON;
+
+const CERTIFICATE_NAMESPACE: &str = "projectcontour.io/tls-cert-namespace";
+
+fn ingress(namespace: &str, name: &str, annotations: Value, mut spec: Value) -> Value {
+    spec["ingressClassName"] = json!(CLASS);
+    let mut object = object("networking.k8s.io/v1", "Ingress", namespace, name, json!({}));
+    object["metadata"]["annotations"] = annotations;
+    object["spec"] = spec;
+    object
+}
+
+fn rule(host: &str) -> Value {
+    let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+    json!({"host": host, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}})
+}
+
+fn with_tls(host: &str, secret: &str) -> Value {
+    json!({"rules": [rule(host)], "tls": [{"hosts": [host], "secretName": secret}]})
+}
+
+/// Requests without TLS are served, those with it are not.
+fn only_plain() -> Seen {
+    ports("closed", "200")
+}
+
+fn both(certificate: &str) -> Seen {
+    ports(&format!("{certificate} 200"), "200")
+}
+
+/// Namespaces `app` and `certs`, with the certificate `w` in the second.
+async fn namespaces(cluster: &Cluster) -> (String, String) {
+    let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
+    cluster.certificate(&certs, "w", "w").await;
+    (app, certs)
+}
+
+#[tokio::test]
+async fn i1_i2_i3_by_annotation_a_grant_decides_over_https_and_nothing_else() {
+    let Some(place) = place::shared("i1").await else { return };
+    let cluster = &place.cluster;
+    let (app, certs) = namespaces(cluster).await;
+    let hosts = [
+        ("simple", json!({}), only_plain(), both("w")),
+        (
+            "forced",
+            json!({"ingress.kubernetes.io/force-ssl-redirect": "true"}),
+            ports("closed", "301"),
+            ports("w 200", "301"),
+        ),
+        ("secure", json!({"kubernetes.io/ingress.allow-http": "false"}), down(), ports("w 200", "404")),
+    ];
+    for (name, annotations, ..) in &hosts {
+        let mut annotations = annotations.clone();
+        annotations[CERTIFICATE_NAMESPACE] = json!(certs);
+        cluster.put(ingress(&app, name, annotations, with_tls(&cluster.host(name), "w"))).await;
+    }
+    for (name, _, without, _) in &hosts {
+        place.await_seen(&cluster.host(name), without.clone()).await;
+    }
+    let told = format!("certificate delegation not permitted for Secret \\\"{certs}/w\\\"");
+    wait::until(SOON, "the log to say why", async || place.log().contains(&told).then_some(()))
+        .await
+        .unwrap();
+    let granted = grant(CURRENT, &certs, "grant", &[("w", &[&app])]);
+    cluster.put(granted.clone()).await;
+    for (name, _, _, with) in &hosts {
+        place.await_seen(&cluster.host(name), with.clone()).await;
+    }
+    cluster.delete(&granted).await;
+    for (name, _, without, _) in &hosts {
+        place.await_seen(&cluster.host(name), without.clone()).await;
+    }
+}
+
+#[tokio::test]
+async fn an_ingress_is_told_where_the_gateway_is() {
+    let Some(place) = place::shared("told").await else { return };
+    let cluster = &place.cluster;
+    let (app, _) = namespaces(cluster).await;
+    let ours = ingress(&app, "ours", json!({}), json!({"rules": [rule(&cluster.host("ours"))]}));
+    let mut foreign = ingress(&app, "foreign", json!({}), json!({"rules": [rule(&cluster.host("foreign"))]}));
+    foreign["spec"]["ingressClassName"] = json!("other");
+    cluster.put(foreign.clone()).await;
+    cluster.put(ours.clone()).await;
+    let wanted = json!([{"ip": STATUS_ADDRESSES[0]}, {"hostname": STATUS_ADDRESSES[1]}]);
+    let told = wait::until_ok(SOON, "the status", async || {
+        let status = cluster.get(&ours).await?["status"].clone();
+        anyhow::ensure!(status["loadBalancer"]["ingress"] == wanted, "{status}");
+        Ok(())
+    });
+    told.await.unwrap();
+    // It was there first, and is somebody else's.
+    assert_eq!(cluster.get(&foreign).await.unwrap()["status"]["loadBalancer"], json!({}));
+    assert_eq!(place.seen(&cluster.host("foreign")).await.unwrap(), down());
+    assert_eq!(place.seen(&cluster.host("ours")).await.unwrap(), only_plain());
+}
+
+/// Puts a name with a slash into an Ingress that is stored.
+async fn store_with_slash<G>(place: &Place<G>, stored: &Value, written: &str) {
+    let mut object = place.cluster.get(stored).await.unwrap();
+    object["spec"]["tls"][0]["secretName"] = json!(written);
+    object["metadata"].as_object_mut().unwrap().remove("managedFields");
+    // What the API server adds when it reads.
+    object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    let name = |field: &str| stored["metadata"][field].as_str().unwrap();
+    etcd::replace(place.world, &etcd::ingress_key(name("namespace"), name("name")), &object).await.unwrap();
+    let read = place.cluster.get(stored).await.unwrap();
+    assert_eq!(
+        read["spec"]["tls"][0]["secretName"], written,
+        "the API server does not read what was written: {read}"
+    );
+}
+
+#[tokio::test]
+async fn i4_an_ingress_with_a_slash_is_refused_today_and_honoured_when_it_lies_there() {
+    let Some(place) = place::shared("i4").await else { return };
+    let cluster = &place.cluster;
+    let (app, certs) = namespaces(cluster).await;
+    let written = format!("{certs}/w");
+    let refused = ingress(&app, "refused", json!({}), with_tls(&cluster.host("refused"), &written));
+    let error = format!("{:#}", cluster.apply(&refused).await.unwrap_err());
+    assert!(error.contains("spec.tls[0].secretName"), "{error}");
+
+    // The slash beats an annotation that says something else.
+    let annotated = json!({CERTIFICATE_NAMESPACE: "elsewhere"});
+    let hosts = [("bare", json!({})), ("annotated", annotated)].map(|(name, annotations)| {
+        let host = cluster.host(name);
+        (ingress(&app, name, annotations, with_tls(&host, "absent")), host)
+    });
+    for (stored, host) in &hosts {
+        cluster.put(stored.clone()).await;
+        place.await_seen(host, only_plain()).await;
+        store_with_slash(&place, stored, &written).await;
+    }
+    let granted = grant(CURRENT, &certs, "grant", &[("w", &[&app])]);
+    cluster.put(granted.clone()).await;
+    for (stored, host) in &hosts {
+        place.await_seen(host, both("w")).await;
+        // Its status can be written nevertheless.
+        let told = wait::until_ok(SOON, "the status", async || {
+            let status = cluster.get(stored).await?["status"].clone();
+            anyhow::ensure!(status["loadBalancer"]["ingress"][0]["ip"] == STATUS_ADDRESSES[0], "{status}");
+            Ok(())
+        });
+        told.await.unwrap();
+    }
+    cluster.delete(&granted).await;
+    for (_, host) in &hosts {
+        place.await_seen(host, only_plain()).await;
+    }
+}
+
+#[tokio::test]
+async fn i10_a_secret_that_cannot_serve_takes_https_only_and_only_while_it_is_so() {
+    let Some(place) = place::shared("i10").await else { return };
+    let cluster = &place.cluster;
+    let (app, _) = namespaces(cluster).await;
+    let mut other_type = secret(&app, "type", &json!({".dockerconfigjson": "{}"}));
+    other_type["type"] = json!("kubernetes.io/dockerconfigjson");
+    cluster.put(other_type.clone()).await;
+    let key = serving("x").private_key_pem;
+    cluster.put(secret(&app, "content", &json!({"tls.crt": "wrong", "tls.key": key}))).await;
+    for name in ["type", "content"] {
+        let host = cluster.host(name);
+        cluster.put(ingress(&app, name, json!({}), with_tls(&host, name))).await;
+        place.await_seen(&host, only_plain()).await;
+    }
+    // The type of a Secret cannot change, but another one may come in its place.
+    cluster.delete(&other_type).await;
+    for name in ["type", "content"] {
+        cluster.certificate(&app, name, "fixed").await;
+        place.await_seen(&cluster.host(name), both("fixed")).await;
+    }
+}

@@ -1,0 +1,110 @@
+//! Rows L: IngressRoute, of Contour's first releases, in clusters that still have some.
+
+use serde_json::{Value, json};
+
+use super::cluster::{CURRENT, LEGACY, grant, object};
+use super::place::{self, CLASS, Seen, down, ports, up};
+
+fn ingress_route(namespace: &str, name: &str, spec: Value) -> Value {
+    let annotations = json!({"annotations": {"kubernetes.io/ingress.class": CLASS}});
+    let mut object = object(LEGACY, "IngressRoute", namespace, name, annotations);
+    object["spec"] = spec;
+    object
+}
+
+fn root(namespace: &str, name: &str, host: &str, tls: Value, routes: Value) -> Value {
+    let mut spec = json!({"virtualhost": {"fqdn": host}, "routes": []});
+    if !tls.is_null() {
+        spec["virtualhost"]["tls"] = tls;
+    }
+    spec["routes"] = routes;
+    ingress_route(namespace, name, spec)
+}
+
+fn web(prefix: &str) -> Value {
+    json!({"match": prefix, "services": [{"name": "web", "port": 80}]})
+}
+
+#[tokio::test]
+async fn l1_an_ingress_route_is_up_while_any_group_grants_it() {
+    let Some(place) = place::shared("l1").await else { return };
+    let cluster = &place.cluster;
+    let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
+    let (host, written) = (cluster.host("h"), format!("{certs}/w"));
+    cluster.certificate(&certs, "w", "w").await;
+    let object = root(&app, "r", &host, json!({"secretName": written}), json!([web("/")]));
+    cluster.put(object.clone()).await;
+    let refused =
+        format!("invalid: Spec.VirtualHost.TLS Secret \"{written}\" certificate delegation not permitted");
+    let is = async |seen: Seen, verdict: &str| {
+        place.await_seen(&host, seen).await;
+        cluster.await_verdict(&object, verdict).await;
+    };
+    is(down(), &refused).await;
+    for version in [LEGACY, CURRENT] {
+        let granted = |entries: &[(&str, &[&str])]| grant(version, &certs, "grant", entries);
+        cluster.put(granted(&[("w", &[&app])])).await;
+        is(up("w"), "valid").await;
+        cluster.put(granted(&[("w", &["other"])])).await;
+        is(down(), &refused).await;
+        cluster.put(granted(&[("w", &["*"])])).await;
+        is(up("w"), "valid").await;
+        cluster.delete(&granted(&[])).await;
+        is(down(), &refused).await;
+    }
+    let get = ["get", "ingressroutes.contour.heptio.com", "r", "-n", &app];
+    let table = place.kubectl(&get).await.unwrap();
+    assert!(table.lines().any(|line| line.contains(&host) && line.contains(" invalid ")), "{table}");
+}
+
+#[tokio::test]
+async fn l2_a_delegated_path_is_repeated_and_what_cannot_be_is_told() {
+    let Some(place) = place::shared("l2").await else { return };
+    let cluster = &place.cluster;
+    let app = cluster.namespace("app").await;
+    let to = |prefix: &str, name: &str| json!({"match": prefix, "delegate": {"name": name}});
+    let child = ingress_route(&app, "child", json!({"routes": [web("/foobar")]}));
+    let own = ingress_route(&app, "own", json!({"routes": [web("/foo/bar"), to("/foo", "own")]}));
+    cluster.put(child.clone()).await;
+    cluster.put(own.clone()).await;
+    let rows = [
+        ("prefix", to("/foo", "child"), "valid"),
+        ("nothing", to("/foo", "nobody"), "valid"),
+        (
+            "another",
+            to("/", "prefix"),
+            "invalid: root ingressroute cannot delegate to another root ingressroute",
+        ),
+        ("cycle", to("/foo", "own"), "valid"),
+    ];
+    for (name, route, verdict) in rows {
+        let object = root(&app, name, &cluster.host(name), Value::Null, json!([route]));
+        cluster.put(object.clone()).await;
+        cluster.await_verdict(&object, verdict).await;
+        place.await_seen(&cluster.host(name), down()).await;
+    }
+    cluster
+        .await_verdict(
+            &child,
+            "invalid: the path prefix \"/foobar\" does not match the parent's path prefix \"/foo\"",
+        )
+        .await;
+    let cycle = cluster.verdict(&own).await.unwrap();
+    assert!(cycle.contains("creates a delegation cycle"), "{cycle}");
+}
+
+#[tokio::test]
+async fn l3_a_passed_through_host_shows_the_backends_certificate_and_port_80_only_what_has_a_route() {
+    let Some(place) = place::shared("l3").await else { return };
+    let cluster = &place.cluster;
+    let app = cluster.namespace("app").await;
+    cluster.service(&app, "secure", place::backend().tls.port(), json!({})).await;
+    for (name, routes, plain) in [("with", json!([web("/")]), "200"), ("without", json!([]), "404")] {
+        let host = cluster.host(name);
+        let mut object = root(&app, name, &host, json!({"passthrough": true}), routes);
+        object["spec"]["tcpproxy"] = json!({"services": [{"name": "secure", "port": 80}]});
+        cluster.put(object.clone()).await;
+        place.await_seen(&host, ports("backend 200", plain)).await;
+        cluster.await_verdict(&object, "valid").await;
+    }
+}

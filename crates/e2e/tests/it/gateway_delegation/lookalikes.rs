@@ -1,0 +1,54 @@
+//! Row D5 and the first half of D6: what looks like a grant and is none.
+
+use serde_json::json;
+
+use super::cluster::{CURRENT, grant, proxy};
+use super::grants::refused;
+use super::place::{self, down, up};
+
+#[tokio::test]
+async fn d5_what_looks_like_a_grant_is_none() {
+    let Some(place) = place::shared("d5").await else { return };
+    let cluster = &place.cluster;
+    let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
+    let watch = cluster.namespace("watch").await;
+    let (host, written) = (cluster.host("h"), format!("{certs}/w"));
+    cluster.certificate(&certs, "w", "w").await;
+    // The grant must live with the Secret, not with one of the same name.
+    cluster.certificate(&app, "w", "other").await;
+    let object = proxy(&app, "p", &host, json!({"secretName": written}));
+    cluster.put(object.clone()).await;
+    cluster.await_verdict(&object, &refused(&written)).await;
+    // A real grant beside each of them: when it has come, so has the other.
+    for namespace in [&certs, &app] {
+        cluster.certificate(namespace, "watched", "watched").await;
+        let tls = json!({"secretName": format!("{namespace}/watched")});
+        cluster.put(proxy(&watch, namespace, &cluster.host(namespace), tls)).await;
+    }
+    let rows: [(&str, &str, &[&str]); 6] = [
+        (&certs, "w", &["*", "other"]),
+        (&certs, "w", &["other", "*"]),
+        (&certs, "w", &[]),
+        (&certs, "*", &["*"]),
+        (&certs, &written, &["*"]),
+        (&app, "w", &[&app]),
+    ];
+    for (namespace, secret, targets) in rows {
+        let granted = grant(CURRENT, namespace, "grant", &[(secret, targets), ("watched", &[&watch])]);
+        let watched = cluster.host(namespace);
+        place.await_seen(&watched, down()).await;
+        cluster.put(granted.clone()).await;
+        place.await_seen(&watched, up("watched")).await;
+        assert_eq!(place.seen(&host).await.unwrap(), down(), "{namespace}: {secret} {targets:?}");
+        assert_eq!(
+            cluster.verdict(&object).await.unwrap(),
+            refused(&written),
+            "{namespace}: {secret} {targets:?}"
+        );
+        cluster.delete(&granted).await;
+    }
+    // It has no status to say it in, so the log says it.
+    let (what, object) = ("beside other namespaces", format!("\"{certs}/grant\""));
+    let log = place.log();
+    assert!(log.lines().any(|line| line.contains(what) && line.contains(&object)), "{log}");
+}

@@ -1,0 +1,305 @@
+//! The gateway of these tests: our manifest with a namespace, names and a class of its own, in the world that all tests
+//! share. And what a client sees of it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use pinniped_test_support::certs::Pair;
+use pinniped_test_support::pods::{Pods, RunningPod};
+use pinniped_test_support::world::World;
+use pinniped_test_support::{kubectl, tools, wait, wire};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::cluster::Cluster;
+use crate::installed::{self, SOON};
+
+pub(super) use super::services::Backend;
+
+/// Namespace, and in all names.
+const APP: &str = "delegation-gateway";
+/// What the manifest has in their place.
+const NAME: &str = "pinniped-gateway";
+/// The class of objects that are for this gateway.
+pub(super) const CLASS: &str = "delegation";
+/// The Secret with the certificate for clients that name no host.
+pub(super) const FALLBACK: (&str, &str) = ("delegation-fallback", "fb");
+/// Where the statuses say that the gateway is.
+pub(super) const STATUS_ADDRESSES: [&str; 2] = ["192.0.2.7", "lb.example.com"];
+/// The definitions that it reads.
+const DEFINITIONS: [&str; 3] = [
+    "install-tls-certificate-delegation.yaml",
+    "install-tls-certificate-delegation-legacy.yaml",
+    "install-gateway-crds.yaml",
+];
+/// What they define.
+pub(super) const KINDS: [&str; 5] = [
+    "tlscertificatedelegations.projectcontour.io",
+    "tlscertificatedelegations.contour.heptio.com",
+    "tlscertificatedelegations.contour.vmware.com",
+    "ingressroutes.contour.heptio.com",
+    "httpproxies.projectcontour.io",
+];
+const TLS_PORT: u16 = 8443;
+const PLAIN_PORT: u16 = 8080;
+
+static INSTALLED: OnceCell<Result<(), String>> = OnceCell::const_new();
+/// Of the certificate for clients that name no host: it changes what everybody sees of hosts that are not there.
+static FALLBACK_IN_USE: RwLock<()> = RwLock::const_new(());
+
+/// What serves behind the gateway, for as long as the process lives.
+pub(super) fn backend() -> &'static Backend {
+    static BACKEND: LazyLock<Backend> = LazyLock::new(|| Backend::start().unwrap());
+    &BACKEND
+}
+
+/// The gateway, and the cluster for one test.
+pub(super) struct Place<G> {
+    pub(super) world: &'static World,
+    pub(super) pods: &'static Pods,
+    pub(super) cluster: Cluster,
+    _fallback: G,
+    _calm: RwLockReadGuard<'static, ()>,
+}
+
+/// Both ports of a host, as a client sees them.
+pub(super) type Seen = (String, String);
+
+/// HTTPS with that certificate, and port 80 leads there.
+pub(super) fn up(certificate: &str) -> Seen {
+    ports(&format!("{certificate} 200"), "301")
+}
+
+/// Neither port knows the host.
+pub(super) fn down() -> Seen {
+    ports("closed", "404")
+}
+
+pub(super) fn ports(tls: &str, plain: &str) -> Seen {
+    (tls.to_owned(), plain.to_owned())
+}
+
+/// The gateway, for a test that does not touch its fallback certificate. `None`: this machine cannot run it, which is
+/// noted.
+pub(super) async fn shared(test: &'static str) -> Option<Place<RwLockReadGuard<'static, ()>>> {
+    place(test, async || FALLBACK_IN_USE.read().await).await
+}
+
+/// The same for the test that does.
+pub(super) async fn with_fallback(test: &'static str) -> Option<Place<RwLockWriteGuard<'static, ()>>> {
+    place(test, async || FALLBACK_IN_USE.write().await).await
+}
+
+async fn place<G>(test: &'static str, lock: impl AsyncFnOnce() -> G) -> Option<Place<G>> {
+    let world = World::shared().unwrap();
+    let pods = world.pods(test)?;
+    let calm = installed::undisturbed().await;
+    define(world).await.unwrap();
+    let install =
+        async || install(world).await.map_err(|error| format!("{}\n{error:#}", pods.log_tails(APP, 40)));
+    if let Err(error) = INSTALLED.get_or_init(install).await {
+        panic!("the install failed: {error}");
+    }
+    let cluster = Cluster::new(world.client().await.unwrap(), test);
+    Some(Place { world, pods, cluster, _fallback: lock().await, _calm: calm })
+}
+
+/// Makes the definitions, which another test may have taken away since.
+async fn define(world: &World) -> anyhow::Result<()> {
+    for file in DEFINITIONS {
+        let text = std::fs::read_to_string(tools::repository().join("deploy").join(file))?;
+        world.kubectl().apply(&text).await?;
+    }
+    let kinds = KINDS.map(|kind| format!("crd/{kind}"));
+    let mut wait: Vec<&str> = vec!["wait", "--for=condition=Established", "--timeout=30s"];
+    wait.extend(kinds.iter().map(String::as_str));
+    world.kubectl().output(&wait).await?;
+    for kind in KINDS {
+        let list = async || world.kubectl().output(&["get", kind, "--namespace=default"]).await;
+        wait::until_ok(SOON, format!("{kind} to be served"), list).await?;
+    }
+    Ok(())
+}
+
+async fn install(world: &World) -> anyhow::Result<()> {
+    let manifests = ["install-pinniped-gateway.yaml", "install-pinniped-gateway-legacy.yaml"];
+    let files = manifests.map(|file| tools::repository().join("deploy").join(file).display().to_string());
+    // Read by kubectl, as everybody's are.
+    let client = world.kubectl();
+    let read = ["create", "--dry-run=client", "-o", "json", "-f", &files[0], "-f", &files[1]];
+    let read = client.output(&read).await?;
+    // Without the List around them they are documents one after the other.
+    let objects: Vec<Value> = serde_json::Deserializer::from_str(&read)
+        .into_iter::<Value>()
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .flat_map(|object| match object["items"].as_array() {
+            Some(items) => items.clone(),
+            None => vec![object],
+        })
+        .map(edited)
+        .collect();
+    for object in &objects {
+        client.apply(&object.to_string()).await?;
+    }
+    let rollout = ["rollout", "status", &format!("deployment/{APP}"), "-n", APP, "--timeout=90s"];
+    client.output(&rollout).await.map(drop)
+}
+
+/// An object of the manifest under our names.
+fn edited(object: Value) -> Value {
+    let is_deployment = object["kind"] == "Deployment";
+    let mut object = renamed(object);
+    if is_deployment {
+        let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+        let back = |value: &mut Value| *value = json!(value.as_str().unwrap_or_default().replace(APP, NAME));
+        container["command"].as_array_mut().into_iter().flatten().for_each(back);
+        back(&mut container["image"]);
+        let flags = [
+            format!("--ingress-class-name={CLASS}"),
+            format!("--fallback-certificate={}/{}", FALLBACK.0, FALLBACK.1),
+            format!("--ingress-status-address={}", STATUS_ADDRESSES.join(",")),
+        ];
+        let mut arguments = container["args"].as_array().cloned().unwrap_or_default();
+        arguments.extend(flags.iter().map(|flag| json!(flag)));
+        container["args"] = json!(arguments);
+    }
+    object
+}
+
+fn renamed(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(text.replace(NAME, APP)),
+        Value::Array(items) => items.into_iter().map(renamed).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, renamed(value))).collect(),
+        other => other,
+    }
+}
+
+impl<G> Place<G> {
+    /// The gateway's pods that run.
+    pub(super) fn running(&self) -> Vec<(String, RunningPod)> {
+        self.pods.list(APP).into_iter().filter(|(_, pod)| pod.pid.is_some() && pod.ip.is_some()).collect()
+    }
+
+    fn doors(&self) -> Vec<Ipv4Addr> {
+        self.running().into_iter().filter_map(|(_, pod)| pod.ip).collect()
+    }
+
+    /// What all replicas show of a host.
+    pub(super) async fn seen(&self, host: &str) -> anyhow::Result<Seen> {
+        self.of_all(async |door| {
+            let tls = tls(door, host, host, None).await?;
+            Ok((tls, plain(door, host).await?))
+        })
+        .await
+    }
+
+    /// Waits until all replicas show a host so.
+    pub(super) async fn await_seen(&self, host: &str, wanted: Seen) {
+        let waited = wait::until_ok(SOON, format!("{host} to be {wanted:?}"), async || {
+            let seen = self.seen(host).await?;
+            anyhow::ensure!(seen == wanted, "it is {seen:?}");
+            Ok(())
+        });
+        self.check(waited.await);
+    }
+
+    /// The same for port 443 alone, and a client that says one host in the handshake and another one inside, and shows a
+    /// certificate.
+    pub(super) async fn await_tls(&self, name: &str, host: &str, client: Option<&Pair>, wanted: &str) {
+        let waited = wait::until_ok(SOON, format!("{name} to be {wanted:?}"), async || {
+            let seen = self.of_all(async |door| tls(door, name, host, client).await).await?;
+            anyhow::ensure!(seen == wanted, "it is {seen:?}");
+            Ok(())
+        });
+        self.check(waited.await);
+    }
+
+    /// What all replicas answer to a question, which has to be the same.
+    async fn of_all<T: PartialEq + std::fmt::Debug>(
+        &self,
+        ask: impl AsyncFn(IpAddr) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let mut all = Vec::new();
+        for door in self.doors() {
+            all.push(ask(IpAddr::V4(door)).await?);
+        }
+        let first = all.pop().context("no replica runs")?;
+        anyhow::ensure!(all.iter().all(|other| *other == first), "replicas differ: {all:?}, {first:?}");
+        Ok(first)
+    }
+
+    pub(super) fn check(&self, result: anyhow::Result<()>) {
+        if let Err(error) = result {
+            panic!("{}\n{error:#}", self.pods.log_tails(APP, 30));
+        }
+    }
+
+    /// Everything that the gateway logged.
+    pub(super) fn log(&self) -> String {
+        self.pods.logs(APP)
+    }
+
+    /// `kubectl` as an administrator.
+    pub(super) async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        self.world.kubectl().output(args).await
+    }
+
+    /// What `kubectl auth can-i` prints.
+    pub(super) async fn can_i(&self, args: &[&str]) -> String {
+        let command = self.world.kubectl().command(&[&["auth", "can-i"][..], args].concat());
+        kubectl::run(command, None).await.unwrap().stdout.trim().to_owned()
+    }
+}
+
+impl<G> Drop for Place<G> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let log = self.log();
+            let panics: Vec<&str> = log.lines().filter(|line| line.contains("panicked at")).collect();
+            assert!(panics.is_empty(), "{panics:#?}");
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a client that says `name` in the handshake sees of a request for `host`: the common name of the certificate and
+/// the status of the answer, or `closed` where one of them is missing.
+async fn tls(door: IpAddr, name: &str, host: &str, client: Option<&Pair>) -> anyhow::Result<String> {
+    let tcp = TcpStream::connect(SocketAddr::new(door, TLS_PORT)).await.context("no connection")?;
+    let shake = wire::connect_unverified(tcp, name, &[b"http/1.1"], client);
+    let Ok(stream) = tokio::time::timeout(PATIENCE, shake).await.context("the handshake hangs")? else {
+        return Ok("closed".to_owned());
+    };
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first().cloned());
+    let shown = common_name(&shown.context("no certificate")?)?;
+    let request = request(host);
+    let answer = wire::raw_request(stream, &request);
+    Ok(match tokio::time::timeout(PATIENCE, answer).await.context("no answer")? {
+        Ok(answer) => format!("{shown} {}", answer.status),
+        Err(_closed) => format!("{shown} closed"),
+    })
+}
+
+/// The status of the answer on port 80.
+async fn plain(door: IpAddr, host: &str) -> anyhow::Result<String> {
+    let tcp = TcpStream::connect(SocketAddr::new(door, PLAIN_PORT)).await.context("no connection")?;
+    let request = request(host);
+    let answer = tokio::time::timeout(PATIENCE, wire::raw_request(tcp, &request));
+    Ok(answer.await.context("no answer")??.status.to_string())
+}
+
+fn request(host: &str) -> Vec<u8> {
+    format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").into_bytes()
+}
+
+fn common_name(der: &[u8]) -> anyhow::Result<String> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(der)?;
+    let name = certificate.subject().iter_common_name().next().context("no common name")?;
+    Ok(name.as_str()?.to_owned())
+}

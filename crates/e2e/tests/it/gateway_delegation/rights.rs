@@ -1,0 +1,70 @@
+//! Who may delegate: nobody to whom it was not given by name.
+
+use pinniped_test_support::wait;
+use serde_json::json;
+
+use super::cluster::object;
+use super::place::{self, KINDS};
+use crate::installed::SOON;
+
+#[tokio::test]
+async fn editors_and_administrators_of_a_namespace_may_not_delegate_its_certificates() {
+    let Some(place) = place::shared("rights").await else { return };
+    let namespace = place.cluster.namespace("app").await;
+    for role in ["view", "edit", "admin"] {
+        let user = format!("rights-{role}");
+        let binding = object(
+            "rbac.authorization.k8s.io/v1",
+            "RoleBinding",
+            &namespace,
+            role,
+            json!({
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+            }),
+        );
+        place.world.kubectl().apply(&binding.to_string()).await.unwrap();
+        let who = format!("--as={user}");
+        let can_i = async |verb: &str, what: &str| place.can_i(&[verb, what, "-n", &namespace, &who]).await;
+        // The binding counts, and is worth something.
+        let (verb, what) = if role == "view" { ("get", "services") } else { ("create", "secrets") };
+        wait::until(SOON, format!("{user} to have rights"), async || {
+            (can_i(verb, what).await == "yes").then_some(())
+        })
+        .await
+        .unwrap();
+        for kind in KINDS.into_iter().filter(|kind| kind.starts_with("tlscertificatedelegations.")) {
+            for verb in ["create", "update", "patch", "delete", "deletecollection"] {
+                assert_eq!(can_i(verb, kind).await, "no", "{user}: {verb} {kind}");
+            }
+        }
+        assert_eq!(can_i("create", "tlscertificatedelegations").await, "no", "{user}");
+    }
+    // Nor may the gateway, which reads them.
+    let who = "--as=system:serviceaccount:delegation-gateway:delegation-gateway";
+    for kind in KINDS.into_iter().filter(|kind| kind.starts_with("tlscertificatedelegations.")) {
+        for (verb, wanted) in [("watch", "yes"), ("create", "no"), ("update", "no"), ("delete", "no")] {
+            assert_eq!(place.can_i(&[verb, kind, "-A", who]).await, wanted, "{verb} {kind}");
+        }
+    }
+    // To a person by name, as docs/howto/tls-delegation.md has it, it can be given.
+    let rules = [
+        "create",
+        "role",
+        "delegates",
+        "-n",
+        &namespace,
+        "--verb=create",
+        "--resource=tlscertificatedelegations.projectcontour.io",
+    ];
+    place.kubectl(&rules).await.unwrap();
+    let bind =
+        ["create", "rolebinding", "delegates", "-n", &namespace, "--role=delegates", "--user=rights-edit"];
+    place.kubectl(&bind).await.unwrap();
+    wait::until(SOON, "the right to delegate", async || {
+        let answer = place.can_i(&["create", KINDS[0], "-n", &namespace, "--as=rights-edit"]).await;
+        (answer == "yes").then_some(())
+    })
+    .await
+    .unwrap();
+}

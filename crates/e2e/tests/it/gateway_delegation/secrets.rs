@@ -1,0 +1,112 @@
+//! Rows D7 to D10: a Secret that comes, changes and goes, and what may be known of it without a grant.
+
+use pinniped_test_support::certs::Pair;
+use serde_json::json;
+
+use super::cluster::{CURRENT, grant, proxy, secret, serving};
+use super::grants::refused;
+use super::place::{self, down, up};
+
+fn invalid(written: &str, why: &str) -> String {
+    format!("TLSError SecretNotValid: Spec.VirtualHost.TLS Secret \"{written}\" is invalid: {why}")
+}
+
+#[tokio::test]
+async fn d7_d8_a_missing_secret_is_told_to_who_may_use_it_and_to_nobody_else() {
+    let Some(place) = place::shared("d7").await else { return };
+    let cluster = &place.cluster;
+    let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
+    // The grant is on the name: it may be there before the Secret.
+    cluster.put(grant(CURRENT, &certs, "grant", &[("granted", &[&app])])).await;
+    cluster.certificate(&certs, "there", "there").await;
+    let mut objects = Vec::new();
+    for name in ["granted", "there", "missing"] {
+        let tls = json!({"secretName": format!("{certs}/{name}")});
+        let object = proxy(&app, name, &cluster.host(name), tls);
+        cluster.put(object.clone()).await;
+        objects.push(object);
+    }
+    let [granted, there, missing] = &objects[..] else { unreachable!("three objects") };
+    let written = format!("{certs}/granted");
+    cluster.await_verdict(granted, &invalid(&written, "Secret not found")).await;
+    // One is there and the other is not; who may use neither learns nothing of that.
+    cluster.await_verdict(there, &refused(&format!("{certs}/there"))).await;
+    cluster.await_verdict(missing, &refused(&format!("{certs}/missing"))).await;
+    for name in ["granted", "there", "missing"] {
+        place.await_seen(&cluster.host(name), down()).await;
+    }
+    cluster.certificate(&certs, "granted", "granted").await;
+    place.await_seen(&cluster.host("granted"), up("granted")).await;
+    cluster.await_verdict(granted, "valid").await;
+}
+
+#[tokio::test]
+async fn d9_the_own_namespace_needs_no_grant_however_it_is_written() {
+    let Some(place) = place::shared("d9").await else { return };
+    let cluster = &place.cluster;
+    let app = cluster.namespace("app").await;
+    cluster.certificate(&app, "w", "w").await;
+    for (name, written) in [("bare", "w".to_owned()), ("own", format!("{app}/w")), ("slash", "/w".to_owned())]
+    {
+        let object = proxy(&app, name, &cluster.host(name), json!({"secretName": written}));
+        cluster.put(object.clone()).await;
+        place.await_seen(&cluster.host(name), up("w")).await;
+        cluster.await_verdict(&object, "valid").await;
+    }
+    for (name, written) in [("empty", format!("{app}/")), ("deep", format!("{app}/a/b"))] {
+        let object = proxy(&app, name, &cluster.host(name), json!({"secretName": written}));
+        cluster.put(object.clone()).await;
+        cluster.await_verdict(&object, &invalid(&written, "Secret not found")).await;
+        place.await_seen(&cluster.host(name), down()).await;
+    }
+}
+
+#[tokio::test]
+async fn d10_a_renewed_secret_is_served_and_a_bad_or_deleted_one_is_not() {
+    let Some(place) = place::shared("d10").await else { return };
+    let cluster = &place.cluster;
+    let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
+    let (host, written) = (cluster.host("h"), format!("{certs}/w"));
+    let object = proxy(&app, "p", &host, json!({"secretName": written}));
+    let before = cluster.certificate(&certs, "w", "first").await;
+    cluster.put(grant(CURRENT, &certs, "grant", &[("w", &[&app])])).await;
+    cluster.put(object.clone()).await;
+    place.await_seen(&host, up("first")).await;
+
+    cluster.certificate(&certs, "w", "renewed").await;
+    place.await_seen(&host, up("renewed")).await;
+
+    let Pair { certificate_pem, private_key_pem } = serving("w");
+    let other = serving("other").private_key_pem;
+    let cases = [
+        (
+            json!({"tls.crt": "wrong", "tls.key": private_key_pem}),
+            "invalid TLS certificate: failed to locate certificate",
+        ),
+        (
+            json!({"tls.crt": certificate_pem, "tls.key": "wrong"}),
+            "invalid TLS private key: failed to locate private key",
+        ),
+    ];
+    for (data, why) in cases {
+        cluster.put(secret(&certs, "w", &data)).await;
+        cluster.await_verdict(&object, &invalid(&written, why)).await;
+        place.await_seen(&host, down()).await;
+    }
+    // The key of another certificate.
+    cluster.put(secret(&certs, "w", &json!({"tls.crt": certificate_pem, "tls.key": other}))).await;
+    place.await_seen(&host, down()).await;
+    let verdict = cluster.verdict(&object).await.unwrap();
+    assert!(verdict.starts_with("TLSError SecretNotValid: "), "{verdict}");
+
+    cluster.certificate(&certs, "w", "again").await;
+    place.await_seen(&host, up("again")).await;
+    cluster.await_verdict(&object, "valid").await;
+    cluster.delete(&before).await;
+    place.await_seen(&host, down()).await;
+    cluster.await_verdict(&object, &invalid(&written, "Secret not found")).await;
+    // The grant outlives the Secret.
+    cluster.certificate(&certs, "w", "last").await;
+    place.await_seen(&host, up("last")).await;
+    assert!(place.running().iter().all(|(_, pod)| pod.restarts == 0));
+}

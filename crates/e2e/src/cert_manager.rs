@@ -13,19 +13,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use pinniped_test_support::control_plane::free_port;
-use pinniped_test_support::{tools, wait};
+use pinniped_test_support::wait;
 use serde_json::json;
 
-use crate::place::{Place, Running, Step};
+use crate::foreign::{MADE_BY_WALK, define, kubectl, refuse_another};
+use crate::place::{Place, Running};
 
 /// Names the folder of the programs; `cargo xtask test` and `cargo xtask demo --with-cert-manager` build it and set this.
 pub const CERT_MANAGER_ENV: &str = "PINNIPED_CERT_MANAGER";
 /// Its namespace, where its issuers look for Secrets.
 pub const NAMESPACE: &str = "cert-manager";
-/// The label of everything that this module, or a walk in its place, puts into a cluster.
-pub const MADE_BY_WALK: &str = "app.kubernetes.io/managed-by=pinniped-demo";
 
 const WEBHOOK: &str = "cert-manager-webhook";
 /// There is one of each.
@@ -51,16 +49,8 @@ impl CertManager {
     /// When a program is missing or does not work in time, with the end of what it said, or when the cluster has a
     /// cert-manager of somebody else.
     pub async fn start(place: &dyn Place, programs: &Path) -> anyhow::Result<Self> {
-        refuse_another(place).await?;
-        let definitions = programs.join("crds.yaml");
-        let definitions = definitions.to_str().context("the folder of cert-manager is not Unicode")?;
-        let args = ["apply", "--server-side", "--force-conflicts", "--filename", definitions];
-        kubectl(place, &args, None).await?;
-        kubectl(place, &["label", "--overwrite", "--filename", definitions, MADE_BY_WALK], None).await?;
-        let established =
-            ["wait", "--for=condition=Established", "--timeout=120s", "--filename", definitions];
-        kubectl(place, &established, None).await?;
-
+        refuse_another(place, &format!("namespace/{NAMESPACE}"), "--with-cert-manager").await?;
+        define(place, &programs.join("crds.yaml")).await?;
         let (port, healthz) = (free_port()?, free_port()?);
         let mut running = Vec::new();
         for (program, flags) in [
@@ -98,27 +88,6 @@ impl CertManager {
             error.context(tails.concat())
         })
     }
-}
-
-async fn kubectl(place: &dyn Place, args: &[&str], input: Option<&str>) -> anyhow::Result<String> {
-    let mut command = place.kubectl().command(args);
-    command.current_dir(tools::repository());
-    Ok(Step::inside(place, command).run(input).await?.success()?.stdout)
-}
-
-async fn refuse_another(place: &dyn Place) -> anyhow::Result<()> {
-    let (key, value) = MADE_BY_WALK.split_once('=').unwrap_or_default();
-    let label = format!("jsonpath={{.metadata.labels.{}}}", key.replace('.', r"\."));
-    let args = ["get", "namespace", NAMESPACE, "--output=name", "--ignore-not-found"];
-    if kubectl(place, &args, None).await?.is_empty() {
-        return Ok(());
-    }
-    let found = kubectl(place, &["get", "namespace", NAMESPACE, "--output", &label], None).await?;
-    anyhow::ensure!(
-        found == value,
-        "the cluster has a namespace {NAMESPACE} that is not ours: walk without --with-cert-manager, or where there is none"
-    );
-    Ok(())
 }
 
 fn controller_flags() -> Vec<String> {

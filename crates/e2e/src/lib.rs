@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod cert_manager;
+pub mod contour;
+pub mod foreign;
 pub mod narrator;
 pub mod place;
 pub mod steady;

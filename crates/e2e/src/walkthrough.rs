@@ -6,11 +6,12 @@
 //! certificates.rs  the post's certificate authority and serving certificate, and its last three commands
 //! tokens.rs        another strategy: service account tokens, and the ways in which kubectl uses them
 //! proxy.rs         the post's edit of the CredentialIssuer, and what its user may do then
+//! gateway.rs       the post's ingress: our gateway, or a real Contour in its place
 //! ```
 //!
-//! Without the post's ingress: the external name resolves to the proxy's ClusterIP Service. A real cert-manager
-//! issues the certificate where it is at hand; else either the proxy's own generated certificate serves, or one that the
-//! walk makes in cert-manager's place.
+//! Without an ingress the external name resolves to the proxy's ClusterIP Service. A real cert-manager issues the
+//! certificate where it is at hand; else either the proxy's own generated certificate serves, or one that the walk makes in
+//! cert-manager's place.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,12 +25,14 @@ use crate::narrator::{Narrator, Show};
 use crate::place::{Place, Step};
 
 mod certificates;
+mod gateway;
 mod install;
 mod login;
 mod proxy;
 mod tokens;
 
 pub use certificates::{AUTHORITY_SECRET, SERVING_CERTIFICATE, SERVING_SECRET, YQ_ENV};
+pub use gateway::{Entrance, GATEWAY, Ingress};
 pub use install::INSTALL_FILES;
 pub use proxy::{DECISION, EXTERNAL_NAME, Serving};
 pub use tokens::{Delivery, TOKENS_FILE, USERS_NAMESPACE};
@@ -214,5 +217,32 @@ impl<'p> Walk<'p> {
         self.whoami().await?;
         self.check_bundles().await?;
         Ok(())
+    }
+
+    /// The whole release post, in its order, with its ingress; on a node with pods if `on_node`. Gives the ingress, which
+    /// may end with it.
+    ///
+    /// # Errors
+    /// That of the first step that fails.
+    pub async fn release_post(
+        &self,
+        cert_manager: &Path,
+        ingress: &Ingress,
+        on_node: bool,
+    ) -> anyhow::Result<Entrance> {
+        let entrance = self.install_ingress(ingress).await?;
+        self.install().await?;
+        self.create_user().await?;
+        if on_node {
+            self.await_cluster_key().await?;
+        }
+        self.look_at_credential_issuer().await?;
+        let _cert_manager = self.start_cert_manager(cert_manager).await?;
+        let serving = self.issue_certificates().await?;
+        self.turn_proxy_on(&serving).await?;
+        self.create_authenticator().await?;
+        self.create_workload().await?;
+        self.through_ingress(&entrance, &serving).await?;
+        Ok(entrance)
     }
 }

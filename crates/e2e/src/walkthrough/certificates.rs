@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::proxy::{EXTERNAL_NAME, Serving};
 use super::{CONCIERGE, CREDENTIAL_ISSUER, SOON_FLAG, Walk};
-use crate::cert_manager::{CertManager, MADE_BY_WALK, NAMESPACE};
+use crate::cert_manager::{CertManager, NAMESPACE};
+use crate::foreign::MADE_BY_WALK;
 use crate::narrator::{Narrator, Show};
 use crate::place::Step;
 

@@ -6,9 +6,10 @@ use anyhow::Context as _;
 use pinniped_test_support::kubectl::Outcome;
 use pinniped_test_support::wait;
 
+use super::gateway::{GATEWAY, GATEWAY_FILE};
 use super::tokens::{SUBJECT, TOKENS_FILE};
 use super::{CONCIERGE, CREDENTIAL_ISSUER, LOCAL_USER_AUTHENTICATOR, SOON, SOON_FLAG, Walk};
-use crate::cert_manager::MADE_BY_WALK;
+use crate::foreign::MADE_BY_WALK;
 use crate::narrator::Show;
 
 /// What has to be installed, in this order.
@@ -165,7 +166,10 @@ impl Walk<'_> {
     pub async fn remove(&self) -> anyhow::Result<()> {
         self.heading("Remove everything");
         let gone = ["--ignore-not-found", "--wait=true", SOON_FLAG];
-        for file in INSTALL_FILES.iter().chain([&TOKENS_FILE]).rev() {
+        // Not in every walk, so not shown in every one.
+        let gateway = self.leftovers().await?.iter().any(|left| left.contains(GATEWAY));
+        let gateway = gateway.then_some(&GATEWAY_FILE);
+        for file in INSTALL_FILES.iter().chain([&TOKENS_FILE]).chain(gateway).rev() {
             let step = self.admin_step(&[&["delete", "-f", file][..], &gone].concat());
             let outcome = self.narrator.run(step, None, Show::Output).await?;
             // Where the CRDs are gone, the objects of their kinds are too.
@@ -214,7 +218,7 @@ impl Walk<'_> {
             format!("clusterrolebinding.rbac.authorization.k8s.io/{}", super::login::BINDING),
         ];
         let ours = |name: &str| {
-            ["pinniped-concierge", "pinniped-user-", "concierge.pinniped.dev", LOCAL_USER_AUTHENTICATOR]
+            [CONCIERGE, GATEWAY, "pinniped-user-", "concierge.pinniped.dev", LOCAL_USER_AUTHENTICATOR]
                 .iter()
                 .any(|part| name.contains(part))
         };

@@ -33,11 +33,22 @@ pub enum Serving {
 }
 
 impl Walk<'_> {
-    /// Turns the impersonation proxy on and waits until it serves; lets its external name resolve.
+    /// Turns the impersonation proxy on and waits until it serves; lets its external name resolve to its Service.
     ///
     /// # Errors
     /// When the strategy does not become Success/Listening.
     pub async fn enable_proxy(&self, serving: &Serving) -> anyhow::Result<Value> {
+        let ip = self.turn_proxy_on(serving).await?;
+        self.place.set_host(EXTERNAL_NAME, ip)?;
+        self.narrator.say(&format!("(/etc/hosts in there: {ip} {EXTERNAL_NAME}, in place of an ingress)"));
+        self.credential_issuer().await
+    }
+
+    /// Turns the impersonation proxy on and waits until it serves, and gives the address of its Service.
+    ///
+    /// # Errors
+    /// When the strategy does not become Success/Listening.
+    pub async fn turn_proxy_on(&self, serving: &Serving) -> anyhow::Result<IpAddr> {
         self.heading("Turn the impersonation proxy on");
         let mut proxy =
             json!({"mode": "enabled", "externalEndpoint": EXTERNAL_NAME, "service": {"type": "ClusterIP"}});
@@ -67,10 +78,7 @@ impl Walk<'_> {
         let args = ["get", "service", service, "--namespace", CONCIERGE, "-o", "jsonpath={.spec.clusterIP}"];
         let has_ip = |outcome: &Outcome| outcome.code == 0 && outcome.stdout.parse::<IpAddr>().is_ok();
         let step = || self.admin_step(&args);
-        let ip = self.narrator.run_until(SOON, step, Show::Output, has_ip).await?.stdout;
-        self.place.set_host(EXTERNAL_NAME, ip.parse()?)?;
-        self.narrator.say(&format!("(/etc/hosts in there: {ip} {EXTERNAL_NAME}, in place of an ingress)"));
-        self.credential_issuer().await
+        Ok(self.narrator.run_until(SOON, step, Show::Output, has_ip).await?.stdout.parse()?)
     }
 
     /// Writes a kubeconfig for the user.

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser;
 use pinniped_e2e::cert_manager::CertManager;
+use pinniped_e2e::contour;
+use pinniped_e2e::walkthrough::Ingress;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 mod node;
@@ -20,6 +22,12 @@ struct Args {
     /// A real cert-manager issues the certificate that the proxy serves.
     #[arg(long)]
     with_cert_manager: bool,
+    /// Our gateway brings the user's connections to the proxy: the whole release post, so with a real cert-manager.
+    #[arg(long, requires = "with_cert_manager", conflicts_with = "with_contour")]
+    with_gateway: bool,
+    /// A real Contour with Envoy does, in our gateway's place.
+    #[arg(long, requires = "with_cert_manager")]
+    with_contour: bool,
     /// How the user is let in.
     #[arg(long, value_enum, default_value_t)]
     strategy: Strategy,
@@ -64,24 +72,50 @@ fn main() -> ExitCode {
 
 async fn demo(args: Args) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new()?;
-    let cert_manager = match args.with_cert_manager {
-        true => Some(CertManager::programs().context("cert-manager is built by `cargo xtask demo`")?),
-        false => None,
-    };
+    let story = story(&args)?;
+    match (args.node, args.image) {
+        (Some(name), Some(image)) => {
+            let params = node::Params { name, image, tools: args.node_tools, keep: args.keep, story };
+            node::demo(params, &mut stop).await
+        }
+        _ => world::demo(args.keep, story, &mut stop).await,
+    }
+}
+
+/// What is walked through.
+enum Story {
+    /// The impersonation proxy; with a real cert-manager's programs, or without.
+    Proxy { cert_manager: Option<PathBuf> },
+    /// The whole release post, with its ingress.
+    ReleasePost { cert_manager: PathBuf, ingress: Ingress },
+    /// Service account tokens.
+    Tokens,
+}
+
+fn story(args: &Args) -> anyhow::Result<Story> {
     if args.strategy == Strategy::ServiceAccountToken {
         anyhow::ensure!(
             args.node.is_none() && !args.with_cert_manager,
             "--strategy service-account-token goes neither with --node nor with --with-cert-manager"
         );
-        return world::demo(args.keep, world::Story::Tokens, &mut stop).await;
+        return Ok(Story::Tokens);
     }
-    match (args.node, args.image) {
-        (Some(name), Some(image)) => {
-            let params = node::Params { name, image, tools: args.node_tools, keep: args.keep, cert_manager };
-            node::demo(params, &mut stop).await
-        }
-        _ => world::demo(args.keep, world::Story::Proxy { cert_manager }, &mut stop).await,
-    }
+    let cert_manager = match args.with_cert_manager {
+        true => Some(CertManager::programs().context("cert-manager is built by `cargo xtask demo`")?),
+        false => None,
+    };
+    let ingress = if args.with_gateway {
+        Some(Ingress::Gateway)
+    } else if args.with_contour {
+        let programs = contour::Programs::find();
+        Some(Ingress::Contour(programs.context("Contour and Envoy are had by `cargo xtask demo`")?))
+    } else {
+        None
+    };
+    Ok(match (cert_manager, ingress) {
+        (Some(cert_manager), Some(ingress)) => Story::ReleasePost { cert_manager, ingress },
+        (cert_manager, _) => Story::Proxy { cert_manager },
+    })
 }
 
 /// How the demo ended.

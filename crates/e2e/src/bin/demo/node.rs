@@ -7,10 +7,10 @@ use std::time::Instant;
 use anyhow::Context as _;
 use pinniped_e2e::narrator::{Narrator, seconds};
 use pinniped_e2e::place::{OnNode, Place as _};
-use pinniped_e2e::walkthrough::{CONCIERGE, LOCAL_USER_AUTHENTICATOR, Walk};
+use pinniped_e2e::walkthrough::{CONCIERGE, GATEWAY, Ingress, LOCAL_USER_AUTHENTICATOR, Walk};
 use pinniped_node::{Node, UpOptions};
 
-use crate::{End, Stop, interrupted};
+use crate::{End, Stop, Story, interrupted};
 
 /// The lines of a pod's log that tell why a walk failed.
 const TAIL: &str = "--tail=20";
@@ -23,8 +23,7 @@ pub(crate) struct Params {
     /// The programs of a node that is to be started where it does not run.
     pub(crate) tools: Option<PathBuf>,
     pub(crate) keep: bool,
-    /// The programs of the cert-manager that is to issue the certificate.
-    pub(crate) cert_manager: Option<PathBuf>,
+    pub(crate) story: Story,
 }
 
 pub(crate) async fn demo(params: Params, stop: &mut Stop) -> anyhow::Result<ExitCode> {
@@ -103,7 +102,7 @@ async fn walk(
 }
 
 async fn everything(node: &Node, walk: &Walk<'_>, params: &Params, start: Instant) -> anyhow::Result<()> {
-    let Params { image, keep, cert_manager, .. } = params;
+    let Params { image, keep, story, .. } = params;
     let narrator = Narrator::Loud;
     if !walk.leftovers().await?.is_empty() {
         narrator.say("An earlier demo was kept or broken off.");
@@ -114,11 +113,29 @@ async fn everything(node: &Node, walk: &Walk<'_>, params: &Params, start: Instan
     let importing = Instant::now();
     node.import_image(image).await?;
     println!("   ({})", seconds(importing.elapsed()));
-    walk.everything_on_a_node(cert_manager.as_deref()).await?;
+    // What of the walk ends with the demo.
+    let mut ends = Vec::new();
+    match story {
+        Story::Proxy { cert_manager } => {
+            walk.everything_on_a_node(cert_manager.as_deref()).await?;
+            ends.extend(cert_manager.is_some().then_some("cert-manager (nobody renews the certificate)"));
+        }
+        Story::ReleasePost { cert_manager, ingress } => {
+            // Until everything is removed, or kept.
+            let _entrance = walk.release_post(cert_manager, ingress, true).await?;
+            ends.push("cert-manager (nobody renews the certificate)");
+            if let Ingress::Contour(_) = ingress {
+                ends.push(
+                    "Contour with Envoy (nobody answers to the proxy's name; with our gateway that stays)",
+                );
+            }
+        }
+        Story::Tokens => anyhow::bail!("service account tokens are shown in processes only"),
+    }
     if !keep {
         walk.remove().await?;
-    } else if cert_manager.is_some() {
-        narrator.say("(cert-manager was a part of this demo and has ended: nobody renews the certificate)");
+    } else if !ends.is_empty() {
+        narrator.say(&format!("(a part of this demo was, and has ended: {})", ends.join(", ")));
     }
     Ok(())
 }
@@ -133,12 +150,13 @@ async fn explain(place: &OnNode<'_>) {
         }
     };
     show(&["get", "pods", "--all-namespaces", "--output", "wide"]).await;
-    for namespace in [CONCIERGE, LOCAL_USER_AUTHENTICATOR] {
+    for namespace in [CONCIERGE, LOCAL_USER_AUTHENTICATOR, GATEWAY] {
         show(&["get", "events", "--namespace", namespace, "--sort-by=.lastTimestamp"]).await;
         let app = format!("--selector=app={namespace}");
         show(&["logs", &app, "--namespace", namespace, "--prefix", TAIL]).await;
     }
     show(&["get", "credentialissuer", "--output", "yaml"]).await;
+    show(&["get", "httpproxies", "--all-namespaces", "--output", "yaml"]).await;
 }
 
 /// The one command that brings the user's own shell into the node's network, and the users' kubeconfigs.

@@ -1,24 +1,15 @@
 //! The walk in the process world, which the demo makes for itself and ends again.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
 use pinniped_e2e::narrator::{Narrator, seconds};
-use pinniped_e2e::walkthrough::{CONCIERGE, Delivery, LOCAL_USER_AUTHENTICATOR, Walk};
+use pinniped_e2e::walkthrough::{CONCIERGE, Delivery, GATEWAY, LOCAL_USER_AUTHENTICATOR, Walk};
 use pinniped_test_support::control_plane::ControlPlaneParams;
 use pinniped_test_support::world::{World, WorldParams, in_namespace};
 
-use crate::{End, Stop, interrupted};
-
-/// What is walked through.
-pub(crate) enum Story {
-    /// The release post; with a real cert-manager's programs, or without.
-    Proxy { cert_manager: Option<PathBuf> },
-    /// Service account tokens.
-    Tokens,
-}
+use crate::{End, Stop, Story, interrupted};
 
 pub(crate) async fn demo(keep: bool, story: Story, stop: &mut Stop) -> anyhow::Result<ExitCode> {
     if let Err(why) = in_namespace() {
@@ -49,6 +40,10 @@ pub(crate) async fn demo(keep: bool, story: Story, stop: &mut Stop) -> anyhow::R
     let walking = async {
         match &story {
             Story::Proxy { cert_manager } => walk.everything(cert_manager.as_deref()).await,
+            // What it starts ends with the world.
+            Story::ReleasePost { cert_manager, ingress } => {
+                walk.release_post(cert_manager, ingress, false).await.map(drop)
+            }
             Story::Tokens => walk.everything_with_tokens().await,
         }
     };
@@ -85,7 +80,7 @@ pub(crate) async fn demo(keep: bool, story: Story, stop: &mut Stop) -> anyhow::R
 fn explain(world: &World, error: &anyhow::Error, keep: bool) {
     eprintln!("\nerror: {error:#}");
     if let Some(pods) = world.pods("demo") {
-        for namespace in [CONCIERGE, LOCAL_USER_AUTHENTICATOR] {
+        for namespace in [CONCIERGE, LOCAL_USER_AUTHENTICATOR, GATEWAY] {
             eprint!("\n{}", pods.log_tails(namespace, 15));
         }
     }
@@ -117,7 +112,7 @@ fn how_to_enter(world: &World, walk: &Walk<'_>, story: &Story) -> String {
         admin = world.admin_kubeconfig().display(),
         tools = world.control_plane().tools().display(),
         kubeconfig = match story {
-            Story::Proxy { .. } => walk.user_kubeconfig(),
+            Story::Proxy { .. } | Story::ReleasePost { .. } => walk.user_kubeconfig(),
             Story::Tokens => walk.tokens_kubeconfig(Delivery::Kubeconfig),
         }
         .display(),

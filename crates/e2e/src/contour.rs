@@ -1,0 +1,167 @@
+//! A real Contour and its Envoy, in our gateway's place: two programs beside the API server.
+//!
+//! ```text
+//! contour        as an administrator: reads the objects, writes their status, tells Envoy over loopback what to serve
+//! envoy          listens on 127.0.0.1, ports 80 and 443, as the release post's cluster does for its user's machine
+//! ```
+//!
+//! The release post installs 1.25.2 in pods; for its objects 1.33 does the same.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use pinniped_test_support::control_plane::free_port;
+use pinniped_test_support::wait;
+use serde_json::json;
+
+use crate::foreign::{MADE_BY_WALK, define, kubectl, refuse_another};
+use crate::place::{Place, Running, Step};
+
+/// Names the folder of Contour and its definitions; `cargo xtask test` and `cargo xtask demo --with-contour` set it.
+pub const CONTOUR_ENV: &str = "PINNIPED_CONTOUR";
+/// Names the folder of Envoy; set by the same.
+pub const ENVOY_ENV: &str = "PINNIPED_ENVOY";
+/// Its namespace.
+const NAMESPACE: &str = "projectcontour";
+/// The definition that any Contour, and our gateway, brings.
+pub(crate) const HTTP_PROXIES: &str = "customresourcedefinition/httpproxies.projectcontour.io";
+/// Where clients find Envoy.
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const SOON: Duration = Duration::from_secs(120);
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// Folder of `contour` and `crds.yaml`.
+    contour: PathBuf,
+    /// Folder of `envoy`.
+    envoy: PathBuf,
+}
+
+impl Programs {
+    /// Both, if both are at hand.
+    #[must_use]
+    pub fn find() -> Option<Self> {
+        let folder = |name| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        Some(Self { contour: folder(CONTOUR_ENV)?, envoy: folder(ENVOY_ENV)? })
+    }
+}
+
+/// A Contour that runs.
+#[derive(Debug)]
+pub struct Contour {
+    _programs: [Running; 2],
+}
+
+impl Contour {
+    /// Where clients find it.
+    pub const ADDRESS: IpAddr = ADDRESS;
+
+    /// Installs the definitions, starts both programs and waits until Envoy has heard of Contour.
+    ///
+    /// # Errors
+    /// When a program is missing or does not work in time, with the end of what it said, or when the cluster has the
+    /// kinds of a Contour of somebody else.
+    pub async fn start(place: &dyn Place, programs: &Programs) -> anyhow::Result<Self> {
+        for object in [HTTP_PROXIES, &format!("namespace/{NAMESPACE}")] {
+            refuse_another(place, object, "--with-contour").await?;
+        }
+        define(place, &programs.contour.join("crds.yaml")).await?;
+        let (key, value) = MADE_BY_WALK.split_once('=').unwrap_or_default();
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": NAMESPACE, "labels": {key: value}}});
+        kubectl(place, &["apply", "--filename", "-"], Some(&namespace.to_string())).await?;
+
+        let dir = place.dir().join("contour");
+        std::fs::create_dir_all(&dir).context("could not make a folder for Contour")?;
+        let ports = Ports::free()?;
+        let contour = programs.contour.join("contour");
+        anyhow::ensure!(contour.is_file(), "{} is missing: run `cargo xtask test`", contour.display());
+        let envoy = programs.envoy.join("envoy");
+        anyhow::ensure!(envoy.is_file(), "{} is missing: run `cargo xtask test`", envoy.display());
+        bootstrap(place, &contour, &dir, &ports).await?;
+        let mut serve = Command::new(contour);
+        serve.args(serve_flags(&ports)).arg("--kubeconfig").arg(place.admin_kubeconfig()).current_dir(&dir);
+        let contour = place.start("contour", serve)?;
+        let mut proxy = Command::new(envoy);
+        proxy.args([
+            "--config-path",
+            "envoy.json",
+            "--service-cluster",
+            NAMESPACE,
+            "--service-node",
+            "envoy",
+        ]);
+        proxy
+            .args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"])
+            .current_dir(&dir);
+        let envoy = place.start("envoy", proxy)?;
+        await_ready(place, &ports).await?;
+        Ok(Self { _programs: [contour, envoy] })
+    }
+}
+
+/// Contour's, and Envoy's for its statistics; all on loopback.
+struct Ports {
+    xds: u16,
+    metrics: u16,
+    health: u16,
+    statistics: u16,
+}
+
+impl Ports {
+    fn free() -> anyhow::Result<Self> {
+        Ok(Self { xds: free_port()?, metrics: free_port()?, health: free_port()?, statistics: free_port()? })
+    }
+}
+
+/// Contour writes Envoy's configuration: where to ask for the rest.
+async fn bootstrap(place: &dyn Place, contour: &Path, dir: &Path, ports: &Ports) -> anyhow::Result<()> {
+    let mut command = Command::new(contour);
+    command.args(["bootstrap", "envoy.json", "--xds-address=127.0.0.1"]).current_dir(dir);
+    command.arg(format!("--xds-port={}", ports.xds));
+    // A socket in the file system.
+    command.arg("--admin-address").arg(dir.join("admin.sock"));
+    Step::inside(place, command).run(None).await?.success().map(drop)
+}
+
+fn serve_flags(ports: &Ports) -> Vec<String> {
+    let Ports { xds, metrics, health, statistics } = ports;
+    vec![
+        "serve".to_owned(),
+        // Both are on this machine's loopback.
+        "--insecure".to_owned(),
+        format!("--xds-address={ADDRESS}"),
+        format!("--xds-port={xds}"),
+        // There is one.
+        "--disable-leader-election".to_owned(),
+        format!("--http-address={ADDRESS}"),
+        format!("--http-port={metrics}"),
+        format!("--health-address={ADDRESS}"),
+        format!("--health-port={health}"),
+        format!("--stats-address={ADDRESS}"),
+        format!("--stats-port={statistics}"),
+        format!("--envoy-service-http-address={ADDRESS}"),
+        "--envoy-service-http-port=80".to_owned(),
+        format!("--envoy-service-https-address={ADDRESS}"),
+        "--envoy-service-https-port=443".to_owned(),
+    ]
+}
+
+/// Envoy's listener for statistics is among what Contour tells it.
+async fn await_ready(place: &dyn Place, ports: &Ports) -> anyhow::Result<()> {
+    let server = format!("http://{ADDRESS}:{}", ports.statistics);
+    let args = ["get", "--raw", "/ready", "--server", &server, "--kubeconfig", "/dev/null"];
+    wait::until_ok(SOON, "Envoy to be ready", async || kubectl(place, &args, None).await)
+        .await
+        .map(drop)
+        .map_err(|error| error.context(log_tails(place)))
+}
+
+/// The end of what both said, for messages.
+pub(crate) fn log_tails(place: &dyn Place) -> String {
+    ["contour", "envoy"].map(|name| format!("\n{name}'s log ends:\n{}", place.log_tail(name))).concat()
+}

@@ -1,0 +1,46 @@
+//! Programs of other people that a walk brings into a cluster, and what of theirs is ours to take away again.
+
+use anyhow::Context as _;
+use pinniped_test_support::tools;
+
+use crate::place::{Place, Step};
+
+/// The label of everything that a walk, or a program that it starts, puts into a cluster beside what `deploy/` installs.
+pub const MADE_BY_WALK: &str = "app.kubernetes.io/managed-by=pinniped-demo";
+
+/// An administrator's kubectl, not shown, which has to succeed.
+pub(crate) async fn kubectl(place: &dyn Place, args: &[&str], input: Option<&str>) -> anyhow::Result<String> {
+    let mut command = place.kubectl().command(args);
+    command.current_dir(tools::repository());
+    Ok(Step::inside(place, command).run(input).await?.success()?.stdout)
+}
+
+/// Refuses a cluster in which somebody else made `object` (`KIND/NAME`). `flag` is what asked for it.
+pub(crate) async fn refuse_another(place: &dyn Place, object: &str, flag: &str) -> anyhow::Result<()> {
+    let (key, value) = MADE_BY_WALK.split_once('=').unwrap_or_default();
+    let label = format!("jsonpath={{.metadata.labels.{}}}", key.replace('.', r"\."));
+    if kubectl(place, &["get", object, "--output=name", "--ignore-not-found"], None).await?.is_empty() {
+        return Ok(());
+    }
+    let found = kubectl(place, &["get", object, "--output", &label], None).await?;
+    anyhow::ensure!(
+        found == value,
+        "the cluster has a {object} that is not ours: walk without {flag}, or where there is none"
+    );
+    Ok(())
+}
+
+/// Applies a file of definitions, marks them as the walk's, and waits until their kinds are served.
+pub(crate) async fn define(place: &dyn Place, file: &std::path::Path) -> anyhow::Result<()> {
+    let file = file.to_str().with_context(|| format!("{} is not Unicode", file.display()))?;
+    let args = ["apply", "--server-side", "--force-conflicts", "--filename", file];
+    kubectl(place, &args, None).await?;
+    await_defined(place, file).await
+}
+
+/// Marks definitions that were applied as the walk's, and waits until their kinds are served.
+pub(crate) async fn await_defined(place: &dyn Place, file: &str) -> anyhow::Result<()> {
+    kubectl(place, &["label", "--overwrite", "--filename", file, MADE_BY_WALK], None).await?;
+    let args = ["wait", "--for=condition=Established", "--timeout=120s", "--filename", file];
+    kubectl(place, &args, None).await.map(drop)
+}

@@ -1,0 +1,278 @@
+//! The release post's ingress: clients come by name through a gateway that passes TLS on as it is. Ours, or a real
+//! Contour with Envoy in its place; objects and commands are the same.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use pinniped_test_support::kubectl::Outcome;
+use pinniped_test_support::wait;
+use serde_json::Value;
+
+use super::proxy::{BINDING, EXTERNAL_NAME, Serving};
+use super::{CONCIERGE, DECISION, SOON, SOON_FLAG, Walk};
+use crate::contour::{self, Contour, HTTP_PROXIES};
+use crate::foreign::{await_defined, refuse_another};
+use crate::narrator::Show;
+use crate::place::Step;
+
+/// The gateway's namespace, and the name of its Deployment and Service.
+pub const GATEWAY: &str = "pinniped-gateway";
+/// The kinds that the gateway serves, which a Contour has, too.
+const DEFINITIONS: [&str; 2] =
+    ["deploy/install-tls-certificate-delegation.yaml", "deploy/install-gateway-crds.yaml"];
+/// The gateway itself.
+pub(super) const GATEWAY_FILE: &str = "deploy/install-pinniped-gateway.yaml";
+/// The authority's certificate as PEM, for whoever verifies without a kubeconfig.
+const AUTHORITY_PEM: &str = "self-signed-ca-for-kind-testing.pem";
+/// What the user looks at.
+const LISTING: [&str; 3] = ["get", "pods", "-A"];
+/// The file into which the post writes its ingress.
+const FILE: &str = "contour-ingress-impersonation-proxy.yaml";
+/// The post's ingress, unchanged.
+const PASSTHROUGH: &str = "\
+---
+apiVersion: projectcontour.io/v1
+kind: HTTPProxy
+metadata:
+  name: impersonation-proxy
+  namespace: pinniped-concierge
+spec:
+  virtualhost:
+    fqdn: impersonation-proxy-mtls.local
+    tls:
+      passthrough: true
+  tcpproxy:
+    services:
+    - name: pinniped-concierge-impersonation-proxy-cluster-ip
+      port: 443
+";
+/// What the post warns of: the gateway ends TLS, with the same certificate, and begins another to the proxy.
+const TERMINATION: &str = "\
+---
+apiVersion: projectcontour.io/v1
+kind: HTTPProxy
+metadata:
+  name: impersonation-proxy
+  namespace: pinniped-concierge
+spec:
+  virtualhost:
+    fqdn: impersonation-proxy-mtls.local
+    tls:
+      secretName: impersonation-proxy-tls-serving-cert
+  routes:
+  - services:
+    - name: pinniped-concierge-impersonation-proxy-cluster-ip
+      port: 443
+      protocol: tls
+      validation:
+        caSecret: impersonation-proxy-tls-serving-cert
+        subjectName: impersonation-proxy-mtls.local
+";
+
+/// What brings clients to the proxy.
+#[derive(Clone, Debug)]
+pub enum Ingress {
+    /// Our gateway, in pods from `deploy/`.
+    Gateway,
+    /// A real Contour with Envoy, as programs.
+    Contour(contour::Programs),
+}
+
+/// An ingress that runs; a Contour may end with this.
+#[derive(Debug)]
+pub struct Entrance {
+    address: IpAddr,
+    contour: Option<Contour>,
+}
+
+impl Walk<'_> {
+    /// Installs an ingress and waits until it works.
+    ///
+    /// # Errors
+    /// When the cluster has one of somebody else, or it does not come up in time.
+    pub async fn install_ingress(&self, ingress: &Ingress) -> anyhow::Result<Entrance> {
+        match ingress {
+            Ingress::Gateway => self.install_gateway().await,
+            Ingress::Contour(programs) => {
+                self.heading("Install Contour (1.33, with Envoy; its programs as processes)");
+                let contour = Contour::start(self.place, programs).await?;
+                self.narrator.say("(Contour watches the cluster, and Envoy does what it is told)");
+                Ok(Entrance { address: Contour::ADDRESS, contour: Some(contour) })
+            }
+        }
+    }
+
+    async fn install_gateway(&self) -> anyhow::Result<Entrance> {
+        self.heading("Install the gateway");
+        refuse_another(self.place, HTTP_PROXIES, "--with-gateway").await?;
+        for file in DEFINITIONS {
+            self.kubectl(&["apply", "-f", file], None, Show::Output).await?;
+            await_defined(self.place, file).await?;
+        }
+        self.kubectl(&["apply", "-f", GATEWAY_FILE], None, Show::Output).await?;
+        let deployment = format!("deployment/{GATEWAY}");
+        let args = ["rollout", "status", &deployment, "--namespace", GATEWAY, SOON_FLAG];
+        self.kubectl(&args, None, Show::Output).await?;
+        let args = ["get", "service", GATEWAY, "--namespace", GATEWAY, "-o", "jsonpath={.spec.clusterIP}"];
+        let address = self.kubectl(&args, None, Show::Output).await?.stdout;
+        let address = address.parse().context("the gateway's Service has no ClusterIP")?;
+        Ok(Entrance { address, contour: None })
+    }
+
+    /// Removes our gateway and the kinds that it serves, and with them all their objects.
+    ///
+    /// # Errors
+    /// When kubectl fails.
+    pub async fn remove_gateway(&self) -> anyhow::Result<()> {
+        self.heading("Remove the gateway");
+        for file in [GATEWAY_FILE].iter().chain(DEFINITIONS.iter().rev()) {
+            let args = ["delete", "-f", file, "--ignore-not-found", "--wait=true", SOON_FLAG];
+            self.kubectl(&args, None, Show::Output).await?;
+        }
+        Ok(())
+    }
+
+    /// The post's way through an ingress, from its ingress object to its last command; then what happens when the
+    /// ingress ends TLS instead, and back. Gives what the commands said, in their order.
+    ///
+    /// # Errors
+    /// That of the first step that fails.
+    pub async fn through_ingress(
+        &self,
+        entrance: &Entrance,
+        serving: &Serving,
+    ) -> anyhow::Result<Vec<Outcome>> {
+        let told = |error: anyhow::Error| match entrance.contour {
+            Some(_) => error.context(contour::log_tails(self.place)),
+            None => error,
+        };
+        self.all_through_ingress(entrance, serving).await.map_err(told)
+    }
+
+    async fn all_through_ingress(
+        &self,
+        entrance: &Entrance,
+        serving: &Serving,
+    ) -> anyhow::Result<Vec<Outcome>> {
+        let mut said = vec![self.route(entrance, serving).await?];
+        said.push(self.kubeconfig().await?);
+        // A walk before this one may have let the user in, which is remembered for a while.
+        said.push(wait::until_ok(Duration::from_secs(20), "a refusal", async || self.refused().await).await?);
+        said.push(self.allow_and_list().await?);
+        said.push(self.whoami().await?);
+        if let Serving::Secret { .. } = serving {
+            self.check_bundles().await?;
+        }
+        said.extend(self.terminate().await?);
+        said.extend(self.pass_through_again().await?);
+        Ok(said)
+    }
+
+    /// Takes from the user's group what [`Walk::allow_and_list`] gave it.
+    ///
+    /// # Errors
+    /// When kubectl fails.
+    pub async fn withdraw(&self) -> anyhow::Result<()> {
+        self.kubectl(&["delete", "clusterrolebinding", BINDING], None, Show::Output).await.map(drop)
+    }
+
+    /// Applies the post's ingress object, lets the name resolve, and waits until the proxy answers to it.
+    async fn route(&self, entrance: &Entrance, serving: &Serving) -> anyhow::Result<Outcome> {
+        self.heading("An ingress in front of the proxy, which passes TLS on");
+        let shown = self.apply_ingress(PASSTHROUGH).await?;
+        let ip = entrance.address;
+        self.place.set_host(EXTERNAL_NAME, ip)?;
+        self.narrator.say(&format!("(/etc/hosts in there: {ip} {EXTERNAL_NAME})"));
+        if let Serving::Secret { authority, .. } = serving {
+            self.verified_at_the_name(authority).await?;
+        }
+        Ok(shown)
+    }
+
+    /// Somebody whom the cluster does not know asks whether it is ready, and verifies whom it asks.
+    async fn verified_at_the_name(&self, authority: &str) -> anyhow::Result<()> {
+        let file = self.home.join(AUTHORITY_PEM);
+        let pem = STANDARD.decode(authority.trim()).context("the authority is not base64")?;
+        std::fs::write(&file, pem).context("could not save the certificate authority")?;
+        let file = file.to_str().context("the home folder has no readable name")?;
+        let server = format!("https://{EXTERNAL_NAME}");
+        let args = ["get", "--raw", "/readyz", "--server", &server, "--certificate-authority", file];
+        let args = [&args[..], &["--kubeconfig", "/dev/null"]].concat();
+        let ready = |outcome: &Outcome| outcome.code == 0 && outcome.stdout == "ok";
+        self.narrator.run_until(SOON, || self.admin_step(&args), Show::Output, ready).await.map(drop)
+    }
+
+    /// Applies an HTTPProxy, waits until it is found valid as it is now, and shows it.
+    async fn apply_ingress(&self, object: &str) -> anyhow::Result<Outcome> {
+        std::fs::write(self.home.join(FILE), object).context("could not write a file")?;
+        self.kubectl(&["apply", "--filename", "-"], Some(object), Show::Output).await?;
+        let name = ["httpproxies.projectcontour.io", "impersonation-proxy", "--namespace", CONCIERGE];
+        let as_json = [&["get"][..], &name, &["--output=json"]].concat();
+        wait::until_ok(SOON, "the ingress to be found valid", async || {
+            let outcome = self.admin_step(&as_json).run(None).await?.success()?;
+            let object: Value = serde_json::from_str(&outcome.stdout)?;
+            let (status, generation) = (&object["status"], &object["metadata"]["generation"]);
+            anyhow::ensure!(
+                status["currentStatus"] == "valid"
+                    && status["conditions"][0]["observedGeneration"] == *generation,
+                "of generation {generation} its status is {status}"
+            );
+            Ok(())
+        })
+        .await?;
+        self.kubectl(&["get", "httpproxy", "--namespace", CONCIERGE], None, Show::Output).await
+    }
+
+    /// The ingress ends TLS: the user's certificate stays there, and the proxy sees somebody whom it does not know.
+    async fn terminate(&self) -> anyhow::Result<Vec<Outcome>> {
+        self.heading("Why TLS has to be passed on: the ingress ends it instead");
+        let mut said = vec![self.apply_ingress(TERMINATION).await?];
+        let refused = format!(
+            "Error from server (Forbidden): pods is forbidden: User \"system:anonymous\" cannot list resource \
+             \"pods\" in API group \"\" at the cluster scope: {DECISION}\n"
+        );
+        let step = || self.user_kubectl(&self.user_kubeconfig(), &LISTING);
+        let fits = |outcome: &Outcome| outcome.code == 1 && outcome.stderr == refused;
+        said.push(self.narrator.run_until(SOON, step, Show::Output, fits).await?);
+        self.narrator
+            .say("(the login itself succeeds: it needs no certificate. The next line is kubectl's plugin)");
+        said.push(self.log_in_again().await?);
+        Ok(said)
+    }
+
+    /// kubectl's plugin as the user's kubeconfig has it, but for the cache. Its answer has a key, so only its kind and
+    /// what it has are kept.
+    async fn log_in_again(&self) -> anyhow::Result<Outcome> {
+        let file = self.user_kubeconfig();
+        let file = file.to_str().context("the home folder has no readable name")?;
+        let args = ["config", "view", "--raw", "--output=json", "--kubeconfig", file];
+        let view: Value = serde_json::from_str(&self.admin_step(&args).run(None).await?.success()?.stdout)?;
+        let exec = &view["users"][0]["user"]["exec"];
+        let words = exec["args"].as_array().context("the kubeconfig has no plugin")?;
+        let mut command = std::process::Command::new(&self.pinniped);
+        command.args(words.iter().filter_map(Value::as_str)).arg("--credential-cache=");
+        let shown = "pinniped login static --token=pinny:password123 ... --credential-cache=";
+        let step = Step::inside(self.place, self.settled(command)).shown_as(shown);
+        let mut outcome = self.narrator.run(step, None, Show::Size).await?.success()?;
+        let credential: Value = serde_json::from_str(&outcome.stdout).context("it is no credential")?;
+        let mut fields: Vec<&str> =
+            credential["status"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        fields.sort_unstable();
+        anyhow::ensure!(fields.contains(&"clientCertificateData"), "the credential has only {fields:?}");
+        outcome.stdout =
+            format!("{}: {}\n", credential["kind"].as_str().unwrap_or_default(), fields.join(", "));
+        Ok(outcome)
+    }
+
+    /// As the post has it again.
+    async fn pass_through_again(&self) -> anyhow::Result<Vec<Outcome>> {
+        self.heading("Back to passing TLS on");
+        let mut said = vec![self.apply_ingress(PASSTHROUGH).await?];
+        let step = || self.user_kubectl(&self.user_kubeconfig(), &LISTING);
+        said.push(self.narrator.run_until(SOON, step, Show::Output, |outcome| outcome.code == 0).await?);
+        Ok(said)
+    }
+}

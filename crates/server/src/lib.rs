@@ -1,13 +1,16 @@
-//! The server programs: the Concierge and the local-user-authenticator.
+//! The server programs: the Concierge, the gateway and the local-user-authenticator.
 //!
 //! This crate is wiring. What a program does lies in the crates below it; here stand its configuration
-//! ([`config`]), its log format ([`log`]), its aggregated API and the composition of it all ([`concierge`]).
+//! ([`config`]), its log format ([`log`]), its aggregated API and the composition of it all ([`concierge`],
+//! [`gateway`]).
 
 pub mod apiserver;
 pub mod audit;
+mod complaint;
 pub mod concierge;
 pub mod config;
 pub mod downward_api;
+pub mod gateway;
 mod impersonation;
 pub mod in_cluster;
 pub mod issuer;
@@ -17,3 +20,5 @@ mod owner;
 pub mod stop;
 pub mod token_client;
 pub mod token_issuer;
+
+pub use complaint::complaint;

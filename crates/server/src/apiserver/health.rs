@@ -55,6 +55,13 @@ impl Health {
         Self { alive: alive.into(), ready: Vec::new(), stopping: Stopping::default() }
     }
 
+    /// `ping` alone, for a program that is no API server.
+    pub fn of_program() -> Self {
+        let fine: CheckFn = Arc::new(|| Ok(()));
+        let ping = Check { name: "ping".to_owned(), run: fine };
+        Self { alive: vec![ping], ready: Vec::new(), stopping: Stopping::default() }
+    }
+
     /// Adds a step of the start, for example `start-controllers`. All three endpoints are red until the returned
     /// value is told that the step is [done](StartStep::done).
     pub fn start_step(&mut self, name: &str) -> StartStep {
@@ -65,6 +72,18 @@ impl Health {
             false => Err("not finished".to_owned()),
         });
         self.alive.push(Check { name: format!("poststarthook/{name}"), run });
+        step
+    }
+
+    /// Adds a step to `/readyz` only, which is red until the returned value is told that the step is
+    /// [done](StartStep::done).
+    pub fn ready_step(&mut self, name: &str) -> StartStep {
+        let step = StartStep(Arc::new(AtomicBool::new(false)));
+        let done = Arc::clone(&step.0);
+        self.ready_check(name, move || match done.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err("not finished".to_owned()),
+        });
         step
     }
 
@@ -107,7 +126,7 @@ impl Health {
     }
 
     /// Answers `/<endpoint>` (`check` is `None`) or `/<endpoint>/<check>`. `None` when there is no such check.
-    pub(super) fn answer(&self, endpoint: &str, check: Option<&str>, query: &str) -> Option<Response<Body>> {
+    pub(crate) fn answer(&self, endpoint: &str, check: Option<&str>, query: &str) -> Option<Response<Body>> {
         let checks = self.checks(endpoint);
         if let Some(name) = check {
             let check = checks.into_iter().find(|check| check.name == name)?;

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::{ContextKind, ErrorKind};
 
 /// Provides authentication for Kubernetes clusters through the Concierge APIs.
 #[derive(Parser)]
@@ -26,7 +25,7 @@ fn main() -> ExitCode {
     let flags = match Flags::try_parse() {
         Ok(flags) => flags,
         Err(error) if error.use_stderr() => {
-            eprintln!("Error: {}", complaint(&error));
+            eprintln!("Error: {}", pinniped_server::complaint(&error));
             return ExitCode::FAILURE;
         }
         // Help and version.
@@ -37,13 +36,4 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     pinniped_server::concierge::main(&flags.config, &flags.downward_api_path)
-}
-
-/// One line, as Go programs say it.
-fn complaint(error: &clap::Error) -> String {
-    let word = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
-    match error.kind() {
-        ErrorKind::UnknownArgument => format!("unknown flag: {word}"),
-        _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned(),
-    }
 }

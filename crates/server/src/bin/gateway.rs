@@ -1,0 +1,18 @@
+//! `pinniped-gateway`: the ingress gateway, which serves with certificates as their owners have delegated them.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use pinniped_server::gateway::{self, Flags};
+
+fn main() -> ExitCode {
+    match Flags::try_parse() {
+        Ok(flags) => gateway::main(flags),
+        Err(error) if error.use_stderr() => {
+            eprintln!("Error: {}", pinniped_server::complaint(&error));
+            ExitCode::FAILURE
+        }
+        // Help and version.
+        Err(text) => text.exit(),
+    }
+}

@@ -11,7 +11,6 @@
 //!
 //! When the permission ends, handshakes are refused right here: this does not wait for a pass of the controller.
 
-mod follow;
 mod state;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,8 +27,8 @@ use pinniped_pki::CertificateHolder;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::follow::follow;
 use crate::runtime::Trigger;
-use follow::follow;
 use state::State;
 
 /// How long a pass of the controller waits for the first answers about a Secret that it has not asked for before.

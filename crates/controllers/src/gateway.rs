@@ -13,14 +13,28 @@
 //! A kind that is not installed contributes nothing and is asked for again; a right that is missing is named once in
 //! the log and costs only what needs it. Neither blocks the start.
 
+mod apply;
+mod changes;
+mod kinds;
 mod metrics;
+mod mirror;
+mod observe;
+mod rebuild;
+mod statuses;
+mod told;
 
 use std::sync::Arc;
 
 use pinniped_routing::{RoutingTable, Settings};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::lease::LeaseParams;
+use self::apply::{Memory, StatusWriter};
+use self::observe::Listeners;
+use self::rebuild::Rebuilder;
+use crate::lease::{LeaderElection, Leadership, LeaseParams};
+use crate::runtime::Trigger;
 
 pub use metrics::GatewayMetrics;
 
@@ -55,6 +69,7 @@ pub enum StatusAddresses {
 
 /// Which of several replicas writes statuses. All of them serve.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it")]
 pub enum Election {
     /// The one that holds this Lease.
     Lease(LeaseParams),
@@ -64,12 +79,56 @@ pub enum Election {
 
 /// Runs until `stop`. Calls `publish` with each new table: first when every kind has been listed, or refused to be. It
 /// is called on a thread that may block, by one caller at a time, within the runtime's context.
+///
+/// At the end nobody writes any more, then the Lease is given back.
 pub async fn run(
     params: Params,
     publish: impl Fn(Arc<RoutingTable>) + Send + Sync + 'static,
     metrics: GatewayMetrics,
     stop: CancellationToken,
 ) {
-    let _unused = (params, publish, metrics);
-    stop.cancelled().await;
+    let Params { client, settings, watch_namespaces, addresses, election } = params;
+    let stop_election = CancellationToken::new();
+    let mut elections = JoinSet::new();
+    let leadership = match election {
+        Election::Alone => Leadership::fixed(true),
+        Election::Lease(lease) => {
+            let election = LeaderElection::new(client.clone(), lease);
+            let leadership = election.leadership();
+            elections.spawn(election.run(stop_election.clone()));
+            leadership
+        }
+    };
+    let serve = async {
+        let listeners = Listeners { changes: Arc::default(), statuses: Trigger::new() };
+        let mut watching = observe::start(&client, &settings, &watch_namespaces, &addresses, &listeners);
+        watching.answered().await;
+        let (sender, verdicts) = watch::channel(Arc::default());
+        let rebuilder = Rebuilder {
+            settings,
+            observed: Arc::clone(&watching.observed),
+            changes: listeners.changes,
+            publish: Arc::new(publish),
+            verdicts: sender,
+            metrics: metrics.clone(),
+        };
+        let statuses = StatusWriter {
+            client,
+            observed: Arc::clone(&watching.observed),
+            verdicts,
+            addresses: watching.addresses.clone(),
+            leadership,
+            trigger: listeners.statuses,
+            metrics,
+            memory: Memory::default(),
+        };
+        tokio::join!(rebuilder.run(), statuses.run());
+    };
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = serve => {}
+    }
+    stop_election.cancel();
+    while elections.join_next().await.is_some() {}
 }

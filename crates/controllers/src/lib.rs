@@ -20,6 +20,7 @@ pub mod context;
 pub mod controllers;
 pub mod credential_issuer;
 pub mod delegated_secret;
+mod follow;
 pub mod gateway;
 pub mod impersonator;
 pub mod lease;

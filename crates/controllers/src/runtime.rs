@@ -56,7 +56,8 @@ impl Trigger {
         self.0.notify.notify_one();
     }
 
-    async fn woken(&self) {
+    /// Resolves when it has been pulled since the last time.
+    pub(crate) async fn woken(&self) {
         while !self.0.flag.swap(false, Ordering::SeqCst) {
             self.0.notify.notified().await;
         }
@@ -200,7 +201,8 @@ pub async fn run(
     controller.shutdown().await;
 }
 
-async fn became_leader(leadership: &mut tokio::sync::watch::Receiver<bool>) {
+/// Resolves when this pod becomes the leader.
+pub(crate) async fn became_leader(leadership: &mut tokio::sync::watch::Receiver<bool>) {
     // A closed channel never changes again; wait for ever rather than spin.
     loop {
         match leadership.changed().await {

@@ -14,7 +14,7 @@ mod timeout;
 pub use address::{addresses, addresses_of_service};
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -46,6 +46,18 @@ pub struct Built {
     pub ingresses: Vec<Name>,
     /// What is worth a line in the log, sorted.
     pub notices: Vec<Notice>,
+    /// What the answer depends on, besides the objects that say something about routes.
+    pub looked_up: LookedUp,
+}
+
+/// The objects that others refer to, whether they are there or not. Nothing changes when any other Secret, Service or
+/// EndpointSlice does.
+#[derive(Clone, Debug, Default)]
+pub struct LookedUp {
+    /// Secrets. One whose use is not permitted is not looked up.
+    pub secrets: HashSet<Name>,
+    /// Services, with their EndpointSlices.
+    pub services: HashSet<Name>,
 }
 
 /// Builds tables.
@@ -88,12 +100,13 @@ impl Builder {
         let ingresses = ingress::add(&objects.ingresses, &mut world, &mut draft);
         let ingress_routes = ingress_route::add(&objects.ingress_routes, &mut world, &mut draft);
         let http_proxies = http_proxy::add(&objects.http_proxies, &mut world, &mut draft);
+        let looked_up = LookedUp { secrets: world.secrets.looked_up(), services: world.services.looked_up() };
         self.secrets.forget_unused();
         self.upstreams.forget_unused();
         self.patterns.forget_unused();
         notices.sort();
         notices.dedup();
-        Built { table: draft.finish(), http_proxies, ingress_routes, ingresses, notices }
+        Built { table: draft.finish(), http_proxies, ingress_routes, ingresses, notices, looked_up }
     }
 }
 

@@ -26,6 +26,6 @@ mod objects;
 pub mod status;
 pub mod table;
 
-pub use build::{Builder, Built, addresses, addresses_of_service};
+pub use build::{Builder, Built, LookedUp, addresses, addresses_of_service};
 pub use objects::{Kind, Name, Notice, Objects, Settings};
 pub use table::RoutingTable;

@@ -10,7 +10,7 @@ use pinniped_core::delegation::{Grants, SecretReference, inert_wildcards};
 use pinniped_core::strategy::impersonator::Permission;
 
 use super::Answer;
-use super::follow::{Change, Refusal};
+use crate::follow::{Change, Refusal};
 
 /// Why nothing is known, as long as nobody has said anything.
 const NO_ANSWER: &str = "the API server has not answered yet";

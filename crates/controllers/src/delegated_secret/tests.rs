@@ -6,8 +6,8 @@ use pinniped_pki::{CertificateAuthority, Validity};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::follow::Change;
 use super::*;
+use crate::follow::Change;
 
 fn holder() -> CertificateHolder {
     let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(1000));

@@ -2,11 +2,16 @@
 
 mod content;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use k8s_openapi::api::core::v1::Secret;
 use pinniped_core::delegation::{Grants, SecretReference};
 use pinniped_pki::{CaBundle, CertificatePair};
+
+use crate::Name;
 
 pub(super) use content::SecretFault;
 
@@ -84,6 +89,7 @@ pub(super) struct Secrets<'a> {
     grants: Grants,
     by_name: HashMap<(&'a str, &'a str), &'a Arc<Secret>>,
     cache: &'a mut SecretCache,
+    looked_up: HashSet<Name>,
 }
 
 impl<'a> Secrets<'a> {
@@ -95,7 +101,7 @@ impl<'a> Secrets<'a> {
                 Some(((metadata.namespace.as_deref()?, metadata.name.as_deref()?), secret))
             })
             .collect();
-        Self { grants, by_name, cache }
+        Self { grants, by_name, cache, looked_up: HashSet::new() }
     }
 
     /// A certificate with its key, for an object of namespace `referrer`.
@@ -147,7 +153,14 @@ impl<'a> Secrets<'a> {
         if own || self.grants.permit(reference, referrer) { Ok(()) } else { Err(Refusal::NotPermitted) }
     }
 
-    fn find(&self, reference: &SecretReference) -> Result<&'a Arc<Secret>, SecretFault> {
+    /// Which ones were asked for, there or not.
+    pub(super) fn looked_up(self) -> HashSet<Name> {
+        self.looked_up
+    }
+
+    fn find(&mut self, reference: &SecretReference) -> Result<&'a Arc<Secret>, SecretFault> {
+        let SecretReference { namespace, name } = reference.clone();
+        self.looked_up.insert(Name { namespace, name });
         self.by_name
             .get(&(reference.namespace.as_str(), reference.name.as_str()))
             .copied()

@@ -1,7 +1,7 @@
 //! The Services that objects refer to, and the endpoints behind them.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
@@ -14,6 +14,7 @@ use k8s_openapi::api::{
 use pinniped_api::gojson::quote;
 use pinniped_pki::CertificatePair;
 
+use crate::Name;
 use crate::table::{self, Balance, Protocol, Upstream, UpstreamId, UpstreamValidation};
 
 /// The label by which a slice belongs to a Service.
@@ -146,6 +147,7 @@ pub(super) struct Services<'a> {
     services: HashMap<(&'a str, &'a str), &'a Service>,
     slices: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
     upstreams: &'a mut Upstreams,
+    looked_up: HashSet<Name>,
 }
 
 impl<'a> Services<'a> {
@@ -168,16 +170,22 @@ impl<'a> Services<'a> {
                 by_service.entry((namespace, service.as_str())).or_default().push(&**slice);
             }
         }
-        Self { services, slices: by_service, upstreams }
+        Self { services, slices: by_service, upstreams, looked_up: HashSet::new() }
+    }
+
+    /// Which ones were asked for, there or not.
+    pub(super) fn looked_up(self) -> HashSet<Name> {
+        self.looked_up
     }
 
     /// The port of a Service that is meant.
     pub(super) fn find(
-        &self,
+        &mut self,
         namespace: &str,
         name: &str,
         port: PortReference<'_>,
     ) -> Result<Found<'a>, ServiceFault> {
+        self.looked_up.insert(Name { namespace: namespace.to_owned(), name: name.to_owned() });
         let full = || format!("{namespace}/{name}");
         let Some(service) = self.services.get(&(namespace, name)).copied() else {
             return Err(ServiceFault::NotFound(full()));

@@ -16,7 +16,7 @@ use crate::client::error_text;
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
 /// Something new.
-pub(super) enum Change<K> {
+pub(crate) enum Change<K> {
     /// These are all.
     All(Vec<K>),
     /// One was made or changed.
@@ -31,11 +31,11 @@ pub(super) enum Change<K> {
 
 /// Why the API server will not tell: waiting does not change that, an administrator does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(crate) struct Refusal {
     /// There is no such resource; else the right to it is missing.
-    pub(super) missing: bool,
+    pub(crate) missing: bool,
     /// The API server's words.
-    pub(super) text: String,
+    pub(crate) text: String,
 }
 
 impl Refusal {
@@ -51,16 +51,30 @@ impl Refusal {
 
 /// Tells `tell` what happens, and never ends. `only` is the name of the one object that is meant, if it is one: it is
 /// then read by itself where it may not be listed.
-pub(super) async fn follow<K>(
+pub(crate) async fn follow<K>(
     api: &Api<K>,
     config: watcher::Config,
     only: Option<&str>,
+    tell: impl FnMut(Change<K>),
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    follow_slim(api, config, only, |_| {}, tell).await;
+}
+
+/// The same, with each object cut down by `slim` as soon as it is there: a list is never held as it came.
+pub(crate) async fn follow_slim<K>(
+    api: &Api<K>,
+    config: watcher::Config,
+    only: Option<&str>,
+    slim: fn(&mut K),
     mut tell: impl FnMut(Change<K>),
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     loop {
-        let mut stream = std::pin::pin!(watcher(api.clone(), config.clone()).default_backoff());
+        let stream = watcher(api.clone(), config.clone()).modify(slim).default_backoff();
+        let mut stream = std::pin::pin!(stream);
         let mut listed = Vec::new();
         while let Some(event) = stream.next().await {
             match event {
@@ -71,7 +85,7 @@ pub(super) async fn follow<K>(
                 Ok(Event::Delete(object)) => tell(Change::Gone(object)),
                 Err(watcher::Error::InitialListFailed(error)) => match Refusal::of(&error) {
                     Some(refusal) => {
-                        tell(read(api, only, refusal).await);
+                        tell(read(api, only, refusal, slim).await);
                         break;
                     }
                     None => tell(Change::Failing(error_text(&error))),
@@ -86,13 +100,16 @@ pub(super) async fn follow<K>(
 }
 
 /// The one object that is meant, where the right to list was not given.
-async fn read<K>(api: &Api<K>, only: Option<&str>, refusal: Refusal) -> Change<K>
+async fn read<K>(api: &Api<K>, only: Option<&str>, refusal: Refusal, slim: fn(&mut K)) -> Change<K>
 where
     K: Clone + DeserializeOwned + Debug,
 {
     let Some(name) = only.filter(|_| !refusal.missing) else { return Change::Refused(refusal) };
     match api.get_opt(name).await {
-        Ok(object) => Change::All(object.into_iter().collect()),
+        Ok(mut object) => {
+            object.iter_mut().for_each(slim);
+            Change::All(object.into_iter().collect())
+        }
         Err(error) => match Refusal::of(&error) {
             Some(refusal) => Change::Refused(refusal),
             None => Change::Failing(error_text(&error)),

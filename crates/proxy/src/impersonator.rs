@@ -54,6 +54,7 @@ mod authorize;
 mod bearer;
 mod credential;
 mod deadline;
+mod draining;
 mod forward;
 mod hold;
 mod in_flight;
@@ -71,6 +72,7 @@ use anonymous_probe::Capabilities;
 use authenticate::Client;
 use bearer::Tokens;
 use credential::Credential;
+use draining::Draining;
 use forward::Identity;
 use hold::Hold;
 use in_flight::InFlight;
@@ -94,7 +96,7 @@ struct StackInner {
     capabilities: Arc<Capabilities>,
     in_flight: InFlight,
     tunnels: Tunnels,
-    draining: CancellationToken,
+    draining: Draining,
     /// Cancelled when the proxy is gone.
     ended: CancellationToken,
     metrics: ImpersonatorMetrics,
@@ -173,7 +175,7 @@ impl StackInner {
             RequestInfoError::BadEscape(_) | RequestInfoError::NoTarget(_) => Refusal::BadPath,
             error @ RequestInfoError::NoKind(_) => Refusal::NoRequestInfo(error.to_string()),
         })?;
-        if self.draining.is_cancelled() {
+        if self.draining.refuses(received) {
             return Err(Refusal::ShuttingDown);
         }
         let deadline = deadline::of(info.is_long_running(), request.uri().query(), received)?;

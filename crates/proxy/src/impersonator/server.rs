@@ -19,6 +19,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::anonymous_probe::{self, Capabilities, ProbeError};
 use super::credential::Credential;
+use super::draining::Draining;
 use super::in_flight::{InFlight, InFlightLimits};
 use super::metrics::ImpersonatorMetrics;
 use super::nested::Impersonations;
@@ -89,7 +90,7 @@ pub enum StartError {
 pub struct Impersonator {
     handle: ServerHandle,
     tunnels: Tunnels,
-    draining: CancellationToken,
+    draining: Draining,
     probes: AbortOnDrop,
     ended: DropGuard,
     /// The last to go: tunnels run on them.
@@ -121,7 +122,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
     let alpn: [&[u8]; 2] = [b"h2", b"http/1.1"];
     let tls = server_config(Profile::Default, &params.ciphers, &params.serving, hints, &alpn);
 
-    let draining = CancellationToken::new();
+    let draining = Draining::default();
     let ended = CancellationToken::new();
     let tunnels = Tunnels::new();
     let stack = Stack(Arc::new(StackInner {
@@ -152,7 +153,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
     // The first answer is awaited, so that the first request does not see another behaviour than the next.
     probes.uids().await;
     let handle = serve_on(Some(Arc::clone(&lanes)), listener, tls, stack, params.limits);
-    let probes = AbortOnDrop(tokio::spawn(probes.run(draining.clone())));
+    let probes = AbortOnDrop(tokio::spawn(probes.run(draining.begun())));
     Ok(Impersonator { handle, tunnels, draining, probes, ended: ended.drop_guard(), lanes })
 }
 
@@ -182,9 +183,9 @@ impl Impersonator {
         self.tunnels.open()
     }
 
-    /// Refuses new connections and requests from now on.
+    /// Refuses new connections from now on, and requests of clients that must have heard of it.
     pub fn begin_stop(&self) {
-        self.draining.cancel();
+        self.draining.begin();
         self.handle.begin_drain();
     }
 

@@ -321,9 +321,8 @@ async fn stopping_frees_the_port_and_ends_what_is_left() {
 async fn a_request_that_was_on_its_way_when_the_proxy_began_to_stop_is_served() {
     let world = World::start(Script::default()).await;
     let mut sender = world.certificate("u", &[]).h2().await;
-    let request = Request::get("https://h/api/v1/pods")
-        .body(http_body_util::Empty::<bytes::Bytes>::new())
-        .unwrap();
+    let request =
+        Request::get("https://h/api/v1/pods").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
     world.proxy.begin_stop();
     // This runtime has one thread, which looks at its sockets when there is nothing else to do: the client sends the
     // request before it can read the farewell.

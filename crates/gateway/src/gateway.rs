@@ -85,10 +85,10 @@ impl Inner {
         // One after the other: each is made from the one before.
         let _turn = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
         // Before handshakes have to wait: with many hosts this takes some milliseconds.
-        let next = Arc::new(self.live().next(Arc::clone(&table)));
+        let next = Arc::new(self.live().next(table));
         // Nobody makes an end for a host of the old table after its ends have been looked through.
         let mut ends = self.ends.lock();
-        ends.retire(&table);
+        ends.retire(&next.table);
         let old = self.live.swap(next);
         drop(ends);
         // Nor do they wait for what it takes to throw the old one away.

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::activity::{Activity, CountedBody, Returned, Timeouts, Verdict, Watched};
 use crate::body::{Body, BoxError};
+use crate::cork::Corked;
 use crate::limits::Limits;
 
 /// Put into the extensions of a response: when its body must have been taken by the client, or else its stream is
@@ -239,32 +240,72 @@ where
     let service = ConnectionService { inner: service, connection, activity: Arc::clone(&activity) };
     let timeouts =
         Timeouts { header: (!is_h2).then_some(limits.header_read_timeout), idle: limits.idle_timeout };
-    let returned = Returned::new();
-    let io = TokioIo::new(Watched::new(socket, Arc::clone(&activity), &returned));
-    let outcome = if is_h2 {
-        // Streams run as tasks of their own; they end with this future, whatever ends it.
-        let streams = StreamTasks::default();
-        let _end_streams = streams.0.clone().drop_guard();
-        let http = pin!(h2(limits, streams).serve_connection(io, service));
-        drive(http, &activity, timeouts, draining).await
+    if is_h2 {
+        let returned = Returned::new();
+        let socket = Corked::new(socket);
+        let io = TokioIo::new(Watched::new(socket.clone(), Arc::clone(&activity), &returned));
+        let outcome = {
+            // Streams run as tasks of their own; they end with this, whatever ends it.
+            let streams = StreamTasks::default();
+            let _end_streams = streams.0.clone().drop_guard();
+            let http = pin!(h2(limits, streams).serve_connection(io, service));
+            drive(pin!(Released { http, socket }), &activity, timeouts, draining).await
+        };
+        part(outcome, &returned).await
     } else {
-        let http = pin!(h1(limits).serve_connection(io, service).with_upgrades());
-        END_BY
-            .scope(Cell::new(None), async {
+        let returned = Returned::new();
+        let io = TokioIo::new(Watched::new(socket, Arc::clone(&activity), &returned));
+        let outcome = {
+            let http = pin!(h1(limits).serve_connection(io, service).with_upgrades());
+            let in_time = END_BY.scope(Cell::new(None), async {
                 tokio::select! {
                     biased;
                     ended = drive(http, &activity, timeouts, draining) => ended,
                     () = overdue() => Err(ConnectionError::AnswerTooSlow),
                 }
-            })
-            .await
-    };
+            });
+            in_time.await
+        };
+        part(outcome, &returned).await
+    }
+}
+
+/// Closes the socket, if hyper has given it back, in an order that lets the client read our last words.
+async fn part<T: AsyncRead + AsyncWrite + Unpin>(
+    outcome: Result<(), ConnectionError>,
+    returned: &Returned<T>,
+) -> Result<(), ConnectionError> {
     if let Some(socket) = returned.take()
         && !matches!(outcome, Err(ConnectionError::HeadersTooSlow | ConnectionError::AnswerTooSlow))
     {
         linger(socket).await;
     }
     outcome
+}
+
+/// A connection of HTTP/2 whose frames are sent together whenever it waits.
+struct Released<'a, C, T> {
+    http: Pin<&'a mut C>,
+    socket: Corked<T>,
+}
+
+impl<C: Graceful, T: AsyncWrite + Unpin> Future for Released<'_, C, T> {
+    type Output = hyper::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        let polled = self.http.as_mut().poll(cx);
+        if polled.is_pending() && self.socket.poll_release(cx) == Poll::Ready(false) {
+            // It hears of it by its next flush.
+            return self.http.as_mut().poll(cx);
+        }
+        polled
+    }
+}
+
+impl<C: Graceful, T: AsyncWrite + Unpin> Graceful for Released<'_, C, T> {
+    fn graceful_shutdown(mut self: Pin<&mut Self>) {
+        self.http.as_mut().graceful_shutdown();
+    }
 }
 
 /// The TLS handshake, with a clear answer for clients that know no version from TLS 1.2 on.

@@ -23,6 +23,7 @@
 mod activity;
 pub mod body;
 pub mod connection;
+mod cork;
 pub mod lanes;
 pub mod layers;
 pub mod limits;

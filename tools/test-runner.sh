@@ -21,10 +21,12 @@ esac
 # Only once: a program inside that runs cargo stays in the same network.
 [ -z "${PINNIPED_WORLD:-}" ] || exec "$@"
 
+# Last: pods reach pods by way of this network, like a gateway its backends. Not writable everywhere; who needs it looks.
 inside='
 ip link set lo up &&
 ip addr add 10.123.0.1/32 dev lo &&
-ip route add local 10.96.0.0/16 dev lo'
+ip route add local 10.96.0.0/16 dev lo &&
+{ echo 1 >/proc/sys/net/ipv4/ip_forward || true; } 2>/dev/null'
 # What pods need beside that.
 probe="$inside && ip link add probe0 type veth peer name probe1"
 

@@ -48,6 +48,22 @@ pub fn in_namespace() -> Result<(), String> {
         .unwrap_or_else(|_| "not started by cargo or tools/test-runner.sh".to_owned()))
 }
 
+/// Whether pods reach each other by their own addresses, as a gateway does its backends; if not, why. ClusterIPs work
+/// without.
+///
+/// # Errors
+/// The reason, for messages.
+pub fn pods_reach_pods() -> Result<(), String> {
+    in_namespace()?;
+    match std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward") {
+        Ok(text) if text.trim() == "1" => Ok(()),
+        _ => {
+            Err("net.ipv4.ip_forward cannot be set in a network namespace of our own: /proc/sys is read-only"
+                .to_owned())
+        }
+    }
+}
+
 /// A running world. Dropping it ends everything in it.
 ///
 /// At most one world with pods at a time in a process: Service addresses and `/etc/hosts` are the process's.

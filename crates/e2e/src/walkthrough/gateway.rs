@@ -192,7 +192,8 @@ impl Walk<'_> {
         Ok(shown)
     }
 
-    /// Somebody whom the cluster does not know asks whether it is ready, and verifies whom it asks.
+    /// The administrator asks by the name whether the cluster is ready: verifies who answers, and is known there by a
+    /// certificate, so that both went through.
     async fn verified_at_the_name(&self, authority: &str) -> anyhow::Result<()> {
         let file = self.home.join(AUTHORITY_PEM);
         let pem = STANDARD.decode(authority.trim()).context("the authority is not base64")?;
@@ -200,7 +201,6 @@ impl Walk<'_> {
         let file = file.to_str().context("the home folder has no readable name")?;
         let server = format!("https://{EXTERNAL_NAME}");
         let args = ["get", "--raw", "/readyz", "--server", &server, "--certificate-authority", file];
-        let args = [&args[..], &["--kubeconfig", "/dev/null"]].concat();
         let ready = |outcome: &Outcome| outcome.code == 0 && outcome.stdout == "ok";
         self.narrator.run_until(SOON, || self.admin_step(&args), Show::Output, ready).await.map(drop)
     }

@@ -86,9 +86,10 @@ impl Walk<'_> {
         })
         .await?;
         self.show_strategies().await?;
-        // Logins go through the API server's aggregation layer, which looks for itself whether the pods are there.
-        let api = "apiservice/v1alpha1.login.concierge.pinniped.dev";
-        self.kubectl(&["wait", api, "--for=condition=Available", SOON_FLAG], None, Show::Output).await?;
+        // Logins go through the API server's aggregation layer, which looks for itself whether the pods are there, and
+        // goes by it a moment after it has said so in the APIService.
+        let answers = || self.admin_step(&["get", "--raw", "/apis/login.concierge.pinniped.dev/v1alpha1"]);
+        self.narrator.run_until(SOON, answers, Show::Size, |outcome| outcome.code == 0).await?;
         Ok(issuer)
     }
 

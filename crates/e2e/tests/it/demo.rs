@@ -5,6 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use pinniped_e2e::cert_manager::CERT_MANAGER_ENV;
+use pinniped_e2e::contour::{CONTOUR_ENV, ENVOY_ENV};
+use pinniped_e2e::walkthrough::YQ_ENV;
 use pinniped_test_support::guardian::alive;
 use pinniped_test_support::{tools, wait};
 
@@ -51,4 +54,71 @@ async fn ctrl_c_ends_the_demo_and_everything_that_it_started() {
     })
     .await
     .unwrap();
+}
+
+/// What the demo said, in a world of its own below ours: the shared one has the ClusterIPs here. `None`: not on this
+/// machine, which is noted.
+async fn whole_demo(test: &str, flag: &str) -> Option<String> {
+    if let Err(why) = pinniped_test_support::world::pods_reach_pods() {
+        tools::skip(test, &why);
+        return None;
+    }
+    for name in [CERT_MANAGER_ENV, YQ_ENV, CONTOUR_ENV, ENVOY_ENV] {
+        if std::env::var_os(name).is_none() {
+            tools::skip(test, &format!("{name} is set by `cargo xtask test`"));
+            return None;
+        }
+    }
+    let folders = tempfile::tempdir().unwrap();
+    let mut demo = Command::new("sh");
+    demo.arg(tools::repository().join("tools/test-runner.sh"))
+        .args(["--world".as_ref(), tools::binary("pinniped-demo").unwrap().as_os_str()])
+        .args(["--with-cert-manager", flag])
+        .env_remove("PINNIPED_WORLD")
+        .env("PINNIPED_CONTROL_PLANE", tools::control_plane().unwrap())
+        .env("TMPDIR", folders.path())
+        .stdin(Stdio::null());
+    let output = tokio::process::Command::from(demo).kill_on_drop(true).output().await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    Some(said)
+}
+
+/// The order of the post, and of what it warns of.
+fn is_the_release_post(said: &str) {
+    let places = [
+        "customresourcedefinition.apiextensions.k8s.io/credentialissuers.config.concierge.pinniped.dev created",
+        "certificate.cert-manager.io/impersonation-serving-cert condition met",
+        "ImpersonationProxy: Success/Listening",
+        "httpproxy.projectcontour.io/impersonation-proxy created",
+        "validated connection to the cluster",
+        "User \"pinny\" cannot list resource \"pods\"",
+        "clusterrolebinding.rbac.authorization.k8s.io/mtls-admins created",
+        "Username: pinny\nGroups: group-for-mtls, system:authenticated",
+        "(the three are the same, byte for byte)",
+        "User \"system:anonymous\" cannot list resource \"pods\"",
+        "== Back to passing TLS on",
+        "== Done in",
+    ];
+    let mut rest = said;
+    for place in places {
+        let Some((_, after)) = rest.split_once(place) else {
+            panic!("{place:?} is not where it should be: {said}")
+        };
+        rest = after;
+    }
+}
+
+#[tokio::test]
+async fn the_demo_with_the_gateway_is_the_release_post() {
+    let Some(said) = whole_demo("the demo with the gateway", "--with-gateway").await else { return };
+    assert!(said.contains("\n$ kubectl apply -f deploy/install-pinniped-gateway.yaml\n"), "{said}");
+    is_the_release_post(&said);
+}
+
+#[tokio::test]
+async fn the_demo_with_contour_in_place_of_the_gateway_is_the_release_post() {
+    let Some(said) = whole_demo("the demo with Contour", "--with-contour").await else { return };
+    assert!(!said.contains("pinniped-gateway"), "{said}");
+    is_the_release_post(&said);
 }

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use pinniped_e2e::narrator::{Narrator, seconds};
-use pinniped_e2e::walkthrough::{CONCIERGE, Delivery, GATEWAY, LOCAL_USER_AUTHENTICATOR, Walk};
+use pinniped_e2e::walkthrough::{CONCIERGE, Delivery, GATEWAY, Ingress, LOCAL_USER_AUTHENTICATOR, Walk};
 use pinniped_test_support::control_plane::ControlPlaneParams;
-use pinniped_test_support::world::{World, WorldParams, in_namespace};
+use pinniped_test_support::world::{World, WorldParams, in_namespace, pods_reach_pods};
 
 use crate::{End, Stop, Story, interrupted};
 
@@ -19,6 +19,9 @@ pub(crate) async fn demo(keep: bool, story: Story, stop: &mut Stop) -> anyhow::R
              kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces above 0); in a container, \
              give it the capability SYS_ADMIN"
         );
+    }
+    if let Story::ReleasePost { ingress: Ingress::Gateway, .. } = &story {
+        pods_reach_pods().map_err(|why| anyhow::anyhow!("the gateway would not reach the proxy: {why}"))?;
     }
     let start = Instant::now();
     println!("== Start etcd, kube-apiserver and kube-controller-manager");

@@ -55,6 +55,15 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Readable<T> {
     }
 }
 
+/// A status, if it is as its type says. One that is not spoils no other object of the list it came in: in old releases
+/// whoever may write an object may write anything there.
+fn if_readable<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let value = Option::<Value>::deserialize(deserializer)?;
+    Ok(value.and_then(|value| serde_json::from_value(value).ok()))
+}
+
 /// Whether a field says nothing: absent in all but its name.
 pub fn is_void(value: &Value) -> bool {
     match value {
@@ -140,6 +149,20 @@ mod tests {
         assert!(matches!(&read[0].spec, Readable::Unreadable(why) if why.contains("all of them")));
         assert_eq!(read[1].spec.read().unwrap().routes[0].services[0].port, 80);
         assert_eq!(read[2].spec, Readable::default());
+    }
+
+    #[test]
+    fn a_status_of_the_wrong_shape_is_none() {
+        let list = json!([
+            {"metadata": {}, "status": 5}, {"metadata": {}, "status": {"currentStatus": []}},
+            {"metadata": {}, "status": null}, {"metadata": {}}, {"metadata": {}, "status": {"currentStatus": "valid"}},
+        ]);
+        let proxies: Vec<HttpProxy> = serde_json::from_value(list.clone()).unwrap();
+        let routes: Vec<IngressRoute> = serde_json::from_value(list).unwrap();
+        assert!(proxies[..4].iter().all(|proxy| proxy.status.is_none()));
+        assert!(routes[..4].iter().all(|route| route.status.is_none()));
+        assert_eq!(proxies[4].status.as_ref().unwrap().current_status, "valid");
+        assert_eq!(routes[4].status.as_ref().unwrap().current_status, "valid");
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! [`client::Writer`], which refuses while this pod does not hold the Lease ([`lease`]). A refused write is not an
 //! error: the leader does it, the result arrives by watch, and the controller looks again ([`runtime`]).
 //!
-//! Start reading at [`controllers`], which composes everything; [`impersonator`] is the biggest one.
+//! Start reading at [`controllers`], which composes everything of the Concierge; [`impersonator`] is the biggest one. The
+//! gateway's are in [`gateway`].
 //!
 //! What this crate refuses to be: a place for decisions. What should run, what an object should look like and when a
 //! certificate is due are pure functions in `pinniped-core`.

@@ -6,7 +6,7 @@ use k8s_openapi::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Others, Readable, namespaced_resource};
+use super::{Others, Readable, if_readable, namespaced_resource};
 
 /// A host, or a part of one that other objects include.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -18,7 +18,7 @@ pub struct HttpProxy {
     #[serde(default)]
     pub spec: Readable<HttpProxySpec>,
     /// What has become of it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "if_readable")]
     pub status: Option<HttpProxyStatus>,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Others, Readable,
     http_proxy::{TimeoutPolicy, UpstreamValidation},
-    namespaced_resource,
+    if_readable, namespaced_resource,
 };
 
 /// A host, or a part of one that other objects delegate to.
@@ -19,7 +19,7 @@ pub struct IngressRoute {
     #[serde(default)]
     pub spec: Readable<IngressRouteSpec>,
     /// What has become of it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "if_readable")]
     pub status: Option<IngressRouteStatus>,
 }
 

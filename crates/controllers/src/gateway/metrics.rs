@@ -95,11 +95,6 @@ impl GatewayMetrics {
         );
     }
 
-    /// Tables published so far.
-    pub fn published(&self) -> u64 {
-        self.rebuilds.get_or_create(&RebuildLabels { outcome: Rebuild::Published }).get()
-    }
-
     pub(super) fn rebuilt(&self, took: Duration, verdicts: &Verdicts) {
         self.rebuilds.get_or_create(&RebuildLabels { outcome: Rebuild::Published }).inc();
         self.seconds.observe(took.as_secs_f64());

@@ -5,6 +5,7 @@
 mod api_certs;
 mod cert_agent;
 mod certificates;
+mod gateway;
 mod impersonator;
 mod install;
 mod lease;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pinniped_core::delegation::SecretReference;
-use pinniped_routing::Settings;
+use pinniped_routing::{Name, Settings};
 use serde_json::json;
 
 use crate::world::{World, certificate, down, ports, route, up};
@@ -322,4 +322,27 @@ fn a_host_without_tls_needs_no_secret() {
         world.service("app/web").root("app/p", "h", None).build().host("h"),
         ports("closed", "app/web:80")
     );
+}
+
+#[test]
+fn what_the_answer_depends_on_is_told_and_no_more() {
+    let names = |names: &[&str]| -> std::collections::HashSet<Name> {
+        let split = |name: &&str| {
+            let (namespace, name) = name.split_once('/').unwrap();
+            Name { namespace: namespace.to_owned(), name: name.to_owned() }
+        };
+        names.iter().map(split).collect()
+    };
+    let mut world = d1();
+    world.secret("certs/other").service("app/other");
+    let looked_up = world.build().0.looked_up;
+    // Nobody looks for what may not be used.
+    assert_eq!((looked_up.secrets, looked_up.services), (names(&[]), names(&[])));
+    let looked_up = world.grant("certs", "w", &["app"]).build().0.looked_up;
+    assert_eq!((looked_up.secrets, looked_up.services), (names(&["certs/w"]), names(&["app/web"])));
+    // What is missing is waited for.
+    let mut world = World::default();
+    world.root("app/p", "h", Some(json!({"secretName": "w"}))).root("app/q", "i", None);
+    let looked_up = world.build().0.looked_up;
+    assert_eq!((looked_up.secrets, looked_up.services), (names(&["app/w"]), names(&["app/web"])));
 }

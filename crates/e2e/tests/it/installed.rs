@@ -26,7 +26,7 @@ use pinniped_test_support::pods::{Pods, RunningPod};
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 use serde_json::{Value, json};
-use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::{Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How long anything may take on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -75,6 +75,12 @@ pub(crate) async fn alone(test: &str) -> Option<Hold<RwLockWriteGuard<'static, (
 /// The same calm as [`shared`], for a test that does not use the installation but what some test takes away for a while.
 pub(crate) async fn undisturbed() -> RwLockReadGuard<'static, ()> {
     TAKEN.read().await
+}
+
+/// The turn to make definitions that other tests make, too: who comes second at the same time finds them half made.
+pub(crate) async fn defining() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    TURN.lock().await
 }
 
 async fn installed(test: &str) -> Option<&'static Installed> {

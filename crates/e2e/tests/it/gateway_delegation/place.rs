@@ -11,8 +11,10 @@ use pinniped_test_support::pods::{Pods, RunningPod};
 use pinniped_test_support::world::World;
 use pinniped_test_support::{kubectl, tools, wait, wire};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio_rustls::client::TlsStream;
 
 use super::cluster::Cluster;
 use crate::installed::{self, SOON};
@@ -109,19 +111,16 @@ async fn place<G>(test: &'static str, lock: impl AsyncFnOnce() -> G) -> Option<P
 
 /// Makes the definitions, which another test may have taken away since.
 async fn define(world: &World) -> anyhow::Result<()> {
-    for file in DEFINITIONS {
-        let text = std::fs::read_to_string(tools::repository().join("deploy").join(file))?;
-        world.kubectl().apply(&text).await?;
-    }
+    let _turn = installed::defining().await;
+    let client = world.kubectl();
+    let files = DEFINITIONS.map(|file| tools::repository().join("deploy").join(file).display().to_string());
+    client.output(&["apply", "-f", &files[0], "-f", &files[1], "-f", &files[2]]).await?;
     let kinds = KINDS.map(|kind| format!("crd/{kind}"));
-    let mut wait: Vec<&str> = vec!["wait", "--for=condition=Established", "--timeout=30s"];
+    let mut wait = vec!["wait", "--for=condition=Established", "--timeout=30s"];
     wait.extend(kinds.iter().map(String::as_str));
-    world.kubectl().output(&wait).await?;
-    for kind in KINDS {
-        let list = async || world.kubectl().output(&["get", kind, "--namespace=default"]).await;
-        wait::until_ok(SOON, format!("{kind} to be served"), list).await?;
-    }
-    Ok(())
+    client.output(&wait).await?;
+    let list = async || client.output(&["get", &KINDS.join(","), "--namespace=default"]).await;
+    wait::until_ok(SOON, "all kinds to be served", list).await.map(drop)
 }
 
 async fn install(world: &World) -> anyhow::Result<()> {
@@ -219,6 +218,19 @@ impl<G> Place<G> {
         self.check(waited.await);
     }
 
+    /// A connection with TLS to each replica, which has had an answer and waits for the next request.
+    pub(super) async fn held(&self, host: &str) -> anyhow::Result<Vec<Held>> {
+        let mut held = Vec::new();
+        for door in self.doors() {
+            let stream = shake(IpAddr::V4(door), host, None).await??;
+            let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            let answer = wire::raw_request(stream, request.as_bytes()).await?;
+            anyhow::ensure!(answer.status == 200 && answer.rest.is_empty(), "{}", answer.head);
+            held.push(Held(answer.stream));
+        }
+        Ok(held)
+    }
+
     /// What all replicas answer to a question, which has to be the same.
     async fn of_all<T: PartialEq + std::fmt::Debug>(
         &self,
@@ -268,14 +280,34 @@ impl<G> Drop for Place<G> {
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// An open connection between two requests.
+#[derive(Debug)]
+pub(super) struct Held(TlsStream<TcpStream>);
+
+impl Held {
+    /// Waits until the gateway has closed it.
+    pub(super) async fn ended(mut self) -> anyhow::Result<()> {
+        let read = tokio::time::timeout(SOON, self.0.read_u8()).await.context("it stays open")?;
+        anyhow::ensure!(read.is_err(), "something came that nobody asked for");
+        Ok(())
+    }
+}
+
+/// A handshake with `name`; the inner error is that of TLS.
+async fn shake(
+    door: IpAddr,
+    name: &str,
+    client: Option<&Pair>,
+) -> anyhow::Result<anyhow::Result<TlsStream<TcpStream>>> {
+    let tcp = TcpStream::connect(SocketAddr::new(door, TLS_PORT)).await.context("no connection")?;
+    let shake = wire::connect_unverified(tcp, name, &[b"http/1.1"], client);
+    tokio::time::timeout(PATIENCE, shake).await.context("the handshake hangs")
+}
+
 /// What a client that says `name` in the handshake sees of a request for `host`: the common name of the certificate and
 /// the status of the answer, or `closed` where one of them is missing.
 async fn tls(door: IpAddr, name: &str, host: &str, client: Option<&Pair>) -> anyhow::Result<String> {
-    let tcp = TcpStream::connect(SocketAddr::new(door, TLS_PORT)).await.context("no connection")?;
-    let shake = wire::connect_unverified(tcp, name, &[b"http/1.1"], client);
-    let Ok(stream) = tokio::time::timeout(PATIENCE, shake).await.context("the handshake hangs")? else {
-        return Ok("closed".to_owned());
-    };
+    let Ok(stream) = shake(door, name, client).await? else { return Ok("closed".to_owned()) };
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first().cloned());
     let shown = common_name(&shown.context("no certificate")?)?;
     let request = request(host);

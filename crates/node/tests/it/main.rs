@@ -7,6 +7,7 @@ mod admin;
 mod bad_input;
 mod cert_agent;
 mod cluster;
+mod gateway;
 mod install;
 mod kubectl;
 mod lifecycle;

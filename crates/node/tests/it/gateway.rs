@@ -1,0 +1,172 @@
+//! The whole release post on a node: cert-manager issues the certificate, kubectl goes through the ingress. First with our
+//! gateway, then with a real Contour and Envoy in its place: what is said must be the same, word for word.
+
+use std::time::Instant;
+
+use pinniped_e2e::cert_manager::{CERT_MANAGER_ENV, CertManager};
+use pinniped_e2e::contour;
+use pinniped_e2e::narrator::Narrator;
+use pinniped_e2e::place::{OnNode, Place as _, Step};
+use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, GATEWAY, Ingress, LOCAL_USER_AUTHENTICATOR, Walk};
+use pinniped_node::fixture;
+use pinniped_test_support::kubectl::Outcome;
+use pinniped_test_support::tools;
+use serde_json::{Value, json};
+
+use crate::walkthrough::{INSTALL, nothing_restarted};
+
+const ENDPOINT: &str = "https://impersonation-proxy-mtls.local";
+
+/// One test, because the second half is worth something only beside the first.
+#[tokio::test]
+async fn the_release_post_says_the_same_through_our_gateway_and_through_contour() {
+    let test = "the release post through our gateway and through Contour";
+    let Some(cert_manager) = CertManager::programs() else {
+        tools::skip(test, &format!("cert-manager is built by `cargo xtask test` ({CERT_MANAGER_ENV})"));
+        return;
+    };
+    let Some(contour) = contour::Programs::find() else {
+        let names = [contour::CONTOUR_ENV, contour::ENVOY_ENV].join(", ");
+        tools::skip(test, &format!("Contour and Envoy are had by `cargo xtask test` ({names})"));
+        return;
+    };
+    let Some(node) = fixture::shared(test).unwrap() else { return };
+    let _install = INSTALL.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let place = OnNode::new(node, folder.path());
+    let walk = Walk::new(&place, Narrator::Silent, Instant::now()).unwrap();
+    let image = folder.path().join("image.tar");
+    pinniped_image::product(&tools::bin_dir().unwrap(), &image).unwrap();
+    node.import_image(&image).await.unwrap();
+
+    let story = async {
+        let gateway = walk.install_ingress(&Ingress::Gateway).await?;
+        walk.install().await?;
+        walk.create_user().await?;
+        walk.await_cluster_key().await?;
+        let _cert_manager = walk.start_cert_manager(&cert_manager).await?;
+        let serving = walk.issue_certificates().await?;
+        walk.turn_proxy_on(&serving).await?;
+        walk.create_authenticator().await?;
+        walk.create_workload().await?;
+        let ours = walk.through_ingress(&gateway, &serving).await?;
+        as_the_post_has_it(&ours);
+        gateway_pods_are_restricted_and_did_not_restart(&place).await?;
+        // A restart of ours may have been because of the gateway: kubectl would have hidden it.
+        nothing_restarted(&place).await?;
+
+        walk.withdraw().await?;
+        walk.remove_gateway().await?;
+        let contour = walk.install_ingress(&Ingress::Contour(contour)).await?;
+        let theirs = walk.through_ingress(&contour, &serving).await?;
+        let (ours, theirs) = (comparable(&ours), comparable(&theirs));
+        assert_eq!(ours, theirs, "ours and Contour's differ");
+        walk.remove().await
+    };
+    if let Err(error) = story.await {
+        panic!("{}\n{error:#}", what_pods_say(&place).await);
+    }
+}
+
+/// The texts that the post and its walk-through give.
+fn as_the_post_has_it(said: &[Outcome]) {
+    let [ingress, written, refused, listed, whoami, ended, anonymous, login, again, back] = said else {
+        panic!("{said:#?}")
+    };
+    for (shown, secret) in
+        [(ingress, None), (ended, Some("impersonation-proxy-tls-serving-cert")), (again, None)]
+    {
+        let words: Vec<&str> = shown.stdout.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+        let name = ["impersonation-proxy", "impersonation-proxy-mtls.local"];
+        let wanted: Vec<&str> =
+            name.into_iter().chain(secret).chain(["valid", "Valid", "HTTPProxy"]).collect();
+        assert_eq!(words, wanted, "{}", shown.stdout);
+    }
+    assert!(written.stdout.contains(&format!("server: {ENDPOINT}\n")), "{}", written.stdout);
+    let lines = [
+        "discovered CredentialIssuer",
+        "discovered Concierge endpoint",
+        "discovered Concierge certificate authority bundle",
+        "validated connection to the cluster",
+    ];
+    let found: Vec<_> = lines.iter().map(|line| written.stderr.find(line)).collect();
+    assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{}", written.stderr);
+    for (outcome, user) in [(refused, "pinny"), (anonymous, "system:anonymous")] {
+        let wanted = format!(
+            "Error from server (Forbidden): pods is forbidden: User \"{user}\" cannot list resource \"pods\" in API \
+             group \"\" at the cluster scope: {DECISION}\n"
+        );
+        assert_eq!((outcome.code, &outcome.stderr), (1, &wanted));
+    }
+    for outcome in [listed, back] {
+        for name in [CONCIERGE, LOCAL_USER_AUTHENTICATOR, "some-app"] {
+            assert!(outcome.stdout.lines().any(|line| line.starts_with(name)), "{}", outcome.stdout);
+        }
+    }
+    assert_eq!(
+        whoami.stdout,
+        format!(
+            "Current cluster info:\n\nName: kubernetes-pinniped\nURL: {ENDPOINT}\n\nCurrent user info:\n\n\
+             Username: pinny\nGroups: group-for-mtls, system:authenticated\n"
+        )
+    );
+    let fields = "clientCertificateData, clientKeyData, expirationTimestamp";
+    assert_eq!(login.stdout, format!("ExecCredential: {fields}\n"));
+}
+
+/// What commands said, without what no two runs have in common: times, ages, widths of columns, the gateway's own pods.
+fn comparable(said: &[Outcome]) -> Vec<String> {
+    let line = |outcome: &Outcome, line: &str| -> Option<String> {
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        if outcome.command.contains(" get pods ") {
+            if words.first() == Some(&GATEWAY) {
+                return None;
+            }
+            words.pop();
+        }
+        Some(words.join(" "))
+    };
+    // A line of a log begins with a time, and two spaces behind it.
+    let logged = |line: &str| line.split_once("  ").map_or(line, |(_, rest)| rest).to_owned();
+    said.iter()
+        .map(|outcome| {
+            let Outcome { command, code, stdout, stderr, .. } = outcome;
+            let stdout: Vec<String> = stdout.lines().filter_map(|text| line(outcome, text)).collect();
+            let stderr: Vec<String> = stderr.lines().map(logged).collect();
+            format!("$ {command}\nexit code {code}\n{}\n{}", stdout.join("\n"), stderr.join("\n"))
+        })
+        .collect()
+}
+
+async fn kubectl(place: &OnNode<'_>, args: &[&str]) -> anyhow::Result<String> {
+    Ok(Step::inside(place, place.kubectl().command(args)).run(None).await?.success()?.stdout)
+}
+
+async fn gateway_pods_are_restricted_and_did_not_restart(place: &OnNode<'_>) -> anyhow::Result<()> {
+    let pods = kubectl(place, &["get", "pods", "--namespace", GATEWAY, "--output=json"]).await?;
+    let pods: Value = serde_json::from_str(&pods)?;
+    let pods = pods["items"].as_array().unwrap();
+    assert!(!pods.is_empty());
+    for pod in pods {
+        assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], json!(0), "{}", pod["status"]);
+        let context = &pod["spec"]["containers"][0]["securityContext"];
+        assert_eq!(context["readOnlyRootFilesystem"], true, "{context}");
+        assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{context}");
+    }
+    Ok(())
+}
+
+/// For the message of a failure.
+async fn what_pods_say(place: &OnNode<'_>) -> String {
+    let mut said = String::new();
+    let gateway = format!("app={GATEWAY}");
+    for args in [
+        &["get", "pods", "-A", "-o", "wide"][..],
+        &["logs", "-n", GATEWAY, "-l", &gateway, "--prefix", "--tail=40"],
+        &["logs", "-n", CONCIERGE, "-l", "app=pinniped-concierge", "--prefix", "--tail=40"],
+        &["get", "httpproxies", "-A", "-o", "yaml"],
+    ] {
+        said += &kubectl(place, args).await.unwrap_or_else(|error| format!("{error:#}"));
+    }
+    said
+}

@@ -35,11 +35,21 @@ pub enum PodInfoError {
 pub fn load(directory: &Path) -> Result<PodInfo, PodInfoError> {
     let namespace = read(&directory.join("namespace")).map_err(PodInfoError::Namespace)?;
     let labels = read(&directory.join("labels")).map_err(PodInfoError::Labels)?;
-    let name = read(&directory.join("name")).unwrap_or_else(|error| {
+    let name = name(directory);
+    Ok(PodInfo { namespace, name, labels: parse_labels(&labels)? })
+}
+
+/// The same without the labels, for a program that has no use for them.
+pub fn load_names(directory: &Path) -> Result<PodInfo, PodInfoError> {
+    let namespace = read(&directory.join("namespace")).map_err(PodInfoError::Namespace)?;
+    Ok(PodInfo { namespace, name: name(directory), labels: BTreeMap::new() })
+}
+
+fn name(directory: &Path) -> String {
+    read(&directory.join("name")).unwrap_or_else(|error| {
         tracing::warn!(%error, "could not read 'name' downward API file");
         String::new()
-    });
-    Ok(PodInfo { namespace, name, labels: parse_labels(&labels)? })
+    })
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -123,6 +133,15 @@ mod tests {
         assert_eq!(info.name, "pod-1");
         assert_eq!(info.labels["app"], "pinniped");
         assert_eq!(info.labels["other"], "with \"quotes\"");
+    }
+
+    #[test]
+    fn without_labels_there_are_the_names() {
+        let directory = directory(&[("namespace", "gateway"), ("name", "pod-1")]);
+        let info = load_names(directory.path()).unwrap();
+        assert_eq!((info.namespace.as_str(), info.name.as_str()), ("gateway", "pod-1"));
+        let error = load_names(&directory.path().join("nowhere")).unwrap_err().to_string();
+        assert!(error.starts_with("could not load namespace: "), "{error}");
     }
 
     #[test]

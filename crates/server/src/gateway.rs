@@ -68,7 +68,7 @@ pub fn main(flags: Flags) -> ExitCode {
 }
 
 fn start(options: Options) -> anyhow::Result<()> {
-    let pod = downward_api::load(&options.downward_api_path).context("could not read pod metadata")?;
+    let pod = downward_api::load_names(&options.downward_api_path).context("could not read pod metadata")?;
     // The data plane has threads of its own, and so has the making of tables.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

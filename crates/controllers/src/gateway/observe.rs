@@ -1,8 +1,9 @@
 //! The watches, and the mirrors that they fill.
 
+mod keeper;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -14,18 +15,14 @@ use pinniped_api::gateway::{HttpProxy, IngressRoute};
 use pinniped_routing::{Name, Objects, Settings, addresses, addresses_of_service};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
+use self::keeper::{Keeper, Trouble};
 use super::StatusAddresses;
 use super::changes::Changes;
 use super::kinds::Mirrored;
-use super::mirror::{Mirror, News};
-use crate::follow::{Change, Refusal, follow, follow_slim};
+use super::mirror::Mirror;
+use crate::follow::{Change, follow, follow_slim};
 use crate::runtime::Trigger;
-
-/// How long a right may stay away before the permissions that it let us see are forgotten. An API server that has just
-/// started refuses rights that it does not know of yet.
-const FORGET_AFTER: Duration = Duration::from_secs(30);
 
 /// Helm's own, which are many and large, are not even sent.
 const SECRETS: &str = "type!=helm.sh/release.v1";
@@ -280,92 +277,6 @@ impl Starter<'_> {
             }
         }
         receiver
-    }
-}
-
-/// Carries what a watch shows into its mirror.
-struct Keeper<K> {
-    mirror: Arc<Mirror<K>>,
-    listeners: Listeners,
-    trouble: Trouble,
-    answered: watch::Sender<bool>,
-}
-
-impl<K: Mirrored> Keeper<K> {
-    fn take(&mut self, change: Change<K>) {
-        let news = match change {
-            Change::All(objects) => {
-                self.trouble.over();
-                self.mirror.replace_all(objects)
-            }
-            Change::Set(object) => self.mirror.set(object),
-            Change::Gone(object) => self.mirror.remove(&Name::of(object.meta())),
-            Change::Refused(refusal) => {
-                self.trouble.refused(&refusal);
-                // Where there is no such kind, there is no such object.
-                if refusal.missing || (K::PERMISSION && self.trouble.refused_for(FORGET_AFTER)) {
-                    self.mirror.replace_all(Vec::new())
-                } else {
-                    News::default()
-                }
-            }
-            // What was known before stays true: nobody has said otherwise.
-            Change::Failing(error) => return self.trouble.failing(&error),
-        };
-        if !news.touched.is_empty() {
-            self.listeners.changes.add(news.touched);
-        }
-        if news.any {
-            self.listeners.statuses.wake();
-        }
-        self.answered.send_if_modified(|answered| !std::mem::replace(answered, true));
-    }
-}
-
-/// Says once what is wrong with a watch, and once that it is over.
-struct Trouble {
-    what: String,
-    refused: Option<(Refusal, Instant)>,
-    failing: bool,
-}
-
-impl Trouble {
-    fn new(what: &str) -> Self {
-        Self { what: what.to_owned(), refused: None, failing: false }
-    }
-
-    fn refused(&mut self, refusal: &Refusal) {
-        if self.refused.as_ref().is_some_and(|(known, _)| known.missing == refusal.missing) {
-            return;
-        }
-        let (resource, error) = (self.what.as_str(), refusal.text.as_str());
-        if refusal.missing {
-            tracing::info!(resource, "not installed: looking again every few seconds");
-        } else {
-            tracing::warn!(verb = "list", resource, error, "a right is missing: what needs it stays off");
-        }
-        self.refused = Some((refusal.clone(), Instant::now()));
-    }
-
-    fn refused_for(&self, time: Duration) -> bool {
-        self.refused.as_ref().is_some_and(|(_, since)| since.elapsed() >= time)
-    }
-
-    fn failing(&mut self, error: &str) {
-        let resource = self.what.as_str();
-        if std::mem::replace(&mut self.failing, true) {
-            tracing::debug!(resource, error, "watch still fails");
-        } else {
-            // The first failure is often an ordinary end of a connection.
-            tracing::info!(resource, error, "watch failed, trying again");
-        }
-    }
-
-    fn over(&mut self) {
-        if self.refused.take().is_some() || std::mem::take(&mut self.failing) {
-            tracing::info!(resource = self.what, "watch works again");
-        }
-        self.failing = false;
     }
 }
 

@@ -1,7 +1,9 @@
 use pinniped_core::delegation::SecretReference;
 use serde_json::json;
 
+use super::keeper::FORGET_AFTER;
 use super::*;
+use crate::follow::Refusal;
 
 fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()

@@ -133,7 +133,7 @@ impl Inner {
         let wanted_another = self.rewrite(&mut parts, identity)?;
         let mut response = match (protocol, client) {
             (Some(protocol), Some(client)) => {
-                let wanted = Wanted { protocol, client, ended: self.ended.clone() };
+                let wanted = Wanted { protocol, client, idle: None, ended: self.ended.clone() };
                 let upgrade =
                     pinniped_forward::upgrade(&self.upstream, parts, body, wanted, &self.tunnels, None, ());
                 // Rare, and large: every other request would carry its room.

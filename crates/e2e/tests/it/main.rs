@@ -11,6 +11,7 @@ mod cli;
 mod crds;
 mod demo;
 mod flood;
+mod gateway;
 mod gateway_delegation;
 mod impersonation;
 mod informer;

@@ -1,0 +1,94 @@
+//! Clients that know no TLS, or no host, or no end.
+
+use std::time::Duration;
+
+use pinniped_test_support::{wait, wire};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::backend::Backend;
+use super::place;
+use crate::installed::SOON;
+
+/// Everything that a server has to say to these bytes, until it closes.
+async fn last_words(mut stream: TcpStream, bytes: &[u8]) -> Vec<u8> {
+    // A server that has had enough may reset the connection in between.
+    let _refused = stream.write_all(bytes).await;
+    let mut words = Vec::new();
+    let read = tokio::time::timeout(SOON, stream.read_to_end(&mut words)).await;
+    let _reset_or_closed = read.expect("the connection stays open");
+    words
+}
+
+#[tokio::test]
+async fn clients_without_tls_or_without_a_known_host_are_told_nothing_and_counted() {
+    let Some(place) = place::shared("bad-input").await else { return };
+    let host = place.host("web");
+    let web = Backend::plain("web").await;
+    let mut objects = place.service("web", web.address);
+    objects.push(place.secret("cert", &place.serving("web", &host)));
+    objects.push(place.proxy(
+        "web",
+        json!({"virtualhost": {"fqdn": host, "tls": {"secretName": "cert"}},
+            "routes": [{"services": [{"name": "web", "port": 80}]}]}),
+    ));
+    place.apply(&objects).await;
+    place.await_served(&host, "web", "web to nobody about /").await;
+    let door = place.door();
+    let restarts = || place.running().iter().map(|(_, pod)| pod.restarts).sum::<u32>();
+    let before = restarts();
+    let refused = async |reason: &str| {
+        place.metric(door, &format!("pinniped_gateway_hellos_refused_total{{reason=\"{reason}\"}}")).await
+    };
+
+    let not_tls = refused("not_tls").await;
+    for garbage in
+        [&b"\x00\xff\x13\x37 no TLS at all"[..], &[0x16; 4096], b"PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n"]
+    {
+        // An alert at most, and no certificate.
+        let words = last_words(place.raw(door).await, garbage).await;
+        assert!(words.len() <= 7, "{words:?}");
+    }
+    let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let words = last_words(place.raw(door).await, request.as_bytes()).await;
+    assert!(!String::from_utf8_lossy(&words).contains("200"), "{words:?}");
+    assert!(refused("not_tls").await > not_tls);
+
+    let unknown = refused("unknown_name").await;
+    for name in ["nobody.example.com", "192.0.2.1"] {
+        // An address is never a server name: the hello has none then.
+        wire::connect_unverified(place.raw(door).await, name, &[], None).await.unwrap_err();
+    }
+    assert!(refused("unknown_name").await >= unknown + 2);
+
+    // A hello that never ends: its beginning, and then silence.
+    let unfinished = refused("unfinished").await;
+    let slow = last_words(place.raw(door).await, &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
+    // Everybody else is served meanwhile.
+    let served = place.await_served(&host, "web", "web to nobody about /");
+    let (words, ()) = tokio::join!(slow, served);
+    assert!(words.len() <= 7, "{words:?}");
+    wait::until(Duration::from_secs(5), "the slow hello to be counted", async || {
+        (refused("unfinished").await > unfinished).then_some(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(restarts(), before);
+}
+
+#[tokio::test]
+async fn unknown_hosts_and_paths_of_port_80_are_not_found() {
+    let Some(place) = place::shared("not-found").await else { return };
+    for door in place.doors() {
+        let answer = place.ask_plain(door, "nobody.example.com", "/").await.unwrap();
+        assert_eq!((answer.status, answer.body.as_str()), (404, ""));
+        let mut stream = TcpStream::connect((door, 8080)).await.unwrap();
+        stream.write_all(b"\x16\x03\x01 a hello at the wrong door\r\n\r\n").await.unwrap();
+        let mut words = Vec::new();
+        let read = tokio::time::timeout(SOON, stream.read_to_end(&mut words)).await;
+        let _reset_or_closed = read.expect("the connection stays open");
+        let words = String::from_utf8_lossy(&words);
+        assert!(words.is_empty() || words.starts_with("HTTP/1.1 400 "), "{words}");
+    }
+}

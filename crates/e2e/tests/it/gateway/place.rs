@@ -1,0 +1,330 @@
+//! The installation that these tests share, and what can be seen of it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use pinniped_test_support::certs::{Authority, Pair};
+use pinniped_test_support::pods::{Pods, RunningPod};
+use pinniped_test_support::world::World;
+use pinniped_test_support::{tools, wait, wire};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::backend::common_name;
+use crate::installed::{self, SOON};
+
+/// Namespace, Deployment, Service, Lease, ServiceAccount.
+pub(super) const APP: &str = "pinniped-gateway";
+/// What an administrator applies, in this order.
+const FILES: [&str; 3] =
+    ["install-tls-certificate-delegation.yaml", "install-gateway-crds.yaml", "install-pinniped-gateway.yaml"];
+
+const TLS_PORT: u16 = 8443;
+const PLAIN_PORT: u16 = 8080;
+const ADMIN_PORT: u16 = 8000;
+
+static INSTALLED: OnceCell<Result<(), String>> = OnceCell::const_new();
+static TAKEN: RwLock<()> = RwLock::const_new(());
+
+/// The gateway, and a namespace for one test. `G` is a lock.
+pub(super) struct Place<G> {
+    pub(super) world: &'static World,
+    pub(super) pods: &'static Pods,
+    /// The test's own namespace.
+    pub(super) namespace: String,
+    /// Of every certificate of the test.
+    pub(super) ca: Authority,
+    _calm: RwLockReadGuard<'static, ()>,
+    _hold: G,
+}
+
+/// For a test that leaves the pods alone. `None`: this machine cannot run it, which is noted.
+pub(super) async fn shared(test: &'static str) -> Option<Place<RwLockReadGuard<'static, ()>>> {
+    place(test, async || TAKEN.read().await).await
+}
+
+/// For a test that ends pods.
+pub(super) async fn alone(test: &'static str) -> Option<Place<RwLockWriteGuard<'static, ()>>> {
+    place(test, async || TAKEN.write().await).await
+}
+
+async fn place<G>(test: &'static str, hold: impl AsyncFnOnce() -> G) -> Option<Place<G>> {
+    let world = World::shared().unwrap();
+    let pods = world.pods(test)?;
+    let calm = installed::undisturbed().await;
+    // Another test may have taken the definitions away since.
+    define(world).await.unwrap();
+    let install =
+        async || install(world).await.map_err(|error| format!("{}\n{error:#}", pods.log_tails(APP, 40)));
+    if let Err(error) = INSTALLED.get_or_init(install).await {
+        panic!("the install failed: {error}");
+    }
+    let namespace = format!("gateway-{test}");
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    world.kubectl().apply(&object.to_string()).await.unwrap();
+    let ca = Authority::new("gateway test CA").unwrap();
+    Some(Place { world, pods, namespace, ca, _calm: calm, _hold: hold().await })
+}
+
+async fn apply_file(world: &World, file: &str) -> anyhow::Result<()> {
+    let path = tools::repository().join("deploy").join(file).display().to_string();
+    world.kubectl().output(&["apply", "-f", &path]).await.map(drop)
+}
+
+async fn define(world: &World) -> anyhow::Result<()> {
+    let _turn = installed::defining().await;
+    for file in &FILES[..2] {
+        apply_file(world, file).await?;
+    }
+    let kinds = ["httpproxies.projectcontour.io", "tlscertificatedelegations.projectcontour.io"];
+    for kind in kinds {
+        let crd = format!("crd/{kind}");
+        let wait = ["wait", "--for=condition=Established", "--timeout=30s", &crd];
+        world.kubectl().output(&wait).await?;
+        let list = async || world.kubectl().output(&["get", kind, "--namespace=default"]).await;
+        wait::until_ok(SOON, format!("{kind} to be served"), list).await?;
+    }
+    Ok(())
+}
+
+async fn install(world: &World) -> anyhow::Result<()> {
+    apply_file(world, FILES[2]).await?;
+    rolled_out(world).await
+}
+
+/// Waits until all replicas are ready.
+pub(super) async fn rolled_out(world: &World) -> anyhow::Result<()> {
+    let deployment = format!("deployment/{APP}");
+    world.kubectl().output(&["rollout", "status", &deployment, "-n", APP, "--timeout=90s"]).await.map(drop)
+}
+
+impl<G> Place<G> {
+    /// The test's own host of this name.
+    pub(super) fn host(&self, name: &str) -> String {
+        format!("{name}.{}.example.com", self.namespace)
+    }
+
+    /// `kubectl apply` of objects in the test's namespace.
+    pub(super) async fn apply(&self, objects: &[Value]) {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let applied = async || self.world.kubectl().apply(&list.to_string()).await;
+        wait::until_ok(SOON, "the objects to be taken", applied).await.unwrap();
+    }
+
+    /// `kubectl delete` of an object in the test's namespace.
+    pub(super) async fn delete(&self, kind: &str, name: &str) {
+        let delete = ["delete", kind, name, "-n", &self.namespace];
+        self.world.kubectl().output(&delete).await.unwrap();
+    }
+
+    /// An object of the test's namespace; `rest` is what comes beside its metadata.
+    pub(super) fn object(&self, version: &str, kind: &str, name: &str, rest: Value) -> Value {
+        let mut object = json!({"apiVersion": version, "kind": kind,
+            "metadata": {"name": name, "namespace": self.namespace}});
+        for (field, value) in rest.as_object().into_iter().flatten() {
+            object[field] = value.clone();
+        }
+        object
+    }
+
+    /// An HTTPProxy.
+    pub(super) fn proxy(&self, name: &str, spec: Value) -> Value {
+        self.object("projectcontour.io/v1", "HTTPProxy", name, json!({"spec": spec}))
+    }
+
+    /// A Secret with a serving certificate.
+    pub(super) fn secret(&self, name: &str, pair: &Pair) -> Value {
+        let data = json!({"tls.crt": pair.certificate_pem, "tls.key": pair.private_key_pem});
+        self.object("v1", "Secret", name, json!({"type": "kubernetes.io/tls", "stringData": data}))
+    }
+
+    /// A Service with port 80 that leads to one address.
+    pub(super) fn service(&self, name: &str, address: SocketAddr) -> Vec<Value> {
+        let ports = json!([{"name": "it", "port": 80, "targetPort": address.port()}]);
+        let service = self.object("v1", "Service", name, json!({"spec": {"ports": ports}}));
+        let mut slice = self.object(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            name,
+            json!({
+                "addressType": "IPv4",
+                "ports": [{"name": "it", "port": address.port(), "protocol": "TCP"}],
+                "endpoints": [{"addresses": [address.ip()], "conditions": {"ready": true}}],
+            }),
+        );
+        slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": name});
+        vec![service, slice]
+    }
+
+    /// A server's certificate; `shown` is its common name.
+    pub(super) fn serving(&self, shown: &str, host: &str) -> Pair {
+        self.ca.server(shown, &[host], &[]).unwrap()
+    }
+
+    /// Waits until the status of an HTTPProxy has this state and these words somewhere.
+    pub(super) async fn await_status(&self, name: &str, state: &str, words: &str) {
+        let get = ["get", "httpproxy", name, "-n", &self.namespace, "-o", "json"];
+        let waited = wait::until_ok(SOON, format!("HTTPProxy {name} to be {state}: {words}"), async || {
+            let found: Value = serde_json::from_str(&self.world.kubectl().output(&get).await?)?;
+            let status = &found["status"];
+            let current = status["conditions"][0]["observedGeneration"] == found["metadata"]["generation"];
+            ensure!(
+                current && status["currentStatus"] == state && status.to_string().contains(words),
+                "it is {status}"
+            );
+            Ok(())
+        });
+        self.check(waited.await);
+    }
+
+    /// The pods whose process runs.
+    pub(super) fn running(&self) -> Vec<(String, RunningPod)> {
+        let ours = self.pods.list(APP).into_iter();
+        ours.filter(|(name, pod)| name.starts_with(APP) && pod.pid.is_some() && pod.ip.is_some()).collect()
+    }
+
+    /// Their addresses.
+    pub(super) fn doors(&self) -> Vec<Ipv4Addr> {
+        self.running().into_iter().filter_map(|(_, pod)| pod.ip).collect()
+    }
+
+    /// One of them.
+    pub(super) fn door(&self) -> Ipv4Addr {
+        self.doors()[0]
+    }
+
+    /// A TLS connection to a pod; the server's certificate must be good for `host` and of the test's CA. The client shows
+    /// a certificate, whose name is `visitor`, where it is asked for one.
+    pub(super) async fn connect(
+        &self,
+        door: impl Into<IpAddr>,
+        host: &str,
+    ) -> anyhow::Result<TlsStream<TcpStream>> {
+        self.connect_to(SocketAddr::new(door.into(), TLS_PORT), host).await
+    }
+
+    /// The same anywhere.
+    pub(super) async fn connect_to(
+        &self,
+        address: SocketAddr,
+        host: &str,
+    ) -> anyhow::Result<TlsStream<TcpStream>> {
+        let visitor = self.ca.client("visitor", None)?;
+        let config = wire::verifying(&self.ca.certificate_pem, &[b"http/1.1"], &visitor)?;
+        let handshake = async {
+            let tcp = TcpStream::connect(address).await.context("no connection")?;
+            let name = ServerName::try_from(host.to_owned())?;
+            TlsConnector::from(Arc::clone(&config)).connect(name, tcp).await.context("no handshake")
+        };
+        tokio::time::timeout(SOON, handshake).await.context("the handshake hangs")?
+    }
+
+    /// Asks every replica over TLS, each over a connection of its own, until all give this answer: the certificate's common
+    /// name and the body.
+    pub(super) async fn await_served(&self, host: &str, shown: &str, told: &str) {
+        let waited = wait::until_ok(SOON, format!("{host} to be served by all replicas"), async || {
+            for door in self.doors() {
+                let mut stream = self.connect(door, host).await?;
+                ensure!(shown_by(&stream) == shown, "{door} shows {}", shown_by(&stream));
+                let answer = ask(&mut stream, host, "/").await?;
+                ensure!(answer.body == told, "{door} answers {answer:?}");
+            }
+            ensure!(self.doors().len() == 2, "there are {} replicas", self.doors().len());
+            Ok(())
+        });
+        self.check(waited.await);
+    }
+
+    /// A request to port 80 of a pod.
+    pub(super) async fn ask_plain(&self, door: Ipv4Addr, host: &str, path: &str) -> anyhow::Result<Answer> {
+        let mut stream = TcpStream::connect((door, PLAIN_PORT)).await?;
+        ask(&mut stream, host, path).await
+    }
+
+    /// A connection to port 443 of a pod, without TLS so far.
+    pub(super) async fn raw(&self, door: Ipv4Addr) -> TcpStream {
+        TcpStream::connect((door, TLS_PORT)).await.unwrap()
+    }
+
+    /// Health and metrics of a pod.
+    pub(super) async fn admin(&self, door: Ipv4Addr, path: &str) -> anyhow::Result<Answer> {
+        let mut stream = TcpStream::connect((door, ADMIN_PORT)).await?;
+        ask(&mut stream, "admin", path).await
+    }
+
+    /// A number of a pod's metrics; what is not shown has not happened.
+    pub(super) async fn metric(&self, door: Ipv4Addr, name: &str) -> u64 {
+        let answer = self.admin(door, "/metrics").await.unwrap();
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let line = answer.body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map_or(0, |value| value.parse().unwrap())
+    }
+
+    /// Who holds the Lease.
+    pub(super) async fn leader(&self) -> anyhow::Result<String> {
+        let get = ["get", "lease", APP, "-n", APP, "-o", "jsonpath={.spec.holderIdentity}"];
+        let holder = self.world.kubectl().output(&get).await?;
+        ensure!(!holder.is_empty(), "nobody leads");
+        Ok(holder)
+    }
+
+    pub(super) fn check<T>(&self, result: anyhow::Result<T>) -> T {
+        match result {
+            Ok(value) => value,
+            Err(error) => panic!("{}\n{error:#}", self.pods.log_tails(APP, 40)),
+        }
+    }
+}
+
+impl<G> Drop for Place<G> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // Whatever a test sends, the program may not panic over it.
+            let log = self.pods.logs(APP);
+            let panics: Vec<&str> = log.lines().filter(|line| line.contains("panicked at")).collect();
+            assert!(panics.is_empty(), "{panics:#?}");
+        }
+    }
+}
+
+/// The common name of the certificate that a server has shown.
+pub(super) fn shown_by(stream: &TlsStream<TcpStream>) -> String {
+    common_name(&stream.get_ref().1.peer_certificates().unwrap()[0])
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) head: String,
+    pub(super) body: String,
+}
+
+/// Sends a request and reads the whole answer. The connection can be used again.
+pub(super) async fn ask<S>(stream: &mut S, host: &str, path: &str) -> anyhow::Result<Answer>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let exchange = async {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let mut answer = wire::raw_request(stream, request.as_bytes()).await?;
+        let length = answer.head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+        });
+        let length = length.with_context(|| format!("an answer of no known length: {}", answer.head))?;
+        while answer.rest.len() < length {
+            ensure!(answer.stream.read_buf(&mut answer.rest).await? > 0, "the body breaks off");
+        }
+        let body = String::from_utf8(answer.rest)?;
+        Ok(Answer { status: answer.status, head: answer.head, body })
+    };
+    tokio::time::timeout(Duration::from_secs(20), exchange).await.context("no answer")?
+}

@@ -1,0 +1,135 @@
+//! Two replicas: both serve, one writes. And a pod that cannot start.
+
+use std::collections::BTreeSet;
+
+use anyhow::ensure;
+use pinniped_test_support::{tools, wait};
+use serde_json::{Value, json};
+
+use super::backend::Backend;
+use super::place::{self, APP};
+use crate::installed::SOON;
+
+#[tokio::test]
+async fn both_replicas_serve_and_the_leader_alone_writes_statuses() {
+    let Some(place) = place::shared("replicas").await else { return };
+    let leader = async || place.leader().await;
+    let leader = place.check(wait::until_ok(SOON, "a leader", leader).await);
+    let web = Backend::plain("web").await;
+    let mut objects = place.service("web", web.address);
+    for number in 0..3 {
+        let host = place.host(&format!("web{number}"));
+        objects.push(place.secret(&format!("cert{number}"), &place.serving("web", &host)));
+        let tls = json!({"secretName": format!("cert{number}")});
+        objects.push(place.proxy(
+            &format!("web{number}"),
+            json!({"virtualhost": {"fqdn": host, "tls": tls}, "routes": [{"services": [{"name": "web", "port": 80}]}]}),
+        ));
+    }
+    place.apply(&objects).await;
+    for number in 0..3 {
+        place.await_served(&place.host(&format!("web{number}")), "web", "web to nobody about /").await;
+        place.await_status(&format!("web{number}"), "valid", "Valid HTTPProxy").await;
+    }
+
+    // What the API server has heard, and from which pod.
+    let account = format!("system:serviceaccount:{APP}:{APP}");
+    let mut writers = BTreeSet::new();
+    for event in place.world.control_plane().audit_events().unwrap() {
+        let about = &event["objectRef"];
+        let reads = matches!(event["verb"].as_str(), Some("get" | "list" | "watch"));
+        if event["user"]["username"] != account.as_str() || reads || about["resource"] == "leases" {
+            continue;
+        }
+        assert_eq!((&about["subresource"], &event["verb"]), (&json!("status"), &json!("update")), "{event}");
+        if about["namespace"] == place.namespace.as_str() {
+            let pod = &event["user"]["extra"]["authentication.kubernetes.io/pod-name"][0];
+            writers.insert(pod.as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(writers, BTreeSet::from([leader]));
+    for (name, pod) in place.running() {
+        let door = pod.ip.unwrap();
+        assert!(place.metric(door, "pinniped_gateway_requests_total").await > 0, "{name} served nobody");
+        assert_eq!(place.admin(door, "/readyz").await.unwrap().status, 200, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_missing_in_what_the_manifest_lets_the_program_do() {
+    let Some(place) = place::shared("rights").await else { return };
+    place.check(wait::until_ok(SOON, "a leader", async || place.leader().await).await);
+    let account = format!("system:serviceaccount:{APP}:{APP}");
+    let refused: Vec<Value> = place
+        .world
+        .control_plane()
+        .audit_events()
+        .unwrap()
+        .into_iter()
+        .filter(|event| {
+            let group = event["objectRef"]["apiGroup"].as_str().unwrap_or_default();
+            // Those of Contour's first releases are in a manifest of their own.
+            let legacy = matches!(group, "contour.heptio.com" | "contour.vmware.com");
+            event["user"]["username"] == account.as_str() && event["responseStatus"]["code"] == 403 && !legacy
+        })
+        .collect();
+    // A pod may start before its role bindings are in effect: what was refused then is allowed by now.
+    for event in refused {
+        let about = &event["objectRef"];
+        let text = |field: &str| about[field].as_str().unwrap_or_default().to_owned();
+        let group = text("apiGroup");
+        let resource =
+            if group.is_empty() { text("resource") } else { format!("{}.{group}", text("resource")) };
+        let namespace = format!("--namespace={}", text("namespace"));
+        let subresource = format!("--subresource={}", text("subresource"));
+        let as_account = format!("--as={account}");
+        let ask = [
+            "auth",
+            "can-i",
+            event["verb"].as_str().unwrap_or_default(),
+            &resource,
+            &namespace,
+            &subresource,
+            &as_account,
+        ];
+        let allowed = place.world.kubectl().run(&ask).await.unwrap();
+        assert_eq!(allowed.stdout.trim(), "yes", "{event}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_cannot_be_had_ends_the_program_with_its_address() {
+    let Some(place) = place::shared("ports").await else { return };
+    let path = tools::repository().join("deploy/install-pinniped-gateway.yaml").display().to_string();
+    let read = ["create", "--dry-run=client", "-o", "json", "-f", &path];
+    let read = place.world.kubectl().output(&read).await.unwrap();
+    let mut documents = serde_json::Deserializer::from_str(&read)
+        .into_iter::<Value>()
+        .map(Result::unwrap)
+        .flat_map(|document| match document["items"].as_array() {
+            Some(items) => items.clone(),
+            None => vec![document],
+        });
+    let mut deployment = documents.find(|document| document["kind"] == "Deployment").unwrap();
+    // Beside the others, with labels of its own, so that no Service leads there.
+    let name = "twice";
+    deployment["metadata"]["name"] = json!(name);
+    deployment["spec"]["replicas"] = json!(1);
+    deployment["spec"]["selector"]["matchLabels"]["app"] = json!(name);
+    deployment["spec"]["template"]["metadata"]["labels"]["app"] = json!(name);
+    let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
+    container["args"] = json!(["--envoy-service-http-port=8443"]);
+    place.world.kubectl().apply(&deployment.to_string()).await.unwrap();
+    let wanted = "could not listen on 0.0.0.0:8443";
+    let waited = wait::until_ok(SOON, format!("{wanted:?} in the log"), async || {
+        let pods = place.pods.list(APP);
+        let (_, pod) = pods.iter().find(|(pod, _)| pod.starts_with(name)).ok_or(anyhow::anyhow!("no pod"))?;
+        let log = std::fs::read_to_string(&pod.log)?;
+        ensure!(log.contains(wanted) && log.contains("container ended: exit status: 1"), "{log}");
+        ensure!(!pod.ready, "it is ready");
+        Ok(())
+    });
+    let outcome = waited.await;
+    place.world.kubectl().output(&["delete", "deployment", name, "-n", APP]).await.unwrap();
+    place.check(outcome);
+}

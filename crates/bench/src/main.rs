@@ -4,6 +4,7 @@
 //! compared stands in one table, because figures of different runs or machines cannot be compared. Start it with
 //! `cargo xtask bench`.
 
+mod gateway;
 mod load;
 mod process;
 mod run;
@@ -21,6 +22,14 @@ use serde::Serialize;
 enum Command {
     /// Measure and print the tables.
     Run(run::Options),
+    /// Measure the ingress gateway and print the tables.
+    Gateway(gateway::Options),
+    /// Internal: the gateway's data plane with a fixed table.
+    #[command(hide = true)]
+    DataPlane(gateway::DataPlaneOptions),
+    /// Internal: what is behind the gateway.
+    #[command(hide = true)]
+    Origin(server::OriginOptions),
     /// Internal: a forwarder that decides nothing.
     #[command(hide = true)]
     Floor(server::FloorOptions),
@@ -48,6 +57,14 @@ enum Command {
         #[arg(long)]
         concurrency: usize,
     },
+    /// Internal: open connections, print how many, hold them until stdin ends.
+    #[command(hide = true)]
+    Holds {
+        #[command(flatten)]
+        target: load::Target,
+        #[arg(long)]
+        count: u64,
+    },
     /// Internal: send a short GET every now and then until stdin ends.
     #[command(hide = true)]
     Lists {
@@ -61,6 +78,18 @@ enum Command {
         target: load::Target,
         #[command(flatten)]
         load: load::WatchesOptions,
+    },
+    /// Internal: bytes in one answer, or in one request.
+    #[command(hide = true)]
+    Bytes {
+        #[command(flatten)]
+        target: load::Target,
+        #[arg(long, value_enum)]
+        direction: load::Direction,
+        #[arg(long)]
+        mebibytes: u64,
+        #[arg(long)]
+        connections: usize,
     },
     /// Internal: bytes through an upgraded stream.
     #[command(hide = true)]
@@ -90,12 +119,19 @@ fn run_command() -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match command {
         Command::Run(options) => return run::run(&runtime, &options),
+        Command::Gateway(options) => return gateway::run(&runtime, &options),
+        Command::DataPlane(options) => runtime.block_on(gateway::data_plane(&options))?,
+        Command::Origin(options) => runtime.block_on(server::origin(&options))?,
         Command::Floor(options) => runtime.block_on(server::floor(&options))?,
         Command::Stub(options) => runtime.block_on(server::stub(&options))?,
         Command::Login(options) => runtime.block_on(server::login(&options))?,
         Command::Gets { target, load } => say(&runtime.block_on(wanted(load::gets(&target, &load)))?)?,
         Command::Connects { target, count, concurrency } => {
             say(&runtime.block_on(wanted(load::connects(&target, count, concurrency)))?)?;
+        }
+        Command::Holds { target, count } => {
+            process::raise_open_files();
+            runtime.block_on(load::holds(&target, count, |opened| say(&opened), stdin_closed()))?;
         }
         Command::Lists { target } => {
             // A parent that no longer listens ends this by closing stdin.
@@ -104,6 +140,10 @@ fn run_command() -> anyhow::Result<ExitCode> {
         }
         Command::Watches { target, load } => {
             say(&runtime.block_on(load::watches(&target, &load, |opened| say(&opened), stdin_closed()))?)?;
+        }
+        Command::Bytes { target, direction, mebibytes, connections } => {
+            let load = load::bytes(&target, direction, mebibytes, connections);
+            say(&runtime.block_on(wanted(load))?)?;
         }
         Command::Tunnel { target, direction, megabytes } => {
             say(&runtime.block_on(wanted(load::tunnel(&target, direction, megabytes)))?)?;

@@ -4,8 +4,20 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-/// CPU time (user and system) that the process has used since its start, all threads.
+/// CPU time (user and system) that the process and those that it has started have used, all threads. Children of
+/// children do not count, nor what has ended.
 pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
+    // One that ends meanwhile is as one that had ended before.
+    let of_children = children(pid).into_iter().filter_map(|child| own_cpu_time(child).ok());
+    Ok(own_cpu_time(pid)? + of_children.sum::<Duration>())
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+fn own_cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("could not read {path}"))?;
     // The command's name is in parentheses and may hold anything; the numbers follow the last one.
@@ -30,6 +42,13 @@ pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
         .context("no VmRSS line")?
         .parse()?;
     Ok(kib * 1024)
+}
+
+/// That of the process and of those that it has started. What they share is in it several times, so only its growth
+/// says something.
+pub(crate) fn resident_of_all(pid: u32) -> anyhow::Result<u64> {
+    let of_children = children(pid).into_iter().filter_map(|child| resident(child).ok());
+    Ok(resident(pid)? + of_children.sum::<u64>())
 }
 
 /// Allows this process, and those that it starts, as many open files as it may have; how many.

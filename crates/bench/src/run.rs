@@ -3,18 +3,18 @@
 mod concierge;
 mod connect;
 mod get;
-mod haproxy;
+pub(crate) mod haproxy;
 mod latency;
 mod list;
 mod local;
 mod peers;
-mod rounds;
+pub(crate) mod rounds;
 mod setup;
 mod tunnel;
 mod tuple;
-mod verdict;
+pub(crate) mod verdict;
 mod watch;
-mod way;
+pub(crate) mod way;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -184,7 +184,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
 
 fn measure(runtime: &Runtime, options: &Options, world: &World, pods: &Pods) -> anyhow::Result<Verdicts> {
     let setup = Setup::new(runtime, options, world, pods)?;
-    let mut verdicts = Verdicts::default();
+    let mut verdicts = Verdicts::new(&MUSTS);
     for behind in [Behind::ApiServer, Behind::Stub] {
         let wants = |measure| options.wants_behind(measure, behind);
         if !<Measure as clap::ValueEnum>::value_variants().iter().any(|measure| wants(*measure)) {

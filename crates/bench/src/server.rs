@@ -6,6 +6,7 @@
 mod answers;
 mod floor;
 mod login;
+mod origin;
 mod stub;
 mod tunnel;
 mod upstream;
@@ -29,6 +30,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use floor::{FloorOptions, floor};
 pub(crate) use login::{LoginOptions, login};
+pub(crate) use origin::{OriginOptions, origin};
 pub(crate) use stub::{LIST_NAMESPACE, NAMESPACE, StubOptions, stub};
 
 /// Where to listen, and with which certificate.
@@ -106,10 +108,17 @@ trait Handler: Send + Sync + 'static {
 
 /// Serves until the process is ended.
 async fn serve(listen: &Listen, handler: impl Handler) -> anyhow::Result<()> {
-    let tls = tokio_rustls::TlsAcceptor::from(listen.tls()?);
-    let listener = TcpListener::bind(listen.listen)
-        .await
-        .with_context(|| format!("could not listen on {}", listen.listen))?;
+    accept(listen.listen, Some(tokio_rustls::TlsAcceptor::from(listen.tls()?)), handler).await
+}
+
+/// The same, with TLS or without.
+async fn accept(
+    address: SocketAddr,
+    tls: Option<tokio_rustls::TlsAcceptor>,
+    handler: impl Handler,
+) -> anyhow::Result<()> {
+    let listener =
+        TcpListener::bind(address).await.with_context(|| format!("could not listen on {address}"))?;
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -125,7 +134,7 @@ async fn serve(listen: &Listen, handler: impl Handler) -> anyhow::Result<()> {
 }
 
 async fn connection<S, B>(
-    tls: tokio_rustls::TlsAcceptor,
+    tls: Option<tokio_rustls::TlsAcceptor>,
     tcp: tokio::net::TcpStream,
     service: S,
 ) -> anyhow::Result<()>
@@ -134,6 +143,11 @@ where
         + Send,
     B: Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
+    let Some(tls) = tls else {
+        // Whoever speaks HTTP/2 in the clear says so by its first bytes, and nobody here does.
+        http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(tcp), service).await?;
+        return Ok(());
+    };
     let stream = tls.accept(tcp).await?;
     let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let io = TokioIo::new(stream);

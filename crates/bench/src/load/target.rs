@@ -9,6 +9,7 @@ use http::Request;
 use http_body_util::Empty;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::crypto::aws_lc_rs;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -60,6 +61,9 @@ pub(crate) struct Target {
     /// HTTP version.
     #[arg(long, value_enum)]
     pub(crate) protocol: Protocol,
+    /// Agree on keys by X25519 only, as with servers that know nothing newer.
+    #[arg(long)]
+    pub(crate) classic: bool,
     /// Path and query of the requests; `{n}` stands for a request's number.
     #[arg(long)]
     pub(crate) path: String,
@@ -72,7 +76,7 @@ fn bearer_in(file: &str) -> anyhow::Result<String> {
 }
 
 impl Target {
-    pub(super) fn tls(&self) -> anyhow::Result<Arc<rustls::ClientConfig>> {
+    pub(crate) fn tls(&self) -> anyhow::Result<Arc<rustls::ClientConfig>> {
         use rustls_pki_types::pem::PemObject as _;
         use rustls_pki_types::{CertificateDer, PrivateKeyDer};
         let mut roots = rustls::RootCertStore::empty();
@@ -81,7 +85,12 @@ impl Target {
         }
         let chain = CertificateDer::pem_file_iter(&self.cert)?.collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_file(&self.key)?;
-        let mut config = rustls::ClientConfig::builder()
+        let mut provider = aws_lc_rs::default_provider();
+        if self.classic {
+            provider.kx_groups = vec![aws_lc_rs::kx_group::X25519];
+        }
+        let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_client_auth_cert(chain, key)?;
         config.alpn_protocols = vec![match self.protocol {
@@ -106,7 +115,7 @@ impl Target {
     }
 
     /// The request with this number.
-    pub(super) fn request(&self, number: u64) -> anyhow::Result<Request<Empty<Bytes>>> {
+    pub(crate) fn request(&self, number: u64) -> anyhow::Result<Request<Empty<Bytes>>> {
         let path = if self.path.contains("{n}") {
             Cow::Owned(self.path.replace("{n}", &number.to_string()))
         } else {
@@ -128,7 +137,7 @@ impl Target {
         Ok(request.body(Empty::new())?)
     }
 
-    pub(super) async fn sender(
+    pub(crate) async fn sender(
         &self,
         tls: &Arc<rustls::ClientConfig>,
         tasks: &mut JoinSet<()>,
@@ -154,13 +163,13 @@ impl Target {
 }
 
 /// A connection that takes requests.
-pub(super) enum Sender {
+pub(crate) enum Sender {
     H1(http1::SendRequest<Empty<Bytes>>),
     H2(http2::SendRequest<Empty<Bytes>>),
 }
 
 impl Sender {
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &mut self,
         request: Request<Empty<Bytes>>,
     ) -> anyhow::Result<http::Response<hyper::body::Incoming>> {

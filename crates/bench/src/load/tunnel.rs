@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::outcome::{Done, Outcome};
 use super::target::Target;
@@ -26,15 +26,8 @@ pub(crate) async fn tunnel(target: &Target, direction: Direction, megabytes: u64
         target.path, target.server_name
     );
     stream.write_all(head.as_bytes()).await?;
-    let mut answer = Vec::new();
-    let behind = loop {
-        ensure!(stream.read_buf(&mut answer).await? > 0, "the connection ended within the head");
-        if let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") {
-            break answer.len() - end - 4;
-        }
-    };
-    let line = String::from_utf8_lossy(&answer);
-    ensure!(line.starts_with("HTTP/1.1 101 "), "no upgrade: {line}");
+    let (head, behind) = read_head(&mut stream).await?;
+    ensure!(head.starts_with("HTTP/1.1 101 "), "no upgrade: {head}");
 
     let bytes = megabytes * 1_000_000;
     let started = Instant::now();
@@ -65,4 +58,15 @@ pub(crate) async fn tunnel(target: &Target, direction: Direction, megabytes: u64
     let mut outcome = Outcome::new(vec![Done { latency: at, at }]);
     outcome.requests = megabytes;
     Ok(outcome)
+}
+
+/// The head of an answer, and how many bytes came behind it.
+pub(super) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> anyhow::Result<(String, usize)> {
+    let mut answer = Vec::new();
+    loop {
+        ensure!(stream.read_buf(&mut answer).await? > 0, "the connection ended within the head");
+        if let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") {
+            return Ok((String::from_utf8_lossy(&answer[..end]).into_owned(), answer.len() - end - 4));
+        }
+    }
 }

@@ -8,16 +8,20 @@ use pinniped_test_support::pods::NODE_IP;
 use super::peers::{MOUNT, PORT, PORT_H1};
 
 /// HAProxy's program.
-pub(super) fn find() -> anyhow::Result<PathBuf> {
+pub(crate) fn find() -> anyhow::Result<PathBuf> {
+    on_path("haproxy").context(
+        "haproxy, which is compared with, is not installed: run `apt-get install haproxy` (or leave it out with \
+         `--without haproxy`)",
+    )
+}
+
+/// A program of the administrator's.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let dirs = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&dirs)
         .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
-        .map(|dir| dir.join("haproxy"))
+        .map(|dir| dir.join(name))
         .find(|file| file.is_file())
-        .context(
-            "haproxy, which the proxy is compared with, is not installed: run `apt-get install haproxy` \
-             (or leave it out with `--without haproxy`)",
-        )
 }
 
 /// HAProxy doing on the wire what the proxy does: TLS 1.3 on both sides with the suite that the proxy prefers, the

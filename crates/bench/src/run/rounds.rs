@@ -7,24 +7,24 @@ use super::way::{Peer, Way};
 
 /// What one turn of a load gave.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     /// Requests a second.
-    pub(super) rate: f64,
+    pub(crate) rate: f64,
     /// Latencies in µs.
-    pub(super) p50: f64,
-    pub(super) p90: f64,
-    pub(super) p99: f64,
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
     /// CPU of the way's process, µs a request.
-    pub(super) cpu: f64,
+    pub(crate) cpu: f64,
     /// CPU of the server behind it, µs a request.
-    pub(super) behind: f64,
+    pub(crate) behind: f64,
     /// Requests a second in the first and in the last quarter.
-    pub(super) first: f64,
-    pub(super) last: f64,
+    pub(crate) first: f64,
+    pub(crate) last: f64,
 }
 
 /// Runs a load and counts the work of `way`, and of the server behind it.
-pub(super) fn turn(
+pub(crate) fn turn(
     way: &Way,
     server: u32,
     load: impl FnOnce() -> anyhow::Result<Outcome>,
@@ -46,26 +46,26 @@ pub(super) fn turn(
 }
 
 /// The ways and what is left of their turns, in the ways' order.
-pub(super) struct Measured(Vec<(Peer, Turn)>);
+pub(crate) struct Measured(Vec<(Peer, Turn)>);
 
 impl Measured {
     /// What a peer gave, when it takes part.
-    pub(super) fn of(&self, peer: Peer) -> Option<&Turn> {
+    pub(crate) fn of(&self, peer: Peer) -> Option<&Turn> {
         self.iter().find(|(other, _)| *other == peer).map(|(_, turn)| turn)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Peer, &Turn)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Peer, &Turn)> {
         self.0.iter().map(|(peer, turn)| (*peer, turn))
     }
 
     /// A figure of one peer in relation to another's.
-    pub(super) fn ratio(&self, of: Peer, to: Peer, figure: impl Fn(&Turn) -> f64) -> Option<f64> {
+    pub(crate) fn ratio(&self, of: Peer, to: Peer, figure: impl Fn(&Turn) -> f64) -> Option<f64> {
         let (of, to) = (figure(self.of(of)?), figure(self.of(to)?));
         (to > 0.0).then(|| of / to)
     }
 
     /// For tables.
-    pub(super) fn ratio_cell(&self, of: Peer, to: Peer, figure: impl Fn(&Turn) -> f64) -> String {
+    pub(crate) fn ratio_cell(&self, of: Peer, to: Peer, figure: impl Fn(&Turn) -> f64) -> String {
         match self.ratio(of, to, figure) {
             Some(ratio) if of != Peer::Direct => format!("{ratio:.2}"),
             _ => "-".to_owned(),
@@ -75,7 +75,7 @@ impl Measured {
 
 /// Each way once in every round: A B A B, so that a machine that slows down slows all of them down. Of the rounds each
 /// figure's median stays. `show` is for the line that tells how it goes.
-pub(super) fn in_turns<'a>(
+pub(crate) fn in_turns<'a>(
     what: &str,
     ways: impl Iterator<Item = &'a Way>,
     rounds: usize,
@@ -109,7 +109,7 @@ pub(super) fn in_turns<'a>(
 }
 
 /// The middle value; of an even number the mean of the two in the middle.
-pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

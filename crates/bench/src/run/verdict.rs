@@ -38,17 +38,26 @@ struct Verdict {
 }
 
 /// The judgements of a run.
-#[derive(Debug, Default)]
-pub(super) struct Verdicts(Vec<Verdict>);
+#[derive(Debug)]
+pub(crate) struct Verdicts {
+    /// What must hold, by how the names begin under which it is judged.
+    musts: &'static [&'static str],
+    all: Vec<Verdict>,
+}
 
 impl Verdicts {
+    /// None yet. What is not judged at all does not hold.
+    pub(crate) fn new(musts: &'static [&'static str]) -> Self {
+        Self { musts, all: Vec::new() }
+    }
+
     /// Judges a figure that shall not exceed a limit. One that could not be taken is not judged.
-    pub(super) fn at_most(&mut self, name: impl Into<String>, value: Option<f64>, limit: f64) {
+    pub(crate) fn at_most(&mut self, name: impl Into<String>, value: Option<f64>, limit: f64) {
         self.judge(name.into(), value, limit, "≤", |value, limit| value <= limit);
     }
 
     /// Judges a figure that shall reach a limit.
-    pub(super) fn at_least(&mut self, name: impl Into<String>, value: Option<f64>, limit: f64) {
+    pub(crate) fn at_least(&mut self, name: impl Into<String>, value: Option<f64>, limit: f64) {
         self.judge(name.into(), value, limit, "≥", |value, limit| value >= limit);
     }
 
@@ -61,9 +70,9 @@ impl Verdicts {
         held: fn(f64, f64) -> bool,
     ) {
         let Some(value) = value else { return };
-        let must = MUSTS.iter().any(|must| name.starts_with(must));
+        let must = self.musts.iter().any(|must| name.starts_with(must));
         let weight = if must { Weight::Must } else { Weight::Target };
-        self.0.push(Verdict {
+        self.all.push(Verdict {
             name,
             weight,
             value: number(value),
@@ -73,21 +82,21 @@ impl Verdicts {
     }
 
     /// The musts that do not hold, each with its reason. Of one that was judged more than once each miss counts.
-    pub(super) fn missed(&self) -> Vec<String> {
-        let judged = |must: &str| self.0.iter().any(|verdict| verdict.name.starts_with(must));
-        let missed = self.0.iter().filter(|verdict| verdict.weight == Weight::Must && !verdict.held);
+    pub(crate) fn missed(&self) -> Vec<String> {
+        let judged = |must: &str| self.all.iter().any(|verdict| verdict.name.starts_with(must));
+        let missed = self.all.iter().filter(|verdict| verdict.weight == Weight::Must && !verdict.held);
         let missed =
             missed.map(|verdict| format!("{}: {}, not {}", verdict.name, verdict.value, verdict.limit));
         let unjudged =
-            MUSTS.iter().filter(|must| !judged(must)).map(|must| format!("{must}: was not measured"));
+            self.musts.iter().filter(|must| !judged(must)).map(|must| format!("{must}: was not measured"));
         missed.chain(unjudged).collect()
     }
 
     /// All of them, musts first.
-    pub(super) fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> Table {
         let mut table = Table::new(&["", "measured", "limit", "", ""]);
         for weight in [Weight::Must, Weight::Target] {
-            for verdict in self.0.iter().filter(|verdict| verdict.weight == weight) {
+            for verdict in self.all.iter().filter(|verdict| verdict.weight == weight) {
                 let weight = if weight == Weight::Must { "must" } else { "target" };
                 let held = if verdict.held { "ok" } else { "missed" };
                 table.row(vec![
@@ -115,7 +124,7 @@ mod tests {
 
     #[test]
     fn every_must_has_to_be_measured_and_to_hold() {
-        let mut verdicts = Verdicts::default();
+        let mut verdicts = Verdicts::new(&MUSTS);
         assert_eq!(verdicts.missed().len(), MUSTS.len(), "nothing measured, nothing held");
         for must in MUSTS {
             verdicts.at_most(must, Some(0.99), 1.0);
@@ -131,14 +140,14 @@ mod tests {
 
     #[test]
     fn a_figure_that_could_not_be_taken_is_not_judged() {
-        let mut verdicts = Verdicts::default();
+        let mut verdicts = Verdicts::new(&MUSTS);
         verdicts.at_most(MUSTS[0], None, 1.0);
         assert!(verdicts.missed()[0].ends_with("was not measured"), "{:?}", verdicts.missed());
     }
 
     #[test]
     fn limits_hold_when_they_are_met_exactly() {
-        let mut verdicts = Verdicts::default();
+        let mut verdicts = Verdicts::new(&MUSTS);
         for must in MUSTS {
             verdicts.at_least(must, Some(10_000.0), 10_000.0);
         }

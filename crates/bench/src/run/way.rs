@@ -9,7 +9,7 @@ use crate::load::{Outcome, Protocol};
 
 /// Through what a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     /// Nothing.
     Direct,
     /// HAProxy.
@@ -20,17 +20,26 @@ pub(super) enum Peer {
     Proxy,
     /// `pinniped proxy`, which is measured beside it.
     Local,
+    /// HAProxy, told to move bytes within the kernel.
+    HaProxySplice,
+    /// nginx.
+    Nginx,
+    /// The gateway, which has a run of its own.
+    Gateway,
 }
 
 impl Peer {
     /// For tables.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
             Self::HaProxy => "HAProxy",
             Self::Floor => "floor",
             Self::Proxy => "proxy",
             Self::Local => "pinniped proxy",
+            Self::HaProxySplice => "HAProxy, splice",
+            Self::Nginx => "nginx",
+            Self::Gateway => "gateway",
         }
     }
 }
@@ -47,7 +56,7 @@ pub(crate) enum Behind {
 
 impl Behind {
     /// For tables.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ApiServer => "API server",
             Self::Stub => "stub",
@@ -57,28 +66,28 @@ impl Behind {
 
 /// One of them, and where it is.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
-    pub(super) peer: Peer,
+pub(crate) struct Way {
+    pub(crate) peer: Peer,
     /// For HTTP/2 and for HTTP/1.1.
-    pub(super) addresses: [String; 2],
-    pub(super) server_name: String,
-    pub(super) ca: PathBuf,
+    pub(crate) addresses: [String; 2],
+    pub(crate) server_name: String,
+    pub(crate) ca: PathBuf,
     /// The process whose work is counted.
-    pub(super) pid: u32,
+    pub(crate) pid: u32,
     /// File with what opens it, where it takes no certificate; it then wants to be called by its address.
-    pub(super) bearer: Option<PathBuf>,
+    pub(crate) bearer: Option<PathBuf>,
 }
 
 /// Who sends.
 #[derive(Clone, Debug)]
-pub(super) struct Identity {
-    pub(super) cert: PathBuf,
-    pub(super) key: PathBuf,
+pub(crate) struct Identity {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 impl Way {
     /// This program, doing `what` against it.
-    pub(super) fn load(&self, as_whom: &Identity, protocol: Protocol, what: &str, path: &str) -> Command {
+    pub(crate) fn load(&self, as_whom: &Identity, protocol: Protocol, what: &str, path: &str) -> Command {
         let mut command = Command::new("/proc/self/exe");
         let [h2, h1] = &self.addresses;
         let (address, version) = match protocol {
@@ -100,7 +109,7 @@ impl Way {
 }
 
 /// Runs a load to its end.
-pub(super) fn outcome(way: &Way, command: &mut Command) -> anyhow::Result<Outcome> {
+pub(crate) fn outcome(way: &Way, command: &mut Command) -> anyhow::Result<Outcome> {
     let mut load = command.spawn().context("could not start the load")?;
     let held = load.stdin.take();
     let output = load.wait_with_output().context("could not read from the load")?;
@@ -110,7 +119,7 @@ pub(super) fn outcome(way: &Way, command: &mut Command) -> anyhow::Result<Outcom
 }
 
 /// Writes a file of the run.
-pub(super) fn write(dir: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn write(dir: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
     let path = dir.join(name);
     std::fs::write(&path, text).with_context(|| format!("could not write {}", path.display()))?;
     Ok(path)

@@ -1,0 +1,158 @@
+//! One run of the ingress gateway against HAProxy and nginx: the same bytes, connections and requests through each.
+
+mod bytes;
+mod connections;
+mod haproxy;
+mod hosts;
+mod idle;
+mod nginx;
+mod requests;
+mod stage;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::ensure;
+use tokio::runtime::Runtime;
+
+use crate::load::Protocol;
+use crate::process;
+use crate::run::verdict::Verdicts;
+use crate::table::Table;
+
+use stage::Stage;
+pub(crate) use stage::{DataPlaneOptions, data_plane};
+
+/// What must hold, by how the names begin under which it is judged.
+const MUSTS: [&str; 9] = [
+    "passthrough, CPU of a GiB down",
+    "passthrough, CPU of a GiB up",
+    "passthrough, CPU of a connection",
+    "termination, CPU of a request over HTTP/1.1",
+    "termination, CPU of a request over HTTP/2",
+    "termination, CPU of a connection over HTTP/1.1",
+    "termination, CPU of a connection over HTTP/2",
+    "10,000 hosts, additional resident memory",
+    "10,000 hosts, slowest change of a route",
+];
+
+/// What passing through may cost in relation to HAProxy.
+const PASSTHROUGH: f64 = 1.3;
+/// What ending TLS may cost in relation to HAProxy.
+const TERMINATION: f64 = 1.0;
+
+/// What to measure, and how long.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Fewer bytes, requests and rounds: shows that it works and gives rough figures.
+    #[arg(long)]
+    quick: bool,
+    /// Exit with 1 when something that must hold does not, or was not measured.
+    #[arg(long)]
+    check: bool,
+    /// The gateway's program, for the measure of hosts. Without it, that one is left out.
+    #[arg(long)]
+    gateway: Option<PathBuf>,
+    /// Only these measures, comma separated.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Measure>,
+    /// Peers to leave out, comma separated.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    without: Vec<Optional>,
+    /// How often each measure is taken; the median counts.
+    #[arg(long)]
+    rounds: Option<usize>,
+}
+
+/// One of the measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Measure {
+    /// Bytes that are passed through, down and up.
+    Bytes,
+    /// New connections that are passed through.
+    Connect,
+    /// Requests over TLS that ends here.
+    Get,
+    /// New connections whose TLS ends here.
+    Handshake,
+    /// Bytes in answers over TLS that ends here.
+    Answer,
+    /// Memory of idle connections, passed through and with TLS that ends here.
+    Idle,
+    /// Ten thousand hosts: memory, and how soon a change is live.
+    Hosts,
+}
+
+/// Peers that a machine may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Optional {
+    /// HAProxy.
+    Haproxy,
+    /// nginx with its module `stream`.
+    Nginx,
+}
+
+impl Options {
+    fn wants(&self, measure: Measure) -> bool {
+        self.only.is_empty() || self.only.contains(&measure)
+    }
+
+    fn has(&self, peer: Optional) -> bool {
+        !self.without.contains(&peer)
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
+    }
+
+    fn amount(&self, quick: u64, full: u64) -> u64 {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// Measures and prints.
+pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCode> {
+    process::raise_open_files();
+    if let Some(load) = process::load_average().filter(|load| *load > 0.5) {
+        eprintln!("warning: this machine is busy (load {load:.1}): figures will be noisy, only ratios count");
+    }
+    let mut verdicts = Verdicts::new(&MUSTS);
+    let print = |table: anyhow::Result<Table>| table.map(|table| println!("\n{table}"));
+    let measures: [(Measure, MeasureFn); 6] = [
+        (Measure::Idle, idle::measure),
+        (Measure::Bytes, bytes::passthrough),
+        (Measure::Connect, connections::passthrough),
+        (Measure::Get, requests::measure),
+        (Measure::Handshake, connections::termination),
+        (Measure::Answer, bytes::termination),
+    ];
+    if measures.iter().any(|(measure, _)| options.wants(*measure)) {
+        let stage = Stage::start(runtime, options)?;
+        for (_, take) in measures.into_iter().filter(|(measure, _)| options.wants(*measure)) {
+            print(take(&stage, &mut verdicts))?;
+        }
+    }
+    if let Some(program) = options.gateway.as_ref().filter(|_| options.wants(Measure::Hosts)) {
+        ensure!(program.is_file(), "{} is not there", program.display());
+        print(hosts::measure(runtime, program, options, &mut verdicts))?;
+    }
+    println!("\n{}", verdicts.table());
+    if !options.check {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let missed = verdicts.missed();
+    if missed.is_empty() {
+        println!("\ncheck: all {} that must hold do", MUSTS.len());
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("\ncheck failed:");
+    for miss in missed {
+        eprintln!("  {miss}");
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+type MeasureFn = fn(&Stage<'_>, &mut Verdicts) -> anyhow::Result<Table>;
+
+/// The versions in the order of the tables.
+const PROTOCOLS: [Protocol; 2] = [Protocol::H1, Protocol::H2];

@@ -1,0 +1,77 @@
+//! Bytes through: what a GiB costs.
+
+use crate::load::Protocol;
+use crate::run::rounds::{Turn, in_turns, turn};
+use crate::run::verdict::Verdicts;
+use crate::run::way::{Peer, Way, outcome};
+use crate::table::Table;
+
+use super::stage::Stage;
+use super::{PASSTHROUGH, TERMINATION};
+
+/// Connections at the same time.
+const CONNECTIONS: u64 = 2;
+
+/// Through as they are.
+pub(super) fn passthrough(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+    measure(stage, &stage.passed, "passthrough", PASSTHROUGH, verdicts)
+}
+
+/// Over TLS that ends here.
+pub(super) fn termination(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+    measure(stage, &stage.ended, "termination", TERMINATION, verdicts)
+}
+
+fn measure(
+    stage: &Stage<'_>,
+    ways: &[Way],
+    what: &str,
+    limit: f64,
+    verdicts: &mut Verdicts,
+) -> anyhow::Result<Table> {
+    let mut table = Table::new(&[
+        &format!("{what}, {CONNECTIONS} connections at a time"),
+        "direction",
+        "MiB/s",
+        "CPU ms/GiB",
+        "× HAProxy",
+    ]);
+    let mebibytes = stage.options.amount(768, 3072);
+    // A turn counts mebibytes: so many µs for one are this many ms for a gibibyte.
+    let per_gibibyte = |turn: &Turn| turn.cpu * 1024.0 / 1000.0;
+    for direction in ["down", "up"] {
+        let path = if direction == "down" { format!("/mebibytes/{mebibytes}") } else { "/sink".to_owned() };
+        let measured = in_turns(
+            &format!("{what}, bytes {direction}"),
+            ways.iter(),
+            stage.options.rounds(),
+            |turn| format!("{:.0} ms/GiB", per_gibibyte(turn)),
+            |way, _round| {
+                let mut command = way.load(&stage.identity, Protocol::H1, "bytes", &path);
+                command.args(["--direction", direction, "--mebibytes", &mebibytes.to_string()]);
+                command.args(["--connections", &CONNECTIONS.to_string()]);
+                turn(way, stage.origin, || outcome(way, &mut command))
+            },
+        )?;
+        for (peer, turn) in measured.iter() {
+            table.row(vec![
+                peer.name().to_owned(),
+                direction.to_owned(),
+                format!("{:.0}", turn.rate),
+                format!("{:.0}", per_gibibyte(turn)),
+                measured.ratio_cell(peer, Peer::HaProxy, |turn| turn.cpu),
+            ]);
+        }
+        verdicts.at_most(
+            format!("{what}, CPU of a GiB {direction}, × HAProxy's"),
+            measured.ratio(Peer::Gateway, Peer::HaProxy, |turn| turn.cpu),
+            limit,
+        );
+        verdicts.at_most(
+            format!("{what} beside nginx's, CPU of a GiB {direction}"),
+            measured.ratio(Peer::Gateway, Peer::Nginx, |turn| turn.cpu),
+            limit,
+        );
+    }
+    Ok(table)
+}

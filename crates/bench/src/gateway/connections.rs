@@ -1,0 +1,111 @@
+//! New connections, each for one GET.
+
+use crate::load::Protocol;
+use crate::run::rounds::{Turn, in_turns, turn};
+use crate::run::verdict::Verdicts;
+use crate::run::way::{Peer, Way, outcome};
+use crate::table::Table;
+
+use super::stage::Stage;
+use super::{PASSTHROUGH, PROTOCOLS, TERMINATION};
+
+const HEAD: [&str; 7] = [
+    "new connection and one GET",
+    "protocol",
+    "connections/s",
+    "p50 µs",
+    "p99 µs",
+    "CPU µs/connection",
+    "× HAProxy",
+];
+
+/// Passed through: the handshake is the origin's.
+pub(super) fn passthrough(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+    let mut table = Table::new(&HEAD);
+    let measure = Measure { stage, ways: &stage.passed, what: "passthrough", limit: PASSTHROUGH };
+    measure.take(Protocol::H1, Keys::Newest, &mut table, verdicts)?;
+    Ok(table)
+}
+
+/// With TLS that ends here.
+///
+/// Clients and the gateway agree on a hybrid post-quantum key exchange, which Debian's HAProxy does not know. What is
+/// compared is the exchange that both know; what the other one adds stands beside it.
+pub(super) fn termination(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+    let mut table = Table::new(&HEAD);
+    let measure = Measure { stage, ways: &stage.ended, what: "termination", limit: TERMINATION };
+    for protocol in PROTOCOLS {
+        measure.take(protocol, Keys::X25519, &mut table, verdicts)?;
+    }
+    measure.take(Protocol::H1, Keys::Newest, &mut table, verdicts)?;
+    Ok(table)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// The only ones that all know.
+    X25519,
+    /// The best that client and server both know.
+    Newest,
+}
+
+struct Measure<'a> {
+    stage: &'a Stage<'a>,
+    ways: &'a [Way],
+    what: &'a str,
+    limit: f64,
+}
+
+impl Measure<'_> {
+    fn take(
+        &self,
+        protocol: Protocol,
+        keys: Keys,
+        table: &mut Table,
+        verdicts: &mut Verdicts,
+    ) -> anyhow::Result<()> {
+        let Self { stage, ways, what, limit } = *self;
+        let count = stage.options.amount(1_500, 5_000);
+        let connects = |way: &Way, count: u64| {
+            let mut command = way.load(&stage.identity, protocol, "connects", "/small");
+            command.args(["--concurrency", "4", "--count", &count.to_string()]);
+            if keys == Keys::X25519 {
+                command.arg("--classic");
+            }
+            outcome(way, &mut command)
+        };
+        let over = match (what, keys) {
+            ("passthrough", _) => String::new(),
+            (_, Keys::X25519) => format!(" over {}", protocol.name()),
+            (_, Keys::Newest) => format!(" with the newest keys over {}", protocol.name()),
+        };
+        let show = |turn: &Turn| format!("{:.0} µs", turn.cpu);
+        let measured = in_turns(
+            &format!("{what}, new connections{over}"),
+            ways.iter(),
+            stage.options.rounds(),
+            show,
+            |way, _| {
+                connects(way, count / 10)?;
+                turn(way, stage.origin, || connects(way, count))
+            },
+        )?;
+        for (peer, turn) in measured.iter() {
+            table.row(vec![
+                peer.name().to_owned(),
+                match keys {
+                    Keys::Newest if what != "passthrough" => format!("{}, newest keys", protocol.name()),
+                    _ => protocol.name().to_owned(),
+                },
+                format!("{:.0}", turn.rate),
+                format!("{:.0}", turn.p50),
+                format!("{:.0}", turn.p99),
+                format!("{:.0}", turn.cpu),
+                measured.ratio_cell(peer, Peer::HaProxy, |turn| turn.cpu),
+            ]);
+        }
+        let ratio = measured.ratio(Peer::Gateway, Peer::HaProxy, |turn| turn.cpu);
+        verdicts.at_most(format!("{what}, CPU of a connection{over}, × HAProxy's"), ratio, limit);
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! What a connection costs on which nothing is said.
+
+use std::io::{BufRead as _, BufReader};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+
+use crate::load::Protocol;
+use crate::process;
+use crate::run::rounds::median;
+use crate::run::verdict::Verdicts;
+use crate::run::way::{Peer, Way};
+use crate::table::Table;
+
+use super::stage::Stage;
+
+/// Connections at the same time.
+const CONNECTIONS: u64 = 1_000;
+/// How long a server has to come to rest.
+const REST: Duration = Duration::from_millis(500);
+
+/// The growth while they are open. It must come before other loads: what an allocator has kept of them would hide it.
+/// Memory of the kernel, in sockets, is in none of the figures.
+pub(super) fn measure(stage: &Stage<'_>, _verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+    let head = format!("{CONNECTIONS} idle connections");
+    let mut table = Table::new(&[&head, "TLS ends", "KiB a connection"]);
+    for (ways, ends) in [(&stage.passed, "behind"), (&stage.ended, "here")] {
+        for way in ways.iter().filter(|way| !matches!(way.peer, Peer::Direct | Peer::HaProxySplice)) {
+            let kib = hold(stage, way)?;
+            eprintln!("idle connection, TLS ends {ends}:  {} {kib:.1} KiB", way.peer.name());
+            table.row(vec![way.peer.name().to_owned(), ends.to_owned(), format!("{kib:.1}")]);
+        }
+    }
+    Ok(table)
+}
+
+fn hold(stage: &Stage<'_>, way: &Way) -> anyhow::Result<f64> {
+    let before = settled(stage, way.pid)?;
+    let mut command = way.load(&stage.identity, Protocol::H1, "holds", "/");
+    let mut load =
+        command.args(["--count", &CONNECTIONS.to_string()]).spawn().context("could not start it")?;
+    let stdout = load.stdout.take().context("it has no output")?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    let held: u64 = line.trim().parse().with_context(|| format!("it said {line:?}"))?;
+    ensure!(held == CONNECTIONS, "only {held} connections");
+    let with = settled(stage, way.pid)?;
+    // It ends with its stdin.
+    drop(load.stdin.take());
+    load.wait()?;
+    Ok((with - before) / 1024.0 / CONNECTIONS as f64)
+}
+
+fn settled(stage: &Stage<'_>, pid: u32) -> anyhow::Result<f64> {
+    let mut looks = Vec::new();
+    for _ in 0..3 {
+        stage.runtime.block_on(async { tokio::time::sleep(REST).await });
+        looks.push(process::resident_of_all(pid)? as f64);
+    }
+    Ok(median(looks))
+}

@@ -1,0 +1,59 @@
+//! GETs of a small object over TLS that ends here, sixteen in flight.
+
+use crate::run::rounds::{Turn, in_turns, turn};
+use crate::run::verdict::Verdicts;
+use crate::run::way::{Peer, Way, outcome};
+use crate::table::Table;
+
+use super::stage::Stage;
+use super::{PROTOCOLS, TERMINATION};
+
+pub(super) fn measure(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
+    let mut table = Table::new(&[
+        "GET of a small object, TLS ends here",
+        "protocol",
+        "requests/s",
+        "p50 µs",
+        "p90 µs",
+        "p99 µs",
+        "CPU µs/request",
+        "× HAProxy",
+    ]);
+    for protocol in PROTOCOLS {
+        let gets = |way: &Way, requests: u64| {
+            let mut command = way.load(&stage.identity, protocol, "gets", "/small");
+            command.args(["--connections", "4", "--concurrency", "16"]);
+            outcome(way, command.args(["--requests", &requests.to_string()]))
+        };
+        let requests = stage.options.amount(20_000, 60_000);
+        let show = |turn: &Turn| format!("{:.1} µs", turn.cpu);
+        let measured = in_turns(
+            &format!("GET over {}", protocol.name()),
+            stage.ended.iter(),
+            stage.options.rounds(),
+            show,
+            |way, _round| {
+                gets(way, requests / 10)?;
+                turn(way, stage.origin, || gets(way, requests))
+            },
+        )?;
+        for (peer, turn) in measured.iter() {
+            table.row(vec![
+                peer.name().to_owned(),
+                protocol.name().to_owned(),
+                format!("{:.0}", turn.rate),
+                format!("{:.0}", turn.p50),
+                format!("{:.0}", turn.p90),
+                format!("{:.0}", turn.p99),
+                format!("{:.1}", turn.cpu),
+                measured.ratio_cell(peer, Peer::HaProxy, |turn| turn.cpu),
+            ]);
+        }
+        verdicts.at_most(
+            format!("termination, CPU of a request over {}, × HAProxy's", protocol.name()),
+            measured.ratio(Peer::Gateway, Peer::HaProxy, |turn| turn.cpu),
+            TERMINATION,
+        );
+    }
+    Ok(table)
+}

@@ -60,8 +60,9 @@ struct Learned {
     forbidden: HashMap<(Kind, String), Instant>,
     /// Of which kinds that has been said.
     said: BTreeSet<Kind>,
-    /// Objects whose definition did not keep what was written, by the version that they have had since.
-    unkept: HashMap<(Kind, Name), String>,
+    /// The versions of objects that are not worth a write: the one that was written over, of which the news may still
+    /// be on its way; and the one after that, if the definition did not keep what was written.
+    settled: HashMap<(Kind, Name), Vec<String>>,
     /// The first failure of the last pass.
     failure: Option<String>,
 }
@@ -112,10 +113,8 @@ impl StatusWriter {
         let addresses = self.addresses.borrow_and_update().clone();
         self.memory.with(|learned| {
             learned.forbidden.retain(|_, since| since.elapsed() < AFTER_FORBIDDEN);
-            learned.unkept.retain(|(kind, name), _| match kind {
-                Kind::HttpProxy => verdicts.http_proxies.contains_key(name),
-                Kind::IngressRoute => verdicts.ingress_routes.contains_key(name),
-                _ => verdicts.ingresses.binary_search(name).is_ok(),
+            learned.settled.retain(|(kind, name), versions| {
+                self.version(*kind, name).is_some_and(|version| versions.contains(&version))
             });
         });
         let outcome = Mutex::new(Outcome::default());
@@ -183,7 +182,7 @@ impl StatusWriter {
     ) {
         for name in names {
             let Some(object) = mirrors.get(name) else { continue };
-            if object.wanted(name, verdicts, addresses).is_some() && !self.is_unkept(&*object, name) {
+            if object.wanted(name, verdicts, addresses).is_some() && !self.is_settled(&*object, name) {
                 untold.push((K::KIND, name.clone()));
             }
         }
@@ -217,7 +216,8 @@ impl StatusWriter {
                 }
                 Ok(Ok(after)) => {
                     self.metrics.wrote(Written::Done);
-                    self.check::<K>(after, name, verdicts, addresses);
+                    let before = [&*mirrored, &object].map(|it| it.meta().resource_version.clone());
+                    self.settle::<K>(before, after, name, verdicts, addresses);
                     return Ok(());
                 }
                 Ok(Err(WriteError::NotLeader(_))) => return Ok(()),
@@ -275,31 +275,42 @@ impl StatusWriter {
         }
     }
 
-    /// Remembers an object whose definition did not keep what was written.
-    fn check<K: Told>(
+    /// Remembers which versions of an object need not be written to, after it was.
+    fn settle<K: Told>(
         &self,
+        before: [Option<String>; 2],
         after: DynamicObject,
         name: &Name,
         verdicts: &Verdicts,
         addresses: &LoadBalancerStatus,
     ) {
-        let Some(version) = after.metadata.resource_version.clone() else { return };
+        let mut versions: Vec<String> = before.into_iter().flatten().collect();
+        let version = after.metadata.resource_version.clone();
         let kept =
             after.try_parse::<K>().is_ok_and(|after| after.wanted(name, verdicts, addresses).is_none());
-        if kept {
-            return;
+        if !kept {
+            tracing::debug!(kind = %K::KIND, object = %name, "not all of a status was kept");
+            versions.extend(version);
         }
-        tracing::debug!(kind = %K::KIND, object = %name, "not all of a status was kept");
-        self.memory.with(|learned| learned.unkept.insert((K::KIND, name.clone()), version));
+        self.memory.with(|learned| learned.settled.insert((K::KIND, name.clone()), versions));
     }
 
-    fn is_unkept<K: Told>(&self, object: &K, name: &Name) -> bool {
-        let version = object.meta().resource_version.as_ref();
+    fn is_settled<K: Told>(&self, object: &K, name: &Name) -> bool {
+        let Some(version) = &object.meta().resource_version else { return false };
         self.memory.with(|learned| {
-            !learned.unkept.is_empty()
-                && learned.unkept.get(&(K::KIND, name.clone())) == version
-                && version.is_some()
+            let settled = learned.settled.get(&(K::KIND, name.clone()));
+            settled.is_some_and(|versions| versions.contains(version))
         })
+    }
+
+    fn version(&self, kind: Kind, name: &Name) -> Option<String> {
+        let observed = &self.observed;
+        match kind {
+            Kind::HttpProxy => observed.http_proxies.get(name)?.metadata.resource_version.clone(),
+            Kind::IngressRoute => observed.ingress_routes.get(name)?.metadata.resource_version.clone(),
+            Kind::Ingress => observed.ingresses.get(name)?.metadata.resource_version.clone(),
+            Kind::TlsCertificateDelegation => None,
+        }
     }
 
     fn forbidden(&self, key: (Kind, String), error: &WriteError) {

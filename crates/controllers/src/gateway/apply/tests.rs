@@ -179,6 +179,24 @@ async fn a_status_that_is_not_kept_is_not_written_again_until_the_object_changes
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_write_whose_news_are_on_their_way_is_not_repeated() {
+    let server = Server::default();
+    let client = server.client(|_, _, _| (200, stored("p", "2")));
+    let (mut leader, _kept) = writer(client, &["p".to_owned()], true);
+    for _ in 0..3 {
+        leader.pass().await;
+    }
+    assert_eq!(server.asked(), [put("p")]);
+    leader.observed.http_proxies.set(serde_json::from_value(stored("p", "2")).unwrap());
+    leader.pass().await;
+    assert!(server.asked().is_empty() && leader.memory.with(|learned| learned.settled.is_empty()));
+    // Somebody took it away.
+    leader.observed.http_proxies.set(serde_json::from_value(proxy("p", "3", &Value::Null)).unwrap());
+    leader.pass().await;
+    assert_eq!(server.asked(), [put("p")]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_written_spoils_no_other() {
     let server = Server::default();
     let client = server.client(|_, path, _| match path.contains("/a/") {

@@ -43,7 +43,7 @@ mod tests {
         let draining = Draining::default();
         let before = Instant::now();
         assert!(!draining.refuses(before + Duration::from_secs(3600)));
-        draining.clone().begin();
+        draining.begin();
         assert!(draining.begun().is_cancelled());
         assert!(!draining.refuses(before));
         assert!(!draining.refuses(before + UNHEARD));

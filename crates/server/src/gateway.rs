@@ -98,7 +98,7 @@ async fn run(options: Options, pod: PodInfo) -> anyhow::Result<()> {
     let mut health = Health::of_program();
     let table = health.ready_step("routing-table");
     let stopping = health.stopping();
-    let admin = admin::serve(admin, health, metrics);
+    let admin = admin::serve(admin, health, &metrics);
 
     let stop = CancellationToken::new();
     let mut controllers = JoinSet::new();

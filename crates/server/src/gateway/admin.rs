@@ -25,7 +25,7 @@ use crate::apiserver::Health;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves until the handle is dropped.
-pub(super) fn serve(listener: Listener, health: Health, metrics: Metrics) -> ServerHandle {
+pub(super) fn serve(listener: Listener, health: Health, metrics: &Metrics) -> ServerHandle {
     let port = AdminPort(Arc::new(Admin { health, metrics: metrics.clone() }));
     let handle = serve_with(None, listener, port, limits());
     metrics.register_server("pinniped_gateway_admin", handle.stats_source());

@@ -161,8 +161,8 @@ impl Flags {
         if let Some(word) = self.unexpected.first() {
             return Err(format!("unknown command {word:?} for {:?}", super::NAME));
         }
-        let root_namespaces = names(self.root_namespaces);
-        let watch_namespaces = names(self.watch_namespaces);
+        let root_namespaces = names(&self.root_namespaces);
+        let watch_namespaces = names(&self.watch_namespaces);
         let unwatched = |name: &&String| !watch_namespaces.is_empty() && !watch_namespaces.contains(name);
         if let Some(name) = root_namespaces.iter().find(unwatched) {
             return Err(format!("--root-namespaces has {name:?}, which is not one of --watch-namespaces"));
@@ -190,7 +190,7 @@ impl Flags {
         let lease = (self.leader_election_resource_name, self.leader_election_resource_namespace);
         Ok(Options {
             settings: Settings {
-                classes: names(self.ingress_class_name),
+                classes: names(&self.ingress_class_name),
                 root_namespaces,
                 fallback_certificate: self.fallback_certificate,
                 client_certificate: self.client_certificate,
@@ -213,7 +213,7 @@ impl Flags {
 }
 
 /// The names of a list, as people write it.
-fn names(list: Vec<String>) -> Vec<String> {
+fn names(list: &[String]) -> Vec<String> {
     list.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect()
 }
 

@@ -1,5 +1,7 @@
 //! How `pinniped-gateway` refuses to start.
 
+#![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
+
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;

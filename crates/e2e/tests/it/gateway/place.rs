@@ -128,15 +128,19 @@ impl<G> Place<G> {
     pub(super) fn object(&self, version: &str, kind: &str, name: &str, rest: Value) -> Value {
         let mut object = json!({"apiVersion": version, "kind": kind,
             "metadata": {"name": name, "namespace": self.namespace}});
-        for (field, value) in rest.as_object().into_iter().flatten() {
-            object[field] = value.clone();
+        if let Value::Object(fields) = rest {
+            for (field, value) in fields {
+                object[field] = value;
+            }
         }
         object
     }
 
     /// An HTTPProxy.
     pub(super) fn proxy(&self, name: &str, spec: Value) -> Value {
-        self.object("projectcontour.io/v1", "HTTPProxy", name, json!({"spec": spec}))
+        let mut object = self.object("projectcontour.io/v1", "HTTPProxy", name, json!({}));
+        object["spec"] = spec;
+        object
     }
 
     /// A Secret with a serving certificate.

@@ -53,6 +53,7 @@ impl Collector for GatewayCollector {
                     ("not_tls", counts.not_tls),
                     ("unfinished", counts.hello_unfinished),
                     ("unknown_name", counts.unknown_name),
+                    ("unservable", counts.unservable),
                 ],
             ),
         )?;
@@ -107,6 +108,7 @@ mod tests {
         readings.tls.accepted = 11;
         readings.plain.refused = 12;
         readings.counts.unknown_name = 13;
+        readings.counts.unservable = 14;
         readings.counts.relayed_to_clients = 14;
         readings.counts.misdirected = 15;
         readings.counts.requests = 16;
@@ -116,6 +118,7 @@ mod tests {
             "pinniped_gateway_tls_connections_accepted_total 11",
             "pinniped_gateway_plain_connections_refused_total 12",
             "pinniped_gateway_hellos_refused_total{reason=\"unknown_name\"} 13",
+            "pinniped_gateway_hellos_refused_total{reason=\"unservable\"} 14",
             "pinniped_gateway_hellos_refused_total{reason=\"not_tls\"} 0",
             "pinniped_gateway_relayed_bytes_total{direction=\"to_clients\"} 14",
             "pinniped_gateway_requests_unanswered_total{reason=\"misdirected\"} 15",

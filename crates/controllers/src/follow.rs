@@ -84,7 +84,8 @@ pub(crate) async fn follow_slim<K>(
                 Ok(Event::Apply(object)) => tell(Change::Set(object)),
                 Ok(Event::Delete(object)) => tell(Change::Gone(object)),
                 Err(watcher::Error::InitialListFailed(error)) => match Refusal::of(&error) {
-                    Some(refusal) => {
+                    Some(mut refusal) => {
+                        refusal.missing = refusal.missing || !is_served(api).await;
                         tell(read(api, only, refusal, slim).await);
                         break;
                     }
@@ -96,6 +97,22 @@ pub(crate) async fn follow_slim<K>(
             }
         }
         tokio::time::sleep(AFTER_REFUSAL).await;
+    }
+}
+
+/// Whether there is such a resource at all. The API server looks at rights first, and refuses a list of what it does not
+/// have with 403, too; what it serves it tells everybody.
+async fn is_served<K: Resource + Clone>(api: &Api<K>) -> bool {
+    let path = api.resource_url();
+    let mut parts = path.trim_start_matches('/').split('/');
+    let (Some("apis"), Some(group), Some(version)) = (parts.next(), parts.next(), parts.next()) else {
+        return true;
+    };
+    let plural = parts.next_back().unwrap_or_default();
+    match api.clone().into_client().list_api_group_resources(&format!("{group}/{version}")).await {
+        Ok(served) => served.resources.iter().any(|resource| resource.name == plural),
+        // Nothing but a clear answer makes less of the first one.
+        Err(error) => !Refusal::of(&error).is_some_and(|refusal| refusal.missing),
     }
 }
 
@@ -114,5 +131,71 @@ where
             Some(refusal) => Change::Refused(refusal),
             None => Change::Failing(error_text(&error)),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use kube::client::Body;
+    use pinniped_api::gateway::IngressRoute;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// An API server that refuses every list, and tells this about what it serves.
+    fn refusing(told: Result<Value, u16>) -> kube::Client {
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let failure = |code: u16| {
+                (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}))
+            };
+            let (code, body) = match (request.uri().path(), &told) {
+                ("/apis/contour.heptio.com/v1beta1", Ok(resources)) => {
+                    let list = json!({"kind": "APIResourceList", "apiVersion": "v1",
+                        "groupVersion": "contour.heptio.com/v1beta1", "resources": resources});
+                    (200, list)
+                }
+                ("/apis/contour.heptio.com/v1beta1", Err(code)) => failure(*code),
+                _ => failure(403),
+            };
+            let answer = http::Response::builder().status(code).header("content-type", "application/json");
+            let answer = answer.body(Body::from(body.to_string().into_bytes()));
+            async { Ok::<_, Infallible>(answer.unwrap()) }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_and_not_served_is_missing_and_what_is_served_or_not_known_is_refused() {
+        let resource = |name: &str| json!([{"name": name, "singularName": "", "namespaced": true, "kind": "K", "verbs": []}]);
+        let table = [
+            (Ok(resource("ingressroutes")), false),
+            (Ok(resource("tlscertificatedelegations")), true),
+            (Err(404), true),
+            (Err(403), false),
+            (Err(500), false),
+        ];
+        for (told, missing) in table {
+            for namespace in [None, Some("x")] {
+                let client = refusing(told.clone());
+                let api: Api<IngressRoute> = match namespace {
+                    None => Api::all(client),
+                    Some(namespace) => Api::namespaced(client, namespace),
+                };
+                let (sender, mut refusals) = tokio::sync::mpsc::unbounded_channel();
+                let follow = follow(&api, watcher::Config::default(), None, |change| {
+                    if let Change::Refused(refusal) = change {
+                        let _ended = sender.send(refusal);
+                    }
+                });
+                tokio::select! {
+                    () = follow => {}
+                    refusal = refusals.recv() => {
+                        assert_eq!(refusal.unwrap().missing, missing, "{told:?} {namespace:?}");
+                    }
+                }
+            }
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! Programs of other people that a walk brings into a cluster, and what of theirs is ours to take away again.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
-use pinniped_test_support::tools;
+use pinniped_test_support::{tools, wait};
 
 use crate::place::{Place, Step};
 
@@ -42,5 +44,9 @@ pub(crate) async fn define(place: &dyn Place, file: &std::path::Path) -> anyhow:
 pub(crate) async fn await_defined(place: &dyn Place, file: &str) -> anyhow::Result<()> {
     kubectl(place, &["label", "--overwrite", "--filename", file, MADE_BY_WALK], None).await?;
     let args = ["wait", "--for=condition=Established", "--timeout=120s", "--filename", file];
-    kubectl(place, &args, None).await.map(drop)
+    // On a definition without a status yet, the command gives up at once.
+    wait::until_ok(Duration::from_secs(120), "definitions to be established", async || {
+        kubectl(place, &args, None).await.map(drop)
+    })
+    .await
 }

@@ -116,9 +116,7 @@ async fn define(installed: &Installed) -> anyhow::Result<()> {
                 "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": any, "status": any}}}}]}});
     let kubectl = installed.world.kubectl();
     kubectl.apply(&crd.to_string()).await?;
-    let name = format!("crd/{PLURAL}.{GROUP}");
-    kubectl.output(&["wait", &name, "--for=condition=Established", "--timeout=60s"]).await?;
-    Ok(())
+    kubectl.await_established(&[&format!("crd/{PLURAL}.{GROUP}")]).await
 }
 
 /// Every object is at its last generation, its child says the same, and of what was deleted nothing is left. How many

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use tokio::io::AsyncWriteExt as _;
 
+use crate::wait;
+
 /// What a program printed and how it ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -203,6 +205,18 @@ impl Kubectl {
     /// Also when the exit code is not 0.
     pub async fn output(&self, args: &[&str]) -> anyhow::Result<String> {
         Ok(self.run(args).await?.success()?.stdout)
+    }
+
+    /// Waits until definitions (`crd/NAME`, or flags that name files) are accepted. `kubectl wait` alone gives up at once
+    /// on one that is so new that it has no status.
+    ///
+    /// # Errors
+    /// When they are not within half a minute.
+    pub async fn await_established(&self, definitions: &[&str]) -> anyhow::Result<()> {
+        let args = [&["wait", "--for=condition=Established", "--timeout=30s"][..], definitions].concat();
+        let established = async || self.output(&args).await.map(drop);
+        wait::until_ok(Duration::from_secs(30), format!("{definitions:?} to be established"), established)
+            .await
     }
 
     /// `kubectl apply -f -` of a YAML text.

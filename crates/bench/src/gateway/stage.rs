@@ -19,6 +19,9 @@ use pinniped_test_support::control_plane::{free_port, tail};
 use pinniped_test_support::guardian::{Ending, Guardian, Process};
 use pinniped_test_support::wait;
 use tokio::runtime::Runtime;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Optional, Options, haproxy, nginx};
 use crate::run::way::{Identity, Peer, Way, write};
@@ -178,6 +181,8 @@ pub(crate) struct DataPlaneOptions {
 
 /// Runs the gateway's data plane with two hosts until the process is ended.
 pub(crate) async fn data_plane(options: &DataPlaneOptions) -> anyhow::Result<()> {
+    // As the program has it. Where nobody takes their lines, the trace points of libraries look for another log first.
+    tracing_subscriber::registry().with(LevelFilter::WARN).init();
     let gateway = pinniped_gateway::start(&GatewayParams::new(options.tls, options.plain))?;
     let pair = CertificatePair::parse(&std::fs::read(&options.cert)?, &std::fs::read(&options.key)?)?;
     let to = |name: &str, address: SocketAddr| {

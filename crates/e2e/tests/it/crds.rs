@@ -43,8 +43,7 @@ fn definitions(folder: &str, suffix: &str) -> String {
 async fn install(world: &World, folder: &str, suffix: &str) {
     world.kubectl().apply(&definitions(folder, suffix)).await.unwrap();
     let names = KINDS.map(|(plural, group, _)| format!("crd/{plural}.{group}.{suffix}"));
-    let args = ["wait", "--for=condition=Established", "--timeout=30s", &names[0], &names[1], &names[2]];
-    world.kubectl().output(&args).await.unwrap();
+    world.kubectl().await_established(&names.each_ref().map(String::as_str)).await.unwrap();
     // Established means accepted; which of two definitions is served shows in what the schema keeps.
     let client = world.client().await.unwrap();
     for kind in KINDS {

@@ -39,8 +39,15 @@ async fn kinds_that_are_not_installed_contribute_nothing_until_they_are() -> any
     });
     app.put(ROUTE, "r", json!({"spec": spec})).await?;
     replica.sees("an IngressRoute", |table| table.certificate("r.example").is_some()).await?;
-    // A grant of an old group holds when the one of today's goes, with its definition and all.
-    certs.grant_in(("contour.vmware.com/v1", GRANT.1), "w", &["*"]).await?;
+    // A grant of an old group holds when the one of today's goes, with its definition and all. That it is known shows in
+    // a host which has no other.
+    let old = Namespace::new(&client, "old").await?;
+    old.secret("w", &issue("old.example")?).await?;
+    let vmware = ("contour.vmware.com/v1", GRANT.1);
+    certs.grant_in(vmware, "w", &["*"]).await?;
+    old.grant_in(vmware, "w", &["app"]).await?;
+    app.host("old", "old.example", Some("old/w")).await?;
+    replica.sees("the old grant", |table| table.certificate("old.example").is_some()).await?;
     let drop_kind = async |kind: &str| -> anyhow::Result<()> {
         plane.kubectl().output(&["delete", "crd", kind, "--wait=false"]).await.map(drop)
     };

@@ -142,7 +142,7 @@ async fn a_delegated_wildcard_needs_grant_and_role_and_goes_with_the_grant() {
     let definition = std::fs::read_to_string(tools::repository().join(file)).unwrap();
     assert!(shown("sh").concat().contains(file));
     installed.world().kubectl().apply(&definition).await.unwrap();
-    kubectl(&installed, &["wait", "--for=condition=Established", &format!("crd/{DEFINITION}")]).await;
+    installed.world().kubectl().await_established(&[&format!("crd/{DEFINITION}")]).await.unwrap();
     let delegation = grant(&["TLSCertificateDelegation"]);
     wait::until_ok(SOON, "the kind to be served", async || {
         installed.world().kubectl().apply(&delegation).await.map(drop)

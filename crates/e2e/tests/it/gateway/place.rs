@@ -86,8 +86,7 @@ async fn define(world: &World) -> anyhow::Result<()> {
     let kinds = ["httpproxies.projectcontour.io", "tlscertificatedelegations.projectcontour.io"];
     for kind in kinds {
         let crd = format!("crd/{kind}");
-        let wait = ["wait", "--for=condition=Established", "--timeout=30s", &crd];
-        world.kubectl().output(&wait).await?;
+        world.kubectl().await_established(&[&crd]).await?;
         let list = async || world.kubectl().output(&["get", kind, "--namespace=default"]).await;
         wait::until_ok(SOON, format!("{kind} to be served"), list).await?;
     }

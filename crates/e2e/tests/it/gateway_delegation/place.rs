@@ -116,9 +116,7 @@ async fn define(world: &World) -> anyhow::Result<()> {
     let files = DEFINITIONS.map(|file| tools::repository().join("deploy").join(file).display().to_string());
     client.output(&["apply", "-f", &files[0], "-f", &files[1], "-f", &files[2]]).await?;
     let kinds = KINDS.map(|kind| format!("crd/{kind}"));
-    let mut wait = vec!["wait", "--for=condition=Established", "--timeout=30s"];
-    wait.extend(kinds.iter().map(String::as_str));
-    client.output(&wait).await?;
+    client.await_established(&kinds.each_ref().map(String::as_str)).await?;
     let list = async || client.output(&["get", &KINDS.join(","), "--namespace=default"]).await;
     wait::until_ok(SOON, "all kinds to be served", list).await.map(drop)
 }

@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 use futures::future::BoxFuture;
 use http::header::HOST;
 use http::request::Parts;
+use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::service::Service;
@@ -101,7 +102,7 @@ impl PerConnection {
         let path = prepare(parts.uri.path()).into_owned();
         let facts = RequestFacts {
             method: &parts.method,
-            authority: &authority,
+            authority: authority.as_str(),
             path: &path,
             query: parts.uri.query(),
             headers: &parts.headers,
@@ -109,7 +110,9 @@ impl PerConnection {
         let live = self.inner.live();
         let route = match self.decide(&live, &facts) {
             Decision::Take(route) => Arc::clone(route),
-            Decision::UpgradeToHttps => return redirect::to_https(&authority, &path, parts.uri.query()),
+            Decision::UpgradeToHttps => {
+                return redirect::to_https(authority.as_str(), &path, parts.uri.query());
+            }
             Decision::NotFound => {
                 self.inner.counts.not_found.one();
                 return answer::status(StatusCode::NOT_FOUND);
@@ -123,7 +126,7 @@ impl PerConnection {
             Action::Redirect(redirect) => {
                 let from = redirect::From {
                     scheme: self.entry.scheme(),
-                    authority: &authority,
+                    authority: authority.as_str(),
                     path: &path,
                     query: parts.uri.query(),
                 };
@@ -141,7 +144,7 @@ impl PerConnection {
                     certificate: self.certificate(connection.as_deref()),
                     is_h1,
                 };
-                exchange.run(parts, body, &authority, &path).await
+                exchange.run(parts, body, authority, &path).await
             }
         }
     }
@@ -177,16 +180,15 @@ impl PerConnection {
 
 /// Whom a request is for, with the port if there is one. HTTP/2 and proxies say it in the URI, everybody else in one
 /// `Host` header. A user beside the host has no business in either, and could be read as another host by the backend.
-fn authority(parts: &Parts) -> Option<Box<str>> {
+fn authority(parts: &Parts) -> Option<Authority> {
+    let without_user = |authority: &Authority| !authority.as_str().contains('@');
     if let Some(authority) = parts.uri.authority() {
-        return (!authority.as_str().contains('@')).then(|| authority.as_str().into());
+        return Some(authority.clone()).filter(without_user);
     }
     let mut hosts = parts.headers.get_all(HOST).iter();
     let host = hosts.next()?;
     if hosts.next().is_some() {
         return None;
     }
-    let host = host.to_str().ok()?;
-    host.parse::<http::uri::Authority>().ok().filter(|parsed| !parsed.as_str().contains('@'))?;
-    Some(host.into())
+    host.to_str().ok()?.parse().ok().filter(without_user)
 }

@@ -20,7 +20,7 @@ use crate::table::TlsVersions;
 
 /// The objects as they lie in the cluster, in any order. Objects of other classes and Secrets that nobody refers to
 /// may be among them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Objects {
     /// `HTTPProxy`.
     pub http_proxies: Vec<Arc<HttpProxy>>,
@@ -36,6 +36,21 @@ pub struct Objects {
     pub services: Vec<Arc<Service>>,
     /// `EndpointSlice`.
     pub endpoint_slices: Vec<Arc<EndpointSlice>>,
+}
+
+/// Their numbers alone: Secrets are among them.
+impl fmt::Debug for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Objects")
+            .field("http_proxies", &self.http_proxies.len())
+            .field("ingress_routes", &self.ingress_routes.len())
+            .field("ingresses", &self.ingresses.len())
+            .field("delegations", &self.delegations.len())
+            .field("secrets", &self.secrets.len())
+            .field("services", &self.services.len())
+            .field("endpoint_slices", &self.endpoint_slices.len())
+            .finish()
+    }
 }
 
 /// How the gateway is set up.

@@ -17,10 +17,9 @@ const MOST: usize = 16 << 10;
 const LARGE: usize = 4 << 10;
 
 /// A socket. Clones are the same one: one is written to, another one releases.
-#[derive(Debug)]
 pub(crate) struct Corked<T>(Arc<Mutex<State<T>>>);
 
-#[derive(Debug)]
+// Not `Debug`: what waits may be a credential.
 struct State<T> {
     socket: T,
     waiting: Vec<u8>,

@@ -5,6 +5,7 @@
 //! thousand objects.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pinniped_routing::Name;
@@ -13,8 +14,15 @@ use super::changes::Touched;
 use super::kinds::Mirrored;
 
 /// The objects of one watch by name.
-#[derive(Debug)]
 pub(super) struct Mirror<K>(Mutex<HashMap<Name, Arc<K>>>);
+
+/// Their number alone: Secrets are among them.
+impl<K> fmt::Debug for Mirror<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.0.lock().unwrap_or_else(PoisonError::into_inner).len();
+        f.debug_tuple("Mirror").field(&count).finish()
+    }
+}
 
 impl<K> Default for Mirror<K> {
     fn default() -> Self {

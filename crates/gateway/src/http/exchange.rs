@@ -116,7 +116,7 @@ impl Exchange<'_> {
         self,
         mut parts: Parts,
         body: Incoming,
-        authority: &str,
+        authority: Authority,
         path: &str,
     ) -> Response<Body> {
         let upgrade = if self.is_h1 { hop::upgrade_type(&parts.headers) } else { None };
@@ -150,7 +150,7 @@ impl Exchange<'_> {
     }
 
     /// The client's own host, and the path as it was matched, or as the route changes it.
-    fn target(&self, uri: &Uri, authority: &str, path: &str) -> Option<Uri> {
+    fn target(&self, uri: &Uri, authority: Authority, path: &str) -> Option<Uri> {
         let rewritten = self.forward.rewrite.as_ref().map(|rewrite| rewrite.apply(path));
         let path_and_query = match &rewritten {
             None if path == uri.path() => {
@@ -166,7 +166,7 @@ impl Exchange<'_> {
         };
         let mut target = http::uri::Parts::default();
         target.scheme = Some(if self.scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP });
-        target.authority = Some(Authority::try_from(authority).ok()?);
+        target.authority = Some(authority);
         target.path_and_query = Some(path_and_query);
         Uri::from_parts(target).ok()
     }

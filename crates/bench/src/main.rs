@@ -18,6 +18,10 @@ use anyhow::Context as _;
 use clap::Parser;
 use serde::Serialize;
 
+/// The data plane is measured as `pinniped-gateway` has it; the peers that stand on the same crates have it, too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 enum Command {
     /// Measure and print the tables.

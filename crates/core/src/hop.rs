@@ -32,6 +32,10 @@ pub fn strip_response(headers: &mut HeaderMap) {
 }
 
 fn strip(headers: &mut HeaderMap) {
+    // Most messages have none, and looking at each name once costs less than looking for each of these.
+    if !headers.keys().any(|name| *name == CONNECTION || HOP_BY_HOP.contains(name)) {
+        return;
+    }
     if headers.contains_key(CONNECTION) {
         let named: Vec<HeaderName> = headers
             .get_all(CONNECTION)

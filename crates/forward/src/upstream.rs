@@ -8,7 +8,7 @@
 //! send() ──► Pool::lease ── room on a connection? ── yes ──► HTTP/2 stream, counted until its body ends
 //!                  └── no ──► one dial at a time, the others wait for it
 //! upgrade_connection() ──► one HTTP/1.1 connection for one request, never pooled
-//! send_kept() ──► HTTP/1.1 connections that wait for the next request, for servers that speak nothing else
+//! try_send_kept() ──► HTTP/1.1 connections that wait for the next request, for servers that speak nothing else
 //! ```
 //!
 //! Each [lane](pinniped_serve::lanes) has a pool of its own.
@@ -25,6 +25,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::HOST;
 use http::uri::Authority;
 use http::{Method, Request, Response, Uri};
 use hyper::client::conn::http1::SendRequest;
@@ -238,14 +239,25 @@ impl Upstream {
         &self,
         mut request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
+        self.try_send(&mut request).await
+    }
+
+    /// The same. If no connection took the request, it is still there.
+    ///
+    /// # Errors
+    /// As [`Upstream::send`]; with [`UpstreamError::Dial`] and [`UpstreamError::Full`] the request is as it was.
+    pub async fn try_send(
+        &self,
+        request: &mut Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, UpstreamError> {
         self.complete(request.uri_mut());
-        let (head, mut body) = request.into_parts();
-        let empty = body.is_empty();
-        let harmless = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let empty = request.body().is_empty();
+        let harmless = is_harmless(request.method());
         let (mut unsent, mut ignored, mut died) = (0, 0, 0);
         loop {
             let mut lease = self.pool().lease().await?;
-            let error = match lease.http2.send(copy_of(&head), &mut body).await {
+            let head = copy_of(request);
+            let error = match lease.http2.send(head, request.body_mut()).await {
                 Ok((response, upload)) => return Ok(ResponseBody::http2(response, upload, lease.stream)),
                 Err(error) => error,
             };
@@ -290,32 +302,35 @@ impl Upstream {
     }
 
     /// Sends one request over an HTTP/1.1 connection that is kept for the next one. The `Host` header is set as by
-    /// [`Upstream::send_http1`].
+    /// [`Upstream::send_http1`]. If no connection took the request, it is still there.
     ///
     /// # Errors
-    /// When there is no response head.
-    pub async fn send_kept(
+    /// When there is no response head; with [`UpstreamError::Dial`] the request is as it was.
+    pub async fn try_send_kept(
         &self,
-        mut request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
-        self.complete(request.uri_mut());
-        to_origin_form(&mut request);
+        if request.uri().authority().is_some() || !request.headers().contains_key(HOST) {
+            self.complete(request.uri_mut());
+            to_origin_form(request);
+        }
         let pool = self.pool();
         if let Some(mut sender) = pool.waiting.take(self.inner.connector.limits.idle_timeout) {
-            let harmless = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-            let copy = (harmless && request.body().is_empty()).then(|| http1::copy_of(&request));
-            match sender.try_send_request(request).await {
+            let again = is_harmless(request.method()) && request.body().is_empty();
+            let copy = if again { http1::copy_of(request) } else { Request::default() };
+            match sender.try_send_request(std::mem::replace(request, copy)).await {
                 Ok(response) => return Ok(http1::kept(response, sender, pool)),
                 // The server closed the connection at the same moment: one that is new gets the request, if it was not
                 // sent, or does no harm a second time.
-                Err(mut error) => match error.take_message().or(copy) {
-                    Some(again) => request = again,
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) => *request = unsent,
+                    None if again => {}
                     None => return Err(UpstreamError::Http(error.into_error())),
                 },
             }
         }
         let mut sender = pool.http1().await?;
-        let response = sender.send_request(request).await.map_err(UpstreamError::Http)?;
+        let response = sender.send_request(std::mem::take(request)).await.map_err(UpstreamError::Http)?;
         Ok(http1::kept(response, sender, pool))
     }
 
@@ -356,10 +371,10 @@ fn to_origin_form(request: &mut Request<RequestBody>) {
     *request.version_mut() = http::Version::HTTP_11;
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     if let Some(authority) = parts.authority.take()
-        && !request.headers().contains_key(http::header::HOST)
+        && !request.headers().contains_key(HOST)
         && let Ok(host) = http::HeaderValue::from_str(authority.as_str())
     {
-        request.headers_mut().insert(http::header::HOST, host);
+        request.headers_mut().insert(HOST, host);
     }
     parts.scheme = None;
     *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
@@ -383,11 +398,16 @@ fn was_ignored(error: &h2::Error) -> bool {
 }
 
 /// The head as h2 takes it: it keeps what it is given, and the request may have to be sent again.
-fn copy_of(head: &http::request::Parts) -> Request<()> {
+fn copy_of(request: &Request<RequestBody>) -> Request<()> {
     let mut copy = Request::new(());
-    *copy.method_mut() = head.method.clone();
-    *copy.uri_mut() = head.uri.clone();
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
     *copy.version_mut() = http::Version::HTTP_2;
-    copy.headers_mut().clone_from(&head.headers);
+    copy.headers_mut().clone_from(request.headers());
     copy
+}
+
+/// Whether it may be sent twice (RFC 9110, section 9.2.1).
+fn is_harmless(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }

@@ -66,8 +66,13 @@ impl Backend {
         self.servers().retain(|address, _| endpoints.contains(address));
     }
 
-    /// The servers to try, in this order. Empty when there is no endpoint.
+    /// The servers to try.
     pub(crate) fn order(&self, endpoints: &[SocketAddr]) -> impl Iterator<Item = Arc<Server>> {
+        self.turn(endpoints).map(|at| self.server(endpoints[at]))
+    }
+
+    /// Whose turn it is, and who comes next when that one fails.
+    pub(crate) fn turn(&self, endpoints: &[SocketAddr]) -> Turn {
         let count = endpoints.len();
         let first = match (self.id.balance, count) {
             (_, 0 | 1) => 0,
@@ -78,10 +83,10 @@ impl Backend {
                 if self.load(endpoints[one]) <= self.load(endpoints[other]) { one } else { other }
             }
         };
-        (0..count.min(ATTEMPTS)).map(move |next| self.server(endpoints[(first + next) % count]))
+        Turn { at: first, count, left: count.min(ATTEMPTS) }
     }
 
-    fn server(&self, address: SocketAddr) -> Arc<Server> {
+    pub(crate) fn server(&self, address: SocketAddr) -> Arc<Server> {
         let mut servers = self.servers();
         let server = servers.entry(address);
         Arc::clone(server.or_insert_with(|| Arc::new(Server { address, http: OnceLock::new() })))
@@ -94,6 +99,25 @@ impl Backend {
     fn servers(&self) -> std::sync::MutexGuard<'_, HashMap<SocketAddr, Arc<Server>>> {
         // The map is whole between any two statements, so a panic elsewhere does not spoil it.
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Places in a list of endpoints, from the one whose turn it is. None when there is no endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    at: usize,
+    count: usize,
+    left: usize,
+}
+
+impl Iterator for Turn {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
+        let at = self.at;
+        self.at = (at + 1) % self.count;
+        Some(at)
     }
 }
 

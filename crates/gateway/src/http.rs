@@ -13,18 +13,18 @@
 //! The table is asked for each request, not for each connection. A connection that was opened when a host demanded
 //! less of its clients than now gets 421, and its client comes again over a new one.
 
-use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either};
 use http::header::HOST;
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
-use hyper::service::Service;
 use pinniped_routing::table::{Action, ClientValidation, Decision, RequestFacts, TlsTarget, prepare};
-use pinniped_serve::{Body, Connection};
+use pinniped_serve::{Body, Connection, Service};
 
 use crate::gateway::Inner;
 use crate::live::Live;
@@ -36,6 +36,8 @@ mod exchange;
 mod headers;
 mod redirect;
 mod upload;
+
+use exchange::{Asked, Exchange, Upgrade};
 
 /// How a connection came in.
 #[derive(Clone, Debug)]
@@ -67,39 +69,53 @@ struct PerConnection {
     entry: Entry,
     /// What backends are told of the client's certificate.
     certificate: OnceLock<Option<HeaderValue>>,
+    /// What they are told of its address.
+    client: OnceLock<Option<HeaderValue>>,
 }
 
 impl Http {
     pub(crate) fn new(inner: Arc<Inner>, entry: Entry) -> Self {
-        Self(Arc::new(PerConnection { inner, entry, certificate: OnceLock::new() }))
+        Self(Arc::new(PerConnection { inner, entry, certificate: OnceLock::new(), client: OnceLock::new() }))
     }
 }
 
-impl Service<Request<Incoming>> for Http {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+impl Service for Http {
+    type Answer = Either<Ready<Response<Body>>, BoxFuture<'static, Response<Body>>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let connection = Arc::clone(&self.0);
-        Box::pin(async move {
-            let is_h1 = request.version() < Version::HTTP_2;
-            let response = connection.serve(request, is_h1).await;
-            Ok(response)
-        })
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
+        // All that needs no waiting is done before there is a future, which would keep room for it. The connection has
+        // other requests, so a panic must not get through to it.
+        let next = catch_unwind(AssertUnwindSafe(|| self.0.decide(connection, request)));
+        match next {
+            Ok(Next::Answer(response)) => Either::Left(ready(response)),
+            Ok(Next::Send(mut exchange)) => Either::Right(Box::pin(async move { exchange.send().await })),
+            Ok(Next::Upgrade(upgrade)) => Either::Right(Box::pin(upgrade.run())),
+            Err(_panic) => Either::Left(ready(answer::status(StatusCode::INTERNAL_SERVER_ERROR))),
+        }
     }
+}
+
+/// What becomes of a request.
+enum Next {
+    Answer(Response<Body>),
+    Send(Exchange),
+    Upgrade(Upgrade),
 }
 
 impl PerConnection {
-    async fn serve(self: Arc<Self>, request: Request<Incoming>, is_h1: bool) -> Response<Body> {
+    /// 1 to 6.
+    fn decide(self: &Arc<Self>, connection: &Connection, request: Request<Incoming>) -> Next {
         self.inner.counts.requests.one();
+        let is_h1 = request.version() < Version::HTTP_2;
         let (parts, body) = request.into_parts();
-        let Some(authority) = authority(&parts) else { return answer::status(StatusCode::BAD_REQUEST) };
+        let Some(authority) = authority(&parts) else {
+            return Next::Answer(answer::status(StatusCode::BAD_REQUEST));
+        };
         // Whatever the routes say of its path, a tunnel to somewhere else is nothing that a gateway has.
         if parts.method == Method::CONNECT {
-            return answer::status(StatusCode::NOT_FOUND);
+            return Next::Answer(answer::status(StatusCode::NOT_FOUND));
         }
-        let path = prepare(parts.uri.path()).into_owned();
+        let path = prepare(parts.uri.path());
         let facts = RequestFacts {
             method: &parts.method,
             authority: authority.as_str(),
@@ -108,18 +124,18 @@ impl PerConnection {
             headers: &parts.headers,
         };
         let live = self.inner.live();
-        let route = match self.decide(&live, &facts) {
+        let route = match self.route(&live, &facts) {
             Decision::Take(route) => Arc::clone(route),
             Decision::UpgradeToHttps => {
-                return redirect::to_https(authority.as_str(), &path, parts.uri.query());
+                return Next::Answer(redirect::to_https(authority.as_str(), &path, parts.uri.query()));
             }
             Decision::NotFound => {
                 self.inner.counts.not_found.one();
-                return answer::status(StatusCode::NOT_FOUND);
+                return Next::Answer(answer::status(StatusCode::NOT_FOUND));
             }
             Decision::Misdirected => {
                 self.inner.counts.misdirected.one();
-                return answer::status(StatusCode::MISDIRECTED_REQUEST);
+                return Next::Answer(answer::status(StatusCode::MISDIRECTED_REQUEST));
             }
         };
         match &route.action {
@@ -130,26 +146,19 @@ impl PerConnection {
                     path: &path,
                     query: parts.uri.query(),
                 };
-                redirect::redirect(redirect, &from)
+                Next::Answer(redirect::redirect(redirect, &from))
             }
-            Action::Respond(response) => answer::of_route(response),
+            Action::Respond(response) => Next::Answer(answer::of_route(response)),
             Action::Forward(forward) => {
-                let connection = parts.extensions.get::<Arc<Connection>>().cloned();
-                let exchange = exchange::Exchange {
-                    inner: &self.inner,
-                    live: &live,
-                    forward,
-                    scheme: self.entry.scheme(),
-                    client: connection.as_ref().map(|connection| connection.peer_addr.ip()),
-                    certificate: self.certificate(connection.as_deref()),
-                    is_h1,
-                };
-                exchange.run(parts, body, authority, &path).await
+                // What is as it came stays as it came.
+                let path = (*path != *parts.uri.path()).then(|| path.into_owned());
+                let asked = Asked { authority, path, is_h1, certificate: self.certificate(connection) };
+                exchange::begin(self, connection, &live, forward, asked, parts, body)
             }
         }
     }
 
-    fn decide<'a>(&self, live: &'a Live, facts: &RequestFacts<'_>) -> Decision<'a> {
+    fn route<'a>(&self, live: &'a Live, facts: &RequestFacts<'_>) -> Decision<'a> {
         let table = &live.table;
         match &self.entry {
             Entry::Plain => table.plain.route(facts),
@@ -170,11 +179,17 @@ impl PerConnection {
     }
 
     /// The value of `x-forwarded-client-cert`, made once a connection.
-    fn certificate(&self, connection: Option<&Connection>) -> Option<HeaderValue> {
+    fn certificate(&self, connection: &Connection) -> Option<HeaderValue> {
         let Entry::Host { validation: Some(validation), .. } = &self.entry else { return None };
         let wanted = validation.forward?;
-        let made = || client_certificate::header(wanted, &connection?.peer_certificates);
+        let made = || client_certificate::header(wanted, &connection.peer_certificates);
         self.certificate.get_or_init(made).clone()
+    }
+
+    /// The client's address in `x-forwarded-for`, made once a connection.
+    fn client(&self, connection: &Connection) -> Option<HeaderValue> {
+        let made = || connection.peer_addr.ip().to_canonical().to_string().try_into().ok();
+        self.client.get_or_init(made).clone()
     }
 }
 

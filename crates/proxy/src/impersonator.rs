@@ -20,7 +20,6 @@
 //! upstream Pinniped embeds: clients can see it. Every refusal is a [`refusal::Refusal`], which alone knows what
 //! the client gets to read.
 
-use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +29,6 @@ use http::header::{HeaderValue, WARNING};
 use http::request::Parts;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::service::Service;
 use hyper::upgrade::OnUpgrade;
 use pinniped_authn::Token;
 use pinniped_authn::bearer::EXTRA_SPACE_WARNING;
@@ -44,7 +42,7 @@ use pinniped_core::nested::intake;
 use pinniped_core::request_info::{RequestInfo, RequestInfoError};
 use pinniped_forward::{Span, Wanted};
 use pinniped_serve::tunnels::Tunnels;
-use pinniped_serve::{Body, Connection, EndBy, layers};
+use pinniped_serve::{Body, Connection, EndBy, Service, layers};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -113,27 +111,25 @@ struct Facts<'a> {
     deadline: Option<Instant>,
 }
 
-impl Service<Request<Incoming>> for Stack {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+impl Service for Stack {
+    type Answer = BoxFuture<'static, Response<Body>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let stack = Arc::clone(&self.0);
-        Box::pin(async move { Ok(stack.answer(request).await) })
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
+        let (stack, connection) = (Arc::clone(&self.0), Arc::clone(connection));
+        Box::pin(async move { stack.answer(connection, request).await })
     }
 }
 
 impl StackInner {
     /// 1 to 4: whatever happens below, there is one answer with these headers.
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, connection: Arc<Connection>, request: Request<Incoming>) -> Response<Body> {
         let received = Instant::now();
         let asked = Presentation::of(request.uri(), request.headers());
         let audit_id = layers::audit_id(request.headers());
         let tokens = Tokens::of(request.headers());
         let ignored_token = AtomicBool::new(false);
 
-        let serve = pin!(self.serve(request, tokens, &ignored_token, &asked, received));
+        let serve = pin!(self.serve(connection, request, tokens, &ignored_token, &asked, received));
         let served = layers::guard_panic(serve).await;
         let (mut response, outcome) = match served {
             Ok(Ok(response)) if response.status().as_u16() == 101 => (response, Outcome::Upgraded),
@@ -165,6 +161,7 @@ impl StackInner {
     /// 5 to 7: what the request is, and how long it may take.
     async fn serve(
         &self,
+        connection: Arc<Connection>,
         request: Request<Incoming>,
         tokens: Tokens,
         ignored_token: &AtomicBool,
@@ -179,9 +176,6 @@ impl StackInner {
             return Err(Refusal::ShuttingDown);
         }
         let deadline = deadline::of(info.is_long_running(), request.uri().query(), received)?;
-        let connection = request.extensions().get::<Arc<Connection>>().cloned();
-        // The server adds it to every request; without it we would not know who asks.
-        let connection = connection.ok_or(Refusal::Internal("invalid user"))?;
         let url = asked.request_uri();
         let facts = Facts { connection, url, tokens, ignored_token, info, deadline };
         // Pinned here, so that there is one of it, not one for each way to wait for it.

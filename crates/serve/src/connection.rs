@@ -6,7 +6,6 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -15,12 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use http::header::CONTENT_LENGTH;
-use http::{HeaderValue, Method, Request, Response};
-use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
-use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ProtocolVersion;
 use rustls::pki_types::CertificateDer;
@@ -31,10 +25,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::activity::{Activity, CountedBody, Returned, Timeouts, Verdict, Watched};
-use crate::body::{Body, BoxError};
+use crate::activity::{Activity, Returned, Timeouts, Verdict, Watched};
+use crate::body::BoxError;
 use crate::cork::Corked;
 use crate::limits::Limits;
+use crate::service::{PerConnection, Service};
 
 /// Put into the extensions of a response: when its body must have been taken by the client, or else its stream is
 /// reset, its HTTP/1.1 connection closed. The body itself cannot see to that, because nobody asks it for more while a
@@ -76,7 +71,7 @@ pub(crate) fn answered() {
     let _known_or_nobody_asks = END_BY.try_with(|cell| cell.set(None));
 }
 
-/// What is known about the connection of a request. An `Arc` of it is in the extensions of every request.
+/// What is known about the connection of a request.
 #[derive(Debug)]
 pub struct Connection {
     /// The client's address.
@@ -172,18 +167,14 @@ impl ConnectionError {
 ///
 /// # Errors
 /// When it did not end well.
-pub async fn https<S>(
+pub async fn https<S: Service>(
     limits: &Limits,
     draining: &CancellationToken,
     tls: &TlsAcceptor,
     service: S,
     stream: TcpStream,
     peer_addr: SocketAddr,
-) -> Result<(), ConnectionError>
-where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
+) -> Result<(), ConnectionError> {
     let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
     let mut handshake = pin!(timeout(limits.handshake_timeout, accept(tls, stream)));
     let tls = tokio::select! {
@@ -207,17 +198,13 @@ where
 ///
 /// # Errors
 /// When it did not end well.
-pub async fn http<S>(
+pub async fn http<S: Service>(
     limits: &Limits,
     draining: &CancellationToken,
     service: S,
     stream: TcpStream,
     peer_addr: SocketAddr,
-) -> Result<(), ConnectionError>
-where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
+) -> Result<(), ConnectionError> {
     let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
     speak(limits, draining, Connection::plain(peer_addr, local_addr), service, stream).await
 }
@@ -231,13 +218,12 @@ async fn speak<T, S>(
 ) -> Result<(), ConnectionError>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
+    S: Service,
 {
     let connection = Arc::new(connection);
     let is_h2 = connection.alpn.as_deref() == Some(b"h2");
     let activity = Activity::new();
-    let service = ConnectionService { inner: service, connection, activity: Arc::clone(&activity) };
+    let service = PerConnection { inner: service, connection, activity: Arc::clone(&activity) };
     let timeouts =
         Timeouts { header: (!is_h2).then_some(limits.header_read_timeout), idle: limits.idle_timeout };
     if is_h2 {
@@ -245,10 +231,7 @@ where
         let socket = Corked::new(socket);
         let io = TokioIo::new(Watched::new(socket.clone(), Arc::clone(&activity), &returned));
         let outcome = {
-            // Streams run as tasks of their own; they end with this, whatever ends it.
-            let streams = StreamTasks::default();
-            let _end_streams = streams.0.clone().drop_guard();
-            let http = pin!(h2(limits, streams).serve_connection(io, service));
+            let http = pin!(h2(limits).serve_connection(io, service));
             drive(pin!(Released { http, socket }), &activity, timeouts, draining).await
         };
         part(outcome, &returned).await
@@ -371,8 +354,8 @@ fn h1(limits: &Limits) -> http1::Builder {
     builder
 }
 
-fn h2(limits: &Limits, streams: StreamTasks) -> http2::Builder<StreamTasks> {
-    let mut builder = http2::Builder::new(streams);
+fn h2(limits: &Limits) -> http2::Builder<StreamTasks> {
+    let mut builder = http2::Builder::new(StreamTasks);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.h2_streams)
@@ -431,22 +414,20 @@ trait Graceful: Future<Output = hyper::Result<()>> {
 
 type Io<T> = TokioIo<Watched<T>>;
 
-impl<T, S> Graceful for http1::UpgradeableConnection<Io<T>, ConnectionService<S>>
+impl<T, S> Graceful for http1::UpgradeableConnection<Io<T>, PerConnection<S>>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
+    S: Service,
 {
     fn graceful_shutdown(self: Pin<&mut Self>) {
         http1::UpgradeableConnection::graceful_shutdown(self);
     }
 }
 
-impl<T, S> Graceful for http2::Connection<Io<T>, ConnectionService<S>, StreamTasks>
+impl<T, S> Graceful for http2::Connection<Io<T>, PerConnection<S>, StreamTasks>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
+    S: Service,
 {
     fn graceful_shutdown(self: Pin<&mut Self>) {
         http2::Connection::graceful_shutdown(self);
@@ -456,56 +437,9 @@ where
 /// How long a closing connection is read on, see [`linger`], and a handshake may still take in a drain.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// Hands the connection's facts to each request and counts it.
-struct ConnectionService<S> {
-    inner: S,
-    connection: Arc<Connection>,
-    activity: Arc<Activity>,
-}
-
-impl<S> Service<Request<Incoming>> for ConnectionService<S>
-where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = Response<CountedBody>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let running = self.activity.request();
-        request.extensions_mut().insert(Arc::clone(&self.connection));
-        let is_head = *request.method() == Method::HEAD;
-        let answer = self.inner.call(request);
-        Box::pin(async move {
-            let mut response = answer.await?;
-            if is_head {
-                drop_body(&mut response);
-            }
-            // Known to whoever polls this: the stream's task, or the connection's where there are no streams.
-            if let Some(end_by) = response.extensions().get::<EndBy>() {
-                end_by.set();
-            }
-            Ok(response.map(|body| CountedBody::new(body, running)))
-        })
-    }
-}
-
-/// What answers a `HEAD`: the length that a body would have had, and no body. Over HTTP/1.1 hyper sees to it, over HTTP/2
-/// it does not, and a client that gets one breaks off.
-fn drop_body(response: &mut Response<Body>) {
-    let length = response.body().size_hint().exact();
-    if let Some(length) = length.filter(|length| *length > 0)
-        && !response.headers().contains_key(CONTENT_LENGTH)
-    {
-        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
-    }
-    *response.body_mut() = crate::body::empty();
-}
-
-/// Runs the streams of one HTTP/2 connection as tasks that end when the connection does.
-#[derive(Clone, Debug, Default)]
-struct StreamTasks(CancellationToken);
+/// Runs the streams of HTTP/2 connections as tasks. Each is told by its connection when that ends, and ends then.
+#[derive(Clone, Copy, Debug)]
+struct StreamTasks;
 
 impl<F> hyper::rt::Executor<F> for StreamTasks
 where
@@ -513,11 +447,9 @@ where
     F::Output: Send,
 {
     fn execute(&self, stream: F) {
-        let ended = self.0.clone();
         tokio::spawn(END_BY.scope(Cell::new(None), async move {
             tokio::select! {
                 biased;
-                () = ended.cancelled() => {}
                 _ = stream => {}
                 // What is dropped unfinished is reset.
                 () = overdue() => tracing::debug!("a client did not take its answer in time"),

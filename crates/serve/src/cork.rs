@@ -15,6 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const MOST: usize = 16 << 10;
 /// A write of so many bytes is better off alone than copied once more.
 const LARGE: usize = 4 << 10;
+/// Room from the beginning: a handful of answers.
+const FIRST: usize = 2 << 10;
 
 /// A socket. Clones are the same one: one is written to, another one releases.
 pub(crate) struct Corked<T>(Arc<Mutex<State<T>>>);
@@ -91,7 +93,11 @@ impl<T: AsyncWrite + Unpin> State<T> {
         if bytes >= LARGE || self.waiting.len() + bytes > MOST {
             ready!(self.drain(cx))?;
         }
-        Poll::Ready(Ok(bytes < LARGE))
+        let waits = bytes < LARGE;
+        if waits && self.waiting.is_empty() {
+            self.waiting.reserve(FIRST);
+        }
+        Poll::Ready(Ok(waits))
     }
 }
 

@@ -1,6 +1,6 @@
 //! An HTTPS server that cannot be held wrong.
 //!
-//! [`serve()`] takes a bound [`Listener`], a TLS configuration and a service of hyper's kind, and gives back a
+//! [`serve()`] takes a bound [`Listener`], a TLS configuration and a [`Service`], and gives back a
 //! [`ServerHandle`]. Everything that a server on a hostile network needs is done here once: handshake, header
 //! and idle timeouts, limits on headers, streams and connections, accept errors, orderly stop. Both servers of
 //! this project stand on it, the aggregated API and the impersonation proxy.
@@ -31,6 +31,7 @@ pub mod listener;
 pub mod metrics;
 pub mod respond;
 pub mod server;
+mod service;
 pub mod tunnels;
 
 pub use body::{Body, BoxError};
@@ -39,3 +40,4 @@ pub use lanes::Lanes;
 pub use limits::Limits;
 pub use listener::Listener;
 pub use server::{Handler, ServerHandle, Shared, Stats, serve, serve_on, serve_with};
+pub use service::Service;

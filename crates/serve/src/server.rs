@@ -1,6 +1,5 @@
 //! The accept loop, the ownership of connections, and the orderly stop.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -8,54 +7,42 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::service::Service;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::body::Body;
 use crate::connection::{self, ConnectionError};
 use crate::lanes::Lanes;
 use crate::limits::Limits;
 use crate::listener::{AcceptFailure, Listener, classify};
+use crate::service::Service;
 
 /// First and last pause after an accept that failed for lack of files or memory.
 const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
 /// Serves HTTPS on `listener` until the handle is drained or dropped. Must be called within a tokio runtime.
 ///
-/// Each request carries an `Arc<`[`Connection`](crate::Connection)`>` in its extensions. The service is cloned
-/// once a connection, so it should be cheap to clone.
-pub fn serve<S>(
+/// The service is cloned once a connection.
+pub fn serve<S: Service>(
     listener: Listener,
     tls: Arc<rustls::ServerConfig>,
     service: S,
     limits: Limits,
-) -> ServerHandle
-where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
+) -> ServerHandle {
     serve_on(None, listener, tls, service, limits)
 }
 
 /// The same with the connections on [lanes](Lanes), where there are some. What was upgraded runs on there, so who drops the last reference to
 /// them ends that, too.
-pub fn serve_on<S>(
+pub fn serve_on<S: Service>(
     lanes: Option<Arc<Lanes>>,
     listener: Listener,
     tls: Arc<rustls::ServerConfig>,
     service: S,
     limits: Limits,
-) -> ServerHandle
-where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
+) -> ServerHandle {
     serve_with(lanes, listener, Https { tls: TlsAcceptor::from(tls), service }, limits)
 }
 
@@ -85,11 +72,7 @@ struct Https<S> {
     service: S,
 }
 
-impl<S> Handler for Https<S>
-where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
+impl<S: Service> Handler for Https<S> {
     async fn run(
         self,
         shared: Arc<Shared>,

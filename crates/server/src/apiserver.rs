@@ -16,7 +16,6 @@
 //! Not here: admission. A cluster's admission webhooks and policies do not see these objects yet. OpenAPI v2 is
 //! served as JSON only, which is what the aggregator asks for, and nothing is compressed.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -142,10 +141,11 @@ pub fn serve(listener: Listener, params: Params) -> ServerHandle {
         credential_lifetime: params.credential_lifetime,
         started: Timestamp::now(),
     }));
-    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+    let service = move |connection: &Arc<Connection>, mut request: Request<Incoming>| {
         let server = Arc::clone(&server);
-        async move { Ok::<_, Infallible>(server.handle(request, Timestamp::now()).await) }
-    });
+        request.extensions_mut().insert(Arc::clone(connection));
+        Box::pin(async move { server.handle(request, Timestamp::now()).await })
+    };
     let handle = pinniped_serve::serve(listener, tls, service, Limits::default());
     metrics.register_server("aggregated_api", handle.stats_source());
     handle

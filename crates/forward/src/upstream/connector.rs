@@ -74,6 +74,8 @@ pub(super) struct Connector {
     /// TLS for each protocol, where there is TLS.
     tls: Option<Tls>,
     pub(super) limits: UpstreamLimits,
+    /// Headers of HTTP/1.1 are written as `Content-Type`, not as `content-type`.
+    title_case: bool,
     tasks: Tasks,
     ended: CancellationToken,
 }
@@ -117,6 +119,8 @@ impl Connector {
             dial,
             tls: Some(Tls { h2: config(b"h2")?.into(), http1: config(b"http/1.1")?.into() }),
             limits,
+            // Go's servers do not mind, but some of what is behind their proxy subresource does.
+            title_case: true,
             tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
             ended,
         })
@@ -144,6 +148,8 @@ impl Connector {
                 .as_ref()
                 .map(|(config, _)| Tls { h2: tls_for(config, b"h2"), http1: tls_for(config, b"http/1.1") }),
             limits: limits.clone(),
+            // As clients of HTTP/2 send them, and other ingresses pass them on.
+            title_case: false,
             tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
             ended,
         }
@@ -160,6 +166,7 @@ impl Connector {
             dial: self.dial.clone(),
             tls: self.tls.clone(),
             limits: self.limits.clone(),
+            title_case: self.title_case,
             tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
             ended,
         }
@@ -193,8 +200,7 @@ impl Connector {
     {
         let header_bytes = self.limits.header_bytes as usize;
         let (sender, connection) = http1::Builder::new()
-            // Go's servers do not mind, but some of what is behind their proxy subresource does.
-            .title_case_headers(true)
+            .title_case_headers(self.title_case)
             .max_headers(2000)
             .max_header_size(header_bytes)
             .max_buf_size(header_bytes.saturating_add(64 << 10))

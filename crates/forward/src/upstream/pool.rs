@@ -172,7 +172,8 @@ impl Pool {
     }
 
     pub(super) async fn http1(&self) -> Result<http1::SendRequest<RequestBody>, UpstreamError> {
-        self.connector.http1().await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
+        // Large, as above.
+        Box::pin(self.connector.http1()).await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
     }
 
     /// Takes an HTTP/1.1 connection back that has served a request.

@@ -1,26 +1,27 @@
 //! A request to a backend, and its answer.
 
 use std::future::Future;
-use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use futures::future::Either;
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use pinniped_core::hop;
-use pinniped_forward::upstream::{RequestBody, ResponseBody, Upstream as Requests, UpstreamError};
+use pinniped_forward::upstream::{RequestBody, ResponseBody, UpstreamError};
 use pinniped_forward::{ForwardError, Idle, Pace, Wanted, relay};
-use pinniped_routing::table::{Forward, Protocol, Timeouts};
-use pinniped_serve::Body;
+use pinniped_routing::table::{Forward, Protocol, Timeouts, Upstream};
+use pinniped_serve::{Body, Connection};
 use tokio::time::{Instant, sleep_until};
 
 use super::answer::{status, text};
 use super::headers::{self, Way};
 use super::upload::Upload;
-use crate::backend::{Backend, Server};
+use super::{Next, PerConnection};
+use crate::backend::{Backend, Server, Turn};
 use crate::gateway::Inner;
 use crate::live::Live;
 
@@ -29,15 +30,39 @@ const NO_ENDPOINT: &str = "no healthy upstream";
 const LATE: &str = "upstream request timeout";
 const NO_ANSWER: &str = "upstream connect error or disconnect/reset before headers";
 
-/// One request's way to a backend.
-pub(super) struct Exchange<'a> {
-    pub(super) inner: &'a Inner,
-    pub(super) live: &'a Live,
-    pub(super) forward: &'a Forward,
-    pub(super) scheme: &'static str,
-    pub(super) client: Option<IpAddr>,
-    pub(super) certificate: Option<HeaderValue>,
+/// What was asked for, beside the head of the request.
+pub(super) struct Asked {
+    /// Whom it is for.
+    pub(super) authority: Authority,
+    /// The path that it was matched by, where it is not the one that came.
+    pub(super) path: Option<String>,
     pub(super) is_h1: bool,
+    /// What the backend is told of the client's certificate.
+    pub(super) certificate: Option<HeaderValue>,
+}
+
+/// A request on its way to a backend.
+pub(super) struct Exchange {
+    to: To,
+    request: Request<RequestBody>,
+    upload: Option<Upload>,
+}
+
+/// A request to leave HTTP on its way to a backend.
+pub(super) struct Upgrade {
+    to: To,
+    parts: Parts,
+    body: Incoming,
+    wanted: Wanted,
+}
+
+/// Where it goes.
+struct To {
+    inner: Arc<Inner>,
+    upstream: Arc<Upstream>,
+    backend: Arc<Backend>,
+    turn: Turn,
+    timeouts: Timeouts,
 }
 
 /// Why there is no answer of a backend.
@@ -111,173 +136,206 @@ impl Failure {
     }
 }
 
-impl Exchange<'_> {
-    pub(super) async fn run(
-        self,
-        mut parts: Parts,
-        body: Incoming,
-        authority: Authority,
-        path: &str,
-    ) -> Response<Body> {
-        let upgrade = if self.is_h1 { hop::upgrade_type(&parts.headers) } else { None };
-        // An offer of HTTP/2 is not worth more than an answer in HTTP/1.1.
-        let upgrade = upgrade.filter(|protocol| !protocol.as_bytes().eq_ignore_ascii_case(b"h2c"));
-        let allowed = |protocol: &HeaderValue| {
-            self.forward.websockets && protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
-        };
-        if upgrade.as_ref().is_some_and(|protocol| !allowed(protocol)) {
-            return status(StatusCode::FORBIDDEN);
+/// What can be done before a backend is asked.
+pub(super) fn begin(
+    connection: &PerConnection,
+    client: &Connection,
+    live: &Live,
+    forward: &Forward,
+    asked: Asked,
+    mut parts: Parts,
+    body: Incoming,
+) -> Next {
+    let Asked { authority, path, is_h1, certificate } = asked;
+    let upgrade = if is_h1 { hop::upgrade_type(&parts.headers) } else { None };
+    // An offer of HTTP/2 is not worth more than an answer in HTTP/1.1.
+    let upgrade = upgrade.filter(|protocol| !protocol.as_bytes().eq_ignore_ascii_case(b"h2c"));
+    let allowed =
+        |protocol: &HeaderValue| forward.websockets && protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
+    if upgrade.as_ref().is_some_and(|protocol| !allowed(protocol)) {
+        return Next::Answer(status(StatusCode::FORBIDDEN));
+    }
+    let inner = &connection.inner;
+    let upstream = inner.weights.pick(&forward.backends);
+    let Some(backend) = live.backend(upstream) else {
+        return Next::Answer(failed(inner, upstream, &Failure::NoEndpoint));
+    };
+    let uri = std::mem::take(&mut parts.uri);
+    let Some(target) = target(forward, uri, path) else {
+        return Next::Answer(status(StatusCode::BAD_REQUEST));
+    };
+    let way = Way { scheme: connection.entry.scheme(), client: connection.client(client), certificate };
+    headers::rewrite(&mut parts.headers, way);
+    let addressed = match upstream.id.protocol {
+        Protocol::Http1 | Protocol::Tls => {
+            headers::set_host(&mut parts.headers, &authority).then(|| target.into())
         }
-        let Some(uri) = self.target(&parts.uri, authority, path) else {
-            return status(StatusCode::BAD_REQUEST);
-        };
-        let client = parts.extensions.remove::<OnUpgrade>();
-        parts.uri = uri;
-        parts.extensions.clear();
-        let way = Way { scheme: self.scheme, client: self.client, certificate: self.certificate.clone() };
-        headers::rewrite(&mut parts.headers, way);
-        let outcome = match (upgrade, client) {
-            (Some(protocol), Some(client)) => Box::pin(self.upgrade(parts, body, protocol, client)).await,
-            _ => self.send(parts, body).await,
-        };
-        outcome.unwrap_or_else(|failure| {
-            self.inner.counts.failed.one();
-            let service = self.forward.backends.choices().iter().map(|choice| &choice.upstream.id.service);
-            let services = service.map(ToString::to_string).collect::<Vec<_>>().join(" ");
-            tracing::debug!(error = %failure, services, "no answer of a backend");
-            failure.answer()
-        })
-    }
-
-    /// The client's own host, and the path as it was matched, or as the route changes it.
-    fn target(&self, uri: &Uri, authority: Authority, path: &str) -> Option<Uri> {
-        let rewritten = self.forward.rewrite.as_ref().map(|rewrite| rewrite.apply(path));
-        let path_and_query = match &rewritten {
-            None if path == uri.path() => {
-                uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"))
-            }
-            rewritten => {
-                let path = rewritten.as_deref().unwrap_or(path);
-                match uri.query() {
-                    Some(query) => PathAndQuery::try_from(format!("{path}?{query}")).ok()?,
-                    None => PathAndQuery::try_from(path).ok()?,
-                }
-            }
-        };
-        let mut target = http::uri::Parts::default();
-        target.scheme = Some(if self.scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP });
-        target.authority = Some(authority);
-        target.path_and_query = Some(path_and_query);
-        Uri::from_parts(target).ok()
-    }
-
-    /// The servers to try, and the backend that they are of.
-    fn servers(&self) -> (Option<&Arc<Backend>>, impl Iterator<Item = Arc<Server>> + use<'_>) {
-        let upstream = self.inner.weights.pick(&self.forward.backends);
-        let backend = self.live.backend(upstream);
-        (backend, backend.into_iter().flat_map(|backend| backend.order(&upstream.endpoints)))
-    }
-
-    async fn send(&self, parts: Parts, body: Incoming) -> Result<Response<Body>, Failure> {
-        let (backend, servers) = self.servers();
-        let backend = backend.ok_or(Failure::NoEndpoint)?;
-        let upload = Upload::new(body);
-        let mut servers = servers.peekable();
-        let mut parts = Some(parts);
-        let mut failure = Failure::NoEndpoint;
-        while let (Some(server), Some(head)) = (servers.next(), parts.take()) {
-            let again = servers.peek().is_some().then(|| head.clone());
-            let requests = backend.requests(&server)?;
+        Protocol::H2 | Protocol::H2c => absolute(connection.entry.scheme(), authority, target),
+    };
+    let Some(addressed) = addressed else { return Next::Answer(status(StatusCode::BAD_REQUEST)) };
+    parts.uri = addressed;
+    let wanted = upgrade.zip(parts.extensions.remove::<OnUpgrade>());
+    parts.extensions.clear();
+    let to = To {
+        inner: Arc::clone(inner),
+        upstream: Arc::clone(upstream),
+        backend: Arc::clone(backend),
+        turn: backend.turn(&upstream.endpoints),
+        timeouts: forward.timeouts,
+    };
+    match wanted {
+        Some((protocol, client)) => {
+            let wanted =
+                Wanted { protocol, client, ended: inner.draining.clone(), idle: forward.timeouts.idle };
+            Next::Upgrade(Upgrade { to, parts, body, wanted })
+        }
+        None => {
+            let upload = Upload::new(body);
             let body = upload.as_ref().map_or(RequestBody::Empty, Upload::body);
-            let answer = send(requests, backend.id.protocol, Request::from_parts(head, body));
-            match in_time(answer, self.forward.timeouts, upload.as_ref()).await {
-                Ok(response) => {
-                    let pace = pace(self.forward.timeouts, upload.as_ref());
-                    return Ok(relay(response, pace, server));
-                }
-                Err(error) => failure = error,
-            }
-            if failure.is_unconnected() && upload.as_ref().is_none_or(Upload::is_whole) {
-                tracing::debug!(error = %failure, server = %server.address, "an endpoint takes no request");
-                parts = again;
-            }
-        }
-        Err(failure)
-    }
-
-    async fn upgrade(
-        &self,
-        parts: Parts,
-        body: Incoming,
-        protocol: HeaderValue,
-        client: OnUpgrade,
-    ) -> Result<Response<Body>, Failure> {
-        let (backend, mut servers) = self.servers();
-        let (Some(backend), Some(server)) = (backend, servers.next()) else {
-            return Err(Failure::NoEndpoint);
-        };
-        let wanted =
-            Wanted { protocol, client, ended: self.inner.draining.clone(), idle: self.forward.timeouts.idle };
-        let requests = backend.requests(&server)?;
-        let hold = Arc::clone(&server);
-        let upgrade =
-            pinniped_forward::upgrade(requests, parts, body, wanted, &self.inner.tunnels, None, hold);
-        match self.forward.timeouts.response {
-            None => Ok(upgrade.await?),
-            Some(response) => {
-                Ok(tokio::time::timeout(response, upgrade).await.map_err(|_| Failure::Late)??)
-            }
+            Next::Send(Exchange { to, request: Request::from_parts(parts, body), upload })
         }
     }
 }
 
-async fn send(
-    requests: &Requests,
-    protocol: Protocol,
-    request: Request<RequestBody>,
-) -> Result<Response<ResponseBody>, Failure> {
-    let response = match protocol {
-        Protocol::Http1 | Protocol::Tls => requests.send_kept(request).await?,
-        Protocol::H2 | Protocol::H2c => requests.send(request).await?,
+/// The path as it was matched, or as the route changes it, and the query.
+fn target(forward: &Forward, uri: Uri, path: Option<String>) -> Option<PathAndQuery> {
+    let rewrite = forward.rewrite.as_ref();
+    let path = match rewrite {
+        Some(rewrite) => Some(rewrite.apply(path.as_deref().unwrap_or(uri.path()))),
+        None => path,
     };
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(ForwardError::UnaskedSwitch.into());
+    match (path, uri.query()) {
+        (None, _) => Some(uri.into_parts().path_and_query.unwrap_or(PathAndQuery::from_static("/"))),
+        (Some(path), Some(query)) => PathAndQuery::try_from(format!("{path}?{query}")).ok(),
+        (Some(path), None) => PathAndQuery::try_from(path).ok(),
     }
-    Ok(response)
+}
+
+/// HTTP/2 says it all in the URI.
+fn absolute(scheme: &str, authority: Authority, target: PathAndQuery) -> Option<Uri> {
+    let mut uri = http::uri::Parts::default();
+    uri.scheme = Some(if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP });
+    uri.authority = Some(authority);
+    uri.path_and_query = Some(target);
+    Uri::from_parts(uri).ok()
+}
+
+fn failed(inner: &Inner, upstream: &Upstream, failure: &Failure) -> Response<Body> {
+    inner.counts.failed.one();
+    tracing::debug!(error = %failure, service = %upstream.id.service, "no answer of a backend");
+    failure.answer()
+}
+
+impl To {
+    /// The server whose turn it is.
+    fn next(&mut self) -> Option<Arc<Server>> {
+        self.turn.next().map(|at| self.backend.server(self.upstream.endpoints[at]))
+    }
+}
+
+impl Exchange {
+    pub(super) async fn send(&mut self) -> Response<Body> {
+        let mut failure = Failure::NoEndpoint;
+        while let Some(server) = self.to.next() {
+            failure = match self.ask(&server).await {
+                Ok(response) => {
+                    return relay(response, pace(self.to.timeouts, self.upload.as_ref()), server);
+                }
+                Err(failure) => failure,
+            };
+            if !failure.is_unconnected() {
+                break;
+            }
+            tracing::debug!(error = %failure, server = %server.address, "an endpoint takes no request");
+        }
+        failed(&self.to.inner, &self.to.upstream, &failure)
+    }
+
+    /// Sends it to one server. If no connection took it, it can go to another one.
+    async fn ask(&mut self, server: &Server) -> Result<Response<ResponseBody>, Failure> {
+        let requests = self.to.backend.requests(server)?;
+        let request = &mut self.request;
+        let kept = match self.to.upstream.id.protocol {
+            Protocol::Http1 | Protocol::Tls => Either::Left(requests.try_send_kept(request)),
+            Protocol::H2 | Protocol::H2c => Either::Right(Box::pin(requests.try_send(request))),
+        };
+        let response = in_time(pin!(kept), &self.to.timeouts, self.upload.as_ref()).await??;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(ForwardError::UnaskedSwitch.into());
+        }
+        Ok(response)
+    }
+}
+
+impl Upgrade {
+    pub(super) async fn run(self) -> Response<Body> {
+        let Self { mut to, parts, body, wanted } = self;
+        let asked = async {
+            let server = to.next().ok_or(Failure::NoEndpoint)?;
+            let requests = to.backend.requests(&server)?;
+            let hold = Arc::clone(&server);
+            let upgrade =
+                pinniped_forward::upgrade(requests, parts, body, wanted, &to.inner.tunnels, None, hold);
+            match to.timeouts.response {
+                None => Ok(upgrade.await?),
+                Some(response) => {
+                    Ok(tokio::time::timeout(response, upgrade).await.map_err(|_| Failure::Late)??)
+                }
+            }
+        };
+        let asked = asked.await;
+        asked.unwrap_or_else(|failure| failed(&to.inner, &to.upstream, &failure))
+    }
 }
 
 /// Waits for the head of an answer, as long as the route allows: from the last byte of the request, and not longer than
 /// nothing moves.
 async fn in_time<T>(
-    answer: impl Future<Output = Result<T, Failure>>,
-    timeouts: Timeouts,
+    mut answer: Pin<&mut impl Future<Output = T>>,
+    timeouts: &Timeouts,
     upload: Option<&Upload>,
 ) -> Result<T, Failure> {
-    let mut answer = pin!(answer);
-    let Timeouts { response, idle } = timeouts;
-    let Some(step) = response.into_iter().chain(idle).min() else { return answer.await };
-    let began = Instant::now();
-    let mut silent_since = began;
+    let mut patience = Patience::new();
     loop {
+        let Some(next) = patience.look(timeouts, upload)? else { return Ok(answer.await) };
+        tokio::select! {
+            biased;
+            outcome = answer.as_mut() => return Ok(outcome),
+            () = sleep_until(next) => {}
+        }
+    }
+}
+
+/// How long an answer is waited for.
+struct Patience {
+    began: Instant,
+    silent_since: Instant,
+}
+
+impl Patience {
+    fn new() -> Self {
         let now = Instant::now();
-        let sent = upload.map_or(Some(began), Upload::ended);
+        Self { began: now, silent_since: now }
+    }
+
+    /// When to look again, if ever.
+    fn look(&mut self, timeouts: &Timeouts, upload: Option<&Upload>) -> Result<Option<Instant>, Failure> {
+        let Timeouts { response, idle } = *timeouts;
+        let Some(step) = response.into_iter().chain(idle).min() else { return Ok(None) };
+        let now = Instant::now();
+        let sent = upload.map_or(Some(self.began), Upload::ended);
         if upload.is_some_and(|upload| upload.alive().swap(false, std::sync::atomic::Ordering::Relaxed)) {
-            silent_since = now;
+            self.silent_since = now;
         }
         let response_end = sent.zip(response).map(|(sent, response)| sent + response);
-        let idle_end = idle.map(|idle| silent_since + idle);
+        let idle_end = idle.map(|idle| self.silent_since + idle);
         let end = response_end.into_iter().chain(idle_end).min();
         if end.is_some_and(|end| end <= now) {
             return Err(Failure::Late);
         }
         // While the request is on its way, its end is looked for often enough not to be late afterwards.
-        let next =
-            end.unwrap_or(now + step).min(if sent.is_none() { now + step } else { now + step.max(FAR) });
-        tokio::select! {
-            biased;
-            outcome = answer.as_mut() => return outcome,
-            () = sleep_until(next) => {}
-        }
+        let look = if sent.is_none() { now + step } else { now + step.max(FAR) };
+        Ok(Some(end.map_or(look, |end| end.min(look))))
     }
 }
 

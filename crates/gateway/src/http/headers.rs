@@ -1,9 +1,7 @@
 //! A request's headers as backends get them.
 
-use std::fmt::Write as _;
-use std::net::IpAddr;
-
 use http::header::{EXPECT, Entry, HOST};
+use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use pinniped_core::hop;
 use pinniped_serve::layers::audit_id;
@@ -16,11 +14,11 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// What a backend is told about the way that a request came.
 pub(super) struct Way {
     pub(super) scheme: &'static str,
-    pub(super) client: Option<IpAddr>,
+    pub(super) client: Option<HeaderValue>,
     pub(super) certificate: Option<HeaderValue>,
 }
 
-/// Takes off what was for us only, and what only we may say; says it. `Host` goes, too: it is in the URI.
+/// Takes off what was for us only, and what only we may say; says it. `Host` goes, too: see [`set_host`].
 pub(super) fn rewrite(headers: &mut HeaderMap, way: Way) {
     hop::strip_request(headers);
     // Answered as soon as somebody reads the body.
@@ -41,19 +39,28 @@ pub(super) fn rewrite(headers: &mut HeaderMap, way: Way) {
 }
 
 /// The client comes last: those before it are what it claims.
-fn append_client(headers: &mut HeaderMap, client: IpAddr) {
-    let mut all = String::new();
+fn append_client(headers: &mut HeaderMap, client: HeaderValue) {
+    let mut all = Vec::new();
     for claimed in headers.get_all(X_FORWARDED_FOR) {
-        if let Ok(claimed) = claimed.to_str() {
-            all.push_str(claimed);
-            all.push_str(", ");
+        if claimed.to_str().is_ok() {
+            all.extend_from_slice(claimed.as_bytes());
+            all.extend_from_slice(b", ");
         }
     }
-    // Writing to a string does not fail.
-    let _never = write!(all, "{}", client.to_canonical());
+    if all.is_empty() {
+        headers.insert(X_FORWARDED_FOR, client);
+        return;
+    }
+    all.extend_from_slice(client.as_bytes());
     if let Ok(value) = HeaderValue::try_from(all) {
         headers.insert(X_FORWARDED_FOR, value);
     }
+}
+
+/// Whom the request is for, where the URI does not say it. `false` when it cannot be said.
+pub(super) fn set_host(headers: &mut HeaderMap, authority: &Authority) -> bool {
+    let host = HeaderValue::from_str(authority.as_str());
+    host.map(|host| headers.insert(HOST, host)).is_ok()
 }
 
 #[cfg(test)]
@@ -61,7 +68,7 @@ mod tests {
     use super::*;
 
     fn way() -> Way {
-        Way { scheme: "https", client: Some(IpAddr::from([10, 0, 0, 1])), certificate: None }
+        Way { scheme: "https", client: Some(HeaderValue::from_static("10.0.0.1")), certificate: None }
     }
 
     #[test]

@@ -40,11 +40,6 @@ impl Upload {
         Some(Self(Arc::new(shared)))
     }
 
-    /// Whether nobody has read of it yet.
-    pub(super) fn is_whole(&self) -> bool {
-        self.unread().is_some()
-    }
-
     /// When its last byte was taken by the backend's connection.
     pub(super) fn ended(&self) -> Option<Instant> {
         self.0.ended.get().copied()
@@ -55,13 +50,9 @@ impl Upload {
         &self.0.alive
     }
 
-    /// The body for a try to send it.
+    /// The body to send. It is read once, by whoever gets the first of it.
     pub(super) fn body(&self) -> RequestBody {
         RequestBody::Boxed(Reader { shared: Arc::clone(&self.0), body: None }.boxed_unsync())
-    }
-
-    fn unread(&self) -> std::sync::MutexGuard<'_, Option<Incoming>> {
-        self.0.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,6 +1,5 @@
 //! A server with a service made for the tests, and clients that trust it.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use pinniped_serve::tunnels::{Tunnels, relay};
-use pinniped_serve::{Body, Connection, Limits, Listener, ServerHandle, body, serve};
+use pinniped_serve::{Body, Connection, Limits, Listener, ServerHandle, Service, body, serve};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
@@ -99,18 +98,17 @@ impl Drop for TellWhenDropped {
     }
 }
 
-impl hyper::service::Service<Request<Incoming>> for TestService {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+impl Service for TestService {
+    type Answer = BoxFuture<'static, Response<Body>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, connection: &Arc<Connection>, mut request: Request<Incoming>) -> Self::Answer {
         let service = self.clone();
+        let connection = Arc::clone(connection);
         Box::pin(async move {
             let path = request.uri().path().to_owned();
             let ended = TellWhenDropped(service.ended.clone(), path.clone());
             let _nobody_listens = service.begun.send(path.clone());
-            Ok(match path.as_str() {
+            match path.as_str() {
                 "/slow" => {
                     service.release.notified().await;
                     Response::new(body::full("slow but done"))
@@ -150,7 +148,6 @@ impl hyper::service::Service<Request<Incoming>> for TestService {
                     response
                 }
                 _ => {
-                    let connection = request.extensions().get::<Arc<Connection>>().expect("always there");
                     let alpn = connection.alpn.as_deref().map(String::from_utf8_lossy);
                     Response::new(body::full(format!(
                         "{} alpn={alpn:?} tls={:?} headers={}",
@@ -159,7 +156,7 @@ impl hyper::service::Service<Request<Incoming>> for TestService {
                         request.headers().len(),
                     )))
                 }
-            })
+            }
         })
     }
 }

@@ -5,6 +5,11 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use pinniped_server::gateway::{self, Flags};
 
+/// A request takes a quarter less CPU with it than with the system's. The Concierge, of which memory at rest is asked, does
+/// without.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match Flags::try_parse() {
         Ok(flags) => gateway::main(flags),

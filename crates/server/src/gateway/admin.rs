@@ -1,7 +1,6 @@
 //! The third port: health for the kubelet and metrics for a scraper, in the clear as Contour has them. Nothing secret is
 //! told here, and the program has no right to ask who asks.
 
-use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,11 +9,11 @@ use std::time::Duration;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::service::Service;
 use pinniped_serve::connection;
 use pinniped_serve::metrics::{self, Metrics};
 use pinniped_serve::{
-    Body, ConnectionError, EndBy, Handler, Limits, Listener, ServerHandle, Shared, body, layers, serve_with,
+    Body, Connection, ConnectionError, EndBy, Handler, Limits, Listener, ServerHandle, Service, Shared, body,
+    layers, serve_with,
 };
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -62,15 +61,13 @@ impl Handler for AdminPort {
     }
 }
 
-impl Service<Request<Incoming>> for AdminPort {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
+impl Service for AdminPort {
+    type Answer = Ready<Response<Body>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
         let mut response = self.0.answer(&request);
         response.extensions_mut().insert(EndBy(Instant::now() + ANSWER_TIMEOUT));
-        ready(Ok(response))
+        ready(response)
     }
 }
 

@@ -1,10 +1,10 @@
 //! The program: client, watch, certificate, listener; until a signal.
 
 use std::{
-    convert::Infallible,
     net::{Ipv6Addr, SocketAddr},
     path::Path,
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,7 +22,7 @@ use pinniped_pki::{
     tls::{self, ALPN_HTTP, CipherRestriction, ClientCertificates, Profile},
 };
 use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client, through};
-use pinniped_serve::{Limits, Listener, serve};
+use pinniped_serve::{Connection, Limits, Listener, serve};
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
@@ -133,10 +133,10 @@ async fn authenticate_users(
     let tls = tls::server_config(Profile::Secure, &ciphers, &holder, ClientCertificates::Ignore, ALPN_HTTP);
     let checks = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let authenticator = Authenticator::new(Secrets(store), checks);
-    let service = hyper::service::service_fn(move |request: http::Request<Incoming>| {
+    let service = move |_: &Arc<Connection>, request: http::Request<Incoming>| {
         let authenticator = authenticator.clone();
-        async move { Ok::<_, Infallible>(authenticator.handle(request).await) }
-    });
+        Box::pin(async move { authenticator.handle(request).await })
+    };
     let server = serve(listener, tls, service, limits());
     tracing::debug!(address = %server.local_addr(), "webhook is ready");
 

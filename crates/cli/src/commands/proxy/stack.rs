@@ -12,7 +12,6 @@
 //!
 //! There is no deadline: the API server has its own, and so has the client. Answers are passed on as they are.
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
 
@@ -21,7 +20,6 @@ use http::header::{EXPECT, HOST, HeaderValue, WARNING};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::service::Service;
 use hyper::upgrade::OnUpgrade;
 use jiff::Timestamp;
 use pinniped_api::status::Status;
@@ -31,7 +29,7 @@ use pinniped_forward::upstream::Upstream;
 use pinniped_forward::{ForwardError, Span, Wanted};
 use pinniped_serve::respond::{self, Negotiated};
 use pinniped_serve::tunnels::Tunnels;
-use pinniped_serve::{Body, layers};
+use pinniped_serve::{Body, Connection, Service, layers};
 use tokio_util::sync::CancellationToken;
 
 use super::gate::Gate;
@@ -80,14 +78,12 @@ impl Stack {
     }
 }
 
-impl Service<Request<Incoming>> for Stack {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+impl Service for Stack {
+    type Answer = BoxFuture<'static, Response<Body>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
         let stack = Arc::clone(&self.0);
-        Box::pin(async move { Ok(stack.answer(request).await) })
+        Box::pin(async move { stack.answer(request).await })
     }
 }
 

@@ -1,6 +1,5 @@
 //! An API server with a Concierge's login, watches and an echo behind an upgrade.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,13 +9,12 @@ use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
 use pinniped_pki::{CertificateAuthority, CertificateHolder, Validity};
 use pinniped_serve::tunnels::Tunnels;
-use pinniped_serve::{Body, Limits, Listener, ServerHandle, body, serve};
+use pinniped_serve::{Body, Connection, Limits, Listener, ServerHandle, Service, body, serve};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -122,14 +120,12 @@ impl ApiServer {
     }
 }
 
-impl Service<Request<Incoming>> for Api {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+impl Service for Api {
+    type Answer = BoxFuture<'static, Response<Body>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
         let inner = Arc::clone(&self.0);
-        Box::pin(async move { Ok(inner.answer(request).await) })
+        Box::pin(async move { inner.answer(request).await })
     }
 }
 

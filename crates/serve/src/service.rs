@@ -1,0 +1,99 @@
+//! What answers requests, and the way from hyper to it.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Method, Request, Response};
+use hyper::body::{Body as _, Incoming};
+use pin_project_lite::pin_project;
+
+use crate::activity::{Activity, CountedBody, Running};
+use crate::body::Body;
+use crate::connection::{Connection, EndBy};
+
+/// What answers requests. It is cloned once a connection, so it should be cheap to clone.
+///
+/// A closure that takes a connection and a request is one.
+pub trait Service: Clone + Send + 'static {
+    /// The answer to one request. Dropped when nobody waits for it any more. It travels with its stream, so a large one
+    /// should be in a box.
+    type Answer: Future<Output = Response<Body>> + Send + 'static;
+
+    /// Begins to answer a request which came over `connection`.
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer;
+}
+
+impl<F, A> Service for F
+where
+    F: Fn(&Arc<Connection>, Request<Incoming>) -> A + Clone + Send + 'static,
+    A: Future<Output = Response<Body>> + Send + 'static,
+{
+    type Answer = A;
+
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> A {
+        self(connection, request)
+    }
+}
+
+/// Hands the connection's facts to each request and counts it.
+pub(crate) struct PerConnection<S> {
+    pub(crate) inner: S,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) activity: Arc<Activity>,
+}
+
+impl<S: Service> hyper::service::Service<Request<Incoming>> for PerConnection<S> {
+    type Response = Response<CountedBody>;
+    type Error = Infallible;
+    type Future = Answering<S::Answer>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let running = Some(self.activity.request());
+        let is_head = *request.method() == Method::HEAD;
+        Answering { answer: self.inner.call(&self.connection, request), running, is_head }
+    }
+}
+
+pin_project! {
+    /// An answer on its way.
+    pub(crate) struct Answering<A> {
+        #[pin]
+        answer: A,
+        running: Option<Running>,
+        is_head: bool,
+    }
+}
+
+impl<A: Future<Output = Response<Body>>> Future for Answering<A> {
+    type Output = Result<Response<CountedBody>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let mut response = ready!(this.answer.poll(cx));
+        if *this.is_head {
+            drop_body(&mut response);
+        }
+        // Known to whoever polls this: the stream's task, or the connection's where there are no streams.
+        if let Some(end_by) = response.extensions().get::<EndBy>() {
+            end_by.set();
+        }
+        let running = this.running.take().expect("a future is not polled after its end");
+        Poll::Ready(Ok(response.map(|body| CountedBody::new(body, running))))
+    }
+}
+
+/// What answers a `HEAD`: the length that a body would have had, and no body. Over HTTP/1.1 hyper sees to it, over HTTP/2
+/// it does not, and a client that gets one breaks off.
+fn drop_body(response: &mut Response<Body>) {
+    let length = response.body().size_hint().exact();
+    if let Some(length) = length.filter(|length| *length > 0)
+        && !response.headers().contains_key(CONTENT_LENGTH)
+    {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    *response.body_mut() = crate::body::empty();
+}

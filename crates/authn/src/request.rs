@@ -199,14 +199,14 @@ impl RequestAuthenticator {
             }
         }
         if let Bearer::Token(token) = bearer_token(headers) {
-            match self.review(&token).await {
+            match Box::pin(self.review(&token)).await {
                 Ok(user) => return Outcome::User { user, method: Method::BearerToken },
                 Err(failure) => failures.push(failure),
             }
         }
         match websocket_token(headers) {
             Ok(None) => {}
-            Ok(Some(found)) => match self.review(&found.token).await {
+            Ok(Some(found)) => match Box::pin(self.review(&found.token)).await {
                 Ok(user) => {
                     replace_protocols(headers, &found.remaining);
                     return Outcome::User { user, method: Method::WebSocketToken };
@@ -237,7 +237,8 @@ impl RequestAuthenticator {
         {
             return Arc::clone(verdict);
         }
-        let verdict = self.verdict_of_chain(trust, peer.chain, now).await;
+        // Once a connection, and a large future.
+        let verdict = Box::pin(self.verdict_of_chain(trust, peer.chain, now)).await;
         if let Some(kept) = peer.kept {
             kept.0.store(Some(Arc::clone(&verdict)));
         }

@@ -69,9 +69,12 @@ pub async fn forward<H>(
 where
     H: Send + Unpin + 'static,
 {
-    let request = http::Request::from_parts(parts, RequestBody::from(body));
-    let answer =
-        if http1 { Box::pin(upstream.send_http1(request)).await } else { upstream.send(request).await };
+    let mut request = http::Request::from_parts(parts, RequestBody::from(body));
+    let answer = if http1 {
+        Box::pin(upstream.send_http1(request)).await
+    } else {
+        upstream.try_send(&mut request).await
+    };
     let mut response = answer?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(ForwardError::UnaskedSwitch);

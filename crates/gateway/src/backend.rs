@@ -3,13 +3,13 @@
 //! A [`Backend`] lives as long as tables name it, through any change of its endpoints; a [`Server`] as long as the
 //! endpoint is there, and then until the last that goes through it has ended.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use fnv::FnvHashMap;
 use pinniped_forward::upstream::{AddressParams, Upstream as Requests, UpstreamLimits};
 use pinniped_pki::CertificatePair;
 use pinniped_pki::tls::{BackendTrust, TlsError, backend_config};
@@ -29,7 +29,8 @@ pub(crate) struct Backend {
     pub(crate) client_certificate: Option<Arc<CertificatePair>>,
     tls: OnceLock<Result<Arc<ClientConfig>, Arc<TlsError>>>,
     turn: AtomicU64,
-    servers: Mutex<HashMap<SocketAddr, Arc<Server>>>,
+    // The addresses are the cluster's, not a client's.
+    servers: Mutex<FnvHashMap<SocketAddr, Arc<Server>>>,
 }
 
 /// One endpoint of a backend. Whoever uses it holds it, so the number of references tells how busy it is.
@@ -96,7 +97,7 @@ impl Backend {
         self.servers().get(&address).map_or(0, |server| Arc::strong_count(server) - 1)
     }
 
-    fn servers(&self) -> std::sync::MutexGuard<'_, HashMap<SocketAddr, Arc<Server>>> {
+    fn servers(&self) -> std::sync::MutexGuard<'_, FnvHashMap<SocketAddr, Arc<Server>>> {
         // The map is whole between any two statements, so a panic elsewhere does not spoil it.
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use fnv::FnvHashMap;
 use pinniped_routing::RoutingTable;
 use pinniped_routing::table::{
     Action, Backends, Routes, ServicePort, Terminated, Termination, TlsAction, Upstream,
@@ -15,7 +16,7 @@ use crate::backend::Backend;
 pub(crate) struct Live {
     pub(crate) table: Arc<RoutingTable>,
     /// By the address of the [`Upstream`], which the table keeps where it is.
-    backends: HashMap<usize, Arc<Backend>>,
+    backends: FnvHashMap<usize, Arc<Backend>>,
 }
 
 impl Live {
@@ -26,7 +27,7 @@ impl Live {
             known.entry(&backend.id.service).or_default().push(backend);
         }
         let mut fresh: HashMap<ServicePort, Vec<Arc<Backend>>> = HashMap::new();
-        let mut backends = HashMap::new();
+        let mut backends = FnvHashMap::default();
         each_upstream(&table, |upstream| {
             let service = &upstream.id.service;
             let old = known.get(service).into_iter().flatten().find(|backend| backend.is(upstream));

@@ -102,13 +102,14 @@ impl Authorizer {
             return Ok(Decision::Allow);
         }
         if size_chosen_by_client(attributes) >= LARGEST_KEPT {
-            return self.ask(user, attributes).await.map(Into::into);
+            return Box::pin(self.ask(user, attributes)).await.map(Into::into);
         }
         let key = digest(user, attributes);
         if let Some(verdict) = self.0.cache.get(&key).await {
             return Ok(verdict.into());
         }
-        let verdict = self.0.cache.try_get_with(key, Box::pin(self.ask(user, attributes))).await;
+        // A large future, for which all requests that need no review would keep room.
+        let verdict = Box::pin(self.0.cache.try_get_with(key, self.ask(user, attributes))).await;
         verdict.map(Into::into).map_err(|error| ReviewError::clone(&error))
     }
 

@@ -1,8 +1,10 @@
 //! One connection at a time: TCP, TLS, and then the HTTP that was agreed on beforehand.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::uri::{Authority, Scheme};
@@ -268,11 +270,19 @@ impl Tasks {
     pub(super) fn spawn(&self, task: impl Future + Send + 'static) {
         let ended = self.ended.clone();
         self.tracker.spawn(async move {
-            tokio::select! {
-                biased;
-                () = ended.cancelled() => {}
-                _ = task => {}
-            }
+            let mut task = pin!(task);
+            let mut cancelled = pin!(ended.cancelled());
+            let mut heard = false;
+            // What drives a connection runs for every request. The waker of a task stays the same, so it is enough to
+            // leave it there once.
+            poll_fn(|cx| {
+                let listens = std::mem::replace(&mut heard, true);
+                if ended.is_cancelled() || !listens && cancelled.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                task.as_mut().poll(cx).map(drop)
+            })
+            .await;
         });
     }
 }

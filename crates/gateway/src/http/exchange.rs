@@ -46,6 +46,8 @@ pub(super) struct Exchange {
     to: To,
     request: Request<RequestBody>,
     upload: Option<Upload>,
+    /// When it came.
+    began: Instant,
 }
 
 /// A request to leave HTTP on its way to a backend.
@@ -192,7 +194,12 @@ pub(super) fn begin(
         None => {
             let upload = Upload::new(body);
             let body = upload.as_ref().map_or(RequestBody::Empty, Upload::body);
-            Next::Send(Exchange { to, request: Request::from_parts(parts, body), upload })
+            Next::Send(Exchange {
+                to,
+                request: Request::from_parts(parts, body),
+                upload,
+                began: Instant::now(),
+            })
         }
     }
 }
@@ -239,7 +246,7 @@ impl Exchange {
         while let Some(server) = self.to.next() {
             failure = match self.ask(&server).await {
                 Ok(response) => {
-                    return relay(response, pace(self.to.timeouts, self.upload.as_ref()), server);
+                    return relay(response, self.pace(), server);
                 }
                 Err(failure) => failure,
             };
@@ -259,11 +266,25 @@ impl Exchange {
             Protocol::Http1 | Protocol::Tls => Either::Left(requests.try_send_kept(request)),
             Protocol::H2 | Protocol::H2c => Either::Right(Box::pin(requests.try_send(request))),
         };
-        let response = in_time(pin!(kept), &self.to.timeouts, self.upload.as_ref()).await??;
+        let response = in_time(pin!(kept), self.began, &self.to.timeouts, self.upload.as_ref()).await??;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(ForwardError::UnaskedSwitch.into());
         }
         Ok(response)
+    }
+}
+
+impl Exchange {
+    /// The time of the rest of an answer.
+    fn pace(&self) -> Pace {
+        let Timeouts { response, idle } = self.to.timeouts;
+        // While a request is still on its way its answer has begun: the two go on together, without a limit on the whole.
+        let sent = self.upload.as_ref().map_or(Some(self.began), Upload::ended);
+        let alive = self.upload.as_ref().map(Upload::alive);
+        Pace {
+            deadline: sent.zip(response).map(|(sent, response)| sent + response),
+            idle: idle.map(|after| Idle { after, alive: alive.cloned() }),
+        }
     }
 }
 
@@ -292,10 +313,11 @@ impl Upgrade {
 /// nothing moves.
 async fn in_time<T>(
     mut answer: Pin<&mut impl Future<Output = T>>,
+    began: Instant,
     timeouts: &Timeouts,
     upload: Option<&Upload>,
 ) -> Result<T, Failure> {
-    let mut patience = Patience::new();
+    let mut patience = Patience { began, silent_since: Instant::now() };
     loop {
         let Some(next) = patience.look(timeouts, upload)? else { return Ok(answer.await) };
         tokio::select! {
@@ -313,11 +335,6 @@ struct Patience {
 }
 
 impl Patience {
-    fn new() -> Self {
-        let now = Instant::now();
-        Self { began: now, silent_since: now }
-    }
-
     /// When to look again, if ever.
     fn look(&mut self, timeouts: &Timeouts, upload: Option<&Upload>) -> Result<Option<Instant>, Failure> {
         let Timeouts { response, idle } = *timeouts;
@@ -341,15 +358,3 @@ impl Patience {
 
 /// As good as never, and no risk for the arithmetic of time.
 const FAR: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 3600);
-
-/// The time of the rest of an answer.
-fn pace(timeouts: Timeouts, upload: Option<&Upload>) -> Pace {
-    // While a request is still on its way its answer has begun: the two go on together, without a limit on the whole.
-    let sent = upload.map_or_else(|| Some(Instant::now()), Upload::ended);
-    Pace {
-        deadline: sent.zip(timeouts.response).map(|(sent, response)| sent + response),
-        idle: timeouts
-            .idle
-            .map(|after| Idle { after, alive: upload.map(|upload| Arc::clone(upload.alive())) }),
-    }
-}

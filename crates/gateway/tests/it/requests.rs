@@ -197,6 +197,30 @@ async fn the_time_of_an_answer_begins_with_the_end_of_its_request() {
 }
 
 #[tokio::test]
+async fn a_head_that_comes_late_leaves_only_the_rest_of_the_time_for_its_body() {
+    let limit = Duration::from_secs(4);
+    let backend = Backend::start(move |mut stream: TcpStream| async move {
+        let mut bytes = [0; 4096];
+        let _head = stream.read(&mut bytes).await;
+        tokio::time::timeout(limit * 3 / 4, std::future::pending::<()>()).await.unwrap_err();
+        let _gone = stream.write_all(BEGUN).await;
+        while let Ok(1..) = stream.read(&mut bytes).await {}
+    })
+    .await;
+    let gateway = gateway();
+    let mut late = forward(to(&[backend.address]));
+    late.timeouts = Timeouts { response: Some(limit), idle: None };
+    Table::new().plain("a", vec![prefix("/", Action::Forward(late))]).serve(&gateway);
+    let mut http = Http1::plain(&gateway).await;
+    let request = Request::get("/").header("host", "a").body(Full::default()).unwrap();
+    let answer = within(http.sender.send_request(request)).await.unwrap();
+    let head = Instant::now();
+    within(answer.into_body().collect()).await.unwrap_err();
+    // A quarter of the time is left, not all of it once more.
+    assert!(head.elapsed() < limit * 3 / 4, "{:?}", head.elapsed());
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_ends_the_request_at_the_backend() {
     let ended = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&ended);

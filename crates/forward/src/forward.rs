@@ -1,11 +1,9 @@
 //! A request to the server behind us, and its answer as it comes.
 
 use http::header::HeaderValue;
-use http::request::Parts;
-use http::{Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use pinniped_core::hop;
 use pinniped_serve::{Body, EndBy};
 use tokio::time::Instant;
@@ -60,8 +58,7 @@ pub fn bearer(token: &str) -> Option<HeaderValue> {
 /// When there is no head of an answer. What goes wrong after it shows in the body.
 pub async fn forward<H>(
     upstream: &Upstream,
-    parts: Parts,
-    body: Incoming,
+    request: &mut Request<RequestBody>,
     http1: bool,
     span: Span,
     hold: H,
@@ -69,11 +66,10 @@ pub async fn forward<H>(
 where
     H: Send + Unpin + 'static,
 {
-    let mut request = http::Request::from_parts(parts, RequestBody::from(body));
     let answer = if http1 {
-        Box::pin(upstream.send_http1(request)).await
+        Box::pin(upstream.send_http1(std::mem::take(request))).await
     } else {
-        upstream.try_send(&mut request).await
+        upstream.try_send(request).await
     };
     let mut response = answer?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -11,9 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
-use http::request::Parts;
-use http::{Response, StatusCode};
-use hyper::body::Incoming;
+use http::{Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use pinniped_serve::tunnels::{self, Tunnels};
@@ -46,8 +44,7 @@ pub struct Wanted {
 /// When there is no answer, or one that cannot be passed on.
 pub async fn upgrade<H>(
     upstream: &Upstream,
-    mut parts: Parts,
-    body: Incoming,
+    mut request: Request<RequestBody>,
     wanted: Wanted,
     tunnels: &Tunnels,
     deadline: Option<Instant>,
@@ -56,9 +53,8 @@ pub async fn upgrade<H>(
 where
     H: Send + Unpin + 'static,
 {
-    parts.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    parts.headers.insert(UPGRADE, wanted.protocol.clone());
-    let request = http::Request::from_parts(parts, RequestBody::from(body));
+    request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    request.headers_mut().insert(UPGRADE, wanted.protocol.clone());
     let mut response = upstream.send_http1(request).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(relay(response, Pace { deadline, idle: None }, hold));

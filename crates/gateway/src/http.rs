@@ -104,7 +104,7 @@ enum Next {
 
 impl PerConnection {
     /// 1 to 6.
-    fn decide(self: &Arc<Self>, connection: &Connection, request: Request<Incoming>) -> Next {
+    fn decide(&self, connection: &Connection, request: Request<Incoming>) -> Next {
         self.inner.counts.requests.one();
         let is_h1 = request.version() < Version::HTTP_2;
         let (parts, body) = request.into_parts();

@@ -26,8 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::BoxFuture;
 use http::header::{HeaderValue, WARNING};
-use http::request::Parts;
-use http::{Request, Response};
+use http::{Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use pinniped_authn::Token;
@@ -40,6 +39,7 @@ use pinniped_core::identity::{KnownUser, User};
 use pinniped_core::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan};
 use pinniped_core::nested::intake;
 use pinniped_core::request_info::{RequestInfo, RequestInfoError};
+use pinniped_forward::upstream::RequestBody;
 use pinniped_forward::{Span, Wanted};
 use pinniped_serve::tunnels::Tunnels;
 use pinniped_serve::{Body, Connection, EndBy, Service, layers};
@@ -102,9 +102,8 @@ struct StackInner {
 
 /// What is known of a request before anybody decides about it.
 struct Facts<'a> {
-    connection: Arc<Connection>,
+    connection: &'a Connection,
     url: &'a str,
-    tokens: Tokens,
     /// Set when the client deserves to know that its token did not count.
     ignored_token: &'a AtomicBool,
     info: RequestInfo,
@@ -116,13 +115,15 @@ impl Service for Stack {
 
     fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
         let (stack, connection) = (Arc::clone(&self.0), Arc::clone(connection));
-        Box::pin(async move { stack.answer(connection, request).await })
+        // It stays where it is until it is sent on: each step that took it over would keep room for it once more.
+        let mut request = request.map(RequestBody::from);
+        Box::pin(async move { stack.answer(&connection, &mut request).await })
     }
 }
 
 impl StackInner {
     /// 1 to 4: whatever happens below, there is one answer with these headers.
-    async fn answer(&self, connection: Arc<Connection>, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, connection: &Connection, request: &mut Request<RequestBody>) -> Response<Body> {
         let received = Instant::now();
         let asked = Presentation::of(request.uri(), request.headers());
         let audit_id = layers::audit_id(request.headers());
@@ -161,8 +162,8 @@ impl StackInner {
     /// 5 to 7: what the request is, and how long it may take.
     async fn serve(
         &self,
-        connection: Arc<Connection>,
-        request: Request<Incoming>,
+        connection: &Connection,
+        request: &mut Request<RequestBody>,
         tokens: Tokens,
         ignored_token: &AtomicBool,
         asked: &Presentation,
@@ -177,9 +178,9 @@ impl StackInner {
         }
         let deadline = deadline::of(info.is_long_running(), request.uri().query(), received)?;
         let url = asked.request_uri();
-        let facts = Facts { connection, url, tokens, ignored_token, info, deadline };
+        let mut facts = Facts { connection, url, ignored_token, info, deadline };
         // Pinned here, so that there is one of it, not one for each way to wait for it.
-        let admitted = pin!(self.admit(request, facts));
+        let admitted = pin!(self.admit(request, &mut facts, tokens));
         match deadline {
             None => admitted.await,
             Some(deadline) => {
@@ -189,24 +190,27 @@ impl StackInner {
     }
 
     /// 8 to 11: who asks, as whom, and whether they may.
-    async fn admit(&self, request: Request<Incoming>, facts: Facts<'_>) -> Result<Response<Body>, Refusal> {
-        let (mut parts, body) = request.into_parts();
+    async fn admit(
+        &self,
+        request: &mut Request<RequestBody>,
+        facts: &mut Facts<'_>,
+        tokens: Tokens,
+    ) -> Result<Response<Body>, Refusal> {
         let policy = self.capabilities.anonymous();
-        let Facts { connection, url, tokens, ignored_token, info, deadline } = facts;
-        let client = Client::of(&connection);
-        let headers = &mut parts.headers;
+        let client = Client::of(facts.connection);
+        let (headers, info) = (request.headers_mut(), &facts.info);
         let caller =
-            authenticate::authenticate(&self.authenticator, policy, &info, headers, &connection, client)
+            authenticate::authenticate(&self.authenticator, policy, info, headers, facts.connection, client)
                 .await;
         if tokens.has_extra_space() && !authenticate::by_certificate(&caller) {
-            ignored_token.store(true, Ordering::Relaxed);
+            facts.ignored_token.store(true, Ordering::Relaxed);
         }
         let caller = caller?;
 
-        let long_running = info.is_long_running();
-        let attributes = Attributes::from(info);
+        let long_running = facts.info.is_long_running();
+        let attributes = Attributes::from(std::mem::take(&mut facts.info));
         let wanted =
-            intake(&mut parts.headers).map_err(|error| Refusal::BadImpersonation(error.to_string()))?;
+            intake(request.headers_mut()).map_err(|error| Refusal::BadImpersonation(error.to_string()))?;
         let target = match wanted {
             None => None,
             Some(wanted) => {
@@ -223,14 +227,15 @@ impl StackInner {
         let place = self.in_flight.enter(&caller.user.name, long_running).await?;
         authorize::authorize(&self.authorizer, user, &attributes).await?;
 
-        let upgrade = hop::wants_http1(&parts.headers);
-        let hold = Hold::new(place, url, &parts.method, upgrade);
+        let upgrade = hop::wants_http1(request.headers());
+        let hold = Hold::new(place, facts.url, request.method(), upgrade);
         tracing::trace!(username = user.name, "impersonation proxy servicing request was for user");
-        forward::check_clean(&parts)?;
+        forward::check_clean(request)?;
         let token = tokens.into_token(caller.method);
-        let identity = self.identity(user, original, token, &parts, upgrade).await?;
+        let asked = (request.method(), request.uri());
+        let identity = self.identity(user, original, token, asked, upgrade).await?;
         let address = client.and_then(|client| client.address.clone());
-        self.send(parts, body, &identity, address, deadline, hold).await
+        self.send(request, &identity, address, facts.deadline, hold).await
     }
 
     /// 12: as whom the API server will see the request.
@@ -239,7 +244,7 @@ impl StackInner {
         user: &'a KnownUser,
         original: Option<&'a User>,
         token: Option<Token>,
-        parts: &Parts,
+        (method, uri): (&Method, &Uri),
         upgrade: bool,
     ) -> Result<Identity<'a>, Refusal> {
         let verdict = match &token {
@@ -254,8 +259,8 @@ impl StackInner {
         };
         tracing::warn!(
             error = %refusal,
-            url = %parts.uri,
-            method = %parts.method,
+            url = %uri,
+            method = %method,
             isUpgradeRequest = upgrade,
             "rejecting request as we cannot act as the current user"
         );
@@ -273,24 +278,23 @@ impl StackInner {
     /// 13: to the API server and back.
     async fn send(
         &self,
-        mut parts: Parts,
-        body: Incoming,
+        request: &mut Request<RequestBody>,
         identity: &Identity<'_>,
         address: Option<HeaderValue>,
         deadline: Option<Instant>,
         hold: Hold,
     ) -> Result<Response<Body>, Refusal> {
-        let http1 = hop::wants_http1(&parts.headers);
+        let http1 = hop::wants_http1(request.headers());
         if let Identity::Impersonate(_, impersonation) = identity
             && http1
             && !impersonation.is_exact_in_http1()
         {
             return Err(forward::identity_does_not_fit());
         }
-        let protocol = hop::upgrade_type(&parts.headers);
-        let client = parts.extensions.remove::<OnUpgrade>();
+        let protocol = hop::upgrade_type(request.headers());
+        let client = request.extensions_mut().remove::<OnUpgrade>();
         let ours = self.impersonator.header();
-        forward::rewrite(&mut parts, identity, ours, address)?;
+        forward::rewrite(request, identity, ours, address)?;
         let upstream = match identity {
             Identity::Impersonate(..) => &self.upstream,
             Identity::Passthrough(_) => &self.passthrough_upstream,
@@ -298,15 +302,16 @@ impl StackInner {
         match (protocol, client) {
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, ended: self.ended.clone(), idle: None };
+                let request = std::mem::take(request);
                 let upgrade =
-                    pinniped_forward::upgrade(upstream, parts, body, wanted, &self.tunnels, deadline, hold);
+                    pinniped_forward::upgrade(upstream, request, wanted, &self.tunnels, deadline, hold);
                 // Rare, and large: every other request would carry its room.
                 Box::pin(upgrade).await
             }
             _ => {
                 // What has no deadline may be silent for long.
                 let span = deadline.map_or(Span::Long, |deadline| Span::Short(Some(deadline)));
-                pinniped_forward::forward(upstream, parts, body, http1, span, hold).await
+                pinniped_forward::forward(upstream, request, http1, span, hold).await
             }
         }
         .map_err(|error| forward::bad_gateway(&error))

@@ -53,8 +53,7 @@ pub(super) struct Exchange {
 /// A request to leave HTTP on its way to a backend.
 pub(super) struct Upgrade {
     to: To,
-    parts: Parts,
-    body: Incoming,
+    request: Request<RequestBody>,
     wanted: Wanted,
 }
 
@@ -189,7 +188,8 @@ pub(super) fn begin(
         Some((protocol, client)) => {
             let wanted =
                 Wanted { protocol, client, ended: inner.draining.clone(), idle: forward.timeouts.idle };
-            Next::Upgrade(Upgrade { to, parts, body, wanted })
+            let request = Request::from_parts(parts, RequestBody::from(body));
+            Next::Upgrade(Upgrade { to, request, wanted })
         }
         None => {
             let upload = Upload::new(body);
@@ -290,13 +290,12 @@ impl Exchange {
 
 impl Upgrade {
     pub(super) async fn run(self) -> Response<Body> {
-        let Self { mut to, parts, body, wanted } = self;
+        let Self { mut to, request, wanted } = self;
         let asked = async {
             let server = to.next().ok_or(Failure::NoEndpoint)?;
             let requests = to.backend.requests(&server)?;
             let hold = Arc::clone(&server);
-            let upgrade =
-                pinniped_forward::upgrade(requests, parts, body, wanted, &to.inner.tunnels, None, hold);
+            let upgrade = pinniped_forward::upgrade(requests, request, wanted, &to.inner.tunnels, None, hold);
             match to.timeouts.response {
                 None => Ok(upgrade.await?),
                 Some(response) => {

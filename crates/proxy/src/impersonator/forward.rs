@@ -1,9 +1,8 @@
 //! The request as the API server gets it, and what the log says when there is no answer.
 
 use http::header::{AUTHORIZATION, EXPECT, HOST, HeaderName, HeaderValue};
-use http::request::Parts;
 use http::uri::{Authority, Scheme};
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, Request, Uri};
 use pinniped_authn::Token;
 use pinniped_core::hop;
 use pinniped_core::identity::KnownUser;
@@ -24,15 +23,15 @@ pub(super) enum Identity<'a> {
 }
 
 /// Refuses what only the stages before may have left: credentials, and impersonation headers of unknown kinds.
-pub(super) fn check_clean(parts: &Parts) -> Result<(), Refusal> {
-    if parts.headers.contains_key(AUTHORIZATION) {
+pub(super) fn check_clean<B>(request: &Request<B>) -> Result<(), Refusal> {
+    if request.headers().contains_key(AUTHORIZATION) {
         tracing::warn!(
             "aggregated API server logic did not delete authorization header but it is always supposed to do so"
         );
         return Err(Refusal::Internal("invalid authorization header"));
     }
-    if leftover(&parts.headers).is_some() {
-        tracing::error!(url = %parts.uri, method = %parts.method, "unknown impersonation header seen");
+    if leftover(request.headers()).is_some() {
+        tracing::error!(url = %request.uri(), method = %request.method(), "unknown impersonation header seen");
         return Err(Refusal::Internal("invalid impersonation"));
     }
     Ok(())
@@ -40,13 +39,13 @@ pub(super) fn check_clean(parts: &Parts) -> Result<(), Refusal> {
 
 /// Rewrites the head: hop-by-hop headers off first, so that a client cannot use them to take ours off, then who and
 /// from where. `ours` is our service account's token, as a header; `address` is the client's.
-pub(super) fn rewrite(
-    parts: &mut Parts,
+pub(super) fn rewrite<B>(
+    request: &mut Request<B>,
     identity: &Identity<'_>,
     ours: Option<HeaderValue>,
     address: Option<HeaderValue>,
 ) -> Result<(), Refusal> {
-    let headers = &mut parts.headers;
+    let headers = request.headers_mut();
     hop::strip_request(headers);
     // The server below us answers it as soon as the body is read.
     headers.remove(EXPECT);
@@ -69,9 +68,10 @@ pub(super) fn rewrite(
         }
     };
     headers.insert(AUTHORIZATION, authorization.ok_or(Refusal::BadGateway)?);
-    parts.uri = target(&parts.uri, headers)?;
-    headers.remove(HOST);
-    parts.extensions.clear();
+    let target = target(request.uri(), request.headers())?;
+    *request.uri_mut() = target;
+    request.headers_mut().remove(HOST);
+    request.extensions_mut().clear();
     Ok(())
 }
 

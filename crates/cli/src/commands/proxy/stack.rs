@@ -17,7 +17,6 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use http::header::{EXPECT, HOST, HeaderValue, WARNING};
-use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -25,7 +24,7 @@ use jiff::Timestamp;
 use pinniped_api::status::Status;
 use pinniped_core::hop;
 use pinniped_core::request_info::RequestInfo;
-use pinniped_forward::upstream::Upstream;
+use pinniped_forward::upstream::{RequestBody, Upstream};
 use pinniped_forward::{ForwardError, Span, Wanted};
 use pinniped_serve::respond::{self, Negotiated};
 use pinniped_serve::tunnels::Tunnels;
@@ -83,13 +82,14 @@ impl Service for Stack {
 
     fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
         let stack = Arc::clone(&self.0);
-        Box::pin(async move { stack.answer(request).await })
+        let mut request = request.map(RequestBody::from);
+        Box::pin(async move { stack.answer(&mut request).await })
     }
 }
 
 impl Inner {
     /// 1.
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: &mut Request<RequestBody>) -> Response<Body> {
         let negotiated = Negotiated::from_headers(request.headers(), request.uri().query());
         let served = std::pin::pin!(self.serve(request));
         match layers::guard_panic(served).await {
@@ -100,7 +100,7 @@ impl Inner {
     }
 
     /// 2 to 4, and 7.
-    async fn serve(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    async fn serve(&self, request: &mut Request<RequestBody>) -> Result<Response<Body>, Refusal> {
         if !Gate::is_meant(request.uri(), request.headers()) {
             return Err(Refusal::OtherHost);
         }
@@ -116,28 +116,33 @@ impl Inner {
     }
 
     /// 5 and 6.
-    async fn send(&self, request: Request<Incoming>, identity: &Identity) -> Result<Response<Body>, Refusal> {
-        let (mut parts, body) = request.into_parts();
+    async fn send(
+        &self,
+        request: &mut Request<RequestBody>,
+        identity: &Identity,
+    ) -> Result<Response<Body>, Refusal> {
         // What cannot be read is the API server's to refuse.
-        let lasts = RequestInfo::parse(&parts.method, &parts.uri).is_ok_and(|info| info.is_long_running());
-        let http1 = hop::wants_http1(&parts.headers);
+        let info = RequestInfo::parse(request.method(), request.uri());
+        let lasts = info.is_ok_and(|info| info.is_long_running());
+        let http1 = hop::wants_http1(request.headers());
         if http1 && !identity.is_exact_in_http1() {
             return Err(Refusal::NotForHttp1);
         }
-        let protocol = hop::upgrade_type(&parts.headers);
-        let client = parts.extensions.remove::<OnUpgrade>();
-        let wanted_another = self.rewrite(&mut parts, identity)?;
+        let protocol = hop::upgrade_type(request.headers());
+        let client = request.extensions_mut().remove::<OnUpgrade>();
+        let wanted_another = self.rewrite(request, identity)?;
         let mut response = match (protocol, client) {
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, idle: None, ended: self.ended.clone() };
+                let request = std::mem::take(request);
                 let upgrade =
-                    pinniped_forward::upgrade(&self.upstream, parts, body, wanted, &self.tunnels, None, ());
+                    pinniped_forward::upgrade(&self.upstream, request, wanted, &self.tunnels, None, ());
                 // Rare, and large: every other request would carry its room.
                 Box::pin(upgrade).await
             }
             _ => {
                 let span = if lasts { Span::Long } else { Span::Short(None) };
-                pinniped_forward::forward(&self.upstream, parts, body, http1, span, ()).await
+                pinniped_forward::forward(&self.upstream, request, http1, span, ()).await
             }
         }
         .map_err(Refusal::Forward)?;
@@ -148,16 +153,17 @@ impl Inner {
     }
 
     /// Rewrites the head. Hop-by-hop headers go first, so that a client cannot use them to take ours off.
-    fn rewrite(&self, parts: &mut Parts, identity: &Identity) -> Result<bool, Refusal> {
-        let headers = &mut parts.headers;
+    fn rewrite<B>(&self, request: &mut Request<B>, identity: &Identity) -> Result<bool, Refusal> {
+        let headers = request.headers_mut();
         hop::strip_request(headers);
         // The server below us answers it as soon as the body is read.
         headers.remove(EXPECT);
         headers.remove(HOST);
         let wanted_another = strip(headers);
         identity.write(headers);
-        parts.uri = super::below(&self.base, &parts.uri).ok_or(Refusal::BadPath)?;
-        parts.extensions.clear();
+        let target = super::below(&self.base, request.uri()).ok_or(Refusal::BadPath)?;
+        *request.uri_mut() = target;
+        request.extensions_mut().clear();
         Ok(wanted_another)
     }
 }

@@ -30,6 +30,7 @@ use crate::body::BoxError;
 use crate::cork::Corked;
 use crate::limits::Limits;
 use crate::service::{PerConnection, Service};
+use crate::single::Single;
 
 /// Put into the extensions of a response: when its body must have been taken by the client, or else its stream is
 /// reset, its HTTP/1.1 connection closed. The body itself cannot see to that, because nobody asks it for more while a
@@ -187,7 +188,7 @@ pub async fn https<S: Service>(
             Err(_elapsed) => return Ok(()),
         },
     };
-    let tls: TlsStream<TcpStream> =
+    let tls: TlsStream<Single<TcpStream>> =
         tls.map_err(|_elapsed| ConnectionError::HandshakeTimeout)?.map_err(ConnectionError::Handshake)?;
 
     let connection = Connection::new(peer_addr, local_addr, tls.get_ref().1);
@@ -206,7 +207,7 @@ pub async fn http<S: Service>(
     peer_addr: SocketAddr,
 ) -> Result<(), ConnectionError> {
     let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
-    speak(limits, draining, Connection::plain(peer_addr, local_addr), service, stream).await
+    speak(limits, draining, Connection::plain(peer_addr, local_addr), service, Single(stream)).await
 }
 
 async fn speak<T, S>(
@@ -294,11 +295,13 @@ impl<C: Graceful, T: AsyncWrite + Unpin> Graceful for Released<'_, C, T> {
 /// The TLS handshake, with a clear answer for clients that know no version from TLS 1.2 on.
 ///
 /// rustls misses the extensions of TLS 1.2 before it looks at the version, and answers "handshake failure".
-async fn accept(tls: &TlsAcceptor, mut stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+async fn accept(tls: &TlsAcceptor, mut stream: TcpStream) -> std::io::Result<TlsStream<Single<TcpStream>>> {
     // A ClientHello comes in one piece; of one that does not, rustls is the judge.
     let mut head = [0; 11];
     let known = stream.peek(&mut head).await?;
-    let Some(version) = old_version(&head[..known]) else { return tls.accept(stream).await };
+    let Some(version) = old_version(&head[..known]) else {
+        return tls.accept(Single(stream)).await;
+    };
     let [major, minor] = version.to_be_bytes();
     let alert = [ALERT, major, minor, 0, 2, FATAL, PROTOCOL_VERSION];
     stream.write_all(&alert).await?;

@@ -32,6 +32,7 @@ pub mod metrics;
 pub mod respond;
 pub mod server;
 mod service;
+mod single;
 pub mod tunnels;
 
 pub use body::{Body, BoxError};
@@ -41,3 +42,4 @@ pub use limits::Limits;
 pub use listener::Listener;
 pub use server::{Handler, ServerHandle, Shared, Stats, serve, serve_on, serve_with};
 pub use service::Service;
+pub use single::Single;

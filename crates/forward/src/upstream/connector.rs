@@ -11,6 +11,7 @@ use http::uri::{Authority, Scheme};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use pinniped_pki::tls::client_config;
+use pinniped_serve::Single;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
@@ -222,7 +223,7 @@ impl Connector {
         self.tasks.spawn(task);
     }
 
-    async fn tcp(&self) -> Result<TcpStream, DialError> {
+    async fn tcp(&self) -> Result<Single<TcpStream>, DialError> {
         let (host, port) = &self.address;
         let dialled = async {
             match &self.dial {
@@ -236,14 +237,14 @@ impl Connector {
             .await
             .map_err(|_| DialError::DialTimeout(format!("{host}:{port}")))??;
         tune(&tcp);
-        Ok(tcp)
+        Ok(Single(tcp))
     }
 
     async fn secure(
         &self,
         connector: &TlsConnector,
-        tcp: TcpStream,
-    ) -> Result<TlsStream<TcpStream>, DialError> {
+        tcp: Single<TcpStream>,
+    ) -> Result<TlsStream<Single<TcpStream>>, DialError> {
         timeout(self.limits.handshake_timeout, connector.connect(self.server_name.clone(), tcp))
             .await
             .map_err(|_| DialError::HandshakeTimeout)?

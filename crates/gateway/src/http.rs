@@ -14,7 +14,6 @@
 //! less of its clients than now gets 421, and its client comes again over a new one.
 
 use std::future::{Ready, ready};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use futures::future::{BoxFuture, Either};
@@ -24,7 +23,7 @@ use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use pinniped_routing::table::{Action, ClientValidation, Decision, RequestFacts, TlsTarget, prepare};
-use pinniped_serve::{Body, Connection, Service};
+use pinniped_serve::{Body, Connection, Service, layers};
 
 use crate::gateway::Inner;
 use crate::live::Live;
@@ -85,12 +84,14 @@ impl Service for Http {
     fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
         // All that needs no waiting is done before there is a future, which would keep room for it. The connection has
         // other requests, so a panic must not get through to it.
-        let next = catch_unwind(AssertUnwindSafe(|| self.0.decide(connection, request)));
-        match next {
+        match layers::catch_panic(|| self.0.decide(connection, request)) {
             Ok(Next::Answer(response)) => Either::Left(ready(response)),
             Ok(Next::Send(mut exchange)) => Either::Right(Box::pin(async move { exchange.send().await })),
             Ok(Next::Upgrade(upgrade)) => Either::Right(Box::pin(upgrade.run())),
-            Err(_panic) => Either::Left(ready(answer::status(StatusCode::INTERNAL_SERVER_ERROR))),
+            Err(panicked) => {
+                tracing::error!(error = %panicked, "no route was chosen");
+                Either::Left(ready(answer::status(StatusCode::INTERNAL_SERVER_ERROR)))
+            }
         }
     }
 }

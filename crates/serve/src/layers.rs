@@ -108,6 +108,14 @@ pub fn guard_panic<F: Future>(handler: F) -> impl Future<Output = Result<F::Outp
     AssertUnwindSafe(handler).catch_unwind().map_err(|panic| Panicked(panic_message(&*panic)))
 }
 
+/// The same for what needs no waiting.
+///
+/// # Errors
+/// [`Panicked`] when it did.
+pub fn catch_panic<T>(handler: impl FnOnce() -> T) -> Result<T, Panicked> {
+    std::panic::catch_unwind(AssertUnwindSafe(handler)).map_err(|panic| Panicked(panic_message(&*panic)))
+}
+
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),
@@ -168,5 +176,8 @@ mod tests {
         assert_eq!(guard_panic(async { 1 }).await.expect("no panic"), 1);
         let error = guard_panic(async { panic!("number {}", 7) }).await.expect_err("a panic");
         assert_eq!(error.to_string(), "a request handler panicked: number 7");
+        assert_eq!(catch_panic(|| 1).expect("no panic"), 1);
+        let error = catch_panic(|| panic!("number {}", 8)).map(|()| 0).expect_err("a panic");
+        assert_eq!(error.to_string(), "a request handler panicked: number 8");
     }
 }

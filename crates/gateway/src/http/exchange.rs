@@ -192,8 +192,7 @@ pub(super) fn begin(
             Next::Upgrade(Upgrade { to, request, wanted })
         }
         None => {
-            let upload = Upload::new(body);
-            let body = upload.as_ref().map_or(RequestBody::Empty, Upload::body);
+            let (body, upload) = Upload::of(body);
             Next::Send(Exchange {
                 to,
                 request: Request::from_parts(parts, body),
@@ -272,9 +271,7 @@ impl Exchange {
         }
         Ok(response)
     }
-}
 
-impl Exchange {
     /// The time of the rest of an answer.
     fn pace(&self) -> Pace {
         let Timeouts { response, idle } = self.to.timeouts;

@@ -21,8 +21,8 @@ use http::header::HOST;
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
-use hyper::body::Incoming;
 use pinniped_routing::table::{Action, ClientValidation, Decision, RequestFacts, TlsTarget, prepare};
+use pinniped_serve::Incoming;
 use pinniped_serve::{Body, Connection, Service, layers};
 
 use crate::gateway::Inner;

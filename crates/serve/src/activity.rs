@@ -132,7 +132,7 @@ impl CountedBody {
 
 impl Drop for CountedBody {
     fn drop(&mut self) {
-        crate::connection::answered();
+        crate::delivery::answered();
     }
 }
 

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full};
-use hyper::body::Incoming;
+
+use crate::incoming::Incoming;
 
 /// Any error a body may end with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -23,5 +24,5 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
 
 /// A body that is passed on as it comes, trailers included.
 pub fn from_incoming(incoming: Incoming) -> Body {
-    incoming.map_err(BoxError::from).boxed_unsync()
+    incoming.boxed_unsync()
 }

@@ -1,26 +1,25 @@
 //! One connection from handshake to end: TLS, then HTTP/2 or HTTP/1.1 as ALPN decided.
 //!
 //! hyper-util's `auto` builder guesses the protocol from the first bytes and waits for them without a timeout;
-//! behind TLS the client has already said what it speaks, so each protocol's own builder is used instead. No
-//! ALPN means HTTP/1.1, as with Go.
+//! behind TLS the client has already said what it speaks, so each protocol is served by its own: HTTP/1.1 by hyper,
+//! HTTP/2 by [`crate::http2`]. No ALPN means HTTP/1.1, as with Go.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ProtocolVersion;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -28,49 +27,11 @@ use tokio_util::sync::CancellationToken;
 use crate::activity::{Activity, Returned, Timeouts, Verdict, Watched};
 use crate::body::BoxError;
 use crate::cork::Corked;
+use crate::delivery::{Overdue, delivers};
+use crate::http2::Http2;
 use crate::limits::Limits;
 use crate::service::{PerConnection, Service};
 use crate::single::Single;
-
-/// Put into the extensions of a response: when its body must have been taken by the client, or else its stream is
-/// reset, its HTTP/1.1 connection closed. The body itself cannot see to that, because nobody asks it for more while a
-/// client does not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EndBy(pub Instant);
-
-impl EndBy {
-    /// The same for the answer that the running task is about to give, without the detour.
-    pub fn set(self) {
-        let _known_or_nobody_asks = END_BY.try_with(|cell| cell.set(Some(self.0)));
-    }
-}
-
-tokio::task_local! {
-    /// The [`EndBy`] of the answer that the running task delivers.
-    static END_BY: Cell<Option<Instant>>;
-}
-
-/// Resolves when the answer that this task delivers is late. Looks again whenever the task runs.
-async fn overdue() {
-    let mut timer: Option<Pin<Box<Sleep>>> = None;
-    std::future::poll_fn(|cx| {
-        let Some(end) = END_BY.with(Cell::get) else {
-            timer = None;
-            return Poll::Pending;
-        };
-        let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(end)));
-        if timer.deadline() != end {
-            timer.as_mut().reset(end);
-        }
-        timer.as_mut().poll(cx)
-    })
-    .await;
-}
-
-/// The answer is out, so it is not late.
-pub(crate) fn answered() {
-    let _known_or_nobody_asks = END_BY.try_with(|cell| cell.set(None));
-}
 
 /// What is known about the connection of a request.
 #[derive(Debug)]
@@ -152,7 +113,13 @@ pub enum ConnectionError {
     UnansweredGoodbye,
     /// The client broke its rules, or the connection broke.
     #[error("HTTP failed")]
-    Http(#[source] hyper::Error),
+    Http(#[from] hyper::Error),
+    /// The same over HTTP/2.
+    #[error("HTTP failed")]
+    Http2(#[source] h2::Error),
+    /// Over [`Limits::h2_ping_timeout`].
+    #[error("the client does not answer pings")]
+    Silent,
     /// What a [`Handler`](crate::Handler) of another kind has to say.
     #[error("{0}")]
     Other(#[source] BoxError),
@@ -230,9 +197,9 @@ where
     if is_h2 {
         let returned = Returned::new();
         let socket = Corked::new(socket);
-        let io = TokioIo::new(Watched::new(socket.clone(), Arc::clone(&activity), &returned));
+        let io = Watched::new(socket.clone(), Arc::clone(&activity), &returned);
         let outcome = {
-            let http = pin!(h2(limits).serve_connection(io, service));
+            let http = pin!(Http2::new(io, service, limits));
             drive(pin!(Released { http, socket }), &activity, timeouts, draining).await
         };
         part(outcome, &returned).await
@@ -241,14 +208,15 @@ where
         let io = TokioIo::new(Watched::new(socket, Arc::clone(&activity), &returned));
         let outcome = {
             let http = pin!(h1(limits).serve_connection(io, service).with_upgrades());
-            let in_time = END_BY.scope(Cell::new(None), async {
+            let mut overdue = Overdue::default();
+            let served = async {
                 tokio::select! {
                     biased;
                     ended = drive(http, &activity, timeouts, draining) => ended,
-                    () = overdue() => Err(ConnectionError::AnswerTooSlow),
+                    () = poll_fn(|cx| overdue.poll(cx)) => Err(ConnectionError::AnswerTooSlow),
                 }
-            });
-            in_time.await
+            };
+            delivers(false, served).await
         };
         part(outcome, &returned).await
     }
@@ -274,9 +242,9 @@ struct Released<'a, C, T> {
 }
 
 impl<C: Graceful, T: AsyncWrite + Unpin> Future for Released<'_, C, T> {
-    type Output = hyper::Result<()>;
+    type Output = C::Output;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<C::Output> {
         let polled = self.http.as_mut().poll(cx);
         if polled.is_pending() && self.socket.poll_release(cx) == Poll::Ready(false) {
             // It hears of it by its next flush.
@@ -357,29 +325,17 @@ fn h1(limits: &Limits) -> http1::Builder {
     builder
 }
 
-fn h2(limits: &Limits) -> http2::Builder<StreamTasks> {
-    let mut builder = http2::Builder::new(StreamTasks);
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.h2_streams)
-        .initial_stream_window_size(limits.h2_stream_window)
-        .initial_connection_window_size(limits.h2_connection_window)
-        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
-        .max_send_buf_size(limits.h2_send_buffer)
-        .max_pending_accept_reset_streams(limits.h2_pending_resets)
-        .max_local_error_reset_streams(limits.h2_local_resets)
-        .keep_alive_interval(limits.h2_ping_interval)
-        .keep_alive_timeout(limits.h2_ping_timeout);
-    builder
-}
-
-/// Runs hyper's connection, ends it in an orderly way on drain or idleness, at once on slow headers.
-async fn drive<C: Graceful>(
+/// Runs a connection, ends it in an orderly way on drain or idleness, at once on slow headers.
+async fn drive<C, E>(
     mut http: Pin<&mut C>,
     activity: &Activity,
     timeouts: Timeouts,
     draining: &CancellationToken,
-) -> Result<(), ConnectionError> {
+) -> Result<(), ConnectionError>
+where
+    C: Graceful<Output = Result<(), E>>,
+    ConnectionError: From<E>,
+{
     let mut saying_goodbye = false;
     let mut timer =
         pin!(sleep_until(Instant::now() + timeouts.idle.min(timeouts.header.unwrap_or(timeouts.idle))));
@@ -387,7 +343,7 @@ async fn drive<C: Graceful>(
     loop {
         tokio::select! {
             biased;
-            done = http.as_mut() => return done.map_err(ConnectionError::Http),
+            done = http.as_mut() => return Ok(done?),
             () = drained.as_mut(), if !saying_goodbye => {
                 saying_goodbye = true;
                 http.as_mut().graceful_shutdown();
@@ -409,8 +365,8 @@ async fn drive<C: Graceful>(
     }
 }
 
-/// hyper's two connection futures, which share no trait.
-trait Graceful: Future<Output = hyper::Result<()>> {
+/// A connection that can be ended in good order.
+pub(crate) trait Graceful: Future {
     /// Accept nothing more, finish what runs.
     fn graceful_shutdown(self: Pin<&mut Self>);
 }
@@ -427,36 +383,5 @@ where
     }
 }
 
-impl<T, S> Graceful for http2::Connection<Io<T>, PerConnection<S>, StreamTasks>
-where
-    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service,
-{
-    fn graceful_shutdown(self: Pin<&mut Self>) {
-        http2::Connection::graceful_shutdown(self);
-    }
-}
-
 /// How long a closing connection is read on, see [`linger`], and a handshake may still take in a drain.
 const LINGER: Duration = Duration::from_millis(500);
-
-/// Runs the streams of HTTP/2 connections as tasks. Each is told by its connection when that ends, and ends then.
-#[derive(Clone, Copy, Debug)]
-struct StreamTasks;
-
-impl<F> hyper::rt::Executor<F> for StreamTasks
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-{
-    fn execute(&self, stream: F) {
-        tokio::spawn(END_BY.scope(Cell::new(None), async move {
-            tokio::select! {
-                biased;
-                _ = stream => {}
-                // What is dropped unfinished is reset.
-                () = overdue() => tracing::debug!("a client did not take its answer in time"),
-            }
-        }));
-    }
-}

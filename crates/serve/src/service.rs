@@ -1,4 +1,4 @@
-//! What answers requests, and the way from hyper to it.
+//! What answers requests, and the way from a connection to it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -6,14 +6,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use futures::FutureExt as _;
+use futures::future::Map;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, Method, Request, Response};
-use hyper::body::{Body as _, Incoming};
+use http_body::Body as _;
 use pin_project_lite::pin_project;
 
 use crate::activity::{Activity, CountedBody, Running};
 use crate::body::Body;
-use crate::connection::{Connection, EndBy};
+use crate::connection::Connection;
+use crate::delivery::EndBy;
+use crate::incoming::Incoming;
 
 /// What answers requests. It is cloned once a connection, so it should be cheap to clone.
 ///
@@ -46,15 +50,23 @@ pub(crate) struct PerConnection<S> {
     pub(crate) activity: Arc<Activity>,
 }
 
-impl<S: Service> hyper::service::Service<Request<Incoming>> for PerConnection<S> {
-    type Response = Response<CountedBody>;
-    type Error = Infallible;
-    type Future = Answering<S::Answer>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+impl<S: Service> PerConnection<S> {
+    /// The answer to a request.
+    pub(crate) fn answer(&self, request: Request<Incoming>) -> Answering<S::Answer> {
         let running = Some(self.activity.request());
         let is_head = *request.method() == Method::HEAD;
         Answering { answer: self.inner.call(&self.connection, request), running, is_head }
+    }
+}
+
+/// As hyper wants it, for HTTP/1.1.
+impl<S: Service> hyper::service::Service<Request<hyper::body::Incoming>> for PerConnection<S> {
+    type Response = Response<CountedBody>;
+    type Error = Infallible;
+    type Future = Map<Answering<S::Answer>, fn(Response<CountedBody>) -> Result<Self::Response, Infallible>>;
+
+    fn call(&self, request: Request<hyper::body::Incoming>) -> Self::Future {
+        self.answer(request.map(Incoming::Http1)).map(Ok)
     }
 }
 
@@ -69,7 +81,7 @@ pin_project! {
 }
 
 impl<A: Future<Output = Response<Body>>> Future for Answering<A> {
-    type Output = Result<Response<CountedBody>, Infallible>;
+    type Output = Response<CountedBody>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
@@ -82,12 +94,12 @@ impl<A: Future<Output = Response<Body>>> Future for Answering<A> {
             end_by.set();
         }
         let running = this.running.take().expect("a future is not polled after its end");
-        Poll::Ready(Ok(response.map(|body| CountedBody::new(body, running))))
+        Poll::Ready(response.map(|body| CountedBody::new(body, running)))
     }
 }
 
 /// What answers a `HEAD`: the length that a body would have had, and no body. Over HTTP/1.1 hyper sees to it, over HTTP/2
-/// it does not, and a client that gets one breaks off.
+/// nobody else does, and a client that gets one breaks off.
 fn drop_body(response: &mut Response<Body>) {
     let length = response.body().size_hint().exact();
     if let Some(length) = length.filter(|length| *length > 0)

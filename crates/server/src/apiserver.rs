@@ -25,7 +25,6 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
-use hyper::body::Incoming;
 use jiff::Timestamp;
 use pinniped_api::names::VERSION;
 use pinniped_api::status::Status;
@@ -42,6 +41,7 @@ use pinniped_core::identity::User;
 use pinniped_core::request_info::{RequestInfo, RequestInfoError, first_query_value};
 use pinniped_pki::CertificateHolder;
 use pinniped_pki::tls::{self, CipherRestriction, ClientCertificates, Profile};
+use pinniped_serve::Incoming;
 use pinniped_serve::metrics::{self, Metrics};
 use pinniped_serve::respond::{self, Negotiated, accept};
 use pinniped_serve::{Body, BoxError, Connection, EndBy, Limits, Listener, ServerHandle, body, layers};

@@ -8,9 +8,8 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use pinniped_serve::BoxError;
+use pinniped_serve::{BoxError, Incoming, StreamBody};
 
 use super::pool::{Keeper, Stream};
 use super::upload::Upload;
@@ -73,7 +72,7 @@ impl Body for RequestBody {
                 *self = Self::Empty;
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
-            Self::Incoming(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
+            Self::Incoming(body) => Pin::new(body).poll_frame(cx),
             Self::Boxed(body) => Pin::new(body).poll_frame(cx),
         }
     }
@@ -98,7 +97,7 @@ pub struct ResponseBody(Source);
 
 #[derive(Debug)]
 enum Source {
-    Http1(Incoming, Option<Return>),
+    Http1(hyper::body::Incoming, Option<Return>),
     Http2(Http2Body),
 }
 
@@ -118,10 +117,7 @@ fn give_back(back: &mut Option<Return>) {
 
 #[derive(Debug)]
 struct Http2Body {
-    inner: h2::RecvStream,
-    data_ended: bool,
-    /// What `Content-Length` promised, and is still to come.
-    length: Option<u64>,
+    inner: StreamBody,
     upload: Option<Upload>,
     stream: Option<Stream>,
 }
@@ -133,19 +129,18 @@ impl ResponseBody {
         upload: Option<Upload>,
         stream: Stream,
     ) -> Response<Self> {
-        let length = content_length(response.headers());
-        response.map(|inner| {
-            let stream = (!inner.is_end_stream()).then_some(stream);
-            Self(Source::Http2(Http2Body { inner, data_ended: false, length, upload, stream }))
-        })
+        let (parts, inner) = response.into_parts();
+        let inner = StreamBody::new(&parts.headers, inner);
+        let stream = (!inner.is_end_stream()).then_some(stream);
+        Response::from_parts(parts, Self(Source::Http2(Http2Body { inner, upload, stream })))
     }
 
-    pub(super) fn http1(inner: Incoming) -> Self {
+    pub(super) fn http1(inner: hyper::body::Incoming) -> Self {
         Self(Source::Http1(inner, None))
     }
 
     /// The same over a connection that may serve another request then.
-    pub(super) fn kept(inner: Incoming, back: Return) -> Self {
+    pub(super) fn kept(inner: hyper::body::Incoming, back: Return) -> Self {
         let mut back = Some(back);
         if inner.is_end_stream() {
             give_back(&mut back);
@@ -154,46 +149,14 @@ impl ResponseBody {
     }
 }
 
-/// The length, when the server says one and only one.
-fn content_length(headers: &http::HeaderMap) -> Option<u64> {
-    let mut values = headers.get_all(http::header::CONTENT_LENGTH).iter();
-    let length = values.next()?.to_str().ok()?.parse().ok()?;
-    values.next().is_none().then_some(length)
-}
-
 impl Http2Body {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if !self.data_ended {
-            match ready!(self.inner.poll_data(cx)) {
-                Some(Ok(data)) => {
-                    // As room is made here the server may send more: the client's pace is kept by not reading on.
-                    // Fails only for a stream that has ended, and then there is no window to keep.
-                    let _unimportant = self.inner.flow_control().release_capacity(data.len());
-                    self.length = self.length.and_then(|rest| rest.checked_sub(data.len() as u64));
-                    if self.inner.is_end_stream() {
-                        self.ended();
-                    }
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
-                }
-                Some(Err(error)) => {
-                    self.ended();
-                    return Poll::Ready(Some(Err(error.into())));
-                }
-                None => self.data_ended = true,
-            }
+        let frame = ready!(self.inner.poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) || self.inner.is_end_stream() {
+            self.stream = None;
+            self.upload = None;
         }
-        let trailers = ready!(self.inner.poll_trailers(cx));
-        self.ended();
-        Poll::Ready(match trailers {
-            Ok(None) => None,
-            Ok(Some(trailers)) => Some(Ok(Frame::trailers(trailers))),
-            Err(error) => Some(Err(error.into())),
-        })
-    }
-
-    fn ended(&mut self) {
-        self.stream = None;
-        self.upload = None;
+        Poll::Ready(frame)
     }
 }
 
@@ -227,8 +190,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Source::Http1(inner, _) => inner.size_hint(),
-            Source::Http2(body) if body.inner.is_end_stream() => SizeHint::with_exact(0),
-            Source::Http2(body) => body.length.map(SizeHint::with_exact).unwrap_or_default(),
+            Source::Http2(body) => body.inner.size_hint(),
         }
     }
 }

@@ -4,19 +4,18 @@
 //! proxy both are felt. Here the task of a request opens its stream itself and waits for the answer itself; only
 //! the connection is driven by another task, and a body that does not go out at once by a third.
 
-use std::future::Future;
-use std::io;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{Connection, SendRequest};
-use h2::{Ping, PingPong};
 use http::Response;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use pinniped_serve::silence::{Heard, Listening};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
 use super::connector::{DialError, Tasks};
@@ -72,7 +71,7 @@ impl Http2 {
         let streams = u32::try_from(limits.streams_per_connection).unwrap_or(u32::MAX);
         // The protocol's largest window is 2^31 - 1.
         let connection_window = limits.stream_window.saturating_mul(streams).min(i32::MAX.unsigned_abs());
-        let reads = Arc::new(Reads::new());
+        let (io, heard) = Heard::on(io);
         let (sender, mut connection) = h2::client::Builder::new()
             .enable_push(false)
             // None before the server has said how many, see below.
@@ -81,7 +80,7 @@ impl Http2 {
             .initial_connection_window_size(connection_window)
             .max_header_list_size(limits.header_bytes)
             .max_send_buffer_size(limits.send_buffer)
-            .handshake::<_, Bytes>(Watched { io, reads: Arc::clone(&reads) })
+            .handshake::<_, Bytes>(io)
             .await
             .map_err(DialError::Http2)?;
         let pings = connection.ping_pong();
@@ -102,7 +101,8 @@ impl Http2 {
             closed: AtomicBool::new(false),
             allowed: AtomicUsize::new(connection.max_concurrent_send_streams()),
         });
-        tasks.spawn(drive(connection, Arc::clone(&shared), pings, reads, limits.clone()));
+        let silence = heard.nothing(pings, limits.ping_interval, limits.ping_timeout);
+        tasks.spawn(drive(connection, Arc::clone(&shared), silence));
         Ok(Self { sender, shared, tasks: tasks.clone() })
     }
 
@@ -123,7 +123,7 @@ impl Http2 {
         body: &mut RequestBody,
     ) -> Result<Answer, Failure> {
         let sender = &mut self.sender;
-        if let Err(error) = std::future::poll_fn(|cx| sender.poll_ready(cx)).await {
+        if let Err(error) = poll_fn(|cx| sender.poll_ready(cx)).await {
             return Err(self.unsent(error));
         }
         let empty = body.is_empty();
@@ -143,6 +143,14 @@ impl Http2 {
             }
             Some(upload)
         };
+        let mut answer = answer;
+        let answer = poll_fn(|cx| {
+            // What goes before the answer, first.
+            while let Poll::Ready(Some(Ok(interim))) = answer.poll_informational(cx) {
+                pinniped_serve::interim(interim);
+            }
+            Pin::new(&mut answer).poll(cx)
+        });
         match answer.await {
             Ok(response) => Ok((response, upload)),
             Err(error) => {
@@ -167,25 +175,17 @@ fn is_misuse(error: &h2::Error) -> bool {
 
 /// Runs a connection to its end, and asks after a server that has been silent.
 async fn drive<T>(
-    connection: Connection<Watched<T>, Bytes>,
+    connection: Connection<Listening<T>, Bytes>,
     shared: Arc<Shared>,
-    pings: Option<PingPong>,
-    reads: Arc<Reads>,
-    limits: UpstreamLimits,
+    silence: impl Future<Output = ()>,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     // Also when this is dropped before its end, with the runtime that it runs on.
     let _closed = CloseOnDrop(Arc::clone(&shared));
     let mut connection = pin!(connection);
-    let mut silence = pin!(async {
-        match pings {
-            Some(pings) => silence(pings, &reads, &limits).await,
-            // Ours is the only one that asks for it.
-            None => std::future::pending().await,
-        }
-    });
-    let ended = std::future::poll_fn(|cx| {
+    let mut silence = pin!(silence);
+    let ended = poll_fn(|cx| {
         let polled = connection.as_mut().poll(cx);
         shared.allowed.store(connection.max_concurrent_send_streams(), Ordering::Relaxed);
         if let Poll::Ready(outcome) = polled {
@@ -204,90 +204,5 @@ struct CloseOnDrop(Arc<Shared>);
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.closed.store(true, Ordering::Release);
-    }
-}
-
-/// Resolves when nothing was heard for too long, not even the answer to a ping.
-async fn silence(mut pings: PingPong, reads: &Reads, limits: &UpstreamLimits) {
-    loop {
-        let quiet = reads.quiet();
-        if quiet < limits.ping_interval {
-            sleep(limits.ping_interval.saturating_sub(quiet)).await;
-            continue;
-        }
-        match timeout(limits.ping_timeout, pings.ping(Ping::opaque())).await {
-            Ok(Ok(_pong)) => {}
-            // The connection itself has ended, and says why.
-            Ok(Err(_ended)) => return std::future::pending().await,
-            Err(_elapsed) => return,
-        }
-    }
-}
-
-/// When something was last read.
-#[derive(Debug)]
-struct Reads {
-    began: Instant,
-    /// Milliseconds since `began`.
-    last: AtomicU64,
-}
-
-impl Reads {
-    fn new() -> Self {
-        Self { began: Instant::now(), last: AtomicU64::new(0) }
-    }
-
-    fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn quiet(&self) -> Duration {
-        Duration::from_millis(self.now().saturating_sub(self.last.load(Ordering::Relaxed)))
-    }
-}
-
-/// A socket that notes when bytes come.
-struct Watched<T> {
-    io: T,
-    reads: Arc<Reads>,
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.io).poll_read(cx, buf);
-        if let Poll::Ready(Ok(())) = polled {
-            self.reads.last.store(self.reads.now(), Ordering::Relaxed);
-        }
-        polled
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

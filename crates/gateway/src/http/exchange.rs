@@ -8,12 +8,12 @@ use futures::future::Either;
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
-use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use pinniped_core::hop;
 use pinniped_forward::upstream::{RequestBody, ResponseBody, UpstreamError};
 use pinniped_forward::{ForwardError, Idle, Pace, Wanted, relay};
 use pinniped_routing::table::{Forward, Protocol, Timeouts, Upstream};
+use pinniped_serve::Incoming;
 use pinniped_serve::{Body, Connection};
 use tokio::time::{Instant, sleep_until};
 

@@ -8,9 +8,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use pinniped_forward::upstream::RequestBody;
 use pinniped_serve::BoxError;
+use pinniped_serve::Incoming;
 use tokio::time::Instant;
 
 /// How far the body of one request is.
@@ -63,7 +63,7 @@ impl Body for Reader {
         if !matches!(frame, Some(Ok(_))) || self.body.is_end_stream() {
             let _again = self.progress.ended.set(Instant::now());
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(BoxError::from)))
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -6,10 +6,12 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
+use pinniped_forward::{Span, forward};
 use pinniped_proxy::upstream::{RequestBody, Upstream};
-use pinniped_serve::{Body, BoxError, body, lanes};
+use pinniped_serve::{Body, BoxError, Connection, Limits, Listener, body, lanes, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::api_server::{Handler, Script};
 use crate::raw::Raw;
@@ -233,6 +235,49 @@ async fn interim_answers_are_skipped_and_the_final_one_counts() {
             assert_eq!(answer.headers().get("link"), None);
         }
         () = serving => panic!("the server has ended"),
+    }
+}
+
+#[tokio::test]
+async fn interim_answers_of_the_server_reach_a_client_over_http2() {
+    let behind = TlsServer::bind(&[b"h2"]).await;
+    let upstream = Upstream::new(behind.params()).unwrap();
+    let front = TlsServer::bind(&[b"h2"]).await;
+    let service = move |_: &Arc<Connection>, request: Request<pinniped_serve::Incoming>| {
+        let upstream = upstream.clone();
+        async move {
+            let mut request = request.map(RequestBody::from);
+            *request.uri_mut() = http::Uri::from_static("/api/v1/pods");
+            forward(&upstream, &mut request, false, Span::Long, ()).await.unwrap()
+        }
+    };
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let proxy = serve(listener, Arc::clone(front.acceptor.config()), service, Limits::default());
+
+    let io = front.client(proxy.local_addr(), b"h2").await;
+    let (mut send, connection) = h2::client::handshake(io).await.unwrap();
+    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let get = Request::get("https://k/api/v1/pods").body(()).unwrap();
+    let (mut answer, _) = send.send_request(get, true).unwrap();
+    let serving = async {
+        let mut connection = h2::server::handshake(behind.accept().await).await.unwrap();
+        let (_, mut respond) = connection.accept().await.unwrap().unwrap();
+        let early = Response::builder().status(103).header("link", "</x>").body(()).unwrap();
+        respond.send_informational(early).unwrap();
+        // The answer itself comes only after the client has seen what goes before it.
+        let mut asked = std::pin::pin!(std::future::poll_fn(|cx| answer.poll_informational(cx)));
+        let early = tokio::select! {
+            early = asked.as_mut() => early.unwrap().unwrap(),
+            _ = connection.accept() => panic!("the connection has ended"),
+        };
+        respond.send_response(Response::new(()), true).unwrap();
+        (early, connection)
+    };
+    let (early, mut connection) = tokio::time::timeout(PATIENCE, serving).await.unwrap();
+    assert_eq!((early.status().as_u16(), &early.headers()["link"]), (103, &"</x>".parse().unwrap()));
+    tokio::select! {
+        answer = answer => assert_eq!(answer.unwrap().status(), 200),
+        _ = connection.accept() => panic!("the connection has ended"),
     }
 }
 

@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
+use pinniped_pki::tls::{
+    CipherRestriction, ClientCertificates, Profile, Roots, client_config, server_config,
+};
 use pinniped_pki::{CaBundle, CertificateAuthority, CertificateHolder, Validity};
 use pinniped_proxy::upstream::UpstreamParams;
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client};
 
 /// It listens from the start, and accepts when told to.
 pub(crate) struct TlsServer {
@@ -45,5 +47,13 @@ impl TlsServer {
     pub(crate) async fn accept(&self) -> TlsStream<TcpStream> {
         let (tcp, _) = self.listener.accept().await.unwrap();
         self.acceptor.accept(tcp).await.unwrap()
+    }
+
+    /// A client that trusts it, and speaks this with whoever shows its certificate there.
+    pub(crate) async fn client(&self, address: SocketAddr, alpn: &[u8]) -> client::TlsStream<TcpStream> {
+        let roots = Roots::Bundle(self.roots.clone());
+        let config = client_config(Profile::Default, roots, &[alpn]).unwrap();
+        let tcp = TcpStream::connect(address).await.unwrap();
+        TlsConnector::from(config).connect(address.ip().into(), tcp).await.unwrap()
     }
 }

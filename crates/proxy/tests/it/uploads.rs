@@ -59,7 +59,7 @@ async fn fed() -> (mpsc::Sender<Bytes>, RequestBody, JoinSet<()>) {
         let _never = client.send_request(request).await;
     });
     let body = arrivals.recv().await.unwrap();
-    (sender, RequestBody::from(body), tasks)
+    (sender, RequestBody::from(pinniped_serve::Incoming::Http1(body)), tasks)
 }
 
 fn post<B>(body: B) -> Request<B> {

@@ -2,5 +2,6 @@
 
 mod drain;
 mod hostile;
+mod http2;
 mod protocols;
 mod support;

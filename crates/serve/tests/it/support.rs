@@ -5,10 +5,11 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use hyper::body::Frame;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use pinniped_serve::tunnels::{Tunnels, relay};
@@ -101,7 +102,11 @@ impl Drop for TellWhenDropped {
 impl Service for TestService {
     type Answer = BoxFuture<'static, Response<Body>>;
 
-    fn call(&self, connection: &Arc<Connection>, mut request: Request<Incoming>) -> Self::Answer {
+    fn call(
+        &self,
+        connection: &Arc<Connection>,
+        mut request: Request<pinniped_serve::Incoming>,
+    ) -> Self::Answer {
         let service = self.clone();
         let connection = Arc::clone(connection);
         Box::pin(async move {
@@ -120,7 +125,7 @@ impl Service for TestService {
                             if sent {
                                 service.release.notified().await;
                             }
-                            let frame = hyper::body::Frame::data(Bytes::from_static(b"event\n"));
+                            let frame = Frame::data(Bytes::from_static(b"event\n"));
                             Some((Ok::<_, pinniped_serve::BoxError>(frame), (service, ended, true)))
                         },
                     );
@@ -146,6 +151,49 @@ impl Service for TestService {
                     response.headers_mut().insert("upgrade", http::HeaderValue::from_static("SPDY/3.1"));
                     response.headers_mut().insert("connection", http::HeaderValue::from_static("Upgrade"));
                     response
+                }
+                "/interim" => {
+                    let early = |status: u16| Response::builder().status(status).header("x-early", status);
+                    pinniped_serve::interim(early(102).body(()).expect("an answer"));
+                    service.release.notified().await;
+                    pinniped_serve::interim(early(103).body(()).expect("an answer"));
+                    Response::new(body::full("at last"))
+                }
+                "/of-http1" => Response::builder()
+                    .header("connection", "x-mine, close")
+                    .header("keep-alive", "timeout=5")
+                    .header("proxy-connection", "close")
+                    .header("upgrade", "h2c")
+                    .header("x-mine", "only for this connection")
+                    .header("x-for-all", "stays")
+                    .body(body::full("body"))
+                    .expect("an answer"),
+                "/whole" => {
+                    let read = request.into_body().collect().await;
+                    let told = match &read {
+                        Ok(_) => "it was whole".to_owned(),
+                        Err(error) => format!("it was not: {error}"),
+                    };
+                    let _nobody_listens = service.begun.send(told);
+                    Response::new(body::empty())
+                }
+                "/breaks" => {
+                    let half = Ok(Frame::data(Bytes::from_static(b"half of ")));
+                    let broken = async move {
+                        service.release.notified().await;
+                        Err(pinniped_serve::BoxError::from("the rest is gone"))
+                    };
+                    let frames = futures::stream::iter([half]).chain(futures::stream::once(broken));
+                    Response::new(http_body_util::StreamBody::new(frames).boxed_unsync())
+                }
+                "/trailers" => {
+                    let trailers = http::HeaderMap::from_iter([(
+                        http::HeaderName::from_static("x-sum"),
+                        http::HeaderValue::from_static("7"),
+                    )]);
+                    let frames = [Frame::data(Bytes::from_static(b"data")), Frame::trailers(trailers)];
+                    let frames = futures::stream::iter(frames.map(Ok::<_, pinniped_serve::BoxError>));
+                    Response::new(http_body_util::StreamBody::new(frames).boxed_unsync())
                 }
                 _ => {
                     let alpn = connection.alpn.as_deref().map(String::from_utf8_lossy);
@@ -231,7 +279,7 @@ pub(crate) fn get(path: &str) -> Request<Body> {
         .expect("a request")
 }
 
-pub(crate) async fn text(response: Response<Incoming>) -> String {
+pub(crate) async fn text(response: Response<hyper::body::Incoming>) -> String {
     let bytes = within(response.into_body().collect()).await.expect("a whole body").to_bytes();
     String::from_utf8_lossy(&bytes).into_owned()
 }

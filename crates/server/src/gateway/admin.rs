@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use pinniped_serve::Incoming;
 use pinniped_serve::connection;
 use pinniped_serve::metrics::{self, Metrics};
 use pinniped_serve::{

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, runtime::watcher};
 use pinniped_authn::webhook::ProxyEnvironment;
@@ -22,6 +21,7 @@ use pinniped_pki::{
     tls::{self, ALPN_HTTP, CipherRestriction, ClientCertificates, Profile},
 };
 use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client, through};
+use pinniped_serve::Incoming;
 use pinniped_serve::{Connection, Limits, Listener, serve};
 use tokio::{
     signal::unix::{SignalKind, signal},

@@ -1,0 +1,201 @@
+//! One stream: an answer on its way to the client.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderValue, Response};
+use http_body::{Body as _, Frame};
+use pin_project_lite::pin_project;
+
+use crate::activity::CountedBody;
+use crate::body::BoxError;
+use crate::date;
+use crate::delivery::{Overdue, take_interim};
+
+pin_project! {
+    /// Waits for an answer and delivers it, unless the client takes the request back or is too slow for an
+    /// [`EndBy`](crate::EndBy). What is dropped unfinished is reset.
+    ///
+    /// Written by hand: there is one for each request, and as an `async` function it is several times as large.
+    pub(super) struct Stream<A> {
+        #[pin]
+        state: State<A>,
+        overdue: Overdue,
+    }
+}
+
+pin_project! {
+    #[project = StateProjected]
+    enum State<A> {
+        Answering { #[pin] answer: A, respond: SendResponse<Bytes> },
+        Sending { sending: Sending },
+    }
+}
+
+/// Why an answer did not go out whole.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("the client wants no more: {0:?}")]
+    Reset(Reason),
+    #[error("its body failed: {0}")]
+    Body(#[source] BoxError),
+    #[error("the connection failed: {0}")]
+    Http2(#[from] h2::Error),
+}
+
+impl<A> Stream<A> {
+    pub(super) fn new(answer: A, respond: SendResponse<Bytes>) -> Self {
+        Self { state: State::Answering { answer, respond }, overdue: Overdue::default() }
+    }
+}
+
+impl<A: Future<Output = Response<CountedBody>>> Future for Stream<A> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.as_mut().project().state.poll(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(()),
+            Poll::Ready(Err(ended)) => {
+                tracing::debug!(%ended, "a stream ended before its answer");
+                Poll::Ready(())
+            }
+            Poll::Pending => {
+                ready!(self.project().overdue.poll(cx));
+                tracing::debug!("a client did not take its answer in time");
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+impl<A: Future<Output = Response<CountedBody>>> State<A> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        let (response, respond) = match self.as_mut().project() {
+            StateProjected::Sending { sending } => return sending.poll(cx),
+            StateProjected::Answering { answer, respond } => {
+                let polled = answer.poll(cx);
+                for interim in take_interim() {
+                    respond.send_informational(interim)?;
+                }
+                match polled {
+                    Poll::Ready(response) => (response, respond),
+                    Poll::Pending => return Poll::Ready(Err(Ended::Reset(ready!(respond.poll_reset(cx))?))),
+                }
+            }
+        };
+        let (mut parts, body) = response.into_parts();
+        strip(&mut parts.headers);
+        parts.headers.entry(DATE).or_insert_with(date::now);
+        let ended = body.is_end_stream();
+        if !ended && let Some(length) = body.size_hint().exact() {
+            parts.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+        }
+        let stream = respond.send_response(Response::from_parts(parts, ()), ended)?;
+        if ended {
+            return Poll::Ready(Ok(()));
+        }
+        let mut sending = Sending { body, stream, waiting: None };
+        let polled = sending.poll(cx);
+        if polled.is_pending() {
+            // Nor is the future of the answer there any more: it may be large, and the body may take hours.
+            self.set(Self::Sending { sending });
+        }
+        polled
+    }
+}
+
+/// What only HTTP/1.1 has (RFC 9113, section 8.2.2). `h2` refuses to send it.
+fn strip(headers: &mut HeaderMap) {
+    static NAMES: [HeaderName; 6] = [
+        CONNECTION,
+        TRANSFER_ENCODING,
+        UPGRADE,
+        TE,
+        HeaderName::from_static("keep-alive"),
+        HeaderName::from_static("proxy-connection"),
+    ];
+
+    if !headers.keys().any(|name| NAMES.contains(name)) {
+        return;
+    }
+    let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let named: Vec<HeaderName> =
+        named.flat_map(|list| list.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
+    for name in NAMES.iter().chain(&named) {
+        headers.remove(name);
+    }
+}
+
+/// A body on its way.
+struct Sending {
+    body: CountedBody,
+    stream: SendStream<Bytes>,
+    /// What waits for room.
+    waiting: Option<Bytes>,
+}
+
+impl Sending {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        loop {
+            if let Some(data) = &self.waiting {
+                if !data.is_empty() {
+                    ready!(self.poll_room(cx))?;
+                }
+                let data = self.waiting.take().unwrap_or_default();
+                let last = self.body.is_end_stream();
+                self.stream.send_data(data, last)?;
+                if last {
+                    return Poll::Ready(Ok(()));
+                }
+            }
+            match ready!(self.poll_frame(cx))? {
+                None => return Poll::Ready(Ok(self.stream.send_data(Bytes::new(), true)?)),
+                Some(frame) => match frame.into_data() {
+                    Ok(data) => {
+                        // Only with something in hand to send: what is reserved is taken from all other streams of
+                        // the connection.
+                        if !data.is_empty() {
+                            self.stream.reserve_capacity(1);
+                        }
+                        self.waiting = Some(data);
+                    }
+                    Err(frame) => {
+                        if let Ok(trailers) = frame.into_trailers() {
+                            return Poll::Ready(Ok(self.stream.send_trailers(trailers)?));
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Ended>> {
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(Some(Err(error))) => {
+                self.stream.send_reset(Reason::INTERNAL_ERROR);
+                Poll::Ready(Err(Ended::Body(error)))
+            }
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Ok(Some(frame))),
+            Poll::Ready(None) => Poll::Ready(Ok(None)),
+            Poll::Pending => Poll::Ready(Err(Ended::Reset(ready!(self.stream.poll_reset(cx))?))),
+        }
+    }
+
+    /// Ready when what was sent before is out and the client takes more.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        while self.stream.capacity() == 0 {
+            // Whoever waits for room hears of a reset, too.
+            match ready!(self.stream.poll_capacity(cx)) {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Poll::Ready(Err(error.into())),
+                None => return Poll::Ready(Err(Ended::Reset(Reason::STREAM_CLOSED))),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

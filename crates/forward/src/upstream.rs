@@ -38,17 +38,20 @@ use rustls::pki_types::ServerName;
 mod body;
 mod connector;
 mod dial;
-mod http1;
 mod http2;
+mod kept;
 mod pool;
 mod upload;
+mod waiting;
 
 pub use body::{RequestBody, ResponseBody};
 pub use connector::DialError;
 pub use dial::Dial;
+pub use kept::Http1Error;
 
 use connector::Connector;
-use http2::Failure;
+use http2::Failure as Http2Failure;
+use kept::Failure;
 use pool::Pool;
 
 /// Bounds and timeouts of the way to the API server.
@@ -170,6 +173,9 @@ pub enum UpstreamError {
     /// The HTTP/1.1 connection failed, or the server broke its rules.
     #[error("request to the API server failed")]
     Http(#[source] hyper::Error),
+    /// The HTTP/1.1 connection of a server that is known by its address failed, or the server broke its rules.
+    #[error("request to the API server failed")]
+    Http1(#[source] Http1Error),
     /// The HTTP/2 stream or connection failed, or the server broke its rules.
     #[error("request to the API server failed")]
     Http2(#[source] h2::Error),
@@ -263,10 +269,10 @@ impl Upstream {
             };
             let (again, error) = match error {
                 // The connection was about to close. The next one may be, too, but not for ever.
-                Failure::Unsent(error) => (count(&mut unsent, 3), error),
-                Failure::Unfit(error) => (false, error),
-                Failure::Sent(error) if empty && was_ignored(&error) => (count(&mut ignored, 3), error),
-                Failure::Sent(error) => {
+                Http2Failure::Unsent(error) => (count(&mut unsent, 3), error),
+                Http2Failure::Unfit(error) => (false, error),
+                Http2Failure::Sent(error) if empty && was_ignored(&error) => (count(&mut ignored, 3), error),
+                Http2Failure::Sent(error) => {
                     (empty && harmless && !error.is_reset() && count(&mut died, 1), error)
                 }
             };
@@ -315,23 +321,20 @@ impl Upstream {
             to_origin_form(request);
         }
         let pool = self.pool();
-        if let Some(mut sender) = pool.waiting.take(self.inner.connector.limits.idle_timeout) {
+        let connector = &self.inner.connector;
+        if let Some(kept) = pool.waiting.take(connector.limits.idle_timeout) {
             let again = is_harmless(request.method()) && request.body().is_empty();
-            let copy = if again { http1::copy_of(request) } else { Request::default() };
-            match sender.try_send_request(std::mem::replace(request, copy)).await {
-                Ok(response) => return Ok(http1::kept(response, sender, pool)),
-                // The server closed the connection at the same moment: one that is new gets the request, if it was not
-                // sent, or does no harm a second time.
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => *request = unsent,
-                    None if again => {}
-                    None => return Err(UpstreamError::Http(error.into_error())),
-                },
+            match kept.send(request, pool.keeper(), &connector.tasks).await {
+                Ok(response) => return Ok(response),
+                // The server closed the connection at the same moment: one that is new gets the request, if that does no
+                // harm a second time.
+                Err(Failure { unanswered: true, .. }) if again => {}
+                Err(failure) => return Err(UpstreamError::Http1(failure.error)),
             }
         }
-        let mut sender = pool.http1().await?;
-        let response = sender.send_request(std::mem::take(request)).await.map_err(UpstreamError::Http)?;
-        Ok(http1::kept(response, sender, pool))
+        let kept = pool.kept().await?;
+        let sent = kept.send(request, pool.keeper(), &connector.tasks).await;
+        sent.map_err(|failure| UpstreamError::Http1(failure.error))
     }
 
     /// How long the head of an answer to a request of our own may take.

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::client::conn::http1;
 use pinniped_serve::{BoxError, Incoming, StreamBody};
 
-use super::pool::{Keeper, Stream};
+use super::kept::KeptBody;
+use super::pool::Stream;
 use super::upload::Upload;
 
 /// What is sent to the API server.
@@ -97,22 +97,9 @@ pub struct ResponseBody(Source);
 
 #[derive(Debug)]
 enum Source {
-    Http1(hyper::body::Incoming, Option<Return>),
+    Http1(hyper::body::Incoming),
+    Kept(KeptBody),
     Http2(Http2Body),
-}
-
-/// An HTTP/1.1 connection that goes back to its pool when the answer has been read to its end. If it is dropped before,
-/// the connection is closed.
-#[derive(Debug)]
-pub(super) struct Return {
-    pub(super) sender: http1::SendRequest<RequestBody>,
-    pub(super) keeper: Keeper,
-}
-
-fn give_back(back: &mut Option<Return>) {
-    if let Some(Return { sender, keeper }) = back.take() {
-        keeper.keep(sender);
-    }
 }
 
 #[derive(Debug)]
@@ -136,16 +123,12 @@ impl ResponseBody {
     }
 
     pub(super) fn http1(inner: hyper::body::Incoming) -> Self {
-        Self(Source::Http1(inner, None))
+        Self(Source::Http1(inner))
     }
 
     /// The same over a connection that may serve another request then.
-    pub(super) fn kept(inner: hyper::body::Incoming, back: Return) -> Self {
-        let mut back = Some(back);
-        if inner.is_end_stream() {
-            give_back(&mut back);
-        }
-        Self(Source::Http1(inner, back))
+    pub(super) fn kept(inner: KeptBody) -> Self {
+        Self(Source::Kept(inner))
     }
 }
 
@@ -169,27 +152,24 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.0 {
-            Source::Http1(inner, back) => {
-                let frame = ready!(Pin::new(&mut *inner).poll_frame(cx)).transpose();
-                if matches!(frame, Ok(None)) || inner.is_end_stream() {
-                    give_back(back);
-                }
-                Poll::Ready(frame.map_err(BoxError::from).transpose())
-            }
+            Source::Http1(inner) => Pin::new(inner).poll_frame(cx).map_err(BoxError::from),
+            Source::Kept(inner) => inner.poll_frame(cx),
             Source::Http2(body) => body.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Source::Http1(inner, _) => inner.is_end_stream(),
+            Source::Http1(inner) => inner.is_end_stream(),
+            Source::Kept(inner) => inner.is_end_stream(),
             Source::Http2(body) => body.inner.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Source::Http1(inner, _) => inner.size_hint(),
+            Source::Http1(inner) => inner.size_hint(),
+            Source::Kept(inner) => inner.size_hint(),
             Source::Http2(body) => body.inner.size_hint(),
         }
     }

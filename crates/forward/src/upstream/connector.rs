@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use super::dial::Dial;
 use super::http2::Http2;
+use super::kept::{Connection as Kept, Socket};
 use super::{AddressParams, RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
 
 /// Tunnels carry no pings of ours, so TCP must find out that the server is gone.
@@ -79,7 +80,7 @@ pub(super) struct Connector {
     pub(super) limits: UpstreamLimits,
     /// Headers of HTTP/1.1 are written as `Content-Type`, not as `content-type`.
     title_case: bool,
-    tasks: Tasks,
+    pub(super) tasks: Tasks,
     ended: CancellationToken,
 }
 
@@ -195,6 +196,16 @@ impl Connector {
             Some(tls) => self.begin_http1(self.secure(&tls.http1, tcp).await?).await,
             None => self.begin_http1(tcp).await,
         }
+    }
+
+    /// Dials an HTTP/1.1 connection for one request after the other.
+    pub(super) async fn kept(&self) -> Result<Box<Kept>, DialError> {
+        let tcp = self.tcp().await?;
+        let socket = match &self.tls {
+            Some(tls) => Socket::Tls(Box::new(self.secure(&tls.http1, tcp).await?)),
+            None => Socket::Plain(tcp),
+        };
+        Ok(Kept::new(socket, self.limits.header_bytes as usize))
     }
 
     async fn begin_http1<T>(&self, io: T) -> Result<http1::SendRequest<RequestBody>, DialError>

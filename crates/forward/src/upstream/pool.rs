@@ -8,8 +8,9 @@ use hyper::client::conn::http1;
 use tokio::sync::Semaphore;
 
 use super::connector::{Connector, DialError};
-use super::http1::Waiting;
 use super::http2::Http2;
+use super::kept::Connection as Kept;
+use super::waiting::Waiting;
 use super::{RequestBody, UpstreamError, UpstreamStats};
 
 /// Nothing is looked after more often than at twice this rate.
@@ -176,6 +177,12 @@ impl Pool {
         Box::pin(self.connector.http1()).await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
     }
 
+    /// A new HTTP/1.1 connection that can be kept.
+    pub(super) async fn kept(&self) -> Result<Box<Kept>, UpstreamError> {
+        // Large, as above.
+        Box::pin(self.connector.kept()).await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
+    }
+
     /// Takes an HTTP/1.1 connection back that has served a request.
     pub(super) fn keeper(&self) -> Keeper {
         Keeper { waiting: Arc::clone(&self.waiting), connector: Arc::downgrade(&self.connector) }
@@ -223,11 +230,11 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn keep(self, sender: http1::SendRequest<RequestBody>) {
+    pub(super) fn keep(self, connection: Box<Kept>) {
         let Some(connector) = self.connector.upgrade() else { return };
-        if self.waiting.put(sender) {
+        if self.waiting.put(connection) {
             let idle_timeout = connector.limits.idle_timeout.max(SHORTEST_IDLE);
-            connector.spawn(super::http1::keep_swept(Arc::downgrade(&self.waiting), idle_timeout));
+            connector.spawn(super::waiting::keep_swept(Arc::downgrade(&self.waiting), idle_timeout));
         }
     }
 }

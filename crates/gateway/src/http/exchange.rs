@@ -88,6 +88,7 @@ fn of_upstream(error: &UpstreamError) -> String {
         UpstreamError::Full(connections) => format!("all {connections} connections to the backend are full"),
         UpstreamError::Silent => "the backend did not answer in time".to_owned(),
         UpstreamError::Http(why) => format!("the request to the backend failed: {}", chain(why)),
+        UpstreamError::Http1(why) => format!("the request to the backend failed: {}", chain(why)),
         UpstreamError::Http2(why) => format!("the request to the backend failed: {}", chain(why)),
     }
 }

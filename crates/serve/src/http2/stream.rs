@@ -79,8 +79,10 @@ impl<A: Future<Output = Response<CountedBody>>> State<A> {
             StateProjected::Sending { sending } => return sending.poll(cx),
             StateProjected::Answering { answer, respond } => {
                 let polled = answer.poll(cx);
-                for interim in take_interim() {
-                    respond.send_informational(interim)?;
+                for mut interim in take_interim() {
+                    strip(interim.headers_mut());
+                    // Whoever does not get this will not get the answer either, and that is told.
+                    let _unimportant = respond.send_informational(interim);
                 }
                 match polled {
                     Poll::Ready(response) => (response, respond),

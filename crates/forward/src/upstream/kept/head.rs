@@ -1,0 +1,190 @@
+//! The heads of messages, to and from bytes (RFC 9112, sections 2 to 5).
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use httparse::{ParserConfig, Status};
+
+use super::Http1Error;
+use crate::upstream::RequestBody;
+
+/// Header fields of an answer at most.
+const MOST_FIELDS: usize = 2000;
+/// So many are read without a box for them.
+const USUAL_FIELDS: usize = 64;
+
+/// How the end of a request's body is known to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// There is none.
+    None,
+    /// By its length.
+    Known(u64),
+    /// By its last chunk.
+    Chunked,
+}
+
+/// Writes the head of a request. What says how long its body is comes from `length` and from nowhere else: two different
+/// answers to that question are how one request is made to look like two.
+pub(super) fn write(request: &Request<RequestBody>, length: Length, out: &mut Vec<u8>) {
+    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    let fields: usize =
+        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    out.reserve(request.method().as_str().len() + target.len() + fields + 64);
+    out.extend_from_slice(request.method().as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(target.as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    for (name, value) in request.headers() {
+        if *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING {
+            continue;
+        }
+        write_field(name, value, out);
+    }
+    match length {
+        // RFC 9110, section 8.6: where a body would mean something, that there is none is said.
+        Length::None if matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH) => {
+            out.extend_from_slice(b"content-length: 0\r\n");
+        }
+        Length::None => {}
+        Length::Known(bytes) => {
+            out.extend_from_slice(b"content-length: ");
+            out.extend_from_slice(bytes.to_string().as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        Length::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes one field of a head or a trailer.
+pub(super) fn write_field(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
+    out.extend_from_slice(name.as_str().as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The head of an answer at the beginning of `bytes`, and its length there; `None` when it is not all there yet.
+pub(super) fn read(bytes: &Bytes) -> Result<Option<(Response<()>, usize)>, Http1Error> {
+    let mut fields = [const { MaybeUninit::uninit() }; USUAL_FIELDS];
+    match read_with(bytes, &mut fields) {
+        Err(Http1Error::Head(httparse::Error::TooManyHeaders)) => {
+            let mut fields = vec![MaybeUninit::uninit(); MOST_FIELDS];
+            read_with(bytes, &mut fields)
+        }
+        read => read,
+    }
+}
+
+fn read_with<'b>(
+    bytes: &'b Bytes,
+    fields: &mut [MaybeUninit<httparse::Header<'b>>],
+) -> Result<Option<(Response<()>, usize)>, Http1Error> {
+    let mut head = httparse::Response::new(&mut []);
+    let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut head, bytes, fields);
+    let Status::Complete(length) = parsed.map_err(Http1Error::Head)? else { return Ok(None) };
+    let mut response = Response::new(());
+    let code = head.code.and_then(|code| StatusCode::from_u16(code).ok());
+    *response.status_mut() = code.ok_or(Http1Error::Head(httparse::Error::Status))?;
+    *response.version_mut() = if head.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
+    *response.headers_mut() = map(bytes, head.headers)?;
+    Ok(Some((response, length)))
+}
+
+/// Fields as a map, their values still in place.
+pub(super) fn map(bytes: &Bytes, fields: &[httparse::Header<'_>]) -> Result<HeaderMap, Http1Error> {
+    let mut map = HeaderMap::with_capacity(fields.len());
+    for field in fields {
+        let name = HeaderName::from_bytes(field.name.as_bytes());
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
+        let (Ok(name), Ok(value)) = (name, value) else {
+            return Err(Http1Error::Head(httparse::Error::HeaderValue));
+        };
+        map.append(name, value);
+    }
+    Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(method: &str, target: &str, length: Length) -> String {
+        let request = Request::builder()
+            .method(method)
+            .uri(target)
+            .header("host", "a.local")
+            .header("content-length", "7")
+            .header("transfer-encoding", "chunked")
+            .header("x-one", "1")
+            .header("x-one", "2");
+        let mut out = Vec::new();
+        write(&request.body(RequestBody::Empty).unwrap(), length, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_request_says_the_length_of_its_body_once_and_rightly() {
+        let cases = [
+            ("GET", Length::None, ""),
+            ("DELETE", Length::None, ""),
+            ("POST", Length::None, "content-length: 0\r\n"),
+            ("POST", Length::Known(12), "content-length: 12\r\n"),
+            ("GET", Length::Known(1), "content-length: 1\r\n"),
+            ("PUT", Length::Chunked, "transfer-encoding: chunked\r\n"),
+        ];
+        for (method, length, said) in cases {
+            let wanted =
+                format!("{method} /a?b=%zz HTTP/1.1\r\nhost: a.local\r\nx-one: 1\r\nx-one: 2\r\n{said}\r\n");
+            assert_eq!(written(method, "/a?b=%zz", length), wanted);
+        }
+        assert!(written("OPTIONS", "*", Length::None).starts_with("OPTIONS * HTTP/1.1\r\n"));
+        assert!(written("GET", "http://a.local", Length::None).starts_with("GET / HTTP/1.1\r\n"));
+    }
+
+    #[test]
+    fn a_head_is_read_when_it_is_complete() {
+        let whole = "HTTP/1.1 200 OK\r\nX-One: 1\r\nx-one:2\r\nEmpty:\r\n\r\nbody";
+        let end = whole.len() - "body".len();
+        for cut in 0..end {
+            let part = Bytes::copy_from_slice(&whole.as_bytes()[..cut]);
+            assert!(read(&part).unwrap().is_none(), "{cut}");
+        }
+        let (head, length) = read(&Bytes::from(whole)).unwrap().unwrap();
+        assert_eq!((head.status().as_u16(), head.version(), length), (200, Version::HTTP_11, end));
+        let values: Vec<_> = head.headers().get_all("x-one").iter().collect();
+        assert_eq!(values, ["1", "2"]);
+        assert_eq!(head.headers()["empty"], "");
+    }
+
+    #[test]
+    fn more_than_the_usual_fields_are_read_and_far_too_many_are_not() {
+        for (fields, readable) in [(USUAL_FIELDS + 1, true), (MOST_FIELDS, true), (MOST_FIELDS + 1, false)] {
+            let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(fields));
+            let read = read(&Bytes::from(head));
+            assert_eq!(read.is_ok(), readable, "{fields}: {read:?}");
+            if let Ok(Some((head, _))) = read {
+                assert_eq!(head.headers().len(), fields);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_head_of_http1_is_refused() {
+        for head in [
+            "HTTP/2 200 OK\r\n\r\n",
+            "HTTP/1.1 99 Low\r\n\r\n",
+            "HTTP/1.1 2OO OK\r\n\r\n",
+            "SSH-2.0-OpenSSH_9.2\r\n",
+            "HTTP/1.1 200 OK\r\nname with space: x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nname : x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\na: b\r\n folded: x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\na: b\u{0}c\r\n\r\n",
+        ] {
+            assert!(read(&Bytes::from(head)).is_err(), "{head:?}");
+        }
+    }
+}

@@ -8,7 +8,7 @@
 //! send() ──► Pool::lease ── room on a connection? ── yes ──► HTTP/2 stream, counted until its body ends
 //!                  └── no ──► one dial at a time, the others wait for it
 //! upgrade_connection() ──► one HTTP/1.1 connection for one request, never pooled
-//! try_send_kept() ──► HTTP/1.1 connections that wait for the next request, for servers that speak nothing else
+//! try_send_kept() ──► HTTP/1.1 connections that wait for the next request, driven by the request's own task (kept.rs)
 //! ```
 //!
 //! Each [lane](pinniped_serve::lanes) has a pool of its own.

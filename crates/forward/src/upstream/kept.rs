@@ -14,7 +14,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
@@ -34,7 +34,7 @@ use super::connector::Tasks;
 use super::pool::Keeper;
 use super::{RequestBody, ResponseBody};
 use framing::Decoder;
-use head::Length;
+use head::{Head, Length};
 use upload::Uploading;
 
 /// Interim answers at most before the one that counts.
@@ -211,12 +211,12 @@ impl Connection {
     }
 
     /// The head of the answer, and how its body ends.
-    async fn answer(&mut self, method: &Method) -> Result<(Response<()>, Decoder), Failure> {
+    async fn answer(&mut self, method: &Method) -> Result<(Head, Decoder), Failure> {
         let mut heard = false;
         for _interim in 0..=MOST_INTERIM {
             let head = loop {
-                if let Some((head, length)) = head::read(&self.input.ready)? {
-                    let _read = self.input.ready.split_to(length);
+                if let Some(head) = head::read(&self.input.ready)? {
+                    self.input.ready.advance(head.length);
                     break head;
                 }
                 if self.input.ready.len() > self.header_bytes {
@@ -232,11 +232,12 @@ impl Connection {
                 }
             };
             // Whoever leaves HTTP though nobody asked for it has given its last answer.
-            if !head.status().is_informational() || head.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let status = head.response.status();
+            if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
                 let decoder = Decoder::of(method, &head)?;
                 return Ok((head, decoder));
             }
-            pinniped_serve::interim(head);
+            pinniped_serve::interim(head.response);
         }
         Err(Http1Error::Interim.into())
     }
@@ -307,19 +308,23 @@ impl Input {
     }
 }
 
-/// Makes of an answer's head what is true behind this connection.
-fn tidy(head: &mut Response<()>, decoder: Decoder) -> bool {
-    let headers = head.headers_mut();
-    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
-    let Some(first) = lengths.next() else { return true };
+/// Makes of an answer's head what is true behind this connection. Whether the connection may be used again.
+fn tidy(head: &mut Head, decoder: Decoder) -> bool {
+    if !head.special {
+        return true;
+    }
+    let headers = head.response.headers_mut();
+    if !headers.contains_key(CONTENT_LENGTH) {
+        return true;
+    }
     match decoder {
         // Both at once is how answers are smuggled (RFC 9112, section 6.1): the length goes, and the connection too.
         Decoder::Chunked(_) => {
             headers.remove(CONTENT_LENGTH);
             false
         }
-        // The same number several times.
-        Decoder::Length(length) if lengths.next().is_some() || first.as_bytes().contains(&b',') => {
+        // It may have been said several times.
+        Decoder::Length(length) => {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
             true
         }

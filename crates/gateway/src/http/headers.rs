@@ -20,11 +20,21 @@ pub(super) struct Way {
 
 /// Takes off what was for us only, and what only we may say; says it. `Host` goes, too: see [`set_host`].
 pub(super) fn rewrite(headers: &mut HeaderMap, way: Way) {
-    hop::strip_request(headers);
-    // Answered as soon as somebody reads the body.
-    headers.remove(EXPECT);
-    headers.remove(HOST);
-    headers.remove(X_FORWARDED_CLIENT_CERT);
+    // Most requests have none of these, and one look at each name costs less than to look for each of them.
+    let (mut hop_by_hop, mut ours) = (false, false);
+    for name in headers.keys() {
+        hop_by_hop |= hop::is_hop_by_hop(name);
+        ours |= matches!(name.as_str(), "expect" | "host" | "x-forwarded-client-cert");
+    }
+    if hop_by_hop {
+        hop::strip_request(headers);
+    }
+    if ours {
+        // Answered as soon as somebody reads the body.
+        headers.remove(EXPECT);
+        headers.remove(HOST);
+        headers.remove(X_FORWARDED_CLIENT_CERT);
+    }
     if let Some(certificate) = way.certificate {
         headers.insert(X_FORWARDED_CLIENT_CERT, certificate);
     }

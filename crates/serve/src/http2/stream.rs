@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName};
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::{Body as _, Frame};
 use pin_project_lite::pin_project;
@@ -113,22 +113,21 @@ impl<A: Future<Output = Response<CountedBody>>> State<A> {
 
 /// What only HTTP/1.1 has (RFC 9113, section 8.2.2). `h2` refuses to send it.
 fn strip(headers: &mut HeaderMap) {
-    static NAMES: [HeaderName; 6] = [
-        CONNECTION,
-        TRANSFER_ENCODING,
-        UPGRADE,
-        TE,
-        HeaderName::from_static("keep-alive"),
-        HeaderName::from_static("proxy-connection"),
-    ];
-
-    if !headers.keys().any(|name| NAMES.contains(name)) {
+    let is_http1s = |name: &HeaderName| {
+        matches!(
+            name.as_str(),
+            "connection" | "transfer-encoding" | "upgrade" | "te" | "keep-alive" | "proxy-connection"
+        )
+    };
+    // Nearly always there is none, and this costs less than to look for each of them.
+    if !headers.keys().any(is_http1s) {
         return;
     }
     let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let named: Vec<HeaderName> =
-        named.flat_map(|list| list.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
-    for name in NAMES.iter().chain(&named) {
+    let named = named.flat_map(|list| list.split(',')).filter_map(|name| name.trim().parse().ok());
+    let names: Vec<HeaderName> =
+        headers.keys().filter(|name| is_http1s(name)).cloned().chain(named).collect();
+    for name in &names {
         headers.remove(name);
     }
 }

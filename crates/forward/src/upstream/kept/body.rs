@@ -3,11 +3,12 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::Response;
+use http::{Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use pinniped_serve::BoxError;
 
 use super::framing::{Decoded, Decoder, is_kept};
+use super::head::Head;
 use super::{Connection, Http1Error, tidy};
 use crate::upstream::ResponseBody;
 use crate::upstream::pool::Keeper;
@@ -26,16 +27,18 @@ pub(in crate::upstream) struct KeptBody {
 /// An answer with its head read.
 pub(super) fn answer(
     connection: Box<Connection>,
-    mut head: Response<()>,
+    mut head: Head,
     decoder: Decoder,
     keeper: Keeper,
 ) -> Response<ResponseBody> {
-    let kept = tidy(&mut head, decoder) && is_kept(&head) && head.status().as_u16() != 101;
+    let kept = tidy(&mut head, decoder)
+        && is_kept(&head)
+        && head.response.status() != StatusCode::SWITCHING_PROTOCOLS;
     let mut body = KeptBody { connection: Some(connection), decoder, keeper: kept.then_some(keeper) };
     if decoder == Decoder::Done {
         body.end();
     }
-    head.map(|()| ResponseBody::kept(body))
+    head.response.map(|()| ResponseBody::kept(body))
 }
 
 impl KeptBody {

@@ -2,10 +2,11 @@
 
 use bytes::{Buf as _, Bytes};
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TRAILER, TRANSFER_ENCODING};
-use http::{HeaderMap, Method, Response, StatusCode, Version};
+use http::{HeaderMap, Method, StatusCode, Version};
 use httparse::Status;
 use pinniped_core::hop::has_token;
 
+use super::head::Head;
 use super::{Http1Error, head};
 
 /// Bytes of a line with the size of a chunk, and of all trailers, at most.
@@ -54,20 +55,23 @@ pub(super) enum Decoded {
 
 impl Decoder {
     /// What the head of an answer to a request with `method` says.
-    pub(super) fn of(method: &Method, head: &Response<()>) -> Result<Self, Http1Error> {
-        let status = head.status();
+    pub(super) fn of(method: &Method, head: &Head) -> Result<Self, Http1Error> {
+        let Head { response, special, .. } = head;
+        let status = response.status();
         let bodiless = status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
             || *method == Method::HEAD;
         if bodiless {
             return Ok(Self::Done);
         }
-        let headers = head.headers();
-        let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-        if let Some(coding) = codings.next() {
+        let headers = response.headers();
+        if *special
+            && let mut codings = headers.get_all(TRANSFER_ENCODING).iter()
+            && let Some(coding) = codings.next()
+        {
             // Another coding would have to be undone here, since the field is not passed on; HTTP/1.0 has none.
             let chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
-            return if chunked && head.version() == Version::HTTP_11 {
+            return if chunked && response.version() == Version::HTTP_11 {
                 Ok(Self::Chunked(Chunk::Size))
             } else {
                 Err(Http1Error::Coding)
@@ -166,9 +170,9 @@ impl Decoder {
 }
 
 /// Whether a connection may serve another request after an answer that ends by itself.
-pub(super) fn is_kept(head: &Response<()>) -> bool {
-    let says = |token| has_token(head.headers(), &CONNECTION, token);
-    match head.version() {
+pub(super) fn is_kept(head: &Head) -> bool {
+    let says = |token| head.special && has_token(head.response.headers(), &CONNECTION, token);
+    match head.response.version() {
         Version::HTTP_11 => !says("close"),
         _ => says("keep-alive") && !says("close"),
     }
@@ -210,7 +214,7 @@ fn trailers(input: &mut Bytes) -> Result<Option<HeaderMap>, Http1Error> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_TRAILERS];
     match httparse::parse_headers(input, &mut fields).map_err(Http1Error::Trailers)? {
         Status::Complete((length, fields)) => {
-            let mut map = head::map(input, fields)?;
+            let (mut map, _) = head::map(input, fields)?;
             for name in &NEVER_TRAILERS {
                 map.remove(name);
             }
@@ -228,12 +232,12 @@ fn trailers(input: &mut Bytes) -> Result<Option<HeaderMap>, Http1Error> {
 mod tests {
     use super::*;
 
-    fn head(version: Version, status: u16, fields: &[(&str, &str)]) -> Response<()> {
-        let mut head = Response::builder().version(version).status(status);
+    fn head(version: Version, status: u16, fields: &[(&str, &str)]) -> Head {
+        let mut text = format!("{version:?} {status} .\r\n");
         for (name, value) in fields {
-            head = head.header(*name, *value);
+            text += &format!("{name}: {value}\r\n");
         }
-        head.body(()).unwrap()
+        head::read(&Bytes::from(text + "\r\n")).unwrap().expect("a whole head")
     }
 
     /// Everything that a decoder finds in bytes that come in pieces of this size.
@@ -269,7 +273,7 @@ mod tests {
         let v1 = Version::HTTP_11;
         let length = |text: &'static str| ("content-length", text);
         let coding = |text: &'static str| ("transfer-encoding", text);
-        let cases: &[(&str, Response<()>, Option<Decoder>)] = &[
+        let cases: &[(&str, Head, Option<Decoder>)] = &[
             ("GET", head(v1, 200, &[length("5")]), Some(Decoder::Length(5))),
             ("GET", head(v1, 200, &[length("0")]), Some(Decoder::Done)),
             ("GET", head(v1, 200, &[length("5"), length("5")]), Some(Decoder::Length(5))),

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use httparse::{ParserConfig, Status};
 
@@ -67,8 +67,22 @@ pub(super) fn write_field(name: &HeaderName, value: &HeaderValue, out: &mut Vec<
     out.extend_from_slice(b"\r\n");
 }
 
-/// The head of an answer at the beginning of `bytes`, and its length there; `None` when it is not all there yet.
-pub(super) fn read(bytes: &Bytes) -> Result<Option<(Response<()>, usize)>, Http1Error> {
+/// The head of an answer.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) response: Response<()>,
+    /// Its bytes.
+    pub(super) length: usize,
+    /// Whether it has fields about its framing, beside one content length, and about its connection. Each field is seen
+    /// once anyway; most heads have neither.
+    pub(super) special: bool,
+}
+
+/// The head of an answer at the beginning of `bytes`; `None` when it is not all there yet.
+pub(super) fn read(bytes: &Bytes) -> Result<Option<Head>, Http1Error> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
     let mut fields = [const { MaybeUninit::uninit() }; USUAL_FIELDS];
     match read_with(bytes, &mut fields) {
         Err(Http1Error::Head(httparse::Error::TooManyHeaders)) => {
@@ -82,7 +96,7 @@ pub(super) fn read(bytes: &Bytes) -> Result<Option<(Response<()>, usize)>, Http1
 fn read_with<'b>(
     bytes: &'b Bytes,
     fields: &mut [MaybeUninit<httparse::Header<'b>>],
-) -> Result<Option<(Response<()>, usize)>, Http1Error> {
+) -> Result<Option<Head>, Http1Error> {
     let mut head = httparse::Response::new(&mut []);
     let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut head, bytes, fields);
     let Status::Complete(length) = parsed.map_err(Http1Error::Head)? else { return Ok(None) };
@@ -90,22 +104,27 @@ fn read_with<'b>(
     let code = head.code.and_then(|code| StatusCode::from_u16(code).ok());
     *response.status_mut() = code.ok_or(Http1Error::Head(httparse::Error::Status))?;
     *response.version_mut() = if head.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
-    *response.headers_mut() = map(bytes, head.headers)?;
-    Ok(Some((response, length)))
+    let (headers, special) = map(bytes, head.headers)?;
+    *response.headers_mut() = headers;
+    Ok(Some(Head { response, length, special }))
 }
 
-/// Fields as a map, their values still in place.
-pub(super) fn map(bytes: &Bytes, fields: &[httparse::Header<'_>]) -> Result<HeaderMap, Http1Error> {
+/// Fields as a map, their values still in place, and whether there are [special](Head::special) ones.
+pub(super) fn map(bytes: &Bytes, fields: &[httparse::Header<'_>]) -> Result<(HeaderMap, bool), Http1Error> {
     let mut map = HeaderMap::with_capacity(fields.len());
+    let mut special = false;
     for field in fields {
         let name = HeaderName::from_bytes(field.name.as_bytes());
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
         let (Ok(name), Ok(value)) = (name, value) else {
             return Err(Http1Error::Head(httparse::Error::HeaderValue));
         };
-        map.append(name, value);
+        special |= name == TRANSFER_ENCODING
+            || name == CONNECTION
+            || name == CONTENT_LENGTH && field.value.contains(&b',');
+        special |= map.append(name, value);
     }
-    Ok(map)
+    Ok((map, special))
 }
 
 #[cfg(test)]
@@ -153,11 +172,28 @@ mod tests {
             let part = Bytes::copy_from_slice(&whole.as_bytes()[..cut]);
             assert!(read(&part).unwrap().is_none(), "{cut}");
         }
-        let (head, length) = read(&Bytes::from(whole)).unwrap().unwrap();
+        let head = read(&Bytes::from(whole)).unwrap().unwrap();
+        assert!(head.special, "a name is there twice");
+        let (head, length) = (head.response, head.length);
         assert_eq!((head.status().as_u16(), head.version(), length), (200, Version::HTTP_11, end));
         let values: Vec<_> = head.headers().get_all("x-one").iter().collect();
         assert_eq!(values, ["1", "2"]);
         assert_eq!(head.headers()["empty"], "");
+    }
+
+    #[test]
+    fn fields_about_the_framing_or_the_connection_are_noticed() {
+        for (fields, special) in [
+            ("", false),
+            ("content-length: 2\r\ndate: x\r\n", false),
+            ("content-length: 2\r\nContent-Length: 2\r\n", true),
+            ("content-length: 2, 2\r\n", true),
+            ("Transfer-Encoding: chunked\r\n", true),
+            ("connection: close\r\n", true),
+        ] {
+            let head = read(&Bytes::from(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"))).unwrap().unwrap();
+            assert_eq!(head.special, special, "{fields}");
+        }
     }
 
     #[test]
@@ -166,8 +202,8 @@ mod tests {
             let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(fields));
             let read = read(&Bytes::from(head));
             assert_eq!(read.is_ok(), readable, "{fields}: {read:?}");
-            if let Ok(Some((head, _))) = read {
-                assert_eq!(head.headers().len(), fields);
+            if let Ok(Some(head)) = read {
+                assert_eq!(head.response.headers().len(), fields);
             }
         }
     }

@@ -211,6 +211,7 @@ async fn what_comes_behind_an_answer_is_no_answer_to_the_next_request() {
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil",
         "HTTP/1.1 200 OK\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2, 2\r\nContent-Length: 2\r\n\r\nok",
         "HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
     ] {
         let server = Server::start().await;
@@ -222,6 +223,7 @@ async fn what_comes_behind_an_answer_is_no_answer_to_the_next_request() {
             })
             .await;
         let got = got.unwrap();
+        assert!(got.headers().get_all("content-length").iter().all(|length| length == "2"), "{got:?}");
         assert!(
             !got.headers().contains_key("transfer-encoding") || !got.headers().contains_key("content-length")
         );

@@ -116,16 +116,7 @@ fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-type Cache<V> = moka::future::Cache<Digest, V, BuildHasherDefault<DigestHasher>>;
-
-/// A cache of answers with a bound on their number.
-fn answers<V: Clone + Send + Sync + 'static>(entries: u64) -> Cache<V> {
-    moka::future::Cache::builder()
-        .max_capacity(entries)
-        .time_to_live(KEEP)
-        .eviction_policy(moka::policy::EvictionPolicy::lru())
-        .build_with_hasher(BuildHasherDefault::default())
-}
+type Answers<V> = pinniped_cache::Answers<Digest, V, ReviewError, BuildHasherDefault<DigestHasher>>;
 
 #[cfg(test)]
 mod tests;

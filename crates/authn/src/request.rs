@@ -18,6 +18,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use http::HeaderMap;
 use jiff::Timestamp;
+use pinniped_cache::Cache;
 use pinniped_core::identity::{KnownUser, User};
 use pinniped_pki::{CaBundle, CertificateHolder, DistinguishedName};
 use rustls::pki_types::CertificateDer;
@@ -35,8 +36,8 @@ use crate::token::Token;
 /// Chains whose verdicts are kept at most.
 const VERDICTS: u64 = 8192;
 
-/// A verdict that nobody asked for this long is dropped.
-const VERDICT_IDLE: Duration = Duration::from_secs(10 * 60);
+/// How long a verdict is kept. Whether it still holds is asked with each request.
+const VERDICT_KEPT: Duration = Duration::from_secs(10 * 60);
 
 /// A client CA besides the cluster's own, such as the impersonation proxy's signer.
 pub trait ClientCaSource: Send + Sync {
@@ -143,7 +144,7 @@ struct Inner {
     extra: Option<Arc<dyn ClientCaSource>>,
     reviewer: TokenReviewer,
     trust: ArcSwap<Trust>,
-    verdicts: moka::future::Cache<Digest, Arc<Verdict>, BuildHasherDefault<DigestHasher>>,
+    verdicts: Cache<Digest, Arc<Verdict>, BuildHasherDefault<DigestHasher>>,
 }
 
 impl RequestAuthenticator {
@@ -151,10 +152,7 @@ impl RequestAuthenticator {
     pub fn new(params: RequestAuthenticatorParams) -> Self {
         let RequestAuthenticatorParams { cluster, extra_client_ca: extra, reviewer } = params;
         let trust = trust_of(&cluster, extra.as_deref());
-        let verdicts = moka::future::Cache::builder()
-            .max_capacity(VERDICTS)
-            .time_to_idle(VERDICT_IDLE)
-            .build_with_hasher(BuildHasherDefault::default());
+        let verdicts = Cache::new(VERDICTS, VERDICT_KEPT);
         Self(Arc::new(Inner { cluster, extra, reviewer, trust: ArcSwap::from_pointee(trust), verdicts }))
     }
 
@@ -252,13 +250,13 @@ impl RequestAuthenticator {
         now: Timestamp,
     ) -> Arc<Verdict> {
         let key = chain_digest(chain);
-        if let Some(verdict) = self.0.verdicts.get(&key).await
+        if let Some(verdict) = self.0.verdicts.get(&key)
             && verdict.holds(trust, now)
         {
             return verdict;
         }
         let verdict = Arc::new(trust.judge(chain, now));
-        self.0.verdicts.insert(key, Arc::clone(&verdict)).await;
+        self.0.verdicts.insert(key, Arc::clone(&verdict));
         verdict
     }
 

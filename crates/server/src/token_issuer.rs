@@ -28,6 +28,7 @@ use kube::Api;
 use kube::api::PostParams;
 use pinniped_api::login::ImpersonatedUser;
 use pinniped_api::secret::SecretString;
+use pinniped_cache::Answers;
 use pinniped_controllers::client::error_text;
 use pinniped_controllers::service_account_tokens::{Account, AccountError, Active, Switch};
 use pinniped_core::identity::digest::IdentityDigest;
@@ -139,7 +140,7 @@ pub struct ServiceAccountTokensParams {
 /// Issues tokens while the strategy is on.
 pub struct ServiceAccountTokens {
     params: ServiceAccountTokensParams,
-    verified: moka::future::Cache<Key, ()>,
+    verified: Answers<Key, (), TokenIssuerError>,
 }
 
 /// What was verified: the objects of an identity, as the settings of that time want them.
@@ -159,9 +160,7 @@ impl fmt::Debug for ServiceAccountTokens {
 impl ServiceAccountTokens {
     /// An issuer that has verified nothing yet.
     pub fn new(params: ServiceAccountTokensParams) -> Self {
-        let verified =
-            moka::future::Cache::builder().max_capacity(VERIFIED).time_to_live(VERIFIED_FOR).build();
-        Self { params, verified }
+        Self { params, verified: Answers::new(VERIFIED, VERIFIED_FOR) }
     }
 
     async fn issue_while(
@@ -187,7 +186,7 @@ impl ServiceAccountTokens {
         match login.token().await {
             // Removed since it was verified, by the idle timeout or by hand: made anew.
             Err(TokenIssuerError::Api { not_found: true, .. }) => {
-                self.verified.invalidate(&key).await;
+                self.verified.known().remove(&key);
                 self.verify(&key, &login).await?;
                 login.token().await
             }
@@ -202,8 +201,7 @@ impl ServiceAccountTokens {
             login.ensure().await?;
             login.await_rbac().await
         });
-        let verified = self.verified.try_get_with(key.clone(), look);
-        verified.await.map_err(|error| error.as_ref().clone())
+        self.verified.get_or_ask(key.clone(), look).await
     }
 }
 

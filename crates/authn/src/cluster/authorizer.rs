@@ -9,7 +9,7 @@ use pinniped_core::attributes::{Attributes, ResourceAttributes};
 use pinniped_core::identity::{KnownUser, MASTERS, User};
 use serde::{Deserialize, Serialize};
 
-use super::{Cache, ReviewError, Reviews, answers};
+use super::{Answers, KEEP, ReviewError, Reviews};
 use crate::digest::Digest;
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -63,7 +63,7 @@ pub struct Authorizer(Arc<Inner>);
 
 struct Inner {
     reviews: Reviews,
-    cache: Cache<Verdict>,
+    answers: Answers<Verdict>,
 }
 
 impl Authorizer {
@@ -73,7 +73,7 @@ impl Authorizer {
     }
 
     pub(super) fn with(reviews: Reviews) -> Self {
-        Self(Arc::new(Inner { reviews, cache: answers(ENTRIES) }))
+        Self(Arc::new(Inner { reviews, answers: Answers::new(ENTRIES, KEEP) }))
     }
 
     /// May this user do that?
@@ -105,12 +105,11 @@ impl Authorizer {
             return Box::pin(self.ask(user, attributes)).await.map(Into::into);
         }
         let key = digest(user, attributes);
-        if let Some(verdict) = self.0.cache.get(&key).await {
+        if let Some(verdict) = self.0.answers.known().get(&key) {
             return Ok(verdict.into());
         }
         // A large future, for which all requests that need no review would keep room.
-        let verdict = Box::pin(self.0.cache.try_get_with(key, self.ask(user, attributes))).await;
-        verdict.map(Into::into).map_err(|error| ReviewError::clone(&error))
+        Box::pin(self.0.answers.get_or_ask(key, self.ask(user, attributes))).await.map(Into::into)
     }
 
     async fn ask(&self, user: &User, attributes: &Attributes) -> Result<Verdict, ReviewError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aws_lc_rs::hmac;
 use pinniped_core::identity::KnownUser;
 
-use super::{Cache, ReviewError, Reviews, answers};
+use super::{Answers, KEEP, ReviewError, Reviews};
 use crate::digest::Digest;
 use crate::review::{TokenReviewAnswer, TokenVerdict, token_review_body};
 use crate::token::Token;
@@ -23,7 +23,7 @@ pub struct TokenReviewer(Arc<Inner>);
 struct Inner {
     reviews: Reviews,
     key: hmac::Key,
-    cache: Cache<Option<KnownUser>>,
+    answers: Answers<Option<KnownUser>>,
 }
 
 impl TokenReviewer {
@@ -35,7 +35,7 @@ impl TokenReviewer {
     pub(super) fn with(reviews: Reviews) -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &aws_lc_rs::rand::SystemRandom::new())
             .expect("the system's random source works");
-        Self(Arc::new(Inner { reviews, key, cache: answers(ENTRIES) }))
+        Self(Arc::new(Inner { reviews, key, answers: Answers::new(ENTRIES, KEEP) }))
     }
 
     /// Whose token is this? `None`: nobody's.
@@ -45,11 +45,10 @@ impl TokenReviewer {
     /// [`ReviewError`] when the API server cannot be asked; that answer is not kept.
     pub async fn review(&self, token: &Token) -> Result<Option<KnownUser>, ReviewError> {
         let key = self.digest(token);
-        if let Some(user) = self.0.cache.get(&key).await {
+        if let Some(user) = self.0.answers.known().get(&key) {
             return Ok(user);
         }
-        let answer = self.0.cache.try_get_with(key, Box::pin(self.ask(token))).await;
-        answer.map_err(|error| ReviewError::clone(&error))
+        self.0.answers.get_or_ask(key, Box::pin(self.ask(token))).await
     }
 
     async fn ask(&self, token: &Token) -> Result<Option<KnownUser>, ReviewError> {

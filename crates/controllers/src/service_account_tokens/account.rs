@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
 use pinniped_authn::{Token, TokenSource};
+use pinniped_cache::Answers;
 
 use crate::client::error_text;
 
@@ -23,6 +24,8 @@ const LIFETIME_SECONDS: i64 = 3600;
 
 /// How long an answer keeps others from asking the same: they take the token that it brought.
 const ANSWERED: Duration = Duration::from_secs(1);
+/// There is one; a cache wants room to work with.
+const ACCOUNTS: u64 = 8;
 
 /// Why there is no client that acts as the account.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -57,7 +60,7 @@ pub struct Account {
     namespace: String,
     name: String,
     held: HeldToken,
-    asking: moka::future::Cache<(), ()>,
+    asking: Arc<Answers<(), (), AccountError>>,
     client: kube::Client,
 }
 
@@ -98,7 +101,7 @@ impl Account {
             name: name.to_owned(),
             client: acting(Arc::new(held.clone())),
             held,
-            asking: moka::future::Cache::builder().max_capacity(1).time_to_live(ANSWERED).build(),
+            asking: Arc::new(Answers::new(ACCOUNTS, ANSWERED)),
         }
     }
 
@@ -114,10 +117,7 @@ impl Account {
     pub async fn client(&self) -> Result<kube::Client, AccountError> {
         let fresh = self.held.0.load().as_ref().is_some_and(|held| held.renew > Timestamp::now());
         if !fresh {
-            self.asking
-                .try_get_with((), self.ask())
-                .await
-                .map_err(|error: Arc<AccountError>| error.as_ref().clone())?;
+            self.asking.get_or_ask((), self.ask()).await?;
         }
         Ok(self.client.clone())
     }

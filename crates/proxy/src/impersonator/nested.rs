@@ -4,6 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use pinniped_authn::cluster::Authorizer;
+use pinniped_cache::Cache;
 use pinniped_core::attributes::Attributes;
 use pinniped_core::forbidden;
 use pinniped_core::identity::{KnownUser, User};
@@ -21,18 +22,13 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
 pub(super) struct Impersonations {
     authorizer: Authorizer,
     /// By a hash of the requestor's name: a collision only changes the order in which modes are tried.
-    last_mode: moka::future::Cache<u64, Mode>,
+    last_mode: Cache<u64, Mode>,
     hasher: RandomState,
 }
 
 impl Impersonations {
     pub(super) fn new(authorizer: Authorizer) -> Self {
-        let last_mode = moka::future::Cache::builder()
-            .max_capacity(REMEMBERED)
-            .eviction_policy(moka::policy::EvictionPolicy::lru())
-            .time_to_idle(REMEMBERED_FOR)
-            .build();
-        Self { authorizer, last_mode, hasher: RandomState::new() }
+        Self { authorizer, last_mode: Cache::new(REMEMBERED, REMEMBERED_FOR), hasher: RandomState::new() }
     }
 
     /// As whom the request goes on. Modes are tried in order, the one that worked last time first; when none works the
@@ -44,7 +40,7 @@ impl Impersonations {
         attributes: &Attributes,
     ) -> Result<User, Refusal> {
         let key = self.hasher.hash_one(&requestor.name);
-        let last = self.last_mode.get(&key).await;
+        let last = self.last_mode.get(&key);
         let others = Mode::ALL.into_iter().filter(|mode| Some(*mode) != last);
         let mut first_refusal = None;
         for mode in last.into_iter().chain(others) {
@@ -52,9 +48,8 @@ impl Impersonations {
             let ModePlan { reviewed_as, steps, becomes } = plan;
             match self.meets(&reviewed_as.into(), &steps).await {
                 Ok(()) => {
-                    if last != Some(mode) {
-                        self.last_mode.insert(key, mode).await;
-                    }
+                    // Also the one that is known, which is remembered from now on.
+                    self.last_mode.insert(key, mode);
                     tracing::debug!(mode = mode.as_str(), "request is impersonating another user");
                     return Ok(becomes);
                 }

@@ -85,8 +85,8 @@ async fn the_cache_has_a_bound() {
         let question = Attributes::NonResource { verb: "get".to_owned(), path: format!("/{at}") };
         authorizer.authorize(&user.clone().into(), &question).await.unwrap();
     }
-    let cache = &authorizer.0.cache;
-    cache.run_pending_tasks().await;
-    assert_eq!(cache.entry_count(), ENTRIES);
-    assert_eq!(cache.policy().time_to_live(), Some(std::time::Duration::from_secs(10)));
+    let known = authorizer.0.answers.known();
+    let most = usize::try_from(ENTRIES).unwrap();
+    assert!((most / 2..=most).contains(&known.len()), "{}", known.len());
+    assert_eq!(known.lifetime(), std::time::Duration::from_secs(10));
 }

@@ -8,6 +8,9 @@ use crate::table::Table;
 use super::stage::Stage;
 use super::{PROTOCOLS, TERMINATION};
 
+/// For each round of other measures. One takes seconds, and differs from the next by up to a fifth.
+const ROUNDS: usize = 3;
+
 pub(super) fn measure(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
     let mut table = Table::new(&[
         "GET of a small object, TLS ends here",
@@ -30,7 +33,7 @@ pub(super) fn measure(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         let measured = in_turns(
             &format!("GET over {}", protocol.name()),
             stage.ended.iter(),
-            stage.options.rounds(),
+            ROUNDS * stage.options.rounds(),
             show,
             |way, _round| {
                 gets(way, requests / 10)?;

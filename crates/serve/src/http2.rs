@@ -1,8 +1,8 @@
 //! One connection of HTTP/2, straight on the `h2` crate.
 //!
 //! hyper's server asks nothing more of `h2` than this, through a state machine for two protocols, a second one for each
-//! stream, and a body that is boxed into another one. It also takes a request body that the client gave up for one that
-//! ended, which a proxy must not pass on.
+//! stream, and a body that is boxed into another one. It also takes a request body that the client gave up with `NO_ERROR`
+//! for one that ended, which a proxy must not pass on.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

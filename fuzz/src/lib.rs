@@ -3,6 +3,7 @@
 //!
 //! Inputs are text where they can be (a request line, header lines), so that seeds and dictionaries can be read.
 
+pub mod answer;
 pub mod authorization;
 pub mod certificate;
 pub mod hello;

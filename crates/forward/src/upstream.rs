@@ -47,7 +47,7 @@ mod waiting;
 pub use body::{RequestBody, ResponseBody};
 pub use connector::DialError;
 pub use dial::Dial;
-pub use kept::Http1Error;
+pub use kept::{Http1Error, WholeAnswer, read_whole};
 
 use connector::Connector;
 use http2::Failure as Http2Failure;

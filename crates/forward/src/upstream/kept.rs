@@ -15,7 +15,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use pinniped_serve::{BoxError, Single};
@@ -27,8 +27,10 @@ mod body;
 mod framing;
 mod head;
 mod upload;
+mod whole;
 
 pub(super) use body::KeptBody;
+pub use whole::{WholeAnswer, read_whole};
 
 use super::connector::Tasks;
 use super::pool::Keeper;
@@ -164,7 +166,7 @@ impl Connection {
             self = self.upload(request, length, tasks).await;
         }
         let (head, decoder) = self.answer(request.method()).await?;
-        Ok(body::answer(self, head, decoder, keeper))
+        Ok(body::answer(self, head, decoder, keeper)?)
     }
 
     /// Writes the head.
@@ -309,27 +311,21 @@ impl Input {
 }
 
 /// Makes of an answer's head what is true behind this connection. Whether the connection may be used again.
-fn tidy(head: &mut Head, decoder: Decoder) -> bool {
-    if !head.special {
-        return true;
-    }
+fn tidy(head: &mut Head) -> Result<bool, Http1Error> {
     let headers = head.response.headers_mut();
-    if !headers.contains_key(CONTENT_LENGTH) {
-        return true;
+    if !head.special || !headers.contains_key(CONTENT_LENGTH) {
+        return Ok(true);
     }
-    match decoder {
-        // Both at once is how answers are smuggled (RFC 9112, section 6.1): the length goes, and the connection too.
-        Decoder::Chunked(_) => {
-            headers.remove(CONTENT_LENGTH);
-            false
-        }
-        // It may have been said several times.
-        Decoder::Length(length) => {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-            true
-        }
-        _ => true,
+    // Both at once is how answers are smuggled (RFC 9112, section 6.1): the length goes, and the connection too.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+        return Ok(false);
     }
+    // It may have been said several times.
+    if let Some(length) = framing::length(headers)? {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    Ok(true)
 }
 
 impl AsyncRead for Socket {

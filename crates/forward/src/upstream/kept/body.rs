@@ -30,15 +30,14 @@ pub(super) fn answer(
     mut head: Head,
     decoder: Decoder,
     keeper: Keeper,
-) -> Response<ResponseBody> {
-    let kept = tidy(&mut head, decoder)
-        && is_kept(&head)
-        && head.response.status() != StatusCode::SWITCHING_PROTOCOLS;
+) -> Result<Response<ResponseBody>, Http1Error> {
+    let kept =
+        tidy(&mut head)? && is_kept(&head) && head.response.status() != StatusCode::SWITCHING_PROTOCOLS;
     let mut body = KeptBody { connection: Some(connection), decoder, keeper: kept.then_some(keeper) };
     if decoder == Decoder::Done {
         body.end();
     }
-    head.response.map(|()| ResponseBody::kept(body))
+    Ok(head.response.map(|()| ResponseBody::kept(body)))
 }
 
 impl KeptBody {

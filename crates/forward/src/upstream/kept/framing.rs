@@ -61,9 +61,6 @@ impl Decoder {
         let bodiless = status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
             || *method == Method::HEAD;
-        if bodiless {
-            return Ok(Self::Done);
-        }
         let headers = response.headers();
         if *special
             && let mut codings = headers.get_all(TRANSFER_ENCODING).iter()
@@ -71,22 +68,15 @@ impl Decoder {
         {
             // Another coding would have to be undone here, since the field is not passed on; HTTP/1.0 has none.
             let chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
-            return if chunked && response.version() == Version::HTTP_11 {
-                Ok(Self::Chunked(Chunk::Size))
-            } else {
-                Err(Http1Error::Coding)
+            return match chunked && response.version() == Version::HTTP_11 {
+                _ if bodiless => Ok(Self::Done),
+                true => Ok(Self::Chunked(Chunk::Size)),
+                false => Err(Http1Error::Coding),
             };
         }
-        let mut length = None;
-        for value in headers.get_all(CONTENT_LENGTH) {
-            for said in value.as_bytes().split(|byte| *byte == b',') {
-                let said = digits(said.trim_ascii()).ok_or(Http1Error::Length)?;
-                if *length.get_or_insert(said) != said {
-                    return Err(Http1Error::Length);
-                }
-            }
-        }
-        Ok(match length {
+        // Also where no body follows: the client gets it.
+        Ok(match length(headers)? {
+            _ if bodiless => Self::Done,
             Some(0) => Self::Done,
             Some(length) => Self::Length(length),
             None => Self::UntilClose,
@@ -178,6 +168,20 @@ pub(super) fn is_kept(head: &Head) -> bool {
     }
 }
 
+/// What `Content-Length` says, once or several times the same (RFC 9110, section 8.6).
+pub(super) fn length(headers: &HeaderMap) -> Result<Option<u64>, Http1Error> {
+    let mut length = None;
+    for value in headers.get_all(CONTENT_LENGTH) {
+        for said in value.as_bytes().split(|byte| *byte == b',') {
+            let said = digits(said.trim_ascii()).ok_or(Http1Error::Length)?;
+            if *length.get_or_insert(said) != said {
+                return Err(Http1Error::Length);
+            }
+        }
+    }
+    Ok(length)
+}
+
 fn digits(text: &[u8]) -> Option<u64> {
     // `parse` would take a sign, too.
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
@@ -199,20 +203,30 @@ fn chunk_size(input: &mut Bytes) -> Result<Option<u64>, Http1Error> {
     if input.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) {
         return Err(Http1Error::Chunk);
     }
-    match httparse::parse_chunk_size(input).map_err(|_| Http1Error::Chunk)? {
-        Status::Complete((length, _)) if length > MOST_META => Err(Http1Error::Chunk),
+    let parsed = httparse::parse_chunk_size(input).map_err(|_| Http1Error::Chunk)?;
+    // httparse lets anything pass in an extension. A line end of half its characters is one to some readers: where two
+    // readers see different lines, one of them sees an answer that the other does not.
+    let line = match parsed {
+        Status::Complete((length, _)) => &input[..length - b"\r\n".len()],
+        Status::Partial => input.strip_suffix(b"\r").unwrap_or(input),
+    };
+    if line.len() > MOST_META || line.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
+        return Err(Http1Error::Chunk);
+    }
+    Ok(match parsed {
         Status::Complete((length, size)) => {
             input.advance(length);
-            Ok(Some(size))
+            Some(size)
         }
-        Status::Partial if input.len() > MOST_META => Err(Http1Error::Chunk),
-        Status::Partial => Ok(None),
-    }
+        Status::Partial => None,
+    })
 }
 
 fn trailers(input: &mut Bytes) -> Result<Option<HeaderMap>, Http1Error> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_TRAILERS];
     match httparse::parse_headers(input, &mut fields).map_err(Http1Error::Trailers)? {
+        // As in the line of a size: here is where the next answer begins.
+        Status::Complete((length, _)) if !ends_whole_lines(&input[..length]) => Err(Http1Error::Chunk),
         Status::Complete((length, fields)) => {
             let (mut map, _) = head::map(input, fields)?;
             for name in &NEVER_TRAILERS {
@@ -226,6 +240,11 @@ fn trailers(input: &mut Bytes) -> Result<Option<HeaderMap>, Http1Error> {
         }
         Status::Partial => Ok(None),
     }
+}
+
+/// Whether each line ends with both characters of its end.
+fn ends_whole_lines(text: &[u8]) -> bool {
+    text.split_inclusive(|byte| *byte == b'\n').all(|line| line.ends_with(b"\r\n"))
 }
 
 #[cfg(test)]
@@ -291,6 +310,8 @@ mod tests {
             ("GET", head(Version::HTTP_10, 200, &[coding("chunked")]), None),
             ("GET", head(v1, 200, &[]), Some(Decoder::UntilClose)),
             ("HEAD", head(v1, 200, &[length("5")]), Some(Decoder::Done)),
+            ("HEAD", head(v1, 200, &[length("5x")]), None),
+            ("HEAD", head(v1, 200, &[coding("gzip, chunked")]), Some(Decoder::Done)),
             ("GET", head(v1, 204, &[length("5")]), Some(Decoder::Done)),
             ("GET", head(v1, 304, &[coding("chunked")]), Some(Decoder::Done)),
             ("GET", head(v1, 103, &[]), Some(Decoder::Done)),
@@ -349,6 +370,11 @@ mod tests {
             "g\r\n",
             &long,
             "0\r\nbad name: x\r\n\r\n",
+            "0;a\nb\r\n\r\n",
+            "0\r\n\n",
+            "0\r\na: b\n\r\n",
+            "0;a\rb\r\n\r\n",
+            "1;\n\r\nx\r\n0\r\n\r\n",
         ] {
             for pieces in [1, 7, 1 << 20] {
                 let found = decoded(Decoder::Chunked(Chunk::Size), body, pieces);

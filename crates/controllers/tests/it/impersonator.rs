@@ -203,7 +203,12 @@ async fn a_follower_serves_what_the_leader_made_and_takes_over() -> anyhow::Resu
     let leaf = serves(&follower, &ca).await?;
     assert_eq!(Some(leaf.der), leader.serving.current().map(|pair| pair.leaf().der.clone()));
     assert!(follower.proxy_runs.load(Ordering::SeqCst));
-    assert!(follower.controllers.impersonator().is_ready());
+    // It is said at the end of the reconcile that began to serve.
+    wait::until_ok(PATIENCE, "the follower to be ready", async || {
+        anyhow::ensure!(follower.controllers.impersonator().is_ready(), "not yet");
+        Ok(())
+    })
+    .await?;
     assert!(leader.controllers.leadership().is_leader() && !follower.controllers.leadership().is_leader());
     let before = install.secret("concierge-tls", |_| true).await?;
 

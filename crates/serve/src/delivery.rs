@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::Response;
+use http::{Response, StatusCode};
 use tokio::task::futures::TaskLocalFuture;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -24,16 +24,25 @@ impl EndBy {
 }
 
 /// Sends an answer of the class 1xx (RFC 9110, section 15.2) before the one that the running task is about to give. Over
-/// HTTP/1.1 there is no way for it, and it is dropped, as RFC 9110 allows.
+/// HTTP/1.1 there is no way for it, and it is dropped, as RFC 9110 allows. So is one that HTTP/2 does not have (101), and
+/// what comes after the first 32: no window of the client holds heads back, so a server without an end of them and a
+/// client that does not read would fill the memory.
 pub fn interim(response: Response<()>) {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return;
+    }
     let _known_or_nobody_asks = DELIVERY.try_with(|delivery| {
-        if delivery.takes_interim {
+        if let Some(left) = delivery.interim_left.get().checked_sub(1) {
+            delivery.interim_left.set(left);
             let mut waiting = delivery.interim.take();
             waiting.push(response);
             delivery.interim.set(waiting);
         }
     });
 }
+
+/// [`interim`] answers at most before one answer.
+const MOST_INTERIM: usize = 32;
 
 tokio::task_local! {
     /// For the answer that the running task delivers.
@@ -43,13 +52,14 @@ tokio::task_local! {
 /// What the task of an answer knows of its delivery.
 pub(crate) struct Delivery {
     end_by: Cell<Option<Instant>>,
-    takes_interim: bool,
+    interim_left: Cell<usize>,
     interim: Cell<Vec<Response<()>>>,
 }
 
 /// Runs whoever delivers answers, one after the other. An HTTP/2 stream takes [`interim`] ones, too.
 pub(crate) fn delivers<F: Future>(takes_interim: bool, deliver: F) -> TaskLocalFuture<Delivery, F> {
-    let delivery = Delivery { end_by: Cell::new(None), takes_interim, interim: Cell::default() };
+    let interim_left = Cell::new(if takes_interim { MOST_INTERIM } else { 0 });
+    let delivery = Delivery { end_by: Cell::new(None), interim_left, interim: Cell::default() };
     DELIVERY.scope(delivery, deliver)
 }
 

@@ -59,6 +59,20 @@ async fn answers_that_go_before_the_answer_reach_the_client_in_time_and_in_order
 }
 
 #[tokio::test]
+async fn of_endless_answers_before_the_answer_a_client_gets_a_few_and_never_a_switch_of_protocols() {
+    let world = World::start(Limits::default());
+    let mut client = client(&world).await;
+    let (mut answer, _) = client.send.send_request(request("GET", "/many-interim"), true).expect("a stream");
+    let mut seen = 0;
+    while let Some(early) = within(poll_fn(|cx| answer.poll_informational(cx))).await {
+        assert_eq!(early.expect("no error").status(), 103);
+        seen += 1;
+    }
+    assert_eq!(seen, 32);
+    assert_eq!(within(answer).await.expect("an answer").status(), 200);
+}
+
+#[tokio::test]
 async fn an_answer_over_http_1_is_not_held_up_by_those_that_cannot_go_before_it() {
     let world = World::start(Limits::default());
     world.service.release.notify_one();

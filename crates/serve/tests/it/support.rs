@@ -159,6 +159,15 @@ impl Service for TestService {
                     pinniped_serve::interim(early(103).body(()).expect("an answer"));
                     Response::new(body::full("at last"))
                 }
+                "/many-interim" => {
+                    for _ in 0..100 {
+                        for status in [101, 103] {
+                            let early = Response::builder().status(status);
+                            pinniped_serve::interim(early.body(()).expect("an answer"));
+                        }
+                    }
+                    Response::new(body::full("at last"))
+                }
                 "/of-http1" => Response::builder()
                     .header("connection", "x-mine, close")
                     .header("keep-alive", "timeout=5")

@@ -44,6 +44,18 @@ impl Server {
     ) -> (Result<Response<ResponseBody>, UpstreamError>, T) {
         within(futures::future::join(self.upstream.try_send_kept(&mut request), serve)).await
     }
+
+    /// A connection that has served a request and waits for the next one.
+    async fn used(&self) -> Far {
+        let serve = async {
+            let mut far = self.accept().await;
+            far.answer(OK).await;
+            far
+        };
+        let (answer, far) = self.ask(get(), serve).await;
+        assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
+        far
+    }
 }
 
 /// The server's end of a connection.
@@ -153,14 +165,7 @@ async fn a_get_that_met_the_end_of_its_connection_goes_over_a_new_one_and_a_post
         (Method::POST, RequestBody::Full(Bytes::from_static(b"once")), false),
     ] {
         let server = Server::start().await;
-        let (answer, mut far) = server
-            .ask(get(), async {
-                let mut far = server.accept().await;
-                far.answer(OK).await;
-                far
-            })
-            .await;
-        assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
+        let mut far = server.used().await;
         let serve = async {
             far.read_until("\r\n\r\n").await;
             drop(far);
@@ -181,14 +186,7 @@ async fn a_get_that_met_the_end_of_its_connection_goes_over_a_new_one_and_a_post
 async fn a_connection_that_the_server_has_closed_or_written_to_is_not_used_again() {
     for unasked in ["", "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil"] {
         let server = Server::start().await;
-        let (answer, mut far) = server
-            .ask(get(), async {
-                let mut far = server.accept().await;
-                far.answer(OK).await;
-                far
-            })
-            .await;
-        assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
+        let mut far = server.used().await;
         far.write(unasked).await;
         if unasked.is_empty() {
             drop(far);

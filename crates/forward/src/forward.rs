@@ -30,6 +30,17 @@ impl Span {
     }
 }
 
+/// What may carry a request to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// Whatever is cheapest. Header values may lose the spaces around them.
+    Any,
+    /// HTTP/2, which carries every byte.
+    Http2,
+    /// HTTP/1.1 over a connection of its own, for what wants more of it than an answer.
+    Http1,
+}
+
 /// Why there is no answer to pass on.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
@@ -51,25 +62,27 @@ pub fn bearer(token: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Sends a request on and gives the answer back as it comes. Over a connection of its own and HTTP/1.1 if `http1`. The
-/// head is the caller's business: hop-by-hop headers are off and credentials on.
+/// Sends a request on and gives the answer back as it comes. The head is the caller's business: hop-by-hop headers are off
+/// and credentials on.
 ///
 /// # Errors
 /// When there is no head of an answer. What goes wrong after it shows in the body.
 pub async fn forward<H>(
     upstream: &Upstream,
     request: &mut Request<RequestBody>,
-    http1: bool,
+    carrier: Carrier,
     span: Span,
     hold: H,
 ) -> Result<Response<Body>, ForwardError>
 where
     H: Send + Unpin + 'static,
 {
-    let answer = if http1 {
-        Box::pin(upstream.send_http1(std::mem::take(request))).await
-    } else {
-        upstream.try_send(request).await
+    let answer = match (carrier, span) {
+        (Carrier::Http1, _) => Box::pin(upstream.send_http1(std::mem::take(request))).await,
+        (Carrier::Any, Span::Short(_)) if Upstream::is_read(request) => {
+            upstream.try_send_short(request).await
+        }
+        (Carrier::Any | Carrier::Http2, _) => upstream.try_send(request).await,
     };
     let mut response = answer?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {

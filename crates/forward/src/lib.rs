@@ -22,5 +22,5 @@ mod upgrade;
 pub mod upstream;
 
 pub use answer::{Idle, Pace};
-pub use forward::{ForwardError, Span, bearer, forward, relay};
+pub use forward::{Carrier, ForwardError, Span, bearer, forward, relay};
 pub use upgrade::{Wanted, upgrade};

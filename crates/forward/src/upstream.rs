@@ -9,6 +9,7 @@
 //!                  └── no ──► one dial at a time, the others wait for it
 //! upgrade_connection() ──► one HTTP/1.1 connection for one request, never pooled
 //! try_send_kept() ──► HTTP/1.1 connections that wait for the next request, driven by the request's own task (kept.rs)
+//! try_send_short() ─► one of these if one waits, else send(); where none waits too often, one is dialled beside (growth.rs)
 //! ```
 //!
 //! Each [lane](pinniped_serve::lanes) has a pool of its own.
@@ -38,6 +39,7 @@ use rustls::pki_types::ServerName;
 mod body;
 mod connector;
 mod dial;
+mod growth;
 mod http2;
 mod kept;
 mod pool;
@@ -72,6 +74,9 @@ pub struct UpstreamLimits {
     pub answer_timeout: Duration,
     /// HTTP/2 connections at most, for each lane.
     pub connections: usize,
+    /// HTTP/1.1 connections for [short reads](Upstream::try_send_short) at most, for each lane. Without any they go over
+    /// HTTP/2.
+    pub short_reads: usize,
     /// Streams of one connection at most, where the server allows more.
     pub streams_per_connection: usize,
     /// What the server may send ahead of a slow reader of one stream, in bytes. The window of a connection is as large
@@ -94,6 +99,7 @@ impl Default for UpstreamLimits {
             idle_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(60),
             connections: 256,
+            short_reads: 32,
             streams_per_connection: 250,
             stream_window: 64 << 10,
             send_buffer: 64 << 10,
@@ -219,7 +225,7 @@ impl Upstream {
 
     fn through(connector: Connector) -> Self {
         let connector = Arc::new(connector);
-        let pools = (0..=lanes::count()).map(|_| Pool::new(Arc::clone(&connector))).collect();
+        let pools = (0..=lanes::most()).map(|_| Pool::new(Arc::clone(&connector))).collect();
         Self { inner: Arc::new(Inner { connector, pools }) }
     }
 
@@ -337,6 +343,37 @@ impl Upstream {
         sent.map_err(|failure| UpstreamError::Http1(failure.error))
     }
 
+    /// Sends a read without a body whose answer comes all at once, the cheapest way there is: over an HTTP/1.1 connection
+    /// if one waits, since the server writes a large answer to it without being asked for windows, and neither side has
+    /// a head to code; else as [`Upstream::try_send`]. Header values arrive without spaces around them.
+    ///
+    /// # Errors
+    /// As [`Upstream::try_send`].
+    pub async fn try_send_short(
+        &self,
+        request: &mut Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, UpstreamError> {
+        debug_assert!(is_harmless(request.method()) && request.body().is_empty(), "it may be sent twice");
+        self.complete(request.uri_mut());
+        let pool = self.pool();
+        let connector = &self.inner.connector;
+        match pool.waiting.take(connector.limits.idle_timeout) {
+            Some(kept) => match kept.send(request, pool.keeper(), &connector.tasks).await {
+                Ok(response) => return Ok(response),
+                // The server closed the connection at the same moment.
+                Err(Failure { unanswered: true, .. }) => {}
+                Err(failure) => return Err(UpstreamError::Http1(failure.error)),
+            },
+            None => pool.grow(),
+        }
+        self.try_send(request).await
+    }
+
+    /// Whether [`Upstream::try_send_short`] is for this request, if its answer comes all at once.
+    pub fn is_read(request: &Request<RequestBody>) -> bool {
+        is_harmless(request.method()) && request.body().is_empty() && has_small_head(request)
+    }
+
     /// How long the head of an answer to a request of our own may take.
     pub fn answer_timeout(&self) -> Duration {
         self.inner.connector.limits.answer_timeout
@@ -367,6 +404,18 @@ impl Upstream {
         parts.path_and_query.get_or_insert_with(|| http::uri::PathAndQuery::from_static("/"));
         *uri = Uri::from_parts(parts).expect("scheme, authority and path make a URI");
     }
+}
+
+/// Fields of a short read over HTTP/1.1 at most, and bytes of its head. Servers often take no more than a hundred and some
+/// ten thousand there.
+const SMALL_HEAD: (usize, usize) = (64, 8 << 10);
+
+fn has_small_head(request: &Request<RequestBody>) -> bool {
+    let headers = request.headers();
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    headers.len() <= SMALL_HEAD.0
+        && target + headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()
+            <= SMALL_HEAD.1
 }
 
 /// HTTP/1.1 has the host in a header and only the path in the request line.

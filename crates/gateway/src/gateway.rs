@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use pinniped_routing::RoutingTable;
+use pinniped_serve::lanes::Share;
 use pinniped_serve::tunnels::Tunnels;
 use pinniped_serve::{Lanes, Limits, Listener, ServerHandle, Stats, serve_with};
 use tokio_util::sync::CancellationToken;
@@ -128,7 +129,7 @@ pub fn start(params: &GatewayParams) -> Result<Gateway, StartError> {
         Listener::bind(address).map_err(|source| StartError::Listen { address, source })
     };
     let (tls, plain) = (listen(params.tls)?, listen(params.plain)?);
-    let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
+    let lanes = Arc::new(Lanes::start(Share::All).map_err(StartError::Threads)?);
     let inner = Arc::new(Inner {
         live: ArcSwap::default(),
         updates: Mutex::default(),

@@ -39,7 +39,7 @@ use pinniped_core::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan
 use pinniped_core::nested::intake;
 use pinniped_core::request_info::{RequestInfo, RequestInfoError};
 use pinniped_forward::upstream::RequestBody;
-use pinniped_forward::{Span, Wanted};
+use pinniped_forward::{Carrier, Span, Wanted};
 use pinniped_serve::Incoming;
 use pinniped_serve::tunnels::Tunnels;
 use pinniped_serve::{Body, Connection, EndBy, Service, layers};
@@ -285,12 +285,16 @@ impl StackInner {
         hold: Hold,
     ) -> Result<Response<Body>, Refusal> {
         let http1 = hop::wants_http1(request.headers());
-        if let Identity::Impersonate(_, impersonation) = identity
-            && http1
-            && !impersonation.is_exact_in_http1()
-        {
-            return Err(forward::identity_does_not_fit());
-        }
+        let fits_http1 = match identity {
+            Identity::Impersonate(_, impersonation) => impersonation.is_exact_in_http1(),
+            Identity::Passthrough(_) => true,
+        };
+        let carrier = match (http1, fits_http1) {
+            (true, true) => Carrier::Http1,
+            (true, false) => return Err(forward::identity_does_not_fit()),
+            (false, true) => Carrier::Any,
+            (false, false) => Carrier::Http2,
+        };
         let protocol = hop::upgrade_type(request.headers());
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let ours = self.impersonator.header();
@@ -311,7 +315,7 @@ impl StackInner {
             _ => {
                 // What has no deadline may be silent for long.
                 let span = deadline.map_or(Span::Long, |deadline| Span::Short(Some(deadline)));
-                pinniped_forward::forward(upstream, request, http1, span, hold).await
+                pinniped_forward::forward(upstream, request, carrier, span, hold).await
             }
         }
         .map_err(|error| forward::bad_gateway(&error))

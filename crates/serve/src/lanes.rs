@@ -16,9 +16,30 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// More threads than this do not pay: what is behind a proxy is slower than it.
 const MOST: usize = 16;
 
-/// How many lanes there are in this process: one for each processor that it may use.
-pub fn count() -> usize {
+/// How many lanes there can be in this process: one for each processor that it may use.
+pub fn most() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST)
+}
+
+/// How many of the processors lanes are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// A lane for each.
+    All,
+    /// A lane for every other one, rounded up. For a proxy whose server needs many times its processor time for a request,
+    /// on the same machine or not: a lane that has more to do at once takes less for each, since what comes and goes
+    /// together is read, written and woken up for together.
+    Half,
+}
+
+impl Share {
+    /// How many lanes that is here.
+    pub fn count(self) -> usize {
+        match self {
+            Self::All => most(),
+            Self::Half => most().div_ceil(2),
+        }
+    }
 }
 
 thread_local! {
@@ -44,14 +65,15 @@ struct Lane {
 }
 
 impl Lanes {
-    /// Starts [`count`] threads.
+    /// Starts the threads.
     ///
     /// # Errors
     /// When the operating system has no more threads or files for us.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(share: Share) -> io::Result<Self> {
         let end = CancellationToken::new();
         let guard = end.clone().drop_guard();
-        let lanes = (0..count()).map(|number| Lane::start(number, end.clone())).collect::<io::Result<_>>()?;
+        let lanes =
+            (0..share.count()).map(|number| Lane::start(number, end.clone())).collect::<io::Result<_>>()?;
         Ok(Self { lanes, _end: guard })
     }
 
@@ -103,14 +125,14 @@ mod tests {
     #[tokio::test]
     async fn places_are_shared_out_evenly_and_what_runs_on_one_knows_its_lane() {
         assert_eq!(current(), None);
-        let lanes = Lanes::start().unwrap();
-        let mut places: Vec<Place> = (0..2 * count()).map(|_| lanes.place()).collect();
+        let lanes = Lanes::start(Share::All).unwrap();
+        let mut places: Vec<Place> = (0..2 * most()).map(|_| lanes.place()).collect();
         let mut numbers = Vec::new();
         for place in &places {
             numbers.push(place.runtime.spawn(async { current() }).await.unwrap().unwrap());
         }
         numbers.sort_unstable();
-        let wanted: Vec<usize> = (0..count()).flat_map(|number| [number, number]).collect();
+        let wanted: Vec<usize> = (0..most()).flat_map(|number| [number, number]).collect();
         assert_eq!(numbers, wanted);
 
         let given_back = places.swap_remove(0);
@@ -122,7 +144,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_runs_on_lanes_ends_with_them() {
-        let lanes = Lanes::start().unwrap();
+        let lanes = Lanes::start(Share::All).unwrap();
         let place = lanes.place();
         let (alive, ended) = tokio::sync::oneshot::channel::<()>();
         place.runtime.spawn(async move {

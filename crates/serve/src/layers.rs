@@ -76,6 +76,10 @@ fn random() -> Option<[u8; 16]> {
 /// Puts the audit identifier on an answer, before an identifier which is there already.
 pub fn add_audit_id(response_headers: &mut HeaderMap, id: HeaderValue) {
     put_first(response_headers, AUDIT_ID, id);
+    // Each is new. In the table of an HTTP/2 connection they would push out the fields that are in every answer.
+    if let Entry::Occupied(mut ids) = response_headers.entry(AUDIT_ID) {
+        ids.iter_mut().for_each(|id| id.set_sensitive(true));
+    }
 }
 
 /// Inserts a value before those that the name has already.

@@ -33,6 +33,7 @@ pub(super) use body::KeptBody;
 pub use whole::{WholeAnswer, read_whole};
 
 use super::connector::Tasks;
+use super::growth::Place;
 use super::pool::Keeper;
 use super::{RequestBody, ResponseBody};
 use framing::Decoder;
@@ -106,6 +107,8 @@ pub(super) struct Connection {
     input: Input,
     output: Vec<u8>,
     header_bytes: usize,
+    /// Among those for short reads, if it is one.
+    place: Option<Place>,
 }
 
 impl fmt::Debug for Connection {
@@ -132,7 +135,13 @@ struct Input {
 impl Connection {
     pub(super) fn new(socket: Socket, header_bytes: usize) -> Box<Self> {
         let input = Input { ready: Bytes::new(), room: BytesMut::new(), read: READ.0 };
-        Box::new(Self { way: Way::Both(socket), input, output: Vec::new(), header_bytes })
+        Box::new(Self { way: Way::Both(socket), input, output: Vec::new(), header_bytes, place: None })
+    }
+
+    /// The same, counted.
+    pub(super) fn counted(mut self: Box<Self>, place: Place) -> Box<Self> {
+        self.place = Some(place);
+        self
     }
 
     /// Nothing came since the last answer, not even the end. Only a connection on which nobody waits may be asked.
@@ -199,7 +208,7 @@ impl Connection {
         length: Length,
         tasks: &Tasks,
     ) -> Box<Self> {
-        let Self { way, input, output, header_bytes } = *self;
+        let Self { way, input, output, header_bytes, place } = *self;
         let Way::Both(socket) = way else { unreachable!("one request at a time") };
         let (read, write) = tokio::io::split(socket);
         let announced = upload::announced_trailers(request.headers());
@@ -209,7 +218,8 @@ impl Connection {
         if futures::poll!(&mut work).is_pending() {
             tasks.spawn(work);
         }
-        Box::new(Self { way: Way::Reading(read, uploading), input, output: Vec::new(), header_bytes })
+        let way = Way::Reading(read, uploading);
+        Box::new(Self { way, input, output: Vec::new(), header_bytes, place })
     }
 
     /// The head of the answer, and how its body ends.
@@ -266,11 +276,11 @@ impl Connection {
         if matches!(self.way, Way::Both(_)) {
             return Some(self);
         }
-        let Self { way: Way::Reading(read, uploading), input, output, header_bytes } = *self else {
+        let Self { way: Way::Reading(read, uploading), input, output, header_bytes, place } = *self else {
             return None;
         };
         let socket = read.unsplit(uploading.done()?);
-        Some(Box::new(Self { way: Way::Both(socket), input, output, header_bytes }))
+        Some(Box::new(Self { way: Way::Both(socket), input, output, header_bytes, place }))
     }
 }
 

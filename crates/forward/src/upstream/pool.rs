@@ -8,6 +8,7 @@ use hyper::client::conn::http1;
 use tokio::sync::Semaphore;
 
 use super::connector::{Connector, DialError};
+use super::growth::Growth;
 use super::http2::Http2;
 use super::kept::Connection as Kept;
 use super::waiting::Waiting;
@@ -28,6 +29,8 @@ pub(super) struct Pool {
     failure: Mutex<Option<Arc<DialError>>>,
     /// HTTP/1.1 connections between two requests.
     pub(super) waiting: Arc<Waiting>,
+    /// Those of them that are for short reads.
+    growth: Arc<Growth>,
 }
 
 #[derive(Debug, Default)]
@@ -129,6 +132,7 @@ impl Pool {
             dials: AtomicU64::new(0),
             failure: Mutex::default(),
             waiting: Arc::default(),
+            growth: Arc::default(),
         }
     }
 
@@ -181,6 +185,23 @@ impl Pool {
     pub(super) async fn kept(&self) -> Result<Box<Kept>, UpstreamError> {
         // Large, as above.
         Box::pin(self.connector.kept()).await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
+    }
+
+    /// A short read found no HTTP/1.1 connection: perhaps the next one does.
+    pub(super) fn grow(&self) {
+        let Some(turn) = self.growth.missed(self.connector.limits.short_reads) else { return };
+        // Of its own, so that the dial does not keep alive what it belongs to.
+        let connector = self.connector.another();
+        let keeper = self.keeper();
+        self.connector.spawn(async move {
+            match connector.kept().await {
+                Ok(connection) => keeper.keep(connection.counted(turn.succeeded())),
+                Err(error) => {
+                    tracing::debug!(%error, "no connection for short reads");
+                    turn.failed();
+                }
+            }
+        });
     }
 
     /// Takes an HTTP/1.1 connection back that has served a request.

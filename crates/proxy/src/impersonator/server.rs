@@ -12,6 +12,7 @@ use pinniped_authn::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_authn::request::{RequestAuthenticator, RequestAuthenticatorParams, SignerCa};
 use pinniped_pki::CertificateHolder;
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
+use pinniped_serve::lanes::Share;
 use pinniped_serve::tunnels::Tunnels;
 use pinniped_serve::{Lanes, Limits, Listener, ServerHandle, serve_on};
 use tokio::task::JoinHandle;
@@ -104,7 +105,7 @@ pub struct Impersonator {
 pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartError> {
     let address = params.listen;
     let listener = Listener::bind(address).map_err(|source| StartError::Listen { address, source })?;
-    let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
+    let lanes = Arc::new(Lanes::start(Share::Half).map_err(StartError::Threads)?);
     let passthrough_upstream = params.upstream.separate().map_err(StartError::Upstream)?;
     let anonymous =
         anonymous_probe::probe_anonymous(&passthrough_upstream).await.map_err(StartError::Anonymous)?;

@@ -6,6 +6,10 @@ use std::process::ExitCode;
 use clap::Parser;
 
 /// Provides authentication for Kubernetes clusters through the Concierge APIs.
+/// A request takes less CPU with it than with the system's, and after a crowd of connections the memory goes back.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "pinniped-concierge", version, disable_help_subcommand = true)]
 struct Flags {

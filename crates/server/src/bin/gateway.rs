@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use pinniped_server::gateway::{self, Flags};
 
-/// A request takes a quarter less CPU with it than with the system's. The Concierge, of which memory at rest is asked, does
-/// without.
+/// A request takes a quarter less CPU with it than with the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -24,7 +24,7 @@ use pinniped_api::status::Status;
 use pinniped_core::hop;
 use pinniped_core::request_info::RequestInfo;
 use pinniped_forward::upstream::{RequestBody, Upstream};
-use pinniped_forward::{ForwardError, Span, Wanted};
+use pinniped_forward::{Carrier, ForwardError, Span, Wanted};
 use pinniped_serve::Incoming;
 use pinniped_serve::respond::{self, Negotiated};
 use pinniped_serve::tunnels::Tunnels;
@@ -125,9 +125,12 @@ impl Inner {
         let info = RequestInfo::parse(request.method(), request.uri());
         let lasts = info.is_ok_and(|info| info.is_long_running());
         let http1 = hop::wants_http1(request.headers());
-        if http1 && !identity.is_exact_in_http1() {
-            return Err(Refusal::NotForHttp1);
-        }
+        let carrier = match (http1, identity.is_exact_in_http1()) {
+            (true, true) => Carrier::Http1,
+            (true, false) => return Err(Refusal::NotForHttp1),
+            (false, true) => Carrier::Any,
+            (false, false) => Carrier::Http2,
+        };
         let protocol = hop::upgrade_type(request.headers());
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let wanted_another = self.rewrite(request, identity)?;
@@ -142,7 +145,7 @@ impl Inner {
             }
             _ => {
                 let span = if lasts { Span::Long } else { Span::Short(None) };
-                pinniped_forward::forward(&self.upstream, request, http1, span, ()).await
+                pinniped_forward::forward(&self.upstream, request, carrier, span, ()).await
             }
         }
         .map_err(Refusal::Forward)?;

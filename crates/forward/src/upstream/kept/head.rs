@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use httparse::{ParserConfig, Status};
 
@@ -12,6 +12,8 @@ use crate::upstream::RequestBody;
 
 /// Header fields of an answer at most.
 const MOST_FIELDS: usize = 2000;
+/// Room for those that are added to an answer later.
+const ADDED_FIELDS: usize = 10;
 /// So many are read without a box for them.
 const USUAL_FIELDS: usize = 64;
 
@@ -27,7 +29,7 @@ pub(super) enum Length {
 }
 
 /// Writes the head of a request. What says how long its body is comes from `length` and from nowhere else: two different
-/// answers to that question are how one request is made to look like two.
+/// answers to that question are how one request is made to look like two. The host is that of the URI where no field says it.
 pub(super) fn write(request: &Request<RequestBody>, length: Length, out: &mut Vec<u8>) {
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     let fields: usize =
@@ -37,6 +39,13 @@ pub(super) fn write(request: &Request<RequestBody>, length: Length, out: &mut Ve
     out.push(b' ');
     out.extend_from_slice(target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
+    if let Some(host) = request.uri().authority()
+        && !request.headers().contains_key(HOST)
+    {
+        out.extend_from_slice(b"host: ");
+        out.extend_from_slice(host.as_str().as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
     for (name, value) in request.headers() {
         if *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING {
             continue;
@@ -111,7 +120,8 @@ fn read_with<'b>(
 
 /// Fields as a map, their values still in place, and whether there are [special](Head::special) ones.
 pub(super) fn map(bytes: &Bytes, fields: &[httparse::Header<'_>]) -> Result<(HeaderMap, bool), Http1Error> {
-    let mut map = HeaderMap::with_capacity(fields.len());
+    // Who passes the answer on has fields to add.
+    let mut map = HeaderMap::with_capacity(fields.len() + ADDED_FIELDS);
     let mut special = false;
     for field in fields {
         let name = HeaderName::from_bytes(field.name.as_bytes());

@@ -5,6 +5,10 @@ use std::process::ExitCode;
 
 use pinniped_cli::environment::Environment;
 
+/// `pinniped proxy` takes less CPU for a request with it than with the system's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     ExitCode::from(pinniped_cli::run(&Environment::of_this_process()))
 }

@@ -3,10 +3,12 @@
 //! hyper hands an upgraded connection out and forgets it, so the server's drain does not see it any more. Whoever
 //! upgrades runs the copying inside [`Tunnels::spawn`]; one value of [`Tunnels`] counts them and ends them.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// Bytes of each of the two buffers of a tunnel.
-const COPY_BUFFER: usize = 8 << 10;
+mod copy;
+
+use copy::Copying;
 
 /// All tunnels of a server. Cheap to clone; clones are the same set.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +107,31 @@ where
     A: AsyncRead + AsyncWrite + Unpin + ?Sized,
     B: AsyncRead + AsyncWrite + Unpin + ?Sized,
 {
-    tokio::io::copy_bidirectional_with_sizes(a, b, COPY_BUFFER, COPY_BUFFER).await
+    let (mut there, mut back) = (Copying::new(), Copying::new());
+    let (mut sent, mut received) = (None, None);
+    poll_fn(|cx| {
+        let there = one_way(&mut sent, |cx| there.poll(cx, Pin::new(&mut *a), Pin::new(&mut *b)), cx)?;
+        let back = one_way(&mut received, |cx| back.poll(cx, Pin::new(&mut *b), Pin::new(&mut *a)), cx)?;
+        match (there, back) {
+            (Some(sent), Some(received)) => Poll::Ready(Ok((sent, received))),
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Polls one direction unless it has ended, and keeps what it ended with.
+fn one_way(
+    ended: &mut Option<u64>,
+    poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<u64>>,
+    cx: &mut Context<'_>,
+) -> io::Result<Option<u64>> {
+    if ended.is_none()
+        && let Poll::Ready(copied) = poll(cx)
+    {
+        *ended = Some(copied?);
+    }
+    Ok(*ended)
 }
 
 #[cfg(test)]

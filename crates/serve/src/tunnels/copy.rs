@@ -1,0 +1,263 @@
+//! Bytes from one side to the other, as many at once as there are.
+//!
+//! A record of TLS holds 16 KiB, and a reader of TLS hands out one after the other. Written one by one, each is a system call
+//! and a packet's way through the kernel, which is more work than all else about them. So what has come is read until
+//! there is no more or the buffer is full, and written together. The buffer of a quiet tunnel stays small.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes of a buffer at first and at rest, and at most.
+const SIZES: (usize, usize) = (8 << 10, 128 << 10);
+
+/// One direction.
+#[derive(Debug)]
+pub(super) struct Copying {
+    buffer: Box<[u8]>,
+    /// What of the buffer waits to be written.
+    start: usize,
+    end: usize,
+    /// Read since there was nothing more for the last time.
+    together: usize,
+    copied: u64,
+    unflushed: bool,
+    ended: Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    No,
+    /// There is no more to read.
+    Reading,
+    /// And the other side knows.
+    Writing,
+}
+
+impl Copying {
+    pub(super) fn new() -> Self {
+        Self {
+            buffer: empty(SIZES.0),
+            start: 0,
+            end: 0,
+            together: 0,
+            copied: 0,
+            unflushed: false,
+            ended: Ended::No,
+        }
+    }
+
+    /// Copies what there is. Ready with the number of bytes when one side has ended and the other one was told.
+    pub(super) fn poll<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut from: Pin<&mut R>,
+        mut to: Pin<&mut W>,
+    ) -> Poll<io::Result<u64>>
+    where
+        R: AsyncRead + ?Sized,
+        W: AsyncWrite + ?Sized,
+    {
+        loop {
+            let waiting = self.poll_fill(cx, from.as_mut())?.is_pending();
+            while self.start < self.end {
+                let written = ready!(to.as_mut().poll_write(cx, &self.buffer[self.start..self.end]))?;
+                if written == 0 {
+                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                }
+                self.start += written;
+                self.copied += written as u64;
+                self.unflushed = true;
+            }
+            self.emptied(waiting);
+            if !waiting && self.ended == Ended::No {
+                continue;
+            }
+            // Nothing more comes now: what was written must not wait for it.
+            if self.unflushed {
+                ready!(to.as_mut().poll_flush(cx))?;
+                self.unflushed = false;
+            }
+            if self.ended == Ended::Reading {
+                ready!(to.as_mut().poll_shutdown(cx))?;
+                self.ended = Ended::Writing;
+            }
+            return match self.ended {
+                Ended::Writing => Poll::Ready(Ok(self.copied)),
+                Ended::No | Ended::Reading => Poll::Pending,
+            };
+        }
+    }
+
+    /// Reads until the buffer is full or nothing more comes. Pending if the reader wakes us up.
+    fn poll_fill<R: AsyncRead + ?Sized>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut from: Pin<&mut R>,
+    ) -> Poll<io::Result<()>> {
+        while self.ended == Ended::No && self.end < self.buffer.len() {
+            let mut room = ReadBuf::new(&mut self.buffer[self.end..]);
+            ready!(from.as_mut().poll_read(cx, &mut room))?;
+            match room.filled().len() {
+                0 => self.ended = Ended::Reading,
+                read => {
+                    self.end += read;
+                    self.together += read;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The buffer is empty: the next one is for as much as came, `waiting` if that was all.
+    fn emptied(&mut self, waiting: bool) {
+        let length = self.buffer.len();
+        if !waiting && self.end == length && length < SIZES.1 {
+            self.buffer = empty(length * 2);
+        } else if waiting && self.together < length / 4 && length > SIZES.0 {
+            self.buffer = empty(SIZES.0);
+        }
+        (self.start, self.end) = (0, 0);
+        if waiting {
+            self.together = 0;
+        }
+    }
+}
+
+fn empty(length: usize) -> Box<[u8]> {
+    vec![0; length].into_boxed_slice()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// Gives what it has piece by piece, then is silent or, if there is a `None`, ends.
+    struct Pieces(VecDeque<Option<Vec<u8>>>);
+
+    impl AsyncRead for Pieces {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            match self.0.pop_front() {
+                None => Poll::Pending,
+                Some(None) => Poll::Ready(Ok(())),
+                Some(Some(mut piece)) => {
+                    let rest = piece.split_off(piece.len().min(buf.remaining()));
+                    buf.put_slice(&piece);
+                    if !rest.is_empty() {
+                        self.0.push_front(Some(rest));
+                    }
+                    Poll::Ready(Ok(()))
+                }
+            }
+        }
+    }
+
+    /// Notes the lengths of what is written, flushes as `f` and the end as `e`.
+    #[derive(Default)]
+    struct Notes {
+        bytes: Vec<u8>,
+        seen: Vec<String>,
+        /// Takes so much at once, and nothing for now after so many times.
+        most: Option<usize>,
+        times: Option<usize>,
+    }
+
+    impl AsyncWrite for Notes {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            if let Some(times) = &mut self.times {
+                if *times == 0 {
+                    return Poll::Pending;
+                }
+                *times -= 1;
+            }
+            let taken = buf.len().min(self.most.unwrap_or(usize::MAX));
+            self.bytes.extend_from_slice(&buf[..taken]);
+            self.seen.push(taken.to_string());
+            Poll::Ready(Ok(taken))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.seen.push("f".to_owned());
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.seen.push("e".to_owned());
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn pieces(lengths: &[usize]) -> Pieces {
+        Pieces(lengths.iter().map(|&length| Some(vec![7; length])).collect())
+    }
+
+    fn poll(copying: &mut Copying, from: &mut Pieces, to: &mut Notes) -> Poll<io::Result<u64>> {
+        copying.poll(&mut Context::from_waker(std::task::Waker::noop()), Pin::new(from), Pin::new(to))
+    }
+
+    #[test]
+    fn what_has_come_in_pieces_is_written_together_and_flushed_once() {
+        let (mut copying, mut to) = (Copying::new(), Notes::default());
+        assert!(poll(&mut copying, &mut pieces(&[10, 20, 30]), &mut to).is_pending());
+        assert_eq!(to.seen, ["60", "f"]);
+        assert!(poll(&mut copying, &mut pieces(&[]), &mut to).is_pending());
+        assert_eq!(to.seen, ["60", "f"], "there is nothing to flush");
+    }
+
+    #[test]
+    fn the_buffer_grows_while_more_comes_than_it_holds_and_shrinks_for_little() {
+        let (mut copying, mut to) = (Copying::new(), Notes::default());
+        assert!(poll(&mut copying, &mut pieces(&[16 << 10; 40]), &mut to).is_pending());
+        let growing = ["8192", "16384", "32768", "65536"];
+        let full = ["131072"; 4];
+        assert_eq!(to.seen, [&growing[..], &full, &["8192", "f"]].concat());
+        assert_eq!(copying.buffer.len(), SIZES.1);
+        for _ in 0..2 {
+            assert!(poll(&mut copying, &mut pieces(&[100]), &mut to).is_pending());
+            assert_eq!(copying.buffer.len(), SIZES.0);
+        }
+    }
+
+    #[test]
+    fn the_end_is_passed_on_after_everything_before_it() {
+        let (mut copying, mut to) = (Copying::new(), Notes::default());
+        let mut from = pieces(&[10, 20]);
+        from.0.push_back(None);
+        assert!(matches!(poll(&mut copying, &mut from, &mut to), Poll::Ready(Ok(30))));
+        assert_eq!(to.seen, ["30", "f", "e"]);
+        let mut silent = Notes::default();
+        let mut over = Pieces([None].into());
+        assert!(matches!(poll(&mut Copying::new(), &mut over, &mut silent), Poll::Ready(Ok(0))));
+        assert_eq!(silent.seen, ["e"]);
+    }
+
+    #[test]
+    fn a_slow_writer_loses_nothing_and_takes_nothing_twice() {
+        let mut copying = Copying::new();
+        let mut to = Notes { most: Some(3), times: Some(2), ..Notes::default() };
+        let mut from = Pieces([Some(b"abcdefgh".to_vec()), Some(b"ij".to_vec()), None].into());
+        assert!(poll(&mut copying, &mut from, &mut to).is_pending());
+        to.times = Some(1);
+        assert!(poll(&mut copying, &mut from, &mut to).is_pending());
+        to.times = None;
+        assert!(matches!(poll(&mut copying, &mut from, &mut to), Poll::Ready(Ok(10))));
+        assert_eq!(to.bytes, b"abcdefghij");
+        assert_eq!(to.seen, ["3", "3", "3", "1", "f", "e"]);
+    }
+
+    #[test]
+    fn a_writer_that_takes_nothing_is_an_error() {
+        let mut to = Notes { most: Some(0), ..Notes::default() };
+        let copied = poll(&mut Copying::new(), &mut pieces(&[1]), &mut to);
+        let Poll::Ready(Err(error)) = copied else { panic!("{copied:?}") };
+        assert_eq!(error.kind(), io::ErrorKind::WriteZero);
+    }
+}

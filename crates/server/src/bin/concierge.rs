@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 /// Provides authentication for Kubernetes clusters through the Concierge APIs.
-/// A request takes less CPU with it than with the system's, and after a crowd of connections the memory goes back.
+/// A request takes less CPU with it than with the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

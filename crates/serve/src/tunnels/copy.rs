@@ -25,6 +25,9 @@ pub(super) struct Copying {
     copied: u64,
     unflushed: bool,
     ended: Ended,
+    /// Why there is no more to read, if that is no end. What came before it is delivered first: servers like to close a
+    /// connection without a word after their last bytes.
+    failed: Option<io::Error>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +49,7 @@ impl Copying {
             copied: 0,
             unflushed: false,
             ended: Ended::No,
+            failed: None,
         }
     }
 
@@ -61,7 +65,7 @@ impl Copying {
         W: AsyncWrite + ?Sized,
     {
         loop {
-            let waiting = self.poll_fill(cx, from.as_mut())?.is_pending();
+            let waiting = self.poll_fill(cx, from.as_mut()).is_pending();
             while self.start < self.end {
                 let written = ready!(to.as_mut().poll_write(cx, &self.buffer[self.start..self.end]))?;
                 if written == 0 {
@@ -80,6 +84,9 @@ impl Copying {
                 ready!(to.as_mut().poll_flush(cx))?;
                 self.unflushed = false;
             }
+            if let Some(error) = self.failed.take() {
+                return Poll::Ready(Err(error));
+            }
             if self.ended == Ended::Reading {
                 ready!(to.as_mut().poll_shutdown(cx))?;
                 self.ended = Ended::Writing;
@@ -92,23 +99,23 @@ impl Copying {
     }
 
     /// Reads until the buffer is full or nothing more comes. Pending if the reader wakes us up.
-    fn poll_fill<R: AsyncRead + ?Sized>(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut from: Pin<&mut R>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_fill<R: AsyncRead + ?Sized>(&mut self, cx: &mut Context<'_>, mut from: Pin<&mut R>) -> Poll<()> {
         while self.ended == Ended::No && self.end < self.buffer.len() {
             let mut room = ReadBuf::new(&mut self.buffer[self.end..]);
-            ready!(from.as_mut().poll_read(cx, &mut room))?;
-            match room.filled().len() {
-                0 => self.ended = Ended::Reading,
-                read => {
+            let outcome = ready!(from.as_mut().poll_read(cx, &mut room));
+            match (outcome, room.filled().len()) {
+                (Ok(()), 0) => self.ended = Ended::Reading,
+                (Ok(()), read) => {
                     self.end += read;
                     self.together += read;
                 }
+                (Err(error), _) => {
+                    self.ended = Ended::Reading;
+                    self.failed = Some(error);
+                }
             }
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(())
     }
 
     /// The buffer is empty: the next one is for as much as came, `waiting` if that was all.
@@ -136,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives what it has piece by piece, then is silent or, if there is a `None`, ends.
+    /// Gives what it has piece by piece, then is silent or, if there is a `None`, ends. An empty piece is an error.
     struct Pieces(VecDeque<Option<Vec<u8>>>);
 
     impl AsyncRead for Pieces {
@@ -148,6 +155,9 @@ mod tests {
             match self.0.pop_front() {
                 None => Poll::Pending,
                 Some(None) => Poll::Ready(Ok(())),
+                Some(Some(piece)) if piece.is_empty() => {
+                    Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()))
+                }
                 Some(Some(mut piece)) => {
                     let rest = piece.split_off(piece.len().min(buf.remaining()));
                     buf.put_slice(&piece);
@@ -237,6 +247,19 @@ mod tests {
         let mut over = Pieces([None].into());
         assert!(matches!(poll(&mut Copying::new(), &mut over, &mut silent), Poll::Ready(Ok(0))));
         assert_eq!(silent.seen, ["e"]);
+    }
+
+    #[test]
+    fn what_came_before_an_error_is_delivered_before_it_is_told() {
+        let mut copying = Copying::new();
+        let mut to = Notes { times: Some(0), ..Notes::default() };
+        let mut from = pieces(&[10, 0]);
+        assert!(poll(&mut copying, &mut from, &mut to).is_pending(), "the writer takes nothing yet");
+        to.times = None;
+        let copied = poll(&mut copying, &mut from, &mut to);
+        let Poll::Ready(Err(error)) = copied else { panic!("{copied:?}") };
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(to.seen, ["10", "f"], "and the writer is not told of an end");
     }
 
     #[test]

@@ -34,6 +34,15 @@ impl Walk<'_> {
         self.heading("Install");
         for file in INSTALL_FILES {
             self.kubectl(&["apply", "-f", file], None, Show::Output).await?;
+            if file.ends_with("-crds.yaml") {
+                // On a busy machine the API server needs a moment until it knows them; the next file has objects of these.
+                let args = ["wait", "--for=condition=Established", "--timeout=30s", "-f", file];
+                wait::until_ok(SOON, "the definitions to be established", async || {
+                    self.admin_step(&args).run(None).await?.success()?;
+                    anyhow::Ok(())
+                })
+                .await?;
+            }
         }
         for name in [LOCAL_USER_AUTHENTICATOR, CONCIERGE] {
             let deployment = format!("deployment/{name}");

@@ -41,6 +41,19 @@ pub enum Carrier {
     Http1,
 }
 
+impl Carrier {
+    /// What may carry a request that `needs_http1` or not, as somebody whom HTTP/1.1 names exactly or not. `None` if
+    /// nothing may.
+    pub fn of(needs_http1: bool, exact_in_http1: bool) -> Option<Self> {
+        match (needs_http1, exact_in_http1) {
+            (true, true) => Some(Self::Http1),
+            (true, false) => None,
+            (false, true) => Some(Self::Any),
+            (false, false) => Some(Self::Http2),
+        }
+    }
+}
+
 /// Why there is no answer to pass on.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {

@@ -285,16 +285,11 @@ impl StackInner {
         hold: Hold,
     ) -> Result<Response<Body>, Refusal> {
         let http1 = hop::wants_http1(request.headers());
-        let fits_http1 = match identity {
+        let exact = match identity {
             Identity::Impersonate(_, impersonation) => impersonation.is_exact_in_http1(),
             Identity::Passthrough(_) => true,
         };
-        let carrier = match (http1, fits_http1) {
-            (true, true) => Carrier::Http1,
-            (true, false) => return Err(forward::identity_does_not_fit()),
-            (false, true) => Carrier::Any,
-            (false, false) => Carrier::Http2,
-        };
+        let carrier = Carrier::of(http1, exact).ok_or_else(forward::identity_does_not_fit)?;
         let protocol = hop::upgrade_type(request.headers());
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let ours = self.impersonator.header();

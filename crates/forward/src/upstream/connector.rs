@@ -208,6 +208,17 @@ impl Connector {
         Ok(Kept::new(socket, self.limits.header_bytes as usize))
     }
 
+    /// The same for short reads. Nobody pings there, so TCP gives up what is not acknowledged for as long as a ping may
+    /// take: after a laptop slept, or a network went away, the read goes over HTTP/2 then. Only for requests without a body,
+    /// for it also ends a connection on which the other side takes nothing for so long.
+    pub(super) async fn kept_for_reads(&self) -> Result<Box<Kept>, DialError> {
+        let connection = self.kept().await?;
+        if let Err(error) = connection.give_up_after(self.limits.ping_interval + self.limits.ping_timeout) {
+            tracing::debug!(%error, "could not set an option of a connection to the API server");
+        }
+        Ok(connection)
+    }
+
     async fn begin_http1<T>(&self, io: T) -> Result<http1::SendRequest<RequestBody>, DialError>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,

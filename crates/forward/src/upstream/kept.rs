@@ -13,6 +13,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -142,6 +143,16 @@ impl Connection {
     pub(super) fn counted(mut self: Box<Self>, place: Place) -> Box<Self> {
         self.place = Some(place);
         self
+    }
+
+    /// Ends the connection when nothing that was sent is acknowledged for so long (`TCP_USER_TIMEOUT`).
+    pub(super) fn give_up_after(&self, silence: Duration) -> io::Result<()> {
+        let tcp = match &self.way {
+            Way::Both(Socket::Plain(tcp)) => &tcp.0,
+            Way::Both(Socket::Tls(tls)) => &tls.get_ref().0.0,
+            Way::Reading(..) => return Ok(()),
+        };
+        socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(silence))
     }
 
     /// Nothing came since the last answer, not even the end. Only a connection on which nobody waits may be asked.

@@ -194,7 +194,7 @@ impl Pool {
         let connector = self.connector.another();
         let keeper = self.keeper();
         self.connector.spawn(async move {
-            match connector.kept().await {
+            match connector.kept_for_reads().await {
                 Ok(connection) => keeper.keep(connection.counted(turn.succeeded())),
                 Err(error) => {
                     tracing::debug!(%error, "no connection for short reads");

@@ -125,12 +125,7 @@ impl Inner {
         let info = RequestInfo::parse(request.method(), request.uri());
         let lasts = info.is_ok_and(|info| info.is_long_running());
         let http1 = hop::wants_http1(request.headers());
-        let carrier = match (http1, identity.is_exact_in_http1()) {
-            (true, true) => Carrier::Http1,
-            (true, false) => return Err(Refusal::NotForHttp1),
-            (false, true) => Carrier::Any,
-            (false, false) => Carrier::Http2,
-        };
+        let carrier = Carrier::of(http1, identity.is_exact_in_http1()).ok_or(Refusal::NotForHttp1)?;
         let protocol = hop::upgrade_type(request.headers());
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let wanted_another = self.rewrite(request, identity)?;

@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::{Connection, Single, Socket, Way};
 use crate::upstream::{AddressParams, RequestBody, ResponseBody, Upstream, UpstreamError, UpstreamLimits};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -428,4 +429,14 @@ fn no_credential_is_shown_by_debug() {
     connection.output.extend_from_slice(b"authorization: Bearer secret");
     connection.input.ready = Bytes::from_static(b"set-cookie: secret");
     assert!(!format!("{connection:?}").contains("secret"));
+}
+
+#[tokio::test]
+async fn a_connection_for_reads_gives_up_what_is_not_acknowledged() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let connection = Connection::new(Socket::Plain(Single(tcp)), 1 << 10);
+    connection.give_up_after(Duration::from_secs(45)).unwrap();
+    let Way::Both(Socket::Plain(tcp)) = &connection.way else { unreachable!("as made above") };
+    assert_eq!(socket2::SockRef::from(&tcp.0).tcp_user_timeout().unwrap(), Some(Duration::from_secs(45)));
 }

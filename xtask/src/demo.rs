@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use crate::control_plane::{contour, envoy};
 use crate::image::Profile;
 use crate::test::{CERT_MANAGER_ENV, YQ_ENV};
-use crate::{cargo, control_plane, image, node};
+use crate::{cargo, control_plane, disk, image, node};
 
 /// Flags of `demo`.
 #[derive(clap::Args)]
@@ -39,6 +39,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    disk::note_when_short();
     let tools = control_plane::find_or_build(args.offline)?;
     let ingress = args.with_gateway || args.with_contour;
     let certificates = if args.with_cert_manager || ingress {

@@ -17,6 +17,7 @@ mod bench;
 mod cargo;
 mod control_plane;
 mod demo;
+mod disk;
 mod fuzz;
 mod image;
 mod node;

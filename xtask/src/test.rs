@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use crate::control_plane::{self, contour, debian, envoy};
-use crate::{cargo, node, suite};
+use crate::{cargo, disk, node, suite};
 
 /// Packages whose tests use a real node, a real cert-manager and a real Contour.
 const NODE_PACKAGES: [&str; 2] = ["pinniped-node", "pinniped-e2e"];
@@ -39,6 +39,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let packages = args.packages()?;
     let missing = missing_prerequisites();
+    disk::note_when_short();
     for line in &missing {
         eprintln!("note: {line}");
     }

@@ -7,7 +7,7 @@ use crate::table::Table;
 use super::Phase;
 use super::rounds::{in_turns, turn};
 use super::verdict::{LOCAL, Verdicts};
-use super::way::{Peer, Way, outcome};
+use super::way::{Behind, Peer, Way, outcome};
 
 pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
     let behind = phase.behind.name();
@@ -30,9 +30,13 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
             command.args(["--connections", "4", "--concurrency", "16"]);
             outcome(way, command.args(["--requests", &requests.to_string()]))
         };
-        let requests = phase.setup.options.amount(4_000, 10_000);
+        // The API server takes ten times as long for one as the stub.
+        let requests = match phase.behind {
+            Behind::ApiServer => phase.setup.options.amount(4_000, 10_000),
+            Behind::Stub => phase.setup.options.amount(20_000, 50_000),
+        };
         let what = format!("GET from the {behind} over {}", protocol.name());
-        let show = |turn: &super::rounds::Turn| format!("{:.0} µs", turn.cpu);
+        let show = |turn: &super::rounds::Turn| format!("{:.1} µs", turn.cpu);
         let measured = in_turns(
             &what,
             phase.ways.iter().chain([&phase.local.way]),
@@ -52,7 +56,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
                 format!("{:.0}", turn.p50),
                 format!("{:.0}", turn.p90),
                 format!("{:.0}", turn.p99),
-                format!("{:.0}", turn.cpu),
+                format!("{:.1}", turn.cpu),
                 measured.ratio_cell(peer, Peer::HaProxy, |turn| turn.cpu),
                 measured.ratio_cell(peer, Peer::Floor, |turn| turn.cpu),
                 format!("{:.0}", turn.behind),

@@ -76,24 +76,23 @@ fn decode_key(encoded: &str) -> Option<String> {
 
 /// Removes every header that could be taken for a credential or an identity further on.
 pub(crate) fn clear(headers: &mut HeaderMap, config: Option<&RequestHeaderConfig>) {
-    headers.remove(AUTHORIZATION);
-    for name in &STANDARD {
-        headers.remove(name);
-    }
-    let mut prefixes: &[String] = &[];
-    if let Some(config) = config {
-        prefixes = &config.extra_prefixes;
-        for name in config.username_headers.iter().chain(&config.uid_headers).chain(&config.group_headers) {
-            headers.remove(name);
-        }
-    }
-    let is_extra = |name: &HeaderName| {
-        let name = name.as_str();
-        name.starts_with(STANDARD_PREFIX) || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+    let configured = |name: &HeaderName| {
+        config.is_some_and(|config| {
+            let names = [&config.username_headers, &config.uid_headers, &config.group_headers];
+            names.into_iter().any(|names| names.contains(name))
+                || config.extra_prefixes.iter().any(|prefix| name.as_str().starts_with(prefix.as_str()))
+        })
     };
-    // Usually there is none, and then this allocates nothing.
-    let extra: Vec<HeaderName> = headers.keys().filter(|name| is_extra(name)).cloned().collect();
-    for name in extra {
+    let goes = |name: &HeaderName| {
+        *name == AUTHORIZATION
+            || STANDARD.contains(name)
+            || name.as_str().starts_with(STANDARD_PREFIX)
+            || configured(name)
+    };
+    // A look at the few names that are there, instead of one into the map for each that could be. Usually none is, and
+    // then this allocates nothing.
+    let found: Vec<HeaderName> = headers.keys().filter(|name| goes(name)).cloned().collect();
+    for name in found {
         headers.remove(name);
     }
 }

@@ -29,6 +29,9 @@ pub enum IntakeError {
 /// # Errors
 /// When there is a UID, group or extra but no user name, and when something is not UTF-8.
 pub fn intake(headers: &mut HeaderMap) -> Result<Option<User>, IntakeError> {
+    if leftover(headers).is_none() {
+        return Ok(None);
+    }
     let first = |name: &HeaderName| match headers.get(name) {
         Some(value) => text(name, value),
         None => Ok(String::new()),

@@ -127,6 +127,8 @@ impl StackInner {
         let received = Instant::now();
         let asked = Presentation::of(request.uri(), request.headers());
         let audit_id = layers::audit_id(request.headers());
+        // The API server takes it over: one identifier for the logs of both.
+        request.headers_mut().insert(layers::AUDIT_ID, audit_id.clone());
         let tokens = Tokens::of(request.headers());
         let ignored_token = AtomicBool::new(false);
 

@@ -7,7 +7,7 @@ use std::panic::AssertUnwindSafe;
 
 use futures::{FutureExt as _, TryFutureExt as _};
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, EXPIRES, Entry, HeaderName, PRAGMA,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, EXPIRES, Entry, HeaderName, OccupiedEntry, PRAGMA,
     REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS, X_XSS_PROTECTION,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -73,12 +73,20 @@ fn random() -> Option<[u8; 16]> {
     })
 }
 
-/// Puts the audit identifier on an answer, before an identifier which is there already.
-pub fn add_audit_id(response_headers: &mut HeaderMap, id: HeaderValue) {
-    put_first(response_headers, AUDIT_ID, id);
+/// Puts the audit identifier on an answer, before an identifier which is there already, unless that is the same.
+pub fn add_audit_id(response_headers: &mut HeaderMap, mut id: HeaderValue) {
     // Each is new. In the table of an HTTP/2 connection they would push out the fields that are in every answer.
-    if let Entry::Occupied(mut ids) = response_headers.entry(AUDIT_ID) {
-        ids.iter_mut().for_each(|id| id.set_sensitive(true));
+    id.set_sensitive(true);
+    match response_headers.entry(AUDIT_ID) {
+        Entry::Vacant(entry) => {
+            entry.insert(id);
+        }
+        Entry::Occupied(mut ids) => {
+            if *ids.get() != id {
+                put_before(&mut ids, id);
+            }
+            ids.iter_mut().for_each(|id| id.set_sensitive(true));
+        }
     }
 }
 
@@ -88,14 +96,16 @@ pub fn put_first(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) 
         Entry::Vacant(entry) => {
             entry.insert(value);
         }
-        Entry::Occupied(mut entry) => {
-            // Nearly always one.
-            let mut others: Vec<HeaderValue> = entry.iter().skip(1).cloned().collect();
-            let first = entry.insert(value);
-            entry.append(first);
-            others.drain(..).for_each(|other| entry.append(other));
-        }
+        Entry::Occupied(mut entry) => put_before(&mut entry, value),
     }
+}
+
+fn put_before(entry: &mut OccupiedEntry<'_, HeaderValue>, value: HeaderValue) {
+    // Nearly always one.
+    let mut others: Vec<HeaderValue> = entry.iter().skip(1).cloned().collect();
+    let first = entry.insert(value);
+    entry.append(first);
+    others.drain(..).for_each(|other| entry.append(other));
 }
 
 /// A handler panicked; the message of the panic, for the log only.
@@ -173,6 +183,25 @@ mod tests {
         assert_eq!(audit_id(&headers).len(), 36);
         headers.insert("Audit-ID", HeaderValue::from_bytes(b"\xffx").expect("a legal value"));
         assert_eq!(audit_id(&headers).len(), 36);
+    }
+
+    #[test]
+    fn an_audit_id_that_the_server_behind_has_taken_over_is_said_once() {
+        for (there, said) in [
+            (&[][..], &["ours"][..]),
+            (&["ours"], &["ours"]),
+            (&["theirs"], &["ours", "theirs"]),
+            (&["theirs", "more"], &["ours", "theirs", "more"]),
+        ] {
+            let mut headers = HeaderMap::new();
+            for id in there {
+                headers.append(AUDIT_ID, HeaderValue::from_static(id));
+            }
+            add_audit_id(&mut headers, HeaderValue::from_static("ours"));
+            let ids: Vec<_> = headers.get_all(AUDIT_ID).iter().collect();
+            assert_eq!(ids, said);
+            assert!(ids.iter().all(|id| id.is_sensitive()), "in no table of HTTP/2: {there:?}");
+        }
     }
 
     #[tokio::test]

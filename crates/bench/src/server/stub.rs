@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::header::{CONNECTION, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, HeaderName, HeaderValue, UPGRADE};
 use http::{Method, StatusCode};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::Service;
@@ -25,6 +25,7 @@ pub(crate) const NAMESPACE: &str = "bench";
 /// The namespace whose ConfigMaps are eight megabytes.
 pub(crate) const LIST_NAMESPACE: &str = "bench-list";
 
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// Flags of the stub.
@@ -110,6 +111,10 @@ impl Stub {
         let mut response = Response::new(body);
         *response.status_mut() = status;
         answers::add_headers(response.headers_mut());
+        // As the API server does.
+        if let Some(id) = request.headers_mut().remove(AUDIT_ID) {
+            response.headers_mut().insert(AUDIT_ID, id);
+        }
         response
     }
 }

@@ -148,6 +148,38 @@ async fn answers_are_passed_on_with_our_headers_before_theirs() {
     assert!(answer.headers.contains_key("date"));
 }
 
+/// Answers with the audit identifier of the request, as API servers do.
+fn taking_over_audit_ids() -> Script {
+    Script {
+        handler: handler(|request: Request<Incoming>| async move {
+            let mut response = Response::new(body::empty());
+            for id in request.headers().get_all("audit-id") {
+                response.headers_mut().append("audit-id", id.clone());
+            }
+            response
+        }),
+        ..Script::default()
+    }
+}
+
+#[tokio::test]
+async fn one_audit_identifier_is_for_the_logs_of_the_proxy_and_of_the_api_server() {
+    let world = World::start(taking_over_audit_ids()).await;
+    let client = world.certificate("u", &[]);
+    let (fresh, given, unfit) = (
+        client.get("/api/v1/pods").await,
+        client.get_with("/api/v1/pods", &[("audit-id", "mine")]).await,
+        client.get_with("/api/v1/pods", &[("audit-id", "")]).await,
+    );
+    let seen: Vec<Vec<String>> = world.api.seen().iter().map(|seen| seen.all("audit-id")).collect();
+    assert_eq!(seen, [fresh.all("audit-id"), given.all("audit-id"), unfit.all("audit-id")]);
+    assert_eq!(given.all("audit-id"), ["mine"]);
+    for made in [fresh, unfit] {
+        let lengths: Vec<usize> = made.all("audit-id").iter().map(|id| id.len()).collect();
+        assert_eq!(lengths, [36], "one UUID");
+    }
+}
+
 #[tokio::test]
 async fn bodies_and_trailers_stream_both_ways() {
     let script = Script {

@@ -38,7 +38,7 @@ use super::growth::Place;
 use super::pool::Keeper;
 use super::{RequestBody, ResponseBody};
 use framing::Decoder;
-use head::{Head, Length};
+use head::{Head, Length, Names};
 use upload::Uploading;
 
 /// Interim answers at most before the one that counts.
@@ -108,6 +108,7 @@ pub(super) struct Connection {
     input: Input,
     output: Vec<u8>,
     header_bytes: usize,
+    names: Names,
     /// Among those for short reads, if it is one.
     place: Option<Place>,
 }
@@ -136,7 +137,14 @@ struct Input {
 impl Connection {
     pub(super) fn new(socket: Socket, header_bytes: usize) -> Box<Self> {
         let input = Input { ready: Bytes::new(), room: BytesMut::new(), read: READ.0 };
-        Box::new(Self { way: Way::Both(socket), input, output: Vec::new(), header_bytes, place: None })
+        Box::new(Self {
+            way: Way::Both(socket),
+            input,
+            output: Vec::new(),
+            header_bytes,
+            names: Names::default(),
+            place: None,
+        })
     }
 
     /// The same, counted.
@@ -219,7 +227,7 @@ impl Connection {
         length: Length,
         tasks: &Tasks,
     ) -> Box<Self> {
-        let Self { way, input, output, header_bytes, place } = *self;
+        let Self { way, input, output, header_bytes, names, place } = *self;
         let Way::Both(socket) = way else { unreachable!("one request at a time") };
         let (read, write) = tokio::io::split(socket);
         let announced = upload::announced_trailers(request.headers());
@@ -230,7 +238,7 @@ impl Connection {
             tasks.spawn(work);
         }
         let way = Way::Reading(read, uploading);
-        Box::new(Self { way, input, output: Vec::new(), header_bytes, place })
+        Box::new(Self { way, input, output: Vec::new(), header_bytes, names, place })
     }
 
     /// The head of the answer, and how its body ends.
@@ -238,7 +246,7 @@ impl Connection {
         let mut heard = false;
         for _interim in 0..=MOST_INTERIM {
             let head = loop {
-                if let Some(head) = head::read(&self.input.ready)? {
+                if let Some(head) = head::read(&self.input.ready, &mut self.names)? {
                     self.input.ready.advance(head.length);
                     break head;
                 }
@@ -287,11 +295,12 @@ impl Connection {
         if matches!(self.way, Way::Both(_)) {
             return Some(self);
         }
-        let Self { way: Way::Reading(read, uploading), input, output, header_bytes, place } = *self else {
+        let Self { way: Way::Reading(read, uploading), input, output, header_bytes, names, place } = *self
+        else {
             return None;
         };
         let socket = read.unsplit(uploading.done()?);
-        Some(Box::new(Self { way: Way::Both(socket), input, output, header_bytes, place }))
+        Some(Box::new(Self { way: Way::Both(socket), input, output, header_bytes, names, place }))
     }
 }
 

@@ -3,7 +3,9 @@
 use std::mem::MaybeUninit;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, InvalidHeaderName, TRANSFER_ENCODING,
+};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use httparse::{ParserConfig, Status};
 
@@ -16,6 +18,8 @@ const MOST_FIELDS: usize = 2000;
 const ADDED_FIELDS: usize = 10;
 /// So many are read without a box for them.
 const USUAL_FIELDS: usize = 64;
+/// Longer names are not kept.
+const USUAL_NAME: usize = 64;
 
 /// How the end of a request's body is known to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,16 +91,39 @@ pub(super) struct Head {
     pub(super) special: bool,
 }
 
+/// The names in a connection's last head, as they came and as they are known. A server says the same fields in the same
+/// order again and again, and to look up a name costs several times what it takes to see that it is still the same.
+#[derive(Debug, Default)]
+pub(super) struct Names(Vec<(Box<[u8]>, HeaderName)>);
+
+impl Names {
+    /// The name of the field in this place.
+    fn known(&mut self, place: usize, name: &str) -> Result<HeaderName, InvalidHeaderName> {
+        let name = name.as_bytes();
+        if let Some((raw, known)) = self.0.get(place)
+            && **raw == *name
+        {
+            return Ok(known.clone());
+        }
+        let known = HeaderName::from_bytes(name)?;
+        if name.len() <= USUAL_NAME && place < USUAL_FIELDS && place <= self.0.len() {
+            self.0.truncate(place);
+            self.0.push((name.into(), known.clone()));
+        }
+        Ok(known)
+    }
+}
+
 /// The head of an answer at the beginning of `bytes`; `None` when it is not all there yet.
-pub(super) fn read(bytes: &Bytes) -> Result<Option<Head>, Http1Error> {
+pub(super) fn read(bytes: &Bytes, names: &mut Names) -> Result<Option<Head>, Http1Error> {
     if bytes.is_empty() {
         return Ok(None);
     }
     let mut fields = [const { MaybeUninit::uninit() }; USUAL_FIELDS];
-    match read_with(bytes, &mut fields) {
+    match read_with(bytes, &mut fields, names) {
         Err(Http1Error::Head(httparse::Error::TooManyHeaders)) => {
             let mut fields = vec![MaybeUninit::uninit(); MOST_FIELDS];
-            read_with(bytes, &mut fields)
+            read_with(bytes, &mut fields, names)
         }
         read => read,
     }
@@ -105,6 +132,7 @@ pub(super) fn read(bytes: &Bytes) -> Result<Option<Head>, Http1Error> {
 fn read_with<'b>(
     bytes: &'b Bytes,
     fields: &mut [MaybeUninit<httparse::Header<'b>>],
+    names: &mut Names,
 ) -> Result<Option<Head>, Http1Error> {
     let mut head = httparse::Response::new(&mut []);
     let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut head, bytes, fields);
@@ -113,18 +141,22 @@ fn read_with<'b>(
     let code = head.code.and_then(|code| StatusCode::from_u16(code).ok());
     *response.status_mut() = code.ok_or(Http1Error::Head(httparse::Error::Status))?;
     *response.version_mut() = if head.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
-    let (headers, special) = map(bytes, head.headers)?;
+    let (headers, special) = map(bytes, head.headers, names)?;
     *response.headers_mut() = headers;
     Ok(Some(Head { response, length, special }))
 }
 
 /// Fields as a map, their values still in place, and whether there are [special](Head::special) ones.
-pub(super) fn map(bytes: &Bytes, fields: &[httparse::Header<'_>]) -> Result<(HeaderMap, bool), Http1Error> {
+pub(super) fn map(
+    bytes: &Bytes,
+    fields: &[httparse::Header<'_>],
+    names: &mut Names,
+) -> Result<(HeaderMap, bool), Http1Error> {
     // Who passes the answer on has fields to add.
     let mut map = HeaderMap::with_capacity(fields.len() + ADDED_FIELDS);
     let mut special = false;
-    for field in fields {
-        let name = HeaderName::from_bytes(field.name.as_bytes());
+    for (place, field) in fields.iter().enumerate() {
+        let name = names.known(place, field.name);
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
         let (Ok(name), Ok(value)) = (name, value) else {
             return Err(Http1Error::Head(httparse::Error::HeaderValue));
@@ -180,9 +212,9 @@ mod tests {
         let end = whole.len() - "body".len();
         for cut in 0..end {
             let part = Bytes::copy_from_slice(&whole.as_bytes()[..cut]);
-            assert!(read(&part).unwrap().is_none(), "{cut}");
+            assert!(read(&part, &mut Names::default()).unwrap().is_none(), "{cut}");
         }
-        let head = read(&Bytes::from(whole)).unwrap().unwrap();
+        let head = read(&Bytes::from(whole), &mut Names::default()).unwrap().unwrap();
         assert!(head.special, "a name is there twice");
         let (head, length) = (head.response, head.length);
         assert_eq!((head.status().as_u16(), head.version(), length), (200, Version::HTTP_11, end));
@@ -201,7 +233,9 @@ mod tests {
             ("Transfer-Encoding: chunked\r\n", true),
             ("connection: close\r\n", true),
         ] {
-            let head = read(&Bytes::from(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"))).unwrap().unwrap();
+            let head = read(&Bytes::from(format!("HTTP/1.1 200 OK\r\n{fields}\r\n")), &mut Names::default())
+                .unwrap()
+                .unwrap();
             assert_eq!(head.special, special, "{fields}");
         }
     }
@@ -210,12 +244,37 @@ mod tests {
     fn more_than_the_usual_fields_are_read_and_far_too_many_are_not() {
         for (fields, readable) in [(USUAL_FIELDS + 1, true), (MOST_FIELDS, true), (MOST_FIELDS + 1, false)] {
             let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(fields));
-            let read = read(&Bytes::from(head));
+            let read = read(&Bytes::from(head), &mut Names::default());
             assert_eq!(read.is_ok(), readable, "{fields}: {read:?}");
             if let Ok(Some(head)) = read {
                 assert_eq!(head.response.headers().len(), fields);
             }
         }
+    }
+
+    #[test]
+    fn names_that_are_remembered_change_no_answer() {
+        let long = "n".repeat(USUAL_NAME + 1);
+        let heads = [
+            "a: 1\r\nContent-Type: x\r\n".to_owned(),
+            "a: 2\r\nContent-Type: y\r\n".to_owned(),
+            "Content-Type: z\r\na: 3\r\nb: 4\r\n".to_owned(),
+            "content-type: z\r\nA: 3\r\n".to_owned(),
+            format!("{long}: 5\r\na: 6\r\n"),
+            String::new(),
+            format!("a: 7\r\n{long}: 8\r\nc: 9\r\nd: 10\r\n"),
+            "a: b\r\n".repeat(USUAL_FIELDS + 2),
+        ];
+        let mut names = Names::default();
+        for fields in heads.iter().chain(heads.iter().rev()) {
+            let head = Bytes::from(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"));
+            let read =
+                |names: &mut Names| super::read(&head, names).unwrap().unwrap().response.into_parts().0;
+            assert_eq!(read(&mut names).headers, read(&mut Names::default()).headers, "{fields}");
+            assert!(names.0.len() <= USUAL_FIELDS, "{fields}");
+        }
+        let bad = Bytes::from("HTTP/1.1 200 OK\r\nname with space: x\r\n\r\n");
+        assert!(super::read(&bad, &mut names).is_err());
     }
 
     #[test]
@@ -230,7 +289,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\na: b\r\n folded: x\r\n\r\n",
             "HTTP/1.1 200 OK\r\na: b\u{0}c\r\n\r\n",
         ] {
-            assert!(read(&Bytes::from(head)).is_err(), "{head:?}");
+            assert!(read(&Bytes::from(head), &mut Names::default()).is_err(), "{head:?}");
         }
     }
 }

@@ -37,8 +37,9 @@ pub fn read_whole(
         }
         None => false,
     };
+    let mut names = head::Names::default();
     let mut head = loop {
-        match head::read(&input)? {
+        match head::read(&input, &mut names)? {
             Some(head) => {
                 let _read = input.split_to(head.length);
                 let status = head.response.status();

@@ -30,17 +30,19 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
             command.args(["--connections", "4", "--concurrency", "16"]);
             outcome(way, command.args(["--requests", &requests.to_string()]))
         };
-        // The API server takes ten times as long for one as the stub.
-        let requests = match phase.behind {
-            Behind::ApiServer => phase.setup.options.amount(4_000, 10_000),
-            Behind::Stub => phase.setup.options.amount(20_000, 50_000),
+        // The API server takes ten times as long for one as the stub. In front of the stub the proxies differ by little, and
+        // a machine's moods are longer than a turn: many turns say more than long ones.
+        let options = &phase.setup.options;
+        let (requests, rounds) = match phase.behind {
+            Behind::ApiServer => (options.amount(4_000, 10_000), options.rounds()),
+            Behind::Stub => (20_000, 3 * options.rounds()),
         };
         let what = format!("GET from the {behind} over {}", protocol.name());
         let show = |turn: &super::rounds::Turn| format!("{:.1} µs", turn.cpu);
         let measured = in_turns(
             &what,
             phase.ways.iter().chain([&phase.local.way]),
-            phase.setup.options.rounds(),
+            rounds,
             show,
             |way, _round| {
                 // Caches warm and code paths paged in before anything counts.

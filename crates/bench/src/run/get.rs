@@ -39,17 +39,12 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         };
         let what = format!("GET from the {behind} over {}", protocol.name());
         let show = |turn: &super::rounds::Turn| format!("{:.1} µs", turn.cpu);
-        let measured = in_turns(
-            &what,
-            phase.ways.iter().chain([&phase.local.way]),
-            rounds,
-            show,
-            |way, _round| {
+        let measured =
+            in_turns(&what, phase.ways.iter().chain([&phase.local.way]), rounds, show, |way, _round| {
                 // Caches warm and code paths paged in before anything counts.
                 gets(way, requests / 10)?;
                 turn(way, phase.server, || gets(way, requests))
-            },
-        )?;
+            })?;
         for (peer, turn) in measured.iter() {
             table.row(vec![
                 peer.name().to_owned(),

@@ -26,7 +26,7 @@ const PODS: [(&str, &str, &str); 2] =
     [("frontend", "web", "example.com/web"), ("backend", "api", "example.com/api")];
 
 impl Walk<'_> {
-    /// Applies the install files and waits until the Deployments are available.
+    /// Applies the install files and waits until the Deployments are available and logins possible.
     ///
     /// # Errors
     /// When kubectl fails or a Deployment does not become available.
@@ -49,7 +49,14 @@ impl Walk<'_> {
             let args = ["rollout", "status", &deployment, "--namespace", name, SOON_FLAG];
             self.kubectl(&args, None, Show::Output).await?;
         }
-        Ok(())
+        // Logins go through the API server's aggregation layer, which looks for itself whether the pods are there, a moment
+        // after they are.
+        wait::until_ok(SOON, "the aggregated API to answer", async || {
+            let path = "/apis/login.concierge.pinniped.dev/v1alpha1";
+            self.admin_step(&["get", "--raw", path]).run(None).await?.success()?;
+            anyhow::Ok(())
+        })
+        .await
     }
 
     /// The pods of the whole cluster.

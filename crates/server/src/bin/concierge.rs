@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Provides authentication for Kubernetes clusters through the Concierge APIs.
 /// A request takes less CPU with it than with the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Provides authentication for Kubernetes clusters through the Concierge APIs.
 #[derive(Parser)]
 #[command(name = "pinniped-concierge", version, disable_help_subcommand = true)]
 struct Flags {

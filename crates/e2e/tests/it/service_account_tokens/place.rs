@@ -311,14 +311,23 @@ impl Tokens {
 /// Tells who one is.
 pub(crate) const SELF_REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// The name of the objects that belong to a token, and the username of its service account.
-pub(crate) fn account_of(login: &Login) -> (String, String) {
+/// What a token says of itself.
+fn claims_of(login: &Login) -> Value {
     use base64::Engine as _;
     let claims = login.token.split('.').nth(1).unwrap();
     let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(claims).unwrap();
-    let claims: Value = serde_json::from_slice(&claims).unwrap();
-    let username = claims["sub"].as_str().unwrap().to_owned();
+    serde_json::from_slice(&claims).unwrap()
+}
+
+/// The name of the objects that belong to a token, and the username of its service account.
+pub(crate) fn account_of(login: &Login) -> (String, String) {
+    let username = claims_of(login)["sub"].as_str().unwrap().to_owned();
     (username.rsplit(':').next().unwrap().to_owned(), username)
+}
+
+/// The name of the secret that a token is bound to.
+pub(crate) fn secret_of(login: &Login) -> String {
+    claims_of(login)["kubernetes.io"]["secret"]["name"].as_str().unwrap().to_owned()
 }
 
 /// A client of the API server with these credentials.

@@ -13,17 +13,16 @@
 //! The table is asked for each request, not for each connection. A connection that was opened when a host demanded
 //! less of its clients than now gets 421, and its client comes again over a new one.
 
-use std::future::{Ready, ready};
+use std::future::ready;
 use std::sync::{Arc, OnceLock};
 
-use futures::future::{BoxFuture, Either};
 use http::header::HOST;
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use pinniped_routing::table::{Action, ClientValidation, Decision, RequestFacts, TlsTarget, prepare};
 use pinniped_serve::Incoming;
-use pinniped_serve::{Body, Connection, Service, layers};
+use pinniped_serve::{Answer, Body, Connection, Service, layers};
 
 use crate::gateway::Inner;
 use crate::live::Live;
@@ -79,18 +78,16 @@ impl Http {
 }
 
 impl Service for Http {
-    type Answer = Either<Ready<Response<Body>>, BoxFuture<'static, Response<Body>>>;
-
-    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
         // All that needs no waiting is done before there is a future, which would keep room for it. The connection has
         // other requests, so a panic must not get through to it.
         match layers::catch_panic(|| self.0.decide(connection, request)) {
-            Ok(Next::Answer(response)) => Either::Left(ready(response)),
-            Ok(Next::Send(mut exchange)) => Either::Right(Box::pin(async move { exchange.send().await })),
-            Ok(Next::Upgrade(upgrade)) => Either::Right(Box::pin(upgrade.run())),
+            Ok(Next::Answer(response)) => Box::pin(ready(response)),
+            Ok(Next::Send(mut exchange)) => Box::pin(async move { exchange.send().await }),
+            Ok(Next::Upgrade(upgrade)) => Box::pin(upgrade.run()),
             Err(panicked) => {
                 tracing::error!(error = %panicked, "no route was chosen");
-                Either::Left(ready(answer::status(StatusCode::INTERNAL_SERVER_ERROR)))
+                Box::pin(ready(answer::status(StatusCode::INTERNAL_SERVER_ERROR)))
             }
         }
     }

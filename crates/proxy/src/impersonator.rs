@@ -24,7 +24,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures::future::BoxFuture;
 use http::header::{HeaderValue, WARNING};
 use http::{Method, Request, Response, Uri};
 use hyper::upgrade::OnUpgrade;
@@ -42,7 +41,7 @@ use pinniped_forward::upstream::RequestBody;
 use pinniped_forward::{Carrier, Span, Wanted};
 use pinniped_serve::Incoming;
 use pinniped_serve::tunnels::Tunnels;
-use pinniped_serve::{Body, Connection, EndBy, Service, layers};
+use pinniped_serve::{Answer, Body, Connection, EndBy, Service, layers};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -111,9 +110,7 @@ struct Facts<'a> {
 }
 
 impl Service for Stack {
-    type Answer = BoxFuture<'static, Response<Body>>;
-
-    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
         let (stack, connection) = (Arc::clone(&self.0), Arc::clone(connection));
         // It stays where it is until it is sent on: each step that took it over would keep room for it once more.
         let mut request = request.map(RequestBody::from);

@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ProtocolVersion;
@@ -30,7 +31,7 @@ use crate::cork::Corked;
 use crate::delivery::{Overdue, delivers};
 use crate::http2::Http2;
 use crate::limits::Limits;
-use crate::service::{PerConnection, Service};
+use crate::service::{AnyService, PerConnection, Service};
 use crate::single::Single;
 
 /// What is known about the connection of a request.
@@ -135,11 +136,35 @@ impl ConnectionError {
 ///
 /// # Errors
 /// When it did not end well.
-pub async fn https<S: Service>(
+pub fn https<'a>(
+    limits: &'a Limits,
+    draining: &'a CancellationToken,
+    tls: &'a TlsAcceptor,
+    service: impl Service,
+    stream: TcpStream,
+    peer_addr: SocketAddr,
+) -> BoxFuture<'a, Result<(), ConnectionError>> {
+    boxed_https(limits, draining, tls, Box::new(service), stream, peer_addr)
+}
+
+/// In a box made here: what an async function does is built where it is polled, and with the settings of that crate.
+#[inline(never)]
+fn boxed_https<'a>(
+    limits: &'a Limits,
+    draining: &'a CancellationToken,
+    tls: &'a TlsAcceptor,
+    service: Box<dyn AnyService>,
+    stream: TcpStream,
+    peer_addr: SocketAddr,
+) -> BoxFuture<'a, Result<(), ConnectionError>> {
+    Box::pin(async move { shake_hands(limits, draining, tls, service, stream, peer_addr).await })
+}
+
+async fn shake_hands(
     limits: &Limits,
     draining: &CancellationToken,
     tls: &TlsAcceptor,
-    service: S,
+    service: Box<dyn AnyService>,
     stream: TcpStream,
     peer_addr: SocketAddr,
 ) -> Result<(), ConnectionError> {
@@ -166,27 +191,40 @@ pub async fn https<S: Service>(
 ///
 /// # Errors
 /// When it did not end well.
-pub async fn http<S: Service>(
-    limits: &Limits,
-    draining: &CancellationToken,
-    service: S,
+pub fn http<'a>(
+    limits: &'a Limits,
+    draining: &'a CancellationToken,
+    service: impl Service,
     stream: TcpStream,
     peer_addr: SocketAddr,
-) -> Result<(), ConnectionError> {
-    let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
-    speak(limits, draining, Connection::plain(peer_addr, local_addr), service, Single(stream)).await
+) -> BoxFuture<'a, Result<(), ConnectionError>> {
+    boxed_http(limits, draining, Box::new(service), stream, peer_addr)
 }
 
-async fn speak<T, S>(
+/// As [`boxed_https`].
+#[inline(never)]
+fn boxed_http<'a>(
+    limits: &'a Limits,
+    draining: &'a CancellationToken,
+    service: Box<dyn AnyService>,
+    stream: TcpStream,
+    peer_addr: SocketAddr,
+) -> BoxFuture<'a, Result<(), ConnectionError>> {
+    Box::pin(async move {
+        let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
+        speak(limits, draining, Connection::plain(peer_addr, local_addr), service, Single(stream)).await
+    })
+}
+
+async fn speak<T>(
     limits: &Limits,
     draining: &CancellationToken,
     connection: Connection,
-    service: S,
+    service: Box<dyn AnyService>,
     socket: T,
 ) -> Result<(), ConnectionError>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service,
 {
     let connection = Arc::new(connection);
     let is_h2 = connection.alpn.as_deref() == Some(b"h2");
@@ -373,10 +411,9 @@ pub(crate) trait Graceful: Future {
 
 type Io<T> = TokioIo<Watched<T>>;
 
-impl<T, S> Graceful for http1::UpgradeableConnection<Io<T>, PerConnection<S>>
+impl<T> Graceful for http1::UpgradeableConnection<Io<T>, PerConnection>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service,
 {
     fn graceful_shutdown(self: Pin<&mut Self>) {
         http1::UpgradeableConnection::graceful_shutdown(self);

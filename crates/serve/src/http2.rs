@@ -17,7 +17,7 @@ use crate::connection::{ConnectionError, Graceful};
 use crate::delivery::delivers;
 use crate::incoming::{Incoming, StreamBody};
 use crate::limits::Limits;
-use crate::service::{PerConnection, Service};
+use crate::service::PerConnection;
 use crate::silence::{Heard, Listening};
 
 mod stream;
@@ -25,10 +25,10 @@ mod stream;
 use stream::Stream;
 
 /// A connection, to its end.
-pub(crate) struct Http2<T, S> {
+pub(crate) struct Http2<T> {
     state: State<Listening<T>>,
     heard: Heard,
-    service: PerConnection<S>,
+    service: PerConnection,
     /// To be told to go as soon as there is somebody to tell it.
     goodbye: bool,
     limits: Limits,
@@ -39,8 +39,8 @@ enum State<T> {
     Serving { connection: Connection<T, Bytes>, silence: Pin<Box<dyn Future<Output = ()> + Send>> },
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin, S> Http2<T, S> {
-    pub(crate) fn new(io: T, service: PerConnection<S>, limits: &Limits) -> Self {
+impl<T: AsyncRead + AsyncWrite + Unpin> Http2<T> {
+    pub(crate) fn new(io: T, service: PerConnection, limits: &Limits) -> Self {
         let mut builder = h2::server::Builder::new();
         builder
             .max_concurrent_streams(limits.h2_streams)
@@ -57,13 +57,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin, S> Http2<T, S> {
 }
 
 // Nothing in it is pinned in place.
-impl<T, S> Unpin for Http2<T, S> {}
+impl<T> Unpin for Http2<T> {}
 
-impl<T, S> Future for Http2<T, S>
-where
-    T: AsyncRead + AsyncWrite + Unpin,
-    S: Service,
-{
+impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
     type Output = Result<(), ConnectionError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -96,11 +92,7 @@ where
     }
 }
 
-impl<T, S> Graceful for Http2<T, S>
-where
-    T: AsyncRead + AsyncWrite + Unpin,
-    S: Service,
-{
+impl<T: AsyncRead + AsyncWrite + Unpin> Graceful for Http2<T> {
     fn graceful_shutdown(mut self: Pin<&mut Self>) {
         match &mut self.state {
             State::Handshake(_) => self.goodbye = true,

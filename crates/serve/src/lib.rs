@@ -48,5 +48,5 @@ pub use lanes::Lanes;
 pub use limits::Limits;
 pub use listener::Listener;
 pub use server::{Handler, ServerHandle, Shared, Stats, serve, serve_on, serve_with};
-pub use service::Service;
+pub use service::{Answer, Service};
 pub use single::Single;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures::FutureExt as _;
-use futures::future::Map;
+use futures::future::{BoxFuture, Map};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, Method, Request, Response};
 use http_body::Body as _;
@@ -19,16 +19,15 @@ use crate::connection::Connection;
 use crate::delivery::EndBy;
 use crate::incoming::Incoming;
 
+/// The answer to one request. Dropped when nobody waits for it any more. In a box, since it travels with its stream.
+pub type Answer = BoxFuture<'static, Response<Body>>;
+
 /// What answers requests. It is cloned once a connection, so it should be cheap to clone.
 ///
 /// A closure that takes a connection and a request is one.
 pub trait Service: Clone + Send + 'static {
-    /// The answer to one request. Dropped when nobody waits for it any more. It travels with its stream, so a large one
-    /// should be in a box.
-    type Answer: Future<Output = Response<Body>> + Send + 'static;
-
     /// Begins to answer a request which came over `connection`.
-    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer;
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer;
 }
 
 impl<F, A> Service for F
@@ -36,23 +35,34 @@ where
     F: Fn(&Arc<Connection>, Request<Incoming>) -> A + Clone + Send + 'static,
     A: Future<Output = Response<Body>> + Send + 'static,
 {
-    type Answer = A;
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
+        Box::pin(self(connection, request))
+    }
+}
 
-    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> A {
-        self(connection, request)
+/// A service whose type is forgotten. What serves a connection is the larger part of a small server's code: without a
+/// type in it there is one of it for all servers of a program, and it is built as this crate is, for speed.
+pub(crate) trait AnyService: Send {
+    /// As [`Service::call`].
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer;
+}
+
+impl<S: Service> AnyService for S {
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
+        Service::call(self, connection, request)
     }
 }
 
 /// Hands the connection's facts to each request and counts it.
-pub(crate) struct PerConnection<S> {
-    pub(crate) inner: S,
+pub(crate) struct PerConnection {
+    pub(crate) inner: Box<dyn AnyService>,
     pub(crate) connection: Arc<Connection>,
     pub(crate) activity: Arc<Activity>,
 }
 
-impl<S: Service> PerConnection<S> {
+impl PerConnection {
     /// The answer to a request.
-    pub(crate) fn answer(&self, request: Request<Incoming>) -> Answering<S::Answer> {
+    pub(crate) fn answer(&self, request: Request<Incoming>) -> Answering {
         let running = Some(self.activity.request());
         let is_head = *request.method() == Method::HEAD;
         Answering { answer: self.inner.call(&self.connection, request), running, is_head }
@@ -60,10 +70,10 @@ impl<S: Service> PerConnection<S> {
 }
 
 /// As hyper wants it, for HTTP/1.1.
-impl<S: Service> hyper::service::Service<Request<hyper::body::Incoming>> for PerConnection<S> {
+impl hyper::service::Service<Request<hyper::body::Incoming>> for PerConnection {
     type Response = Response<CountedBody>;
     type Error = Infallible;
-    type Future = Map<Answering<S::Answer>, fn(Response<CountedBody>) -> Result<Self::Response, Infallible>>;
+    type Future = Map<Answering, fn(Response<CountedBody>) -> Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<hyper::body::Incoming>) -> Self::Future {
         self.answer(request.map(Incoming::Http1)).map(Ok)
@@ -72,15 +82,15 @@ impl<S: Service> hyper::service::Service<Request<hyper::body::Incoming>> for Per
 
 pin_project! {
     /// An answer on its way.
-    pub(crate) struct Answering<A> {
+    pub(crate) struct Answering {
         #[pin]
-        answer: A,
+        answer: Answer,
         running: Option<Running>,
         is_head: bool,
     }
 }
 
-impl<A: Future<Output = Response<Body>>> Future for Answering<A> {
+impl Future for Answering {
     type Output = Response<CountedBody>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

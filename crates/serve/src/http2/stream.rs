@@ -16,23 +16,24 @@ use crate::activity::CountedBody;
 use crate::body::BoxError;
 use crate::date;
 use crate::delivery::{Overdue, take_interim};
+use crate::service::Answering;
 
 pin_project! {
     /// Waits for an answer and delivers it, unless the client takes the request back or is too slow for an
     /// [`EndBy`](crate::EndBy). What is dropped unfinished is reset.
     ///
     /// Written by hand: there is one for each request, and as an `async` function it is several times as large.
-    pub(super) struct Stream<A> {
+    pub(super) struct Stream {
         #[pin]
-        state: State<A>,
+        state: State,
         overdue: Overdue,
     }
 }
 
 pin_project! {
     #[project = StateProjected]
-    enum State<A> {
-        Answering { #[pin] answer: A, respond: SendResponse<Bytes> },
+    enum State {
+        Answering { #[pin] answer: Answering, respond: SendResponse<Bytes> },
         Sending { sending: Sending },
     }
 }
@@ -48,13 +49,13 @@ enum Ended {
     Http2(#[from] h2::Error),
 }
 
-impl<A> Stream<A> {
-    pub(super) fn new(answer: A, respond: SendResponse<Bytes>) -> Self {
+impl Stream {
+    pub(super) fn new(answer: Answering, respond: SendResponse<Bytes>) -> Self {
         Self { state: State::Answering { answer, respond }, overdue: Overdue::default() }
     }
 }
 
-impl<A: Future<Output = Response<CountedBody>>> Future for Stream<A> {
+impl Future for Stream {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -73,7 +74,7 @@ impl<A: Future<Output = Response<CountedBody>>> Future for Stream<A> {
     }
 }
 
-impl<A: Future<Output = Response<CountedBody>>> State<A> {
+impl State {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         let (response, respond) = match self.as_mut().project() {
             StateProjected::Sending { sending } => return sending.poll(cx),

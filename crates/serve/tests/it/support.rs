@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Frame;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use pinniped_serve::tunnels::{Tunnels, relay};
-use pinniped_serve::{Body, Connection, Limits, Listener, ServerHandle, Service, body, serve};
+use pinniped_serve::{Answer, Body, Connection, Limits, Listener, ServerHandle, Service, body, serve};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
@@ -100,13 +99,7 @@ impl Drop for TellWhenDropped {
 }
 
 impl Service for TestService {
-    type Answer = BoxFuture<'static, Response<Body>>;
-
-    fn call(
-        &self,
-        connection: &Arc<Connection>,
-        mut request: Request<pinniped_serve::Incoming>,
-    ) -> Self::Answer {
+    fn call(&self, connection: &Arc<Connection>, mut request: Request<pinniped_serve::Incoming>) -> Answer {
         let service = self.clone();
         let connection = Arc::clone(connection);
         Box::pin(async move {

@@ -1,7 +1,7 @@
 //! The third port: health for the kubelet and metrics for a scraper, in the clear as Contour has them. Nothing secret is
 //! told here, and the program has no right to ask who asks.
 
-use std::future::{Ready, ready};
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use pinniped_serve::Incoming;
 use pinniped_serve::connection;
 use pinniped_serve::metrics::{self, Metrics};
 use pinniped_serve::{
-    Body, Connection, ConnectionError, EndBy, Handler, Limits, Listener, ServerHandle, Service, Shared, body,
-    layers, serve_with,
+    Answer, Body, Connection, ConnectionError, EndBy, Handler, Limits, Listener, ServerHandle, Service,
+    Shared, body, layers, serve_with,
 };
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -62,12 +62,10 @@ impl Handler for AdminPort {
 }
 
 impl Service for AdminPort {
-    type Answer = Ready<Response<Body>>;
-
-    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
+    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Answer {
         let mut response = self.0.answer(&request);
         response.extensions_mut().insert(EndBy(Instant::now() + ANSWER_TIMEOUT));
-        ready(response)
+        Box::pin(ready(response))
     }
 }
 

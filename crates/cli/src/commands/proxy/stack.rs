@@ -15,7 +15,6 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use http::header::{EXPECT, HOST, HeaderValue, WARNING};
 use http::{Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
@@ -28,7 +27,7 @@ use pinniped_forward::{Carrier, ForwardError, Span, Wanted};
 use pinniped_serve::Incoming;
 use pinniped_serve::respond::{self, Negotiated};
 use pinniped_serve::tunnels::Tunnels;
-use pinniped_serve::{Body, Connection, Service, layers};
+use pinniped_serve::{Answer, Body, Connection, Service, layers};
 use tokio_util::sync::CancellationToken;
 
 use super::gate::Gate;
@@ -78,9 +77,7 @@ impl Stack {
 }
 
 impl Service for Stack {
-    type Answer = BoxFuture<'static, Response<Body>>;
-
-    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
+    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Answer {
         let stack = Arc::clone(&self.0);
         let mut request = request.map(RequestBody::from);
         Box::pin(async move { stack.answer(&mut request).await })

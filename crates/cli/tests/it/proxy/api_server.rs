@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
@@ -15,7 +14,7 @@ use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_c
 use pinniped_pki::{CertificateAuthority, CertificateHolder, Validity};
 use pinniped_serve::Incoming;
 use pinniped_serve::tunnels::Tunnels;
-use pinniped_serve::{Body, Connection, Limits, Listener, ServerHandle, Service, body, serve};
+use pinniped_serve::{Answer, Body, Connection, Limits, Listener, ServerHandle, Service, body, serve};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -122,9 +121,7 @@ impl ApiServer {
 }
 
 impl Service for Api {
-    type Answer = BoxFuture<'static, Response<Body>>;
-
-    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Self::Answer {
+    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Answer {
         let inner = Arc::clone(&self.0);
         Box::pin(async move { inner.answer(request).await })
     }

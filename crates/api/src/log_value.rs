@@ -1,4 +1,4 @@
-//! Values that a log line shows as JSON rather than as text.
+//! Values that a log line shows as JSON rather than as text, and its lowest level.
 //!
 //! A field of a log event is a number, a flag or a text. Lists and references are handed over as text that begins with
 //! a mark, which the log output takes off. The mark differs from process to process, so that no text of a client can
@@ -8,6 +8,11 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::OnceLock;
 
 use serde::Serialize;
+
+/// The target of events that belong to log level `trace`, and are of level debug for `tracing`. Its own level of that name
+/// is left out of release programs: the libraries on a request's way have dozens of trace points, which cost time and room
+/// even when nobody listens.
+pub const TRACE: &str = "pinniped::trace";
 
 fn mark() -> &'static str {
     static MARK: OnceLock<String> = OnceLock::new();

@@ -20,7 +20,8 @@ use jiff::Timestamp;
 
 use pinniped_api::client_auth::ExecCredentialStatus;
 use pinniped_api::login::ImpersonatedUser;
-use pinniped_core::identity::{KnownUser, User, escape_extra_key};
+use pinniped_core::identity::{User, escape_extra_key};
+use pinniped_core::impersonation::Impersonation;
 use pinniped_core::service_account_tokens::limits::{TooLarge, check_headers};
 
 /// How long before its end a credential should be replaced, if it lives long enough for that.
@@ -54,14 +55,14 @@ pub enum HeaderError {
 /// A user who does not fit into headers.
 pub fn impersonation_headers(user: &ImpersonatedUser) -> Result<HeaderMap, HeaderError> {
     check_headers(user)?;
-    let user = KnownUser::from(User {
+    let user = User {
         name: user.username.clone(),
         uid: user.uid.clone(),
         groups: user.groups.clone(),
         extra: user.extra.clone(),
-    });
+    };
     let mut headers = HeaderMap::new();
-    user.write_impersonation(&mut headers).map_err(|_| HeaderError::Unfit)?;
+    Impersonation::of(&user).write(&mut headers).map_err(|_| HeaderError::Unfit)?;
     Ok(headers)
 }
 

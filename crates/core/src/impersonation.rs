@@ -9,7 +9,7 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use serde::Serialize;
 
-use crate::identity::{User, escape_extra_key};
+use crate::identity::{KnownUser, User, escape_extra_key};
 
 /// The suffix of every extra key, and of every review's reason, that is ours alone.
 pub const RESERVED: &str = "impersonation-proxy.concierge.pinniped.dev";
@@ -90,14 +90,14 @@ pub fn needs_token_verdict(user: &User, nested: bool) -> bool {
 
 /// Decides as whom the request goes on. `original` is the user who impersonates `user`, if that is so.
 pub fn plan<'a>(
-    user: &'a User,
+    user: &'a KnownUser,
     original: Option<&'a User>,
     token: &TokenVerdict,
     uids: UidImpersonation,
 ) -> Plan<'a> {
     if !user.uid.is_empty() && original.is_none() {
         let refusal = match token {
-            TokenVerdict::Is(owner) if owner == user => return Plan::Passthrough,
+            TokenVerdict::Is(owner) if *owner == **user => return Plan::Passthrough,
             // Not knowing is never a reason to go on.
             TokenVerdict::Unknown(error) => return Plan::Refuse(Refusal::TokenUnknown(error.clone())),
             TokenVerdict::Is(_) => Refusal::OtherUser,
@@ -111,15 +111,22 @@ pub fn plan<'a>(
     if !user.uid.is_empty() && original.is_some() && uids == UidImpersonation::Disabled {
         return Plan::Refuse(Refusal::NestedUid);
     }
-    for key in user.extra.keys() {
-        if !is_plain_key(key) {
-            return Plan::Refuse(Refusal::ExtraKey(key.clone()));
-        }
-        if key.strip_suffix(RESERVED).is_some_and(|rest| rest.ends_with('.')) {
-            return Plan::Refuse(Refusal::ReservedExtraKey(key.clone()));
-        }
+    match user.refused(refused_key) {
+        Some(refusal) => Plan::Refuse(refusal.clone()),
+        None => Plan::Impersonate(Impersonation { user, original }),
     }
-    Plan::Impersonate(Impersonation { user, original })
+}
+
+fn refused_key(user: &User) -> Option<Refusal> {
+    user.extra.keys().find_map(|key| {
+        if !is_plain_key(key) {
+            Some(Refusal::ExtraKey(key.clone()))
+        } else if key.strip_suffix(RESERVED).is_some_and(|rest| rest.ends_with('.')) {
+            Some(Refusal::ReservedExtraKey(key.clone()))
+        } else {
+            None
+        }
+    })
 }
 
 fn is_plain_key(key: &str) -> bool {
@@ -141,7 +148,7 @@ pub struct InvalidHeader;
 
 impl<'a> Impersonation<'a> {
     /// Of a user whom nobody impersonates.
-    pub(crate) fn of(user: &'a User) -> Self {
+    pub fn of(user: &'a User) -> Self {
         Self { user, original: None }
     }
 

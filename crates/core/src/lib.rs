@@ -18,6 +18,7 @@ pub mod hop;
 pub mod identity;
 pub mod impersonation;
 pub mod nested;
+pub mod ready;
 pub mod renewal;
 pub mod request_info;
 pub mod service_account_tokens;

@@ -5,11 +5,12 @@ use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use pinniped_core::hop;
+use pinniped_core::ready::ReadyFields;
 use pinniped_serve::{Body, EndBy};
 use tokio::time::Instant;
 
 use crate::answer::{FirstFrame, ForwardedBody, Pace};
-use crate::upstream::{RequestBody, ResponseBody, Upstream, UpstreamError};
+use crate::upstream::{RequestBody, ResponseBody, Upstream, UpstreamError, add};
 
 /// How an answer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,14 +76,15 @@ pub fn bearer(token: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Sends a request on and gives the answer back as it comes. The head is the caller's business: hop-by-hop headers are off
-/// and credentials on.
+/// Sends a request on and gives the answer back as it comes. The head is the caller's business: hop-by-hop headers are off,
+/// and credentials on or `ready`, which goes with the request's own fields.
 ///
 /// # Errors
 /// When there is no head of an answer. What goes wrong after it shows in the body.
 pub async fn forward<H>(
     upstream: &Upstream,
     request: &mut Request<RequestBody>,
+    ready: &[&ReadyFields],
     carrier: Carrier,
     span: Span,
     hold: H,
@@ -90,14 +92,17 @@ pub async fn forward<H>(
 where
     H: Send + Unpin + 'static,
 {
-    let answer = match (carrier, span) {
-        (Carrier::Http1, _) => Box::pin(upstream.send_http1(std::mem::take(request))).await,
-        (Carrier::Any, Span::Short(_)) if Upstream::is_read(request) => {
-            upstream.try_send_short(request).await
+    let is_short = carrier == Carrier::Any && matches!(span, Span::Short(_));
+    let mut response = if is_short && Upstream::is_read(request, ready) {
+        upstream.try_send_short(request, ready).await?
+    } else {
+        add(request, ready)?;
+        match carrier {
+            Carrier::Http1 => Box::pin(upstream.send_http1(std::mem::take(request))).await?,
+            // Larger than what a short read takes.
+            Carrier::Any | Carrier::Http2 => Box::pin(upstream.try_send(request)).await?,
         }
-        (Carrier::Any | Carrier::Http2, _) => upstream.try_send(request).await,
     };
-    let mut response = answer?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(ForwardError::UnaskedSwitch);
     }

@@ -26,10 +26,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::HOST;
+use http::header::{HOST, MaxSizeReached};
 use http::uri::Authority;
 use http::{Method, Request, Response, Uri};
 use hyper::client::conn::http1::SendRequest;
+use pinniped_core::ready::ReadyFields;
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots};
 use pinniped_serve::{BoxError, lanes};
@@ -173,6 +174,9 @@ pub enum UpstreamError {
     /// All connections that we may have are full.
     #[error("all {0} connections to the API server are full")]
     Full(usize),
+    /// The request has more fields than a message can have.
+    #[error("the request has too many header fields")]
+    Fields(#[source] MaxSizeReached),
     /// The connection lives, but there was no answer in time.
     #[error("the API server did not answer in time")]
     Silent,
@@ -330,7 +334,7 @@ impl Upstream {
         let connector = &self.inner.connector;
         if let Some(kept) = pool.waiting.take(connector.limits.idle_timeout) {
             let again = is_harmless(request.method()) && request.body().is_empty();
-            match kept.send(request, pool.keeper(), &connector.tasks).await {
+            match kept.send(request, &[], pool.keeper(), &connector.tasks).await {
                 Ok(response) => return Ok(response),
                 // The server closed the connection at the same moment: one that is new gets the request, if that does no
                 // harm a second time.
@@ -339,7 +343,7 @@ impl Upstream {
             }
         }
         let kept = pool.kept().await?;
-        let sent = kept.send(request, pool.keeper(), &connector.tasks).await;
+        let sent = kept.send(request, &[], pool.keeper(), &connector.tasks).await;
         sent.map_err(|failure| UpstreamError::Http1(failure.error))
     }
 
@@ -347,18 +351,21 @@ impl Upstream {
     /// if one waits, since the server writes a large answer to it without being asked for windows, and neither side has
     /// a head to code; else as [`Upstream::try_send`]. Header values arrive without spaces around them.
     ///
+    /// What is `ready` goes with the request's own fields, of which none may have the same name.
+    ///
     /// # Errors
     /// As [`Upstream::try_send`].
     pub async fn try_send_short(
         &self,
         request: &mut Request<RequestBody>,
+        ready: &[&ReadyFields],
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         debug_assert!(is_harmless(request.method()) && request.body().is_empty(), "it may be sent twice");
         self.complete(request.uri_mut());
         let pool = self.pool();
         let connector = &self.inner.connector;
         match pool.waiting.take(connector.limits.idle_timeout) {
-            Some(kept) => match kept.send(request, pool.keeper(), &connector.tasks).await {
+            Some(kept) => match kept.send(request, ready, pool.keeper(), &connector.tasks).await {
                 Ok(response) => return Ok(response),
                 // The server closed the connection at the same moment.
                 Err(Failure { unanswered: true, .. }) => {}
@@ -366,12 +373,14 @@ impl Upstream {
             },
             None => pool.grow(),
         }
-        self.try_send(request).await
+        add(request, ready)?;
+        // Not the usual way, and a large future, for which all others would keep room.
+        Box::pin(self.try_send(request)).await
     }
 
     /// Whether [`Upstream::try_send_short`] is for this request, if its answer comes all at once.
-    pub fn is_read(request: &Request<RequestBody>) -> bool {
-        is_harmless(request.method()) && request.body().is_empty() && has_small_head(request)
+    pub fn is_read(request: &Request<RequestBody>, ready: &[&ReadyFields]) -> bool {
+        is_harmless(request.method()) && request.body().is_empty() && has_small_head(request, ready)
     }
 
     /// How long the head of an answer to a request of our own may take.
@@ -410,12 +419,22 @@ impl Upstream {
 /// ten thousand there.
 const SMALL_HEAD: (usize, usize) = (64, 8 << 10);
 
-fn has_small_head(request: &Request<RequestBody>) -> bool {
+fn has_small_head(request: &Request<RequestBody>, ready: &[&ReadyFields]) -> bool {
     let headers = request.headers();
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-    headers.len() <= SMALL_HEAD.0
-        && target + headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()
-            <= SMALL_HEAD.1
+    let fields = headers.len() + ready.iter().map(|ready| ready.len()).sum::<usize>();
+    let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()
+        + ready.iter().map(|ready| ready.as_http1().len()).sum::<usize>();
+    fields <= SMALL_HEAD.0 && target + bytes <= SMALL_HEAD.1
+}
+
+/// Puts what is ready among the request's own fields.
+///
+/// # Errors
+/// [`UpstreamError::Fields`], and the request has some of it.
+pub fn add(request: &mut Request<RequestBody>, ready: &[&ReadyFields]) -> Result<(), UpstreamError> {
+    let headers = request.headers_mut();
+    ready.iter().try_for_each(|fields| fields.append_to(headers)).map_err(UpstreamError::Fields)
 }
 
 /// HTTP/1.1 has the host in a header and only the path in the request line.

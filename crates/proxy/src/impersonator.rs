@@ -24,9 +24,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::future::BoxFuture;
 use http::header::{HeaderValue, WARNING};
-use http::{Method, Request, Response, Uri};
+use http::{HeaderMap, Method, Request, Response, Uri};
 use hyper::upgrade::OnUpgrade;
+use pinniped_api::log_value::TRACE;
 use pinniped_authn::Token;
 use pinniped_authn::bearer::EXTRA_SPACE_WARNING;
 use pinniped_authn::cluster::{Authorizer, TokenReviewer};
@@ -37,7 +39,7 @@ use pinniped_core::identity::{KnownUser, User};
 use pinniped_core::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan};
 use pinniped_core::nested::intake;
 use pinniped_core::request_info::{RequestInfo, RequestInfoError};
-use pinniped_forward::upstream::RequestBody;
+use pinniped_forward::upstream::{RequestBody, add};
 use pinniped_forward::{Carrier, Span, Wanted};
 use pinniped_serve::Incoming;
 use pinniped_serve::tunnels::Tunnels;
@@ -168,16 +170,18 @@ impl StackInner {
         asked: &Presentation,
         received: Instant,
     ) -> Result<Response<Body>, Refusal> {
-        let info = RequestInfo::parse(request.method(), request.uri()).map_err(|error| match error {
-            RequestInfoError::BadEscape(_) | RequestInfoError::NoTarget(_) => Refusal::BadPath,
-            error @ RequestInfoError::NoKind(_) => Refusal::NoRequestInfo(error.to_string()),
-        })?;
+        let mut facts = Facts {
+            connection,
+            url: asked.request_uri(),
+            ignored_token,
+            info: read(request.method(), request.uri())?,
+            deadline: None,
+        };
         if self.draining.refuses(received) {
             return Err(Refusal::ShuttingDown);
         }
-        let deadline = deadline::of(info.is_long_running(), request.uri().query(), received)?;
-        let url = asked.request_uri();
-        let mut facts = Facts { connection, url, ignored_token, info, deadline };
+        let deadline = deadline::of(facts.info.is_long_running(), request.uri().query(), received)?;
+        facts.deadline = deadline;
         // Pinned here, so that there is one of it, not one for each way to wait for it.
         let admitted = pin!(self.admit(request, &mut facts, tokens));
         match deadline {
@@ -208,15 +212,9 @@ impl StackInner {
 
         let long_running = facts.info.is_long_running();
         let attributes = Attributes::from(std::mem::take(&mut facts.info));
-        let wanted =
-            intake(request.headers_mut()).map_err(|error| Refusal::BadImpersonation(error.to_string()))?;
-        let target = match wanted {
+        let target = match self.nested(request.headers_mut(), &caller.user, &attributes)? {
             None => None,
-            Some(wanted) => {
-                // Rare, and large, see `send`.
-                let target = self.impersonations.become_user(&caller.user, &wanted, &attributes);
-                Some(KnownUser::from(Box::pin(target).await?))
-            }
+            Some(target) => Some(target.await?),
         };
         let (user, original) = match &target {
             None => (&caller.user, None),
@@ -228,13 +226,28 @@ impl StackInner {
 
         let upgrade = hop::wants_http1(request.headers());
         let hold = Hold::new(place, facts.url, request.method(), upgrade);
-        tracing::trace!(username = user.name, "impersonation proxy servicing request was for user");
+        tracing::debug!(target: TRACE, username = user.name, "impersonation proxy servicing request was for user");
         forward::check_clean(request)?;
         let token = tokens.into_token(caller.method);
         let asked = (request.method(), request.uri());
         let identity = self.identity(user, original, token, asked, upgrade).await?;
         let address = client.and_then(|client| client.address.clone());
         self.send(request, &identity, address, facts.deadline, hold).await
+    }
+
+    /// 9: whom the client wants to be, and whether it may.
+    fn nested<'a>(
+        &'a self,
+        headers: &mut HeaderMap,
+        caller: &'a User,
+        attributes: &'a Attributes,
+    ) -> Result<Option<BoxFuture<'a, Result<KnownUser, Refusal>>>, Refusal> {
+        let wanted = intake(headers).map_err(|error| Refusal::BadImpersonation(error.to_string()))?;
+        let Some(wanted) = wanted else { return Ok(None) };
+        // Rare, and large: every other request would carry its room.
+        Ok(Some(Box::pin(async move {
+            self.impersonations.become_user(caller, &wanted, attributes).await.map(KnownUser::from)
+        })))
     }
 
     /// 12: as whom the API server will see the request.
@@ -284,15 +297,13 @@ impl StackInner {
         hold: Hold,
     ) -> Result<Response<Body>, Refusal> {
         let http1 = hop::wants_http1(request.headers());
-        let exact = match identity {
-            Identity::Impersonate(_, impersonation) => impersonation.is_exact_in_http1(),
-            Identity::Passthrough(_) => true,
-        };
-        let carrier = Carrier::of(http1, exact).ok_or_else(forward::identity_does_not_fit)?;
+        let carrier = Carrier::of(http1, identity.is_exact_in_http1());
+        let carrier = carrier.ok_or_else(forward::identity_does_not_fit)?;
         let protocol = hop::upgrade_type(request.headers());
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let ours = self.impersonator.header();
-        forward::rewrite(request, identity, ours, address)?;
+        let added = forward::rewrite(request, identity, ours, address)?;
+        let ready = added.ready();
         let upstream = match identity {
             Identity::Impersonate(..) => &self.upstream,
             Identity::Passthrough(_) => &self.passthrough_upstream,
@@ -300,6 +311,7 @@ impl StackInner {
         match (protocol, client) {
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, ended: self.ended.clone(), idle: None };
+                add(request, &ready).map_err(|error| forward::bad_gateway(&error.into()))?;
                 let request = std::mem::take(request);
                 let upgrade =
                     pinniped_forward::upgrade(upstream, request, wanted, &self.tunnels, deadline, hold);
@@ -309,9 +321,16 @@ impl StackInner {
             _ => {
                 // What has no deadline may be silent for long.
                 let span = deadline.map_or(Span::Long, |deadline| Span::Short(Some(deadline)));
-                pinniped_forward::forward(upstream, request, carrier, span, hold).await
+                pinniped_forward::forward(upstream, request, &ready, carrier, span, hold).await
             }
         }
         .map_err(|error| forward::bad_gateway(&error))
     }
+}
+
+fn read(method: &Method, uri: &Uri) -> Result<RequestInfo, Refusal> {
+    RequestInfo::parse(method, uri).map_err(|error| match error {
+        RequestInfoError::BadEscape(_) | RequestInfoError::NoTarget(_) => Refusal::BadPath,
+        error @ RequestInfoError::NoKind(_) => Refusal::NoRequestInfo(error.to_string()),
+    })
 }

@@ -31,7 +31,7 @@ use crate::cork::Corked;
 use crate::delivery::{Overdue, delivers};
 use crate::http2::Http2;
 use crate::limits::Limits;
-use crate::service::{AnyService, PerConnection, Service};
+use crate::service::{self, AnyService, PerConnection, Service};
 use crate::single::Single;
 
 /// What is known about the connection of a request.
@@ -144,7 +144,7 @@ pub fn https<'a>(
     stream: TcpStream,
     peer_addr: SocketAddr,
 ) -> BoxFuture<'a, Result<(), ConnectionError>> {
-    boxed_https(limits, draining, tls, Box::new(service), stream, peer_addr)
+    boxed_https(limits, draining, tls, service::any(service), stream, peer_addr)
 }
 
 /// In a box made here: what an async function does is built where it is polled, and with the settings of that crate.
@@ -153,7 +153,7 @@ fn boxed_https<'a>(
     limits: &'a Limits,
     draining: &'a CancellationToken,
     tls: &'a TlsAcceptor,
-    service: Box<dyn AnyService>,
+    service: AnyService,
     stream: TcpStream,
     peer_addr: SocketAddr,
 ) -> BoxFuture<'a, Result<(), ConnectionError>> {
@@ -164,7 +164,7 @@ async fn shake_hands(
     limits: &Limits,
     draining: &CancellationToken,
     tls: &TlsAcceptor,
-    service: Box<dyn AnyService>,
+    service: AnyService,
     stream: TcpStream,
     peer_addr: SocketAddr,
 ) -> Result<(), ConnectionError> {
@@ -198,7 +198,7 @@ pub fn http<'a>(
     stream: TcpStream,
     peer_addr: SocketAddr,
 ) -> BoxFuture<'a, Result<(), ConnectionError>> {
-    boxed_http(limits, draining, Box::new(service), stream, peer_addr)
+    boxed_http(limits, draining, service::any(service), stream, peer_addr)
 }
 
 /// As [`boxed_https`].
@@ -206,7 +206,7 @@ pub fn http<'a>(
 fn boxed_http<'a>(
     limits: &'a Limits,
     draining: &'a CancellationToken,
-    service: Box<dyn AnyService>,
+    service: AnyService,
     stream: TcpStream,
     peer_addr: SocketAddr,
 ) -> BoxFuture<'a, Result<(), ConnectionError>> {
@@ -220,7 +220,7 @@ async fn speak<T>(
     limits: &Limits,
     draining: &CancellationToken,
     connection: Connection,
-    service: Box<dyn AnyService>,
+    service: AnyService,
     socket: T,
 ) -> Result<(), ConnectionError>
 where

@@ -42,20 +42,16 @@ where
 
 /// A service whose type is forgotten. What serves a connection is the larger part of a small server's code: without a
 /// type in it there is one of it for all servers of a program, and it is built as this crate is, for speed.
-pub(crate) trait AnyService: Send {
-    /// As [`Service::call`].
-    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer;
-}
+pub(crate) type AnyService = Box<dyn Fn(&Arc<Connection>, Request<Incoming>) -> Answer + Send>;
 
-impl<S: Service> AnyService for S {
-    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
-        Service::call(self, connection, request)
-    }
+/// As [`AnyService`].
+pub(crate) fn any(service: impl Service) -> AnyService {
+    Box::new(move |connection, request| service.call(connection, request))
 }
 
 /// Hands the connection's facts to each request and counts it.
 pub(crate) struct PerConnection {
-    pub(crate) inner: Box<dyn AnyService>,
+    pub(crate) inner: AnyService,
     pub(crate) connection: Arc<Connection>,
     pub(crate) activity: Arc<Activity>,
 }
@@ -65,7 +61,7 @@ impl PerConnection {
     pub(crate) fn answer(&self, request: Request<Incoming>) -> Answering {
         let running = Some(self.activity.request());
         let is_head = *request.method() == Method::HEAD;
-        Answering { answer: self.inner.call(&self.connection, request), running, is_head }
+        Answering { answer: (self.inner)(&self.connection, request), running, is_head }
     }
 }
 

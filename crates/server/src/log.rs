@@ -31,7 +31,7 @@ pub enum LogLevel {
     Debug,
     /// Everything of this program.
     Trace,
-    /// Everything, also of the libraries.
+    /// Everything, also of the libraries; of these without `trace` in release programs.
     All,
 }
 
@@ -65,8 +65,12 @@ impl LogLevel {
             "kube_runtime::watcher" => Level::ERROR,
             _ => Level::WARN,
         };
-        *metadata.level() <= limit
+        level(metadata) <= limit
     }
+}
+
+fn level(metadata: &Metadata<'_>) -> Level {
+    if metadata.target() == log_value::TRACE { Level::TRACE } else { *metadata.level() }
 }
 
 /// Installs the process's log output. Calling it a second time has no effect.
@@ -95,7 +99,7 @@ where
         self.level.enables(metadata)
     }
 
-    // Lets the many trace points of the libraries on a request's way end at one comparison.
+    // Lets what is below it end at one comparison.
     fn max_level_hint(&self) -> Option<LevelFilter> {
         Some(LevelFilter::from_level(self.level.most_verbose()))
     }
@@ -181,7 +185,7 @@ fn string(text: &str) -> String {
 }
 
 fn line(metadata: &Metadata<'_>, fields: &Fields, now: Timestamp) -> String {
-    let (level, warning) = match *metadata.level() {
+    let (level, warning) = match level(metadata) {
         Level::ERROR => ("error", false),
         Level::WARN => ("info", true),
         Level::INFO => ("info", false),
@@ -278,6 +282,17 @@ mod tests {
         let log = || tracing::info!(target: "hyper::proto", "frame");
         assert!(captured(LogLevel::Trace, log).is_empty());
         assert_eq!(captured(LogLevel::All, log).len(), 1);
+    }
+
+    #[test]
+    fn an_event_of_level_trace_shows_as_one_and_not_at_debug() {
+        let log = || tracing::debug!(target: log_value::TRACE, "deep down");
+        assert!(captured(LogLevel::Debug, log).is_empty());
+        for level in [LogLevel::Trace, LogLevel::All] {
+            let lines = captured(level, log);
+            assert_eq!(lines.len(), 1);
+            assert_eq!(lines[0]["level"], "trace");
+        }
     }
 
     #[test]

@@ -4,11 +4,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use http::HeaderMap;
-use http::header::{HeaderName, HeaderValue};
-
 use super::User;
-use crate::impersonation::{Impersonation, InvalidHeader};
+use crate::impersonation::{Impersonation, InvalidHeader, Refusal};
+use crate::ready::ReadyFields;
 
 /// Headers of a user with more groups and extra values than this are made anew each time: such users are few, and
 /// what is kept for them would be large.
@@ -20,7 +18,8 @@ pub struct KnownUser(Arc<Known>);
 
 struct Known {
     user: User,
-    impersonation: OnceLock<Result<Vec<(HeaderName, HeaderValue)>, InvalidHeader>>,
+    impersonation: OnceLock<Result<ReadyFields, InvalidHeader>>,
+    refused: OnceLock<Option<Refusal>>,
     digest: OnceLock<[u8; 32]>,
 }
 
@@ -31,29 +30,35 @@ impl KnownUser {
         self.0.digest.get_or_init(|| make(&self.0.user))
     }
 
-    /// Adds the headers that make a request this user's, as [`Impersonation::write`] does for a user who is not
-    /// impersonated by another one.
+    /// The headers that make a request this user's, as [`Impersonation::write`] has them for a user who is not impersonated
+    /// by another one. `None` for one of so many groups that they are not kept.
     ///
     /// # Errors
     /// As [`Impersonation::write`].
-    pub fn write_impersonation(&self, headers: &mut HeaderMap) -> Result<(), InvalidHeader> {
-        let impersonation = Impersonation::of(self);
+    pub fn impersonation(&self) -> Result<Option<&ReadyFields>, InvalidHeader> {
         let user = &self.0.user;
         if user.groups.len() + user.extra.values().map(Vec::len).sum::<usize>() > MOST_KEPT {
-            return impersonation.write(headers);
+            return Ok(None);
         }
-        let made = self.0.impersonation.get_or_init(|| impersonation.headers());
-        let made = made.as_ref().map_err(|invalid| *invalid)?;
-        for (name, value) in made {
-            headers.try_append(name, value.clone()).map_err(|_| InvalidHeader)?;
-        }
-        Ok(())
+        let made =
+            self.0.impersonation.get_or_init(|| Impersonation::of(self).headers().map(ReadyFields::new));
+        made.as_ref().map(Some).map_err(|invalid| *invalid)
+    }
+
+    /// Why nobody can act as this user, if that is for an extra; found out by `find` when it is asked for the first time.
+    pub(crate) fn refused(&self, find: impl FnOnce(&User) -> Option<Refusal>) -> Option<&Refusal> {
+        self.0.refused.get_or_init(|| find(&self.0.user)).as_ref()
     }
 }
 
 impl From<User> for KnownUser {
     fn from(user: User) -> Self {
-        Self(Arc::new(Known { user, impersonation: OnceLock::new(), digest: OnceLock::new() }))
+        Self(Arc::new(Known {
+            user,
+            impersonation: OnceLock::new(),
+            refused: OnceLock::new(),
+            digest: OnceLock::new(),
+        }))
     }
 }
 
@@ -81,6 +86,8 @@ impl fmt::Debug for KnownUser {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::*;
 
     fn user(groups: usize) -> User {
@@ -93,16 +100,20 @@ mod tests {
     }
 
     #[test]
-    fn the_headers_are_those_of_an_impersonation_however_often_they_are_written() {
-        for groups in [0, 1, 62, 63, 200] {
+    fn the_headers_are_those_of_an_impersonation_however_often_they_are_asked_for() {
+        for (groups, kept) in [(0, true), (1, true), (62, true), (63, false), (200, false)] {
             let user = user(groups);
             let mut wanted = HeaderMap::new();
             Impersonation::of(&user).write(&mut wanted).unwrap();
             let known = KnownUser::from(user);
             for _ in 0..2 {
+                let ready = known.impersonation().unwrap();
+                assert_eq!(ready.is_some(), kept, "{groups}");
                 let mut written = HeaderMap::new();
-                known.write_impersonation(&mut written).unwrap();
-                assert_eq!(written, wanted, "{groups}");
+                if let Some(ready) = ready {
+                    ready.append_to(&mut written).unwrap();
+                    assert_eq!(written, wanted, "{groups}");
+                }
             }
         }
     }
@@ -112,9 +123,7 @@ mod tests {
         for name in ["", "a\nb"] {
             let known = KnownUser::from(User { name: name.to_owned(), ..user(1) });
             for _ in 0..2 {
-                let mut headers = HeaderMap::new();
-                assert_eq!(known.write_impersonation(&mut headers), Err(InvalidHeader));
-                assert!(headers.is_empty());
+                assert_eq!(known.impersonation().err(), Some(InvalidHeader));
             }
         }
     }

@@ -19,7 +19,7 @@ fn refusal(plan: Plan<'_>) -> Option<Refusal> {
 
 #[test]
 fn users_without_uid_are_impersonated() {
-    let plain = user("u", "", &["a", "b"], &[("iam.gke.io/user-assertion", &["x"])]);
+    let plain = KnownUser::from(user("u", "", &["a", "b"], &[("iam.gke.io/user-assertion", &["x"])]));
     let admin = user("admin", "", &[], &[]);
     for token in [TokenVerdict::None, TokenVerdict::Rejected, TokenVerdict::Unknown("e".to_owned())] {
         for uids in [UidImpersonation::Enabled, UidImpersonation::Disabled] {
@@ -50,11 +50,11 @@ fn extra_keys_outside_the_plain_alphabet_or_under_our_suffix_are_refused() {
         ("iam.gke.io/user-assertion", None),
         ("a-b_c.d/9", None),
     ] {
-        let given = user("u", "", &[], &[(key, &["v"])]);
+        let given = KnownUser::from(user("u", "", &[], &[(key, &["v"])]));
         let got = plan(&given, None, &TokenVerdict::None, UidImpersonation::Enabled);
         assert_eq!(refusal(got), wanted, "{key}");
         // Nobody is the wiser for a UID.
-        let given = user("u", "1", &[], &[(key, &["v"])]);
+        let given = KnownUser::from(user("u", "1", &[], &[(key, &["v"])]));
         let got = plan(&given, None, &TokenVerdict::None, UidImpersonation::Enabled);
         assert_eq!(refusal(got), wanted, "{key}");
     }
@@ -62,14 +62,14 @@ fn extra_keys_outside_the_plain_alphabet_or_under_our_suffix_are_refused() {
 
 #[test]
 fn users_with_a_uid_follow_the_table() {
-    let given = user("u", "1", &["a", "b"], &[("k", &["v"])]);
+    let given = KnownUser::from(user("u", "1", &["a", "b"], &[("k", &["v"])]));
     let other_order = user("u", "1", &["b", "a"], &[("k", &["v"])]);
     let admin = user("admin", "0x001", &[], &[(ORIGINAL_USER_INFO, &["v"])]);
     let impersonate = |original| Plan::Impersonate(Impersonation { user: &given, original });
     let unknown = TokenVerdict::Unknown("some review error".to_owned());
     // nested, token, outcome when disabled, outcome when enabled
     let rows = [
-        (false, TokenVerdict::Is(given.clone()), Plan::Passthrough, Plan::Passthrough),
+        (false, TokenVerdict::Is(User::clone(&given)), Plan::Passthrough, Plan::Passthrough),
         (false, TokenVerdict::None, Plan::Refuse(Refusal::NoToken), impersonate(None)),
         (false, TokenVerdict::Rejected, Plan::Refuse(Refusal::TokenRejected), impersonate(None)),
         (false, TokenVerdict::Is(other_order), Plan::Refuse(Refusal::OtherUser), impersonate(None)),
@@ -79,7 +79,12 @@ fn users_with_a_uid_follow_the_table() {
             Plan::Refuse(Refusal::TokenUnknown("some review error".to_owned())),
             Plan::Refuse(Refusal::TokenUnknown("some review error".to_owned())),
         ),
-        (true, TokenVerdict::Is(given.clone()), Plan::Refuse(Refusal::NestedUid), impersonate(Some(&admin))),
+        (
+            true,
+            TokenVerdict::Is(User::clone(&given)),
+            Plan::Refuse(Refusal::NestedUid),
+            impersonate(Some(&admin)),
+        ),
         (true, unknown, Plan::Refuse(Refusal::NestedUid), impersonate(Some(&admin))),
     ];
     for (nested, token, disabled, enabled) in &rows {

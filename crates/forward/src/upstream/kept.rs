@@ -19,6 +19,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
+use pinniped_core::ready::ReadyFields;
 use pinniped_serve::{BoxError, Single};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, ReadHalf};
 use tokio::net::TcpStream;
@@ -38,7 +39,7 @@ use super::growth::Place;
 use super::pool::Keeper;
 use super::{RequestBody, ResponseBody};
 use framing::Decoder;
-use head::{Head, Length, Names};
+use head::{Fields, Head, Length};
 use upload::Uploading;
 
 /// Interim answers at most before the one that counts.
@@ -108,7 +109,7 @@ pub(super) struct Connection {
     input: Input,
     output: Vec<u8>,
     header_bytes: usize,
-    names: Names,
+    known: Fields,
     /// Among those for short reads, if it is one.
     place: Option<Place>,
 }
@@ -142,7 +143,7 @@ impl Connection {
             input,
             output: Vec::new(),
             header_bytes,
-            names: Names::default(),
+            known: Fields::default(),
             place: None,
         })
     }
@@ -169,14 +170,16 @@ impl Connection {
         let mut byte = [0];
         let nobody = &mut Context::from_waker(Waker::noop());
         self.input.ready.is_empty()
-            && Pin::new(socket).poll_read(nobody, &mut ReadBuf::new(&mut byte)).is_pending()
+            && (socket.is_dry(nobody)
+                || Pin::new(socket).poll_read(nobody, &mut ReadBuf::new(&mut byte)).is_pending())
     }
 
     /// Sends a request and waits for the head of its answer. Dropping this, or later the answer, closes the connection.
-    /// The head stays as it is; the body is used up.
+    /// The head stays as it is; the body is used up. What is `ready` goes with the head.
     pub(super) async fn send(
         mut self: Box<Self>,
         request: &mut Request<RequestBody>,
+        ready: &[&ReadyFields],
         keeper: Keeper,
         tasks: &Tasks,
     ) -> Result<Response<ResponseBody>, Failure> {
@@ -185,7 +188,7 @@ impl Connection {
         } else {
             request.body().size_hint().exact().map_or(Length::Chunked, Length::Known)
         };
-        head::write(request, length, &mut self.output);
+        head::write(request, ready, length, &mut self.output);
         if length == Length::None {
             poll_fn(|cx| self.poll_write(cx))
                 .await
@@ -227,7 +230,7 @@ impl Connection {
         length: Length,
         tasks: &Tasks,
     ) -> Box<Self> {
-        let Self { way, input, output, header_bytes, names, place } = *self;
+        let Self { way, input, output, header_bytes, known, place } = *self;
         let Way::Both(socket) = way else { unreachable!("one request at a time") };
         let (read, write) = tokio::io::split(socket);
         let announced = upload::announced_trailers(request.headers());
@@ -238,7 +241,7 @@ impl Connection {
             tasks.spawn(work);
         }
         let way = Way::Reading(read, uploading);
-        Box::new(Self { way, input, output: Vec::new(), header_bytes, names, place })
+        Box::new(Self { way, input, output: Vec::new(), header_bytes, known, place })
     }
 
     /// The head of the answer, and how its body ends.
@@ -246,7 +249,7 @@ impl Connection {
         let mut heard = false;
         for _interim in 0..=MOST_INTERIM {
             let head = loop {
-                if let Some(head) = head::read(&self.input.ready, &mut self.names)? {
+                if let Some(head) = head::read(&self.input.ready, &mut self.known)? {
                     self.input.ready.advance(head.length);
                     break head;
                 }
@@ -276,6 +279,7 @@ impl Connection {
     /// Reads more: how much; 0 is the end.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Http1Error>> {
         match &mut self.way {
+            Way::Both(socket) if socket.is_dry(cx) => Poll::Pending,
             Way::Both(socket) => self.input.poll_read(socket, cx),
             Way::Reading(socket, uploading) => {
                 if let Poll::Ready(error) = uploading.poll_failed(cx) {
@@ -295,12 +299,12 @@ impl Connection {
         if matches!(self.way, Way::Both(_)) {
             return Some(self);
         }
-        let Self { way: Way::Reading(read, uploading), input, output, header_bytes, names, place } = *self
+        let Self { way: Way::Reading(read, uploading), input, output, header_bytes, known, place } = *self
         else {
             return None;
         };
         let socket = read.unsplit(uploading.done()?);
-        Some(Box::new(Self { way: Way::Both(socket), input, output, header_bytes, names, place }))
+        Some(Box::new(Self { way: Way::Both(socket), input, output, header_bytes, known, place }))
     }
 }
 
@@ -356,6 +360,24 @@ fn tidy(head: &mut Head) -> Result<bool, Http1Error> {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     Ok(true)
+}
+
+impl Socket {
+    /// Reading would have to wait, and whoever asks is woken when that is over. TLS would be asked in vain, at several
+    /// times the cost.
+    fn is_dry(&self, cx: &mut Context<'_>) -> bool {
+        let tcp = match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(tls) => {
+                let (tcp, session) = tls.get_ref();
+                if !session.wants_read() {
+                    return false;
+                }
+                tcp
+            }
+        };
+        tcp.0.poll_read_ready(cx).is_pending()
+    }
 }
 
 impl AsyncRead for Socket {

@@ -86,6 +86,7 @@ fn of_upstream(error: &UpstreamError) -> String {
     match error {
         UpstreamError::Dial(why) => format!("could not connect to the backend: {}", chain(&**why)),
         UpstreamError::Full(connections) => format!("all {connections} connections to the backend are full"),
+        UpstreamError::Fields(_) => "the request has too many header fields".to_owned(),
         UpstreamError::Silent => "the backend did not answer in time".to_owned(),
         UpstreamError::Http(why) => format!("the request to the backend failed: {}", chain(why)),
         UpstreamError::Http1(why) => format!("the request to the backend failed: {}", chain(why)),

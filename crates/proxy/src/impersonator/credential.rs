@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use http::HeaderValue;
 use pinniped_authn::{Token, TokenSource};
+use pinniped_core::ready::ReadyFields;
 
 /// A token that may be swapped, and the header made of it.
 pub(super) struct Credential {
     tokens: Arc<dyn TokenSource>,
-    made: ArcSwapOption<(Arc<Token>, HeaderValue)>,
+    made: ArcSwapOption<(Arc<Token>, Arc<ReadyFields>)>,
 }
 
 impl Credential {
@@ -19,21 +19,25 @@ impl Credential {
 
     /// The header for the token of this moment, if there is one. Made once for each token: they are a kilobyte long, and
     /// checked byte by byte.
-    pub(super) fn header(&self) -> Option<HeaderValue> {
+    pub(super) fn header(&self) -> Option<Arc<ReadyFields>> {
         let token = self.tokens.token()?;
         if let Some(made) = &*self.made.load()
             && Arc::ptr_eq(&made.0, &token)
         {
-            return Some(made.1.clone());
+            return Some(Arc::clone(&made.1));
         }
-        let header = pinniped_forward::bearer(token.expose())?;
-        self.made.store(Some(Arc::new((token, header.clone()))));
+        let value = pinniped_forward::bearer(token.expose())?;
+        let header = Arc::new(super::forward::credential(value));
+        self.made.store(Some(Arc::new((token, Arc::clone(&header)))));
         Some(header)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+    use http::header::AUTHORIZATION;
+
     use super::*;
 
     struct Swapped(ArcSwapOption<Token>);
@@ -48,15 +52,20 @@ mod tests {
     fn the_header_follows_the_token_at_once() {
         let tokens = Arc::new(Swapped(ArcSwapOption::empty()));
         let credential = Credential::new(tokens.clone());
-        assert_eq!(credential.header(), None);
+        let header = || {
+            let mut headers = HeaderMap::new();
+            credential.header()?.append_to(&mut headers).unwrap();
+            headers.remove(AUTHORIZATION)
+        };
+        assert_eq!(header(), None);
         for token in ["a", "b", "b", "a"] {
             tokens.0.store(Some(Arc::new(Token::new(token))));
-            let header = credential.header().unwrap();
-            assert_eq!(header, format!("Bearer {token}"));
-            assert!(header.is_sensitive());
-            assert_eq!(credential.header().unwrap(), header);
+            let made = header().unwrap();
+            assert_eq!(made, format!("Bearer {token}"));
+            assert!(made.is_sensitive());
+            assert_eq!(header().unwrap(), made);
         }
         tokens.0.store(None);
-        assert_eq!(credential.header(), None);
+        assert_eq!(header(), None);
     }
 }

@@ -1,13 +1,16 @@
 //! The request as the API server gets it, and what the log says when there is no answer.
 
+use std::sync::Arc;
+
 use http::header::{AUTHORIZATION, EXPECT, HOST, HeaderName, HeaderValue};
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, Request, Uri};
 use pinniped_authn::Token;
 use pinniped_core::hop;
 use pinniped_core::identity::KnownUser;
-use pinniped_core::impersonation::Impersonation;
+use pinniped_core::impersonation::{Impersonation, InvalidHeader};
 use pinniped_core::nested::intake::leftover;
+use pinniped_core::ready::{NO_FIELDS, ReadyFields};
 use pinniped_forward::{ForwardError, bearer};
 
 use super::refusal::Refusal;
@@ -37,55 +40,113 @@ pub(super) fn check_clean<B>(request: &Request<B>) -> Result<(), Refusal> {
     Ok(())
 }
 
+impl Identity<'_> {
+    /// Does HTTP/1.1 carry this identity as it is?
+    pub(super) fn is_exact_in_http1(&self) -> bool {
+        match self {
+            Self::Passthrough(_) => true,
+            Self::Impersonate(user, impersonation) if !impersonation.is_nested() => {
+                match user.impersonation() {
+                    Ok(Some(ready)) => ready.is_exact_in_http1(),
+                    Ok(None) | Err(_) => impersonation.is_exact_in_http1(),
+                }
+            }
+            Self::Impersonate(_, impersonation) => impersonation.is_exact_in_http1(),
+        }
+    }
+}
+
+/// What goes with a head that was rewritten.
+#[derive(Debug)]
+pub(super) struct Added<'a> {
+    /// Nothing where it is in the head.
+    identity: &'a ReadyFields,
+    authorization: Arc<ReadyFields>,
+}
+
+impl Added<'_> {
+    pub(super) fn ready(&self) -> [&ReadyFields; 2] {
+        [self.identity, &self.authorization]
+    }
+}
+
 /// Rewrites the head: hop-by-hop headers off first, so that a client cannot use them to take ours off, then who and
-/// from where. `ours` is our service account's token, as a header; `address` is the client's.
-pub(super) fn rewrite<B>(
+/// from where; of that, what is ready comes back. `ours` is our service account's token, as a header; `address` is the
+/// client's. [`check_clean`] was asked before.
+pub(super) fn rewrite<'a, B>(
     request: &mut Request<B>,
-    identity: &Identity<'_>,
-    ours: Option<HeaderValue>,
+    identity: &Identity<'a>,
+    ours: Option<Arc<ReadyFields>>,
     address: Option<HeaderValue>,
-) -> Result<(), Refusal> {
+) -> Result<Added<'a>, Refusal> {
     let headers = request.headers_mut();
     hop::strip_request(headers);
-    // The server below us answers it as soon as the body is read.
-    headers.remove(EXPECT);
+    // A look at the few names that are there costs less than a search for one that is not. `Expect` the server below us
+    // answers as soon as the body is read.
+    if headers.keys().any(|name| *name == EXPECT) {
+        headers.remove(EXPECT);
+    }
     headers.insert(X_FORWARDED_FOR, address.ok_or(Refusal::BadGateway)?);
-    let authorization = match identity {
-        Identity::Passthrough(token) => bearer(token.expose()),
+    let added = match identity {
+        Identity::Passthrough(token) => {
+            let authorization = bearer(token.expose()).ok_or(Refusal::BadGateway)?;
+            Added { identity: &NO_FIELDS, authorization: Arc::new(credential(authorization)) }
+        }
         Identity::Impersonate(user, impersonation) => {
-            let written = match impersonation.is_nested() {
-                true => impersonation.write(headers),
-                false => user.write_impersonation(headers),
-            };
-            written.map_err(|error| {
+            let identity = impersonate(headers, user, impersonation).map_err(|error| {
                 failed(&error);
                 Refusal::BadGateway
             })?;
             if ours.is_none() {
                 failed(&"no impersonator service account token available");
             }
-            ours
+            Added { identity, authorization: ours.ok_or(Refusal::BadGateway)? }
         }
     };
-    headers.insert(AUTHORIZATION, authorization.ok_or(Refusal::BadGateway)?);
-    let target = target(request.uri(), request.headers())?;
-    *request.uri_mut() = target;
-    request.headers_mut().remove(HOST);
+    aim(request)?;
+    if request.headers().keys().any(|name| *name == HOST) {
+        request.headers_mut().remove(HOST);
+    }
     request.extensions_mut().clear();
-    Ok(())
+    Ok(added)
 }
 
-/// The client's own host and its path, byte for byte. The host is not where we connect to.
-fn target(uri: &Uri, headers: &HeaderMap) -> Result<Uri, Refusal> {
-    let mut target = uri.clone().into_parts();
+/// A credential, ready to go with a request.
+pub(super) fn credential(authorization: HeaderValue) -> ReadyFields {
+    ReadyFields::new(vec![(AUTHORIZATION, authorization)])
+}
+
+/// The identity as headers: those which are ready, or else written.
+fn impersonate<'a>(
+    headers: &mut HeaderMap,
+    user: &'a KnownUser,
+    impersonation: &Impersonation<'_>,
+) -> Result<&'a ReadyFields, InvalidHeader> {
+    if !impersonation.is_nested()
+        && let Some(ready) = user.impersonation()?
+    {
+        return Ok(ready);
+    }
+    impersonation.write(headers)?;
+    Ok(&NO_FIELDS)
+}
+
+/// Sets the client's own host and its path, byte for byte. The host is not where we connect to.
+fn aim<B>(request: &mut Request<B>) -> Result<(), Refusal> {
+    // As HTTP/2 has it.
+    if request.uri().authority().is_some() && request.uri().scheme() == Some(&Scheme::HTTPS) {
+        return Ok(());
+    }
+    let mut target = std::mem::take(request.uri_mut()).into_parts();
     if target.authority.is_none()
-        && let Some(host) = headers.get(HOST)
+        && let Some(host) = request.headers().get(HOST)
     {
         target.authority = Some(Authority::try_from(host.as_bytes()).map_err(|_| Refusal::BadPath)?);
     }
     // Without any host the upstream fills in its own.
     target.scheme = target.authority.is_some().then_some(Scheme::HTTPS);
-    Uri::from_parts(target).map_err(|_| Refusal::BadPath)
+    *request.uri_mut() = Uri::from_parts(target).map_err(|_| Refusal::BadPath)?;
+    Ok(())
 }
 
 pub(super) fn bad_gateway(error: &ForwardError) -> Refusal {

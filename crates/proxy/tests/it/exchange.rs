@@ -248,7 +248,7 @@ async fn interim_answers_of_the_server_reach_a_client_over_http2() {
         async move {
             let mut request = request.map(RequestBody::from);
             *request.uri_mut() = http::Uri::from_static("/api/v1/pods");
-            forward(&upstream, &mut request, Carrier::Any, Span::Long, ()).await.unwrap()
+            forward(&upstream, &mut request, &[], Carrier::Any, Span::Long, ()).await.unwrap()
         }
     };
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -99,7 +99,7 @@ async fn with_none_allowed_all_reads_go_over_http2() {
     params.limits = UpstreamLimits { short_reads: 0, ..UpstreamLimits::default() };
     let upstream = Upstream::new(params).unwrap();
     for _ in 0..50 {
-        assert_eq!(upstream.try_send_short(&mut get()).await.unwrap().status(), 200);
+        assert_eq!(upstream.try_send_short(&mut get(), &[]).await.unwrap().status(), 200);
     }
     assert!(api.seen().iter().all(|seen| seen.version == Version::HTTP_2));
     assert_eq!(api.connections(), 1);
@@ -124,7 +124,7 @@ async fn connections_for_short_reads_are_no_more_than_allowed() {
             let reads = (0..16).map(|_| {
                 let upstream = upstream.clone();
                 async move {
-                    let answer = upstream.try_send_short(&mut get()).await.unwrap();
+                    let answer = upstream.try_send_short(&mut get(), &[]).await.unwrap();
                     http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes()
                 }
             });
@@ -181,7 +181,7 @@ async fn one_over_http1(
 ) {
     let mut io = tokio::time::timeout(PATIENCE, async {
         loop {
-            assert_eq!(upstream.try_send_short(&mut get()).await.unwrap().status(), 200);
+            assert_eq!(upstream.try_send_short(&mut get(), &[]).await.unwrap().status(), 200);
             if let Ok(io) = accepted.try_recv() {
                 return io;
             }
@@ -192,10 +192,9 @@ async fn one_over_http1(
     let reading = async {
         loop {
             let upstream = upstream.clone();
-            let mut read =
-                AbortOnDropHandle::new(tokio::spawn(
-                    async move { upstream.try_send_short(&mut get()).await },
-                ));
+            let mut read = AbortOnDropHandle::new(tokio::spawn(async move {
+                upstream.try_send_short(&mut get(), &[]).await
+            }));
             // It may still be on its way to its place.
             tokio::select! {
                 head = read_head(&mut io) => return (head, read),

@@ -1,11 +1,13 @@
 //! A login as headers: a service account's token, and whom to impersonate with it.
 
+use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
+use http::header::{AUTHORIZATION, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use jiff::{SignedDuration, Timestamp};
 use pinniped_core::nested::intake::leftover;
+use pinniped_core::ready::ReadyFields;
 use pinniped_forward::bearer;
 
 use crate::login::{Login, impersonation_headers};
@@ -20,8 +22,7 @@ const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 /// Whose a request becomes.
 pub(super) struct Identity {
     username: String,
-    authorization: HeaderValue,
-    impersonate: Vec<(HeaderName, HeaderValue)>,
+    headers: ReadyFields,
     made: Timestamp,
     /// When another login should be made.
     due: Option<Timestamp>,
@@ -57,10 +58,12 @@ impl Identity {
         let headers = impersonation_headers(user).map_err(|err| err.to_string())?;
         let authorization =
             bearer(token.expose()).ok_or("the cluster gave a token that no header can carry")?;
+        let impersonate = headers.iter().map(|(name, value)| (name.clone(), value.clone()));
         Ok(Self {
             username: user.username.clone(),
-            authorization,
-            impersonate: headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            headers: ReadyFields::new(
+                iter::once((AUTHORIZATION, authorization)).chain(impersonate).collect(),
+            ),
             made: now,
             due: login.renew_in(now).and_then(|left| now.checked_add(left).ok()),
             ends: login.expires(),
@@ -99,21 +102,9 @@ impl Identity {
         }
     }
 
-    /// Adds the headers; those of the client are gone.
-    pub(super) fn write(&self, headers: &mut HeaderMap) {
-        headers.insert(AUTHORIZATION, self.authorization.clone());
-        for (name, value) in &self.impersonate {
-            headers.append(name.clone(), value.clone());
-        }
-    }
-
-    /// Does HTTP/1.1 carry this identity as it is? Spaces around a value are none of it there.
-    pub(super) fn is_exact_in_http1(&self) -> bool {
-        let space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-        self.impersonate
-            .iter()
-            .map(|(_, value)| value.as_bytes())
-            .all(|value| !space(value.first()) && !space(value.last()))
+    /// The headers that make a request this identity's, where the client's own are gone.
+    pub(super) fn headers(&self) -> &ReadyFields {
+        &self.headers
     }
 }
 
@@ -156,6 +147,7 @@ fn strip_token_protocols(headers: &mut HeaderMap) {
 pub(super) mod tests {
     use std::time::Duration;
 
+    use http::header::HeaderName;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use pinniped_api::client_auth::ExecCredentialStatus;
     use pinniped_api::login::ImpersonatedUser;
@@ -227,7 +219,7 @@ pub(super) mod tests {
         }
         assert!(strip(&mut headers));
         assert!(!strip(&mut headers.clone()));
-        Identity::new(&login("t", " u", now()), now()).unwrap().write(&mut headers);
+        Identity::new(&login("t", " u", now()), now()).unwrap().headers().append_to(&mut headers).unwrap();
         let mut lines: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         lines.sort();
@@ -248,7 +240,7 @@ pub(super) mod tests {
     fn a_name_with_spaces_around_it_is_not_for_http1() {
         for (name, exact) in [("u", true), ("u v", true), (" u", false), ("u\t", false)] {
             let identity = Identity::new(&login("t", name, now()), now()).unwrap();
-            assert_eq!(identity.is_exact_in_http1(), exact, "{name:?}");
+            assert_eq!(identity.headers().is_exact_in_http1(), exact, "{name:?}");
         }
     }
 }

@@ -187,7 +187,7 @@ mod tests {
 
     fn token(identity: &Identity) -> String {
         let mut headers = http::HeaderMap::new();
-        identity.write(&mut headers);
+        identity.headers().append_to(&mut headers).unwrap();
         headers["authorization"].to_str().unwrap().to_owned()
     }
 

@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use pinniped_api::status::Status;
 use pinniped_core::hop;
 use pinniped_core::request_info::RequestInfo;
-use pinniped_forward::upstream::{RequestBody, Upstream};
+use pinniped_forward::upstream::{RequestBody, Upstream, add};
 use pinniped_forward::{Carrier, ForwardError, Span, Wanted};
 use pinniped_serve::Incoming;
 use pinniped_serve::respond::{self, Negotiated};
@@ -122,13 +122,16 @@ impl Inner {
         let info = RequestInfo::parse(request.method(), request.uri());
         let lasts = info.is_ok_and(|info| info.is_long_running());
         let http1 = hop::wants_http1(request.headers());
-        let carrier = Carrier::of(http1, identity.is_exact_in_http1()).ok_or(Refusal::NotForHttp1)?;
+        let carrier =
+            Carrier::of(http1, identity.headers().is_exact_in_http1()).ok_or(Refusal::NotForHttp1)?;
         let protocol = hop::upgrade_type(request.headers());
         let client = request.extensions_mut().remove::<OnUpgrade>();
-        let wanted_another = self.rewrite(request, identity)?;
+        let ready = identity.headers();
+        let wanted_another = self.rewrite(request)?;
         let mut response = match (protocol, client) {
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, idle: None, ended: self.ended.clone() };
+                add(request, &[ready]).map_err(|error| Refusal::Forward(error.into()))?;
                 let request = std::mem::take(request);
                 let upgrade =
                     pinniped_forward::upgrade(&self.upstream, request, wanted, &self.tunnels, None, ());
@@ -137,7 +140,7 @@ impl Inner {
             }
             _ => {
                 let span = if lasts { Span::Long } else { Span::Short(None) };
-                pinniped_forward::forward(&self.upstream, request, carrier, span, ()).await
+                pinniped_forward::forward(&self.upstream, request, &[ready], carrier, span, ()).await
             }
         }
         .map_err(Refusal::Forward)?;
@@ -148,14 +151,13 @@ impl Inner {
     }
 
     /// Rewrites the head. Hop-by-hop headers go first, so that a client cannot use them to take ours off.
-    fn rewrite<B>(&self, request: &mut Request<B>, identity: &Identity) -> Result<bool, Refusal> {
+    fn rewrite<B>(&self, request: &mut Request<B>) -> Result<bool, Refusal> {
         let headers = request.headers_mut();
         hop::strip_request(headers);
         // The server below us answers it as soon as the body is read.
         headers.remove(EXPECT);
         headers.remove(HOST);
         let wanted_another = strip(headers);
-        identity.write(headers);
         let target = super::below(&self.base, request.uri()).ok_or(Refusal::BadPath)?;
         *request.uri_mut() = target;
         request.extensions_mut().clear();

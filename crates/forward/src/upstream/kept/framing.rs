@@ -6,7 +6,7 @@ use http::{HeaderMap, Method, StatusCode, Version};
 use httparse::Status;
 use pinniped_core::hop::has_token;
 
-use super::head::{Head, Names};
+use super::head::{Fields, Head};
 use super::{Http1Error, head};
 
 /// Bytes of a line with the size of a chunk, and of all trailers, at most.
@@ -228,7 +228,7 @@ fn trailers(input: &mut Bytes) -> Result<Option<HeaderMap>, Http1Error> {
         // As in the line of a size: here is where the next answer begins.
         Status::Complete((length, _)) if !ends_whole_lines(&input[..length]) => Err(Http1Error::Chunk),
         Status::Complete((length, fields)) => {
-            let (mut map, _) = head::map(input, fields, &mut Names::default())?;
+            let (mut map, _) = head::map(input, fields, &mut Fields::default())?;
             for name in &NEVER_TRAILERS {
                 map.remove(name);
             }
@@ -256,7 +256,7 @@ mod tests {
         for (name, value) in fields {
             text += &format!("{name}: {value}\r\n");
         }
-        head::read(&Bytes::from(text + "\r\n"), &mut Names::default()).unwrap().expect("a whole head")
+        head::read(&Bytes::from(text + "\r\n"), &mut Fields::default()).unwrap().expect("a whole head")
     }
 
     /// Everything that a decoder finds in bytes that come in pieces of this size.

@@ -1,13 +1,15 @@
 //! The heads of messages, to and from bytes (RFC 9112, sections 2 to 5).
 
+use std::fmt;
 use std::mem::MaybeUninit;
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, InvalidHeaderName, TRANSFER_ENCODING,
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, InvalidHeaderValue, TRANSFER_ENCODING,
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use httparse::{ParserConfig, Status};
+use pinniped_core::ready::ReadyFields;
 
 use super::Http1Error;
 use crate::upstream::RequestBody;
@@ -18,8 +20,8 @@ const MOST_FIELDS: usize = 2000;
 const ADDED_FIELDS: usize = 10;
 /// So many are read without a box for them.
 const USUAL_FIELDS: usize = 64;
-/// Longer names are not kept.
-const USUAL_NAME: usize = 64;
+/// Longer names and values are not kept.
+const USUAL_LENGTH: usize = 64;
 
 /// How the end of a request's body is known to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +36,17 @@ pub(super) enum Length {
 
 /// Writes the head of a request. What says how long its body is comes from `length` and from nowhere else: two different
 /// answers to that question are how one request is made to look like two. The host is that of the URI where no field says it.
-pub(super) fn write(request: &Request<RequestBody>, length: Length, out: &mut Vec<u8>) {
+/// What is `ready` follows the request's own fields.
+pub(super) fn write(
+    request: &Request<RequestBody>,
+    ready: &[&ReadyFields],
+    length: Length,
+    out: &mut Vec<u8>,
+) {
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     let fields: usize =
-        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum::<usize>()
+            + ready.iter().map(|fields| fields.as_http1().len()).sum::<usize>();
     out.reserve(request.method().as_str().len() + target.len() + fields + 64);
     out.extend_from_slice(request.method().as_str().as_bytes());
     out.push(b' ');
@@ -56,6 +65,7 @@ pub(super) fn write(request: &Request<RequestBody>, length: Length, out: &mut Ve
         }
         write_field(name, value, out);
     }
+    ready.iter().for_each(|fields| out.extend_from_slice(fields.as_http1()));
     match length {
         // RFC 9110, section 8.6: where a body would mean something, that there is none is said.
         Length::None if matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH) => {
@@ -91,39 +101,78 @@ pub(super) struct Head {
     pub(super) special: bool,
 }
 
-/// The names in a connection's last head, as they came and as they are known. A server says the same fields in the same
-/// order again and again, and to look up a name costs several times what it takes to see that it is still the same.
-#[derive(Debug, Default)]
-pub(super) struct Names(Vec<(Box<[u8]>, HeaderName)>);
+/// The fields of a connection's last heads, as they came and as they are known. A server says the same fields in the same
+/// order again and again, most of them with the same values, and to look up a name, or to check a value byte by byte,
+/// costs several times what it takes to see that it is still the same.
+#[derive(Default)]
+pub(super) struct Fields(Vec<Field>);
 
-impl Names {
-    /// The name of the field in this place.
-    fn known(&mut self, place: usize, name: &str) -> Result<HeaderName, InvalidHeaderName> {
-        let name = name.as_bytes();
-        if let Some((raw, known)) = self.0.get(place)
-            && **raw == *name
+struct Field {
+    raw: Box<[u8]>,
+    name: HeaderName,
+    /// Not in the memory that was read into, which would be kept with it.
+    value: HeaderValue,
+    /// How often in a row it was another one.
+    changes: u8,
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No values: they are somebody's answer.
+        f.debug_struct("Fields").field("known", &self.0.len()).finish_non_exhaustive()
+    }
+}
+
+impl Fields {
+    /// The field in this place.
+    fn known(
+        &mut self,
+        place: usize,
+        bytes: &Bytes,
+        field: &httparse::Header<'_>,
+    ) -> Result<(HeaderName, HeaderValue), http::Error> {
+        let raw = field.name.as_bytes();
+        if let Some(known) = self.0.get_mut(place)
+            && *known.raw == *raw
         {
-            return Ok(known.clone());
+            return Ok((known.name.clone(), known.value(bytes, field.value)?));
         }
-        let known = HeaderName::from_bytes(name)?;
-        if name.len() <= USUAL_NAME && place < USUAL_FIELDS && place <= self.0.len() {
+        let name = HeaderName::from_bytes(raw)?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value))?;
+        if raw.len() <= USUAL_LENGTH && place < USUAL_FIELDS && place <= self.0.len() {
             self.0.truncate(place);
-            self.0.push((name.into(), known.clone()));
+            let empty = HeaderValue::from_static("");
+            self.0.push(Field { raw: raw.into(), name: name.clone(), value: empty, changes: 0 });
         }
-        Ok(known)
+        Ok((name, value))
+    }
+}
+
+impl Field {
+    fn value(&mut self, bytes: &Bytes, raw: &[u8]) -> Result<HeaderValue, InvalidHeaderValue> {
+        if self.value.as_bytes() == raw {
+            self.changes = 0;
+            return Ok(self.value.clone());
+        }
+        self.changes = self.changes.wrapping_add(1);
+        // What is new each time is not kept each time.
+        if raw.len() <= USUAL_LENGTH && (self.changes < 4 || self.changes.is_multiple_of(64)) {
+            self.value = HeaderValue::from_bytes(raw)?;
+        }
+        HeaderValue::from_maybe_shared(bytes.slice_ref(raw))
     }
 }
 
 /// The head of an answer at the beginning of `bytes`; `None` when it is not all there yet.
-pub(super) fn read(bytes: &Bytes, names: &mut Names) -> Result<Option<Head>, Http1Error> {
+pub(super) fn read(bytes: &Bytes, known: &mut Fields) -> Result<Option<Head>, Http1Error> {
     if bytes.is_empty() {
         return Ok(None);
     }
     let mut fields = [const { MaybeUninit::uninit() }; USUAL_FIELDS];
-    match read_with(bytes, &mut fields, names) {
+    match read_with(bytes, &mut fields, known) {
         Err(Http1Error::Head(httparse::Error::TooManyHeaders)) => {
             let mut fields = vec![MaybeUninit::uninit(); MOST_FIELDS];
-            read_with(bytes, &mut fields, names)
+            read_with(bytes, &mut fields, known)
         }
         read => read,
     }
@@ -132,7 +181,7 @@ pub(super) fn read(bytes: &Bytes, names: &mut Names) -> Result<Option<Head>, Htt
 fn read_with<'b>(
     bytes: &'b Bytes,
     fields: &mut [MaybeUninit<httparse::Header<'b>>],
-    names: &mut Names,
+    known: &mut Fields,
 ) -> Result<Option<Head>, Http1Error> {
     let mut head = httparse::Response::new(&mut []);
     let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut head, bytes, fields);
@@ -141,7 +190,7 @@ fn read_with<'b>(
     let code = head.code.and_then(|code| StatusCode::from_u16(code).ok());
     *response.status_mut() = code.ok_or(Http1Error::Head(httparse::Error::Status))?;
     *response.version_mut() = if head.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
-    let (headers, special) = map(bytes, head.headers, names)?;
+    let (headers, special) = map(bytes, head.headers, known)?;
     *response.headers_mut() = headers;
     Ok(Some(Head { response, length, special }))
 }
@@ -150,17 +199,14 @@ fn read_with<'b>(
 pub(super) fn map(
     bytes: &Bytes,
     fields: &[httparse::Header<'_>],
-    names: &mut Names,
+    known: &mut Fields,
 ) -> Result<(HeaderMap, bool), Http1Error> {
     // Who passes the answer on has fields to add.
     let mut map = HeaderMap::with_capacity(fields.len() + ADDED_FIELDS);
     let mut special = false;
     for (place, field) in fields.iter().enumerate() {
-        let name = names.known(place, field.name);
-        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
-        let (Ok(name), Ok(value)) = (name, value) else {
-            return Err(Http1Error::Head(httparse::Error::HeaderValue));
-        };
+        let known = known.known(place, bytes, field);
+        let (name, value) = known.map_err(|_| Http1Error::Head(httparse::Error::HeaderValue))?;
         special |= name == TRANSFER_ENCODING
             || name == CONNECTION
             || name == CONTENT_LENGTH && field.value.contains(&b',');
@@ -171,6 +217,8 @@ pub(super) fn map(
 
 #[cfg(test)]
 mod tests {
+    use pinniped_core::ready::NO_FIELDS;
+
     use super::*;
 
     fn written(method: &str, target: &str, length: Length) -> String {
@@ -183,7 +231,7 @@ mod tests {
             .header("x-one", "1")
             .header("x-one", "2");
         let mut out = Vec::new();
-        write(&request.body(RequestBody::Empty).unwrap(), length, &mut out);
+        write(&request.body(RequestBody::Empty).unwrap(), &[], length, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -207,14 +255,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_ready_follows_the_requests_own_fields() {
+        let ready = |name, value| {
+            ReadyFields::new(vec![(HeaderName::from_static(name), HeaderValue::from_static(value))])
+        };
+        let request = Request::get("/a").header("own", "0").body(RequestBody::Empty).unwrap();
+        let mut out = Vec::new();
+        write(&request, &[&ready("b", "1"), &NO_FIELDS, &ready("a", "2")], Length::None, &mut out);
+        assert_eq!(out, b"GET /a HTTP/1.1\r\nown: 0\r\nb: 1\r\na: 2\r\n\r\n");
+    }
+
+    #[test]
     fn a_head_is_read_when_it_is_complete() {
         let whole = "HTTP/1.1 200 OK\r\nX-One: 1\r\nx-one:2\r\nEmpty:\r\n\r\nbody";
         let end = whole.len() - "body".len();
         for cut in 0..end {
             let part = Bytes::copy_from_slice(&whole.as_bytes()[..cut]);
-            assert!(read(&part, &mut Names::default()).unwrap().is_none(), "{cut}");
+            assert!(read(&part, &mut Fields::default()).unwrap().is_none(), "{cut}");
         }
-        let head = read(&Bytes::from(whole), &mut Names::default()).unwrap().unwrap();
+        let head = read(&Bytes::from(whole), &mut Fields::default()).unwrap().unwrap();
         assert!(head.special, "a name is there twice");
         let (head, length) = (head.response, head.length);
         assert_eq!((head.status().as_u16(), head.version(), length), (200, Version::HTTP_11, end));
@@ -233,7 +292,7 @@ mod tests {
             ("Transfer-Encoding: chunked\r\n", true),
             ("connection: close\r\n", true),
         ] {
-            let head = read(&Bytes::from(format!("HTTP/1.1 200 OK\r\n{fields}\r\n")), &mut Names::default())
+            let head = read(&Bytes::from(format!("HTTP/1.1 200 OK\r\n{fields}\r\n")), &mut Fields::default())
                 .unwrap()
                 .unwrap();
             assert_eq!(head.special, special, "{fields}");
@@ -244,7 +303,7 @@ mod tests {
     fn more_than_the_usual_fields_are_read_and_far_too_many_are_not() {
         for (fields, readable) in [(USUAL_FIELDS + 1, true), (MOST_FIELDS, true), (MOST_FIELDS + 1, false)] {
             let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(fields));
-            let read = read(&Bytes::from(head), &mut Names::default());
+            let read = read(&Bytes::from(head), &mut Fields::default());
             assert_eq!(read.is_ok(), readable, "{fields}: {read:?}");
             if let Ok(Some(head)) = read {
                 assert_eq!(head.response.headers().len(), fields);
@@ -253,10 +312,12 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_remembered_change_no_answer() {
-        let long = "n".repeat(USUAL_NAME + 1);
+    fn fields_that_are_remembered_change_no_answer() {
+        let long = "n".repeat(USUAL_LENGTH + 1);
         let heads = [
             "a: 1\r\nContent-Type: x\r\n".to_owned(),
+            "a: 2\r\nContent-Type: y\r\n".to_owned(),
+            format!("a: {long}\r\nContent-Type:\r\n"),
             "a: 2\r\nContent-Type: y\r\n".to_owned(),
             "Content-Type: z\r\na: 3\r\nb: 4\r\n".to_owned(),
             "content-type: z\r\nA: 3\r\n".to_owned(),
@@ -265,16 +326,34 @@ mod tests {
             format!("a: 7\r\n{long}: 8\r\nc: 9\r\nd: 10\r\n"),
             "a: b\r\n".repeat(USUAL_FIELDS + 2),
         ];
-        let mut names = Names::default();
+        let mut known = Fields::default();
         for fields in heads.iter().chain(heads.iter().rev()) {
             let head = Bytes::from(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"));
             let read =
-                |names: &mut Names| super::read(&head, names).unwrap().unwrap().response.into_parts().0;
-            assert_eq!(read(&mut names).headers, read(&mut Names::default()).headers, "{fields}");
-            assert!(names.0.len() <= USUAL_FIELDS, "{fields}");
+                |known: &mut Fields| super::read(&head, known).unwrap().unwrap().response.into_parts().0;
+            assert_eq!(read(&mut known).headers, read(&mut Fields::default()).headers, "{fields}");
+            assert!(known.0.len() <= USUAL_FIELDS, "{fields}");
         }
         let bad = Bytes::from("HTTP/1.1 200 OK\r\nname with space: x\r\n\r\n");
-        assert!(super::read(&bad, &mut names).is_err());
+        assert!(super::read(&bad, &mut known).is_err());
+    }
+
+    #[test]
+    fn values_are_remembered_without_the_memory_they_came_in_and_not_for_ever_if_each_is_new() {
+        let mut known = Fields::default();
+        let mut copies = 0;
+        for round in 0..200 {
+            let head = Bytes::from(format!("HTTP/1.1 200 OK\r\nsame: s\r\nother: {round}\r\n\r\n"));
+            let before = known.0.get(1).map(|field| field.value.clone());
+            let answer = super::read(&head, &mut known).unwrap().unwrap().response;
+            assert_eq!(answer.headers()["same"], "s");
+            assert_eq!(answer.headers()["other"], round.to_string());
+            copies += usize::from(before != Some(known.0[1].value.clone()));
+            drop(answer);
+            assert!(head.is_unique(), "{round}");
+        }
+        assert_eq!(known.0[0].value, "s");
+        assert!((3..10).contains(&copies), "{copies}");
     }
 
     #[test]
@@ -289,7 +368,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\na: b\r\n folded: x\r\n\r\n",
             "HTTP/1.1 200 OK\r\na: b\u{0}c\r\n\r\n",
         ] {
-            assert!(read(&Bytes::from(head), &mut Names::default()).is_err(), "{head:?}");
+            assert!(read(&Bytes::from(head), &mut Fields::default()).is_err(), "{head:?}");
         }
     }
 }

@@ -37,9 +37,9 @@ pub fn read_whole(
         }
         None => false,
     };
-    let mut names = head::Names::default();
+    let mut known = head::Fields::default();
     let mut head = loop {
-        match head::read(&input, &mut names)? {
+        match head::read(&input, &mut known)? {
             Some(head) => {
                 let _read = input.split_to(head.length);
                 let status = head.response.status();

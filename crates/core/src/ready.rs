@@ -1,0 +1,116 @@
+//! Header fields that go with many requests, made ready once.
+
+use std::fmt;
+
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue, MaxSizeReached};
+
+/// Fields of a request, and the same as HTTP/1.1 writes them.
+pub struct ReadyFields {
+    fields: Vec<(HeaderName, HeaderValue)>,
+    text: Vec<u8>,
+    exact_in_http1: bool,
+}
+
+impl fmt::Debug for ReadyFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Neither names nor values: there may be a credential among them.
+        f.debug_struct("ReadyFields").field("fields", &self.fields.len()).finish_non_exhaustive()
+    }
+}
+
+/// No field at all.
+pub static NO_FIELDS: ReadyFields =
+    ReadyFields { fields: Vec::new(), text: Vec::new(), exact_in_http1: true };
+
+impl ReadyFields {
+    /// Makes them ready, in this order.
+    pub fn new(fields: Vec<(HeaderName, HeaderValue)>) -> Self {
+        let mut text = Vec::new();
+        for (name, value) in &fields {
+            for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+                text.extend_from_slice(part);
+            }
+        }
+        let space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+        let is_exact =
+            |value: &HeaderValue| !space(value.as_bytes().first()) && !space(value.as_bytes().last());
+        let exact_in_http1 = fields.iter().all(|(_, value)| is_exact(value));
+        Self { fields, text, exact_in_http1 }
+    }
+
+    /// Adds them to those that are there.
+    ///
+    /// # Errors
+    /// When the map has no room for so many names.
+    pub fn append_to(&self, headers: &mut HeaderMap) -> Result<(), MaxSizeReached> {
+        self.fields.iter().try_for_each(|(name, value)| headers.try_append(name, value.clone()).map(drop))
+    }
+
+    /// Each field in a line of its own.
+    pub fn as_http1(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Does HTTP/1.1 carry the values as they are? Spaces around a value are none of it there, so that `" admin"` would
+    /// arrive as `"admin"`. HTTP/2 carries every byte.
+    pub fn is_exact_in_http1(&self) -> bool {
+        self.exact_in_http1
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready(fields: &[(&'static str, &'static str)]) -> ReadyFields {
+        let field = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        ReadyFields::new(fields.iter().map(field).collect())
+    }
+
+    #[test]
+    fn both_forms_say_the_same_in_the_same_order() {
+        let ready = ready(&[("b", "1"), ("a", ""), ("b", "2")]);
+        assert_eq!(ready.as_http1(), b"b: 1\r\na: \r\nb: 2\r\n");
+        let mut headers = HeaderMap::new();
+        headers.insert("c", HeaderValue::from_static("3"));
+        ready.append_to(&mut headers).unwrap();
+        let all: Vec<_> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        assert_eq!(all, [("c", "3"), ("b", "1"), ("b", "2"), ("a", "")]);
+        assert_eq!((ready.len(), ready.is_empty()), (3, false));
+    }
+
+    #[test]
+    fn spaces_around_a_value_are_lost_in_http1() {
+        for (value, exact) in [
+            ("", true),
+            ("a", true),
+            ("a b", true),
+            (" a", false),
+            ("a ", false),
+            ("\ta", false),
+            ("a\t", false),
+        ] {
+            assert_eq!(ready(&[("a", "x"), ("b", value)]).is_exact_in_http1(), exact, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_them_is_printed() {
+        let text = format!("{:?}", ready(&[("authorization", "Bearer secret")]));
+        assert_eq!(text, "ReadyFields { fields: 1, .. }");
+    }
+}

@@ -1,8 +1,8 @@
 //! Decisions as pure functions: no clock, no IO, no client.
 //!
 //! What a request is ([`request_info`], [`attributes`]), who it is from ([`identity`]), whether it may pass
-//! ([`anonymous`], [`forbidden`]), as whom it goes on ([`nested`], [`impersonation`]) and which headers it keeps
-//! ([`hop`]). Beside these, what should run for a `CredentialIssuer` ([`strategy`], [`endpoint`], [`renewal`]),
+//! ([`anonymous`], [`forbidden`]), as whom it goes on ([`nested`], [`impersonation`]), which headers it keeps
+//! ([`hop`]) and which go with it ([`ready`]). Beside these, what should run for a `CredentialIssuer` ([`strategy`], [`endpoint`], [`renewal`]),
 //! whose certificates may be served ([`delegation`]), and what lets users impersonate themselves
 //! ([`service_account_tokens`]).
 //!

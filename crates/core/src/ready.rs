@@ -28,9 +28,7 @@ impl ReadyFields {
     pub fn new(fields: Vec<(HeaderName, HeaderValue)>) -> Self {
         let mut text = Vec::new();
         for (name, value) in &fields {
-            for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-                text.extend_from_slice(part);
-            }
+            write_field(name, value, &mut text);
         }
         let space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
         let is_exact =
@@ -58,6 +56,11 @@ impl ReadyFields {
         self.exact_in_http1
     }
 
+    /// Whether one of them is there already.
+    pub fn clash_with(&self, headers: &HeaderMap) -> bool {
+        self.fields.iter().any(|(name, _)| headers.contains_key(name))
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.fields.len()
@@ -67,6 +70,14 @@ impl ReadyFields {
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
+}
+
+/// Writes one field of a head or a trailer as HTTP/1.1 has it (RFC 9112, section 5).
+pub fn write_field(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
+    out.extend_from_slice(name.as_str().as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]
@@ -91,6 +102,16 @@ mod tests {
             headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
         assert_eq!(all, [("c", "3"), ("b", "1"), ("b", "2"), ("a", "")]);
         assert_eq!((ready.len(), ready.is_empty()), (3, false));
+    }
+
+    #[test]
+    fn a_name_that_is_there_already_is_noticed() {
+        let ready = ready(&[("a", "1"), ("b", "2")]);
+        for (name, clash) in [("a", true), ("b", true), ("c", false)] {
+            let headers =
+                HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(""))]);
+            assert_eq!(ready.clash_with(&headers), clash, "{name}");
+        }
     }
 
     #[test]

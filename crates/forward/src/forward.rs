@@ -10,7 +10,7 @@ use pinniped_serve::{Body, EndBy};
 use tokio::time::Instant;
 
 use crate::answer::{FirstFrame, ForwardedBody, Pace};
-use crate::upstream::{RequestBody, ResponseBody, Upstream, UpstreamError, add};
+use crate::upstream::{RequestBody, ResponseBody, Upstream, UpstreamError, add_ready};
 
 /// How an answer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +92,12 @@ pub async fn forward<H>(
 where
     H: Send + Unpin + 'static,
 {
+    debug_assert!(!ready.iter().any(|fields| fields.clash_with(request.headers())), "one of each");
     let is_short = carrier == Carrier::Any && matches!(span, Span::Short(_));
     let mut response = if is_short && Upstream::is_read(request, ready) {
         upstream.try_send_short(request, ready).await?
     } else {
-        add(request, ready)?;
+        add_ready(request, ready)?;
         match carrier {
             Carrier::Http1 => Box::pin(upstream.send_http1(std::mem::take(request))).await?,
             // Larger than what a short read takes.

@@ -373,7 +373,7 @@ impl Upstream {
             },
             None => pool.grow(),
         }
-        add(request, ready)?;
+        add_ready(request, ready)?;
         // Not the usual way, and a large future, for which all others would keep room.
         Box::pin(self.try_send(request)).await
     }
@@ -432,7 +432,7 @@ fn has_small_head(request: &Request<RequestBody>, ready: &[&ReadyFields]) -> boo
 ///
 /// # Errors
 /// [`UpstreamError::Fields`], and the request has some of it.
-pub fn add(request: &mut Request<RequestBody>, ready: &[&ReadyFields]) -> Result<(), UpstreamError> {
+pub fn add_ready(request: &mut Request<RequestBody>, ready: &[&ReadyFields]) -> Result<(), UpstreamError> {
     let headers = request.headers_mut();
     ready.iter().try_for_each(|fields| fields.append_to(headers)).map_err(UpstreamError::Fields)
 }

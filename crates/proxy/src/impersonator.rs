@@ -39,7 +39,7 @@ use pinniped_core::identity::{KnownUser, User};
 use pinniped_core::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan};
 use pinniped_core::nested::intake;
 use pinniped_core::request_info::{RequestInfo, RequestInfoError};
-use pinniped_forward::upstream::{RequestBody, add};
+use pinniped_forward::upstream::{RequestBody, add_ready};
 use pinniped_forward::{Carrier, Span, Wanted};
 use pinniped_serve::Incoming;
 use pinniped_serve::tunnels::Tunnels;
@@ -174,7 +174,7 @@ impl StackInner {
             connection,
             url: asked.request_uri(),
             ignored_token,
-            info: read(request.method(), request.uri())?,
+            info: request_info(request.method(), request.uri())?,
             deadline: None,
         };
         if self.draining.refuses(received) {
@@ -311,7 +311,7 @@ impl StackInner {
         match (protocol, client) {
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, ended: self.ended.clone(), idle: None };
-                add(request, &ready).map_err(|error| forward::bad_gateway(&error.into()))?;
+                add_ready(request, &ready).map_err(|error| forward::bad_gateway(&error.into()))?;
                 let request = std::mem::take(request);
                 let upgrade =
                     pinniped_forward::upgrade(upstream, request, wanted, &self.tunnels, deadline, hold);
@@ -328,7 +328,7 @@ impl StackInner {
     }
 }
 
-fn read(method: &Method, uri: &Uri) -> Result<RequestInfo, Refusal> {
+fn request_info(method: &Method, uri: &Uri) -> Result<RequestInfo, Refusal> {
     RequestInfo::parse(method, uri).map_err(|error| match error {
         RequestInfoError::BadEscape(_) | RequestInfoError::NoTarget(_) => Refusal::BadPath,
         error @ RequestInfoError::NoKind(_) => Refusal::NoRequestInfo(error.to_string()),

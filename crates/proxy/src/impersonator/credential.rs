@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
 use pinniped_authn::{Token, TokenSource};
 use pinniped_core::ready::ReadyFields;
 
@@ -27,16 +29,20 @@ impl Credential {
             return Some(Arc::clone(&made.1));
         }
         let value = pinniped_forward::bearer(token.expose())?;
-        let header = Arc::new(super::forward::credential(value));
+        let header = Arc::new(ready(value));
         self.made.store(Some(Arc::new((token, Arc::clone(&header)))));
         Some(header)
     }
 }
 
+/// A credential as it goes with a request.
+pub(super) fn ready(authorization: HeaderValue) -> ReadyFields {
+    ReadyFields::new(vec![(AUTHORIZATION, authorization)])
+}
+
 #[cfg(test)]
 mod tests {
     use http::HeaderMap;
-    use http::header::AUTHORIZATION;
 
     use super::*;
 

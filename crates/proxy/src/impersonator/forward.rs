@@ -13,6 +13,7 @@ use pinniped_core::nested::intake::leftover;
 use pinniped_core::ready::{NO_FIELDS, ReadyFields};
 use pinniped_forward::{ForwardError, bearer};
 
+use super::credential;
 use super::refusal::Refusal;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -90,7 +91,7 @@ pub(super) fn rewrite<'a, B>(
     let added = match identity {
         Identity::Passthrough(token) => {
             let authorization = bearer(token.expose()).ok_or(Refusal::BadGateway)?;
-            Added { identity: &NO_FIELDS, authorization: Arc::new(credential(authorization)) }
+            Added { identity: &NO_FIELDS, authorization: Arc::new(credential::ready(authorization)) }
         }
         Identity::Impersonate(user, impersonation) => {
             let identity = impersonate(headers, user, impersonation).map_err(|error| {
@@ -109,11 +110,6 @@ pub(super) fn rewrite<'a, B>(
     }
     request.extensions_mut().clear();
     Ok(added)
-}
-
-/// A credential, ready to go with a request.
-pub(super) fn credential(authorization: HeaderValue) -> ReadyFields {
-    ReadyFields::new(vec![(AUTHORIZATION, authorization)])
 }
 
 /// The identity as headers: those which are ready, or else written.

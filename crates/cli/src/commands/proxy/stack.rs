@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use pinniped_api::status::Status;
 use pinniped_core::hop;
 use pinniped_core::request_info::RequestInfo;
-use pinniped_forward::upstream::{RequestBody, Upstream, add};
+use pinniped_forward::upstream::{RequestBody, Upstream, add_ready};
 use pinniped_forward::{Carrier, ForwardError, Span, Wanted};
 use pinniped_serve::Incoming;
 use pinniped_serve::respond::{self, Negotiated};
@@ -131,7 +131,7 @@ impl Inner {
         let mut response = match (protocol, client) {
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, idle: None, ended: self.ended.clone() };
-                add(request, &[ready]).map_err(|error| Refusal::Forward(error.into()))?;
+                add_ready(request, &[ready]).map_err(|error| Refusal::Forward(error.into()))?;
                 let request = std::mem::take(request);
                 let upgrade =
                     pinniped_forward::upgrade(&self.upstream, request, wanted, &self.tunnels, None, ());

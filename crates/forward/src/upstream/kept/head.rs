@@ -9,7 +9,7 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use httparse::{ParserConfig, Status};
-use pinniped_core::ready::ReadyFields;
+use pinniped_core::ready::{ReadyFields, write_field};
 
 use super::Http1Error;
 use crate::upstream::RequestBody;
@@ -79,14 +79,6 @@ pub(super) fn write(
         }
         Length::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
     }
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Writes one field of a head or a trailer.
-pub(super) fn write_field(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
-    out.extend_from_slice(name.as_str().as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value.as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 

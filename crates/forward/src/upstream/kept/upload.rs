@@ -9,12 +9,13 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{HeaderName, TRAILER};
 use http_body::{Body as _, Frame};
+use pinniped_core::ready::write_field;
 use pinniped_serve::BoxError;
 use tokio::io::{AsyncWriteExt as _, WriteHalf};
 use tokio::sync::oneshot;
 
 use super::Socket;
-use super::head::{Length, write_field};
+use super::head::Length;
 use crate::upstream::RequestBody;
 
 /// A chunk of so many bytes is better sent alone than copied.

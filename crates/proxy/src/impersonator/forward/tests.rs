@@ -36,7 +36,7 @@ fn rewritten(uri: &str, headers: &[(&str, &str)]) -> Request<()> {
         panic!("a plain user is impersonated");
     };
     let mut request = request(uri, headers);
-    let ours = Some(Arc::new(credential(HeaderValue::from_static("Bearer ours"))));
+    let ours = Some(Arc::new(credential::ready(HeaderValue::from_static("Bearer ours"))));
     let address = Some(HeaderValue::from_static("10.0.0.7"));
     let added = rewrite(&mut request, &Identity::Impersonate(&user, impersonation), ours, address).unwrap();
     added.ready().iter().for_each(|fields| fields.append_to(request.headers_mut()).unwrap());

@@ -12,6 +12,7 @@
 //! | [`identity`] | `WhoAmIRequest` |
 //! | [`delegation`] | `TLSCertificateDelegation`, which is Contour's |
 //! | [`gateway`] | `HTTPProxy` and `IngressRoute`, which are Contour's, too |
+//! | [`partial`] | `Pod`, `Node` and `Deployment`, as far as they are looked at |
 //! | [`client_auth`] | `ExecCredential`, what kubectl and its plugins exchange |
 //! | [`status`] | `metav1.Status`, as JSON and as Kubernetes protobuf |
 //!
@@ -35,6 +36,7 @@ pub mod identity;
 pub mod log_value;
 pub mod login;
 pub mod names;
+pub mod partial;
 mod resource;
 pub mod secret;
 pub mod status;

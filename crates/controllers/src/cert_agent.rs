@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use pinniped_api::config::{CredentialIssuerStrategy, StrategyStatus};
+use pinniped_api::partial::Deployment;
 use pinniped_core::strategy::cert_agent::update::Step;
 use pinniped_core::strategy::cert_agent::{AgentPod, Failure, Settings, decide, entry, key};
 use pinniped_pki::CertificateHolder;

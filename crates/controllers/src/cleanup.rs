@@ -1,8 +1,9 @@
 //! Removes what versions long past left behind: a long-lived token Secret, and agent pods made one by one.
 
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::runtime::reflector::Store;
+use pinniped_api::partial::Pod;
 
 use crate::client::error_text;
 use crate::context::Context;

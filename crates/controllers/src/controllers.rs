@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Resource};
 use pinniped_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
 use pinniped_api::config::CredentialIssuer;
+use pinniped_api::partial::Pod;
 use pinniped_api::suffix::GroupSuffix;
 use pinniped_authn::registry::Registry;
 use pinniped_authn::webhook::ProxyEnvironment;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use pinniped_api::partial::{Deployment, Pod};
 use pinniped_api::suffix::GroupSuffix;
 use pinniped_controllers::client::error_text;
 
@@ -54,7 +54,7 @@ pub(crate) async fn own_pod(
 
     let replica_sets: Api<ReplicaSet> = Api::namespaced(client.clone(), namespace);
     let replica_set =
-        replica_sets.get(&replica_set_name).await.map_err(|error| failed("replicaset", &error))?;
+        replica_sets.get_metadata(&replica_set_name).await.map_err(|error| failed("replicaset", &error))?;
     let deployment_name = controller_name(&replica_set.metadata, "Deployment").ok_or_else(|| {
         OwnerError::Deployment(format!("replicaset {namespace}/{replica_set_name} is missing owner"))
     })?;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::Resource as _;
 use kube::api::AttachParams;
+use pinniped_api::partial::Pod;
 use pinniped_core::strategy::cert_agent::{AGENT_CONTAINER, AGENT_PROGRAM, AgentPod};
 use zeroize::Zeroizing;
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use pinniped_api::names::{CONFIG_MAP_CLUSTER_INFO, NAMESPACE_KUBE_PUBLIC, NAMESPACE_KUBE_SYSTEM};
+use pinniped_api::partial::{Deployment, Node, Pod};
 use pinniped_core::strategy::cert_agent::k3s::{self, K3s};
 use pinniped_core::strategy::cert_agent::{
     AGENT_SELECTOR, CONTROLLER_MANAGER_SELECTOR, Nodes, Observed, pods,

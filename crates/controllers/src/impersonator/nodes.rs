@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::ListParams;
+use pinniped_api::partial::Node;
 use pinniped_core::strategy::impersonator::Nodes;
 use tokio::time::Instant;
 

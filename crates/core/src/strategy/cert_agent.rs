@@ -20,12 +20,12 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::ConfigMap;
 use pinniped_api::config::{
     CredentialIssuerFrontend, CredentialIssuerStrategy, StrategyReason, StrategyType,
     TokenCredentialRequestApiInfo,
 };
+use pinniped_api::partial::{Deployment, Pod};
 
 use super::status::{failing, fetched};
 

@@ -2,14 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
-use k8s_openapi::api::core::v1::{
-    Container, EnvVar, LocalObjectReference, Pod, PodSecurityContext, PodSpec, PodTemplateSpec,
-    ResourceRequirements,
-};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pinniped_api::names::{LABEL_APP, LABEL_KUBE_CERT_AGENT, LABEL_KUBE_CERT_AGENT_VALUE};
+use pinniped_api::partial::{Container, Deployment, Pod, PodSpec};
+use serde_json::{Value, json};
 
 use super::{AGENT_CONTAINER, AGENT_PROGRAM, flags};
 
@@ -68,6 +64,15 @@ pub fn wanted(settings: &Settings, controller_manager: &Pod) -> Deployment {
     let mut pod_labels = settings.labels.clone();
     pod_labels.remove(LABEL_APP);
     pod_labels.extend(selector.clone());
+    let mut spec = json!({
+        "replicas": 1,
+        "minReadySeconds": MIN_READY_SECONDS,
+        "selector": {"matchLabels": selector},
+        "template": {"metadata": {"labels": pod_labels}, "spec": pod(settings, controller_manager)},
+    });
+    if let Some(type_) = &settings.deployment_strategy_type {
+        spec["strategy"] = json!({"type": type_});
+    }
     Deployment {
         metadata: ObjectMeta {
             name: Some(settings.deployment_name.clone()),
@@ -75,91 +80,79 @@ pub fn wanted(settings: &Settings, controller_manager: &Pod) -> Deployment {
             labels: Some(settings.labels.clone()).filter(|labels| !labels.is_empty()),
             ..ObjectMeta::default()
         },
-        spec: Some(DeploymentSpec {
-            replicas: Some(1),
-            min_ready_seconds: Some(MIN_READY_SECONDS),
-            selector: LabelSelector { match_labels: Some(selector), ..LabelSelector::default() },
-            strategy: settings
-                .deployment_strategy_type
-                .clone()
-                .map(|type_| DeploymentStrategy { type_: Some(type_), ..DeploymentStrategy::default() }),
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta { labels: Some(pod_labels), ..ObjectMeta::default() }),
-                spec: Some(pod(settings, controller_manager)),
-            },
-            ..DeploymentSpec::default()
-        }),
-        status: None,
+        spec,
     }
 }
 
-fn pod(settings: &Settings, controller_manager: &Pod) -> PodSpec {
+fn pod(settings: &Settings, controller_manager: &Pod) -> Value {
     let none = PodSpec::default();
     let model = controller_manager.spec.as_ref().unwrap_or(&none);
     let user = settings.run_as_user.unwrap_or(0);
-    let secrets = settings.image_pull_secrets.iter();
-    let secrets: Vec<_> = secrets.map(|name| LocalObjectReference { name: name.clone() }).collect();
-    PodSpec {
-        containers: vec![container(settings, model)],
-        volumes: model.volumes.clone(),
-        node_name: model.node_name.clone(),
-        node_selector: model.node_selector.clone(),
-        tolerations: model.tolerations.clone(),
-        host_network: Some(model.host_network.unwrap_or(false)),
-        restart_policy: Some("Always".to_owned()),
-        termination_grace_period_seconds: Some(0),
+    let mut pod = json!({
+        "containers": [container(settings, model)],
+        "hostNetwork": model.host_network.unwrap_or(false),
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 0,
         // Who is taken over by way of the agent's files shall not get at the API as well.
-        automount_service_account_token: Some(false),
-        service_account_name: Some(settings.service_account.clone()),
-        image_pull_secrets: Some(secrets).filter(|secrets| !secrets.is_empty()),
-        priority_class_name: Some(settings.priority_class_name.clone()).filter(|name| !name.is_empty()),
-        security_context: Some(PodSecurityContext {
-            run_as_user: Some(user),
-            run_as_group: Some(settings.run_as_group.unwrap_or(0)),
-            run_as_non_root: (user != 0).then_some(true),
-            ..PodSecurityContext::default()
-        }),
-        ..PodSpec::default()
+        "automountServiceAccountToken": false,
+        "serviceAccountName": settings.service_account,
+        "securityContext": {"runAsUser": user, "runAsGroup": settings.run_as_group.unwrap_or(0)},
+    });
+    if user != 0 {
+        pod["securityContext"]["runAsNonRoot"] = json!(true);
     }
+    let secrets = settings.image_pull_secrets.iter().map(|name| json!({"name": name}));
+    let class = &settings.priority_class_name;
+    let rest = [
+        ("volumes", model.volumes.clone()),
+        ("nodeName", model.node_name.clone().map(Value::String)),
+        ("nodeSelector", model.node_selector.clone()),
+        ("tolerations", model.tolerations.clone()),
+        ("imagePullSecrets", (secrets.len() > 0).then(|| secrets.collect())),
+        ("priorityClassName", (!class.is_empty()).then(|| Value::String(class.clone()))),
+    ];
+    set(&mut pod, rest);
+    pod
 }
 
-fn container(settings: &Settings, model: &PodSpec) -> Container {
-    let variable =
-        |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), ..EnvVar::default() };
-    let amounts = |memory: &str, cpu: &str| {
-        Some(BTreeMap::from([
-            ("memory".to_owned(), Quantity(memory.to_owned())),
-            ("cpu".to_owned(), Quantity(cpu.to_owned())),
-        ]))
-    };
-    Container {
-        name: AGENT_CONTAINER.to_owned(),
-        image: Some(settings.image.clone()),
-        image_pull_policy: Some("IfNotPresent".to_owned()),
-        command: Some(vec![AGENT_PROGRAM.to_owned(), "sleep".to_owned()]),
-        env: Some(vec![
-            variable("CERT_PATH", path(model, &CERTIFICATE)),
-            variable("KEY_PATH", path(model, &KEY)),
-        ]),
-        volume_mounts: model.containers.first().and_then(|first| first.volume_mounts.clone()),
-        resources: Some(ResourceRequirements {
-            limits: amounts("32Mi", "20m"),
+fn container(settings: &Settings, model: &PodSpec) -> Value {
+    let containers = model.containers.as_deref().unwrap_or_default();
+    let mut container = json!({
+        "name": AGENT_CONTAINER,
+        "image": settings.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [AGENT_PROGRAM, "sleep"],
+        "env": [
+            {"name": "CERT_PATH", "value": path(containers, &CERTIFICATE)},
+            {"name": "KEY_PATH", "value": path(containers, &KEY)},
+        ],
+        "resources": {
+            "limits": {"memory": "32Mi", "cpu": "20m"},
             // Written as 0, because a request that is not written is as large as the limit.
-            requests: amounts("32Mi", "0"),
-            ..ResourceRequirements::default()
-        }),
-        ..Container::default()
+            "requests": {"memory": "32Mi", "cpu": "0"},
+        },
+    });
+    set(&mut container, [("volumeMounts", containers.first().and_then(|first| first.volume_mounts.clone()))]);
+    container
+}
+
+/// Sets those members that have a value.
+fn set<const N: usize>(object: &mut Value, members: [(&str, Option<Value>); N]) {
+    for (name, value) in members {
+        if let Some(value) = value {
+            object[name] = value;
+        }
     }
 }
 
 /// The first container that was given one of the flags decides.
-fn path(model: &PodSpec, (names, fallback): &([&str; 2], &str)) -> String {
+fn path(containers: &[Container], (names, fallback): &([&str; 2], &str)) -> String {
     let from = |container: &Container| {
         let parts = container.command.iter().chain(&container.args).flatten();
         let arguments: Vec<&str> = parts.map(String::as_str).collect();
         flags::value(&arguments, names)
     };
-    model.containers.iter().find_map(from).unwrap_or_else(|| (*fallback).to_owned())
+    containers.iter().find_map(from).unwrap_or_else(|| (*fallback).to_owned())
 }
 
 #[cfg(test)]

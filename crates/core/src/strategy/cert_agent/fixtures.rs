@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::ConfigMap;
+use pinniped_api::partial::Pod;
 use serde_json::{Value, json};
 
 use super::{Nodes, Observed, Settings};

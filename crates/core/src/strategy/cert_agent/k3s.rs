@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::core::v1::ConfigMap;
 use pinniped_api::config::TokenCredentialRequestApiInfo;
 use pinniped_api::gobase64;
+use pinniped_api::partial::{Node, Pod};
 use serde_json::json;
 
 /// Selects the nodes on which k3s' servers run.
@@ -191,8 +192,8 @@ mod tests {
         for (arguments, ip, (tls, url)) in cases {
             let k3s = known(&node("n", "v1.36.3+k3s1", false, arguments, ip), Some(&ca));
             let spec = k3s.controller_manager.spec.unwrap();
-            let paths: Vec<String> =
-                spec.volumes.unwrap().into_iter().map(|volume| volume.host_path.unwrap().path).collect();
+            let volumes = spec.volumes.unwrap();
+            let paths = [0, 1].map(|index| volumes[index]["hostPath"]["path"].as_str().unwrap());
             assert_eq!(paths, [format!("{tls}/client-ca.nochain.crt"), format!("{tls}/client-ca.key")]);
             let info = k3s.info.unwrap();
             assert_eq!(info.server, url, "{arguments}");

@@ -19,10 +19,10 @@ pub(super) fn contains(existing: serde_json::Result<Value>, wanted: serde_json::
 }
 
 /// Without what is not set, for an exact comparison.
-pub(super) fn normal(value: serde_json::Result<Value>) -> Option<Value> {
-    let mut value = value.ok()?;
+pub(super) fn normal(value: &Value) -> Value {
+    let mut value = value.clone();
     strip(&mut value);
-    Some(value)
+    value
 }
 
 fn strip(value: &mut Value) {
@@ -127,8 +127,8 @@ mod tests {
 
     #[test]
     fn what_is_not_set_makes_no_difference_to_an_exact_comparison() {
-        let value = |value| normal(Ok(value));
-        assert_eq!(value(json!({"a": {"b": null, "c": []}, "d": 1})), value(json!({"d": 1})));
-        assert_ne!(value(json!({"d": 1, "e": false})), value(json!({"d": 1})));
+        let d = normal(&json!({"d": 1}));
+        assert_eq!(normal(&json!({"a": {"b": null, "c": []}, "d": 1})), d);
+        assert_ne!(normal(&json!({"d": 1, "e": false})), d);
     }
 }

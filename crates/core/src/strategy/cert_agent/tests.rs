@@ -14,7 +14,7 @@ fn message(observed: &Observed) -> (StrategyReason, String) {
 fn node(observed: &Observed) -> Result<String, String> {
     match decide(observed, &settings()) {
         Plan { deployment: Ok(Step::Create(deployment)), .. } => {
-            Ok(deployment.spec.unwrap().template.spec.unwrap().node_name.unwrap_or_default())
+            Ok(deployment.spec["template"]["spec"]["nodeName"].as_str().unwrap_or_default().to_owned())
         }
         Plan { deployment: Ok(Step::Nothing), next: Err(failure) } => Err(failure.message),
         plan => panic!("{plan:?}"),

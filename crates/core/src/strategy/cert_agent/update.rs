@@ -3,10 +3,8 @@
 //! The API server fills in defaults, and others may add to an object. So a Deployment is left alone when everything
 //! that is wanted is there, whatever else there is; except for four things in which "nothing" is a wish, too.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use serde_json::to_value;
+use pinniped_api::partial::Deployment;
+use serde_json::{Map, Value, to_value};
 
 use super::subset;
 use crate::strategy::impersonator::ObjectId;
@@ -40,9 +38,8 @@ pub fn step(existing: Option<&Deployment>, wanted: Deployment) -> Step {
             into.get_or_insert_default().extend(from.clone());
         }
     }
-    let none = DeploymentSpec::default();
-    let (old, new) = (existing.spec.as_ref().unwrap_or(&none), wanted.spec.as_ref().unwrap_or(&none));
-    let selector_differs = subset::normal(to_value(&old.selector)) != subset::normal(to_value(&new.selector));
+    let (old, new) = (&existing.spec, &wanted.spec);
+    let selector_differs = subset::normal(&old["selector"]) != subset::normal(&new["selector"]);
     if selector_differs {
         let id = |field: &Option<String>| field.clone().unwrap_or_default();
         let existing = ObjectId {
@@ -60,16 +57,16 @@ pub fn step(existing: Option<&Deployment>, wanted: Deployment) -> Step {
     Step::Replace(Box::new(updated))
 }
 
-fn template_labels(spec: &DeploymentSpec) -> BTreeMap<String, String> {
-    spec.template.metadata.as_ref().and_then(|meta| meta.labels.clone()).unwrap_or_default()
+fn template_labels(spec: &Value) -> Option<&Map<String, Value>> {
+    spec["template"]["metadata"]["labels"].as_object().filter(|labels| !labels.is_empty())
 }
 
-fn priority_class(spec: &DeploymentSpec) -> &str {
-    spec.template.spec.as_ref().and_then(|pod| pod.priority_class_name.as_deref()).unwrap_or_default()
+fn priority_class(spec: &Value) -> &str {
+    spec["template"]["spec"]["priorityClassName"].as_str().unwrap_or_default()
 }
 
-fn strategy(spec: &DeploymentSpec) -> &str {
-    spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()).unwrap_or(DEFAULT_STRATEGY)
+fn strategy(spec: &Value) -> &str {
+    spec["strategy"]["type"].as_str().unwrap_or(DEFAULT_STRATEGY)
 }
 
 #[cfg(test)]

@@ -5,17 +5,19 @@ use super::*;
 
 fn environment(pod: &Pod) -> (String, String) {
     let wanted = wanted(&settings(), pod);
-    let spec = wanted.spec.unwrap().template.spec.unwrap();
-    let variables = spec.containers[0].env.clone().unwrap();
-    let names: Vec<&str> = variables.iter().map(|variable| variable.name.as_str()).collect();
-    assert_eq!(names, ["CERT_PATH", "KEY_PATH"]);
-    (variables[0].value.clone().unwrap(), variables[1].value.clone().unwrap())
+    let variables = &wanted.spec["template"]["spec"]["containers"][0]["env"];
+    assert_eq!(variables.as_array().unwrap().len(), 2);
+    let value = |index: usize, name: &str| {
+        assert_eq!(variables[index]["name"], name);
+        variables[index]["value"].as_str().unwrap().to_owned()
+    };
+    (value(0, "CERT_PATH"), value(1, "KEY_PATH"))
 }
 
 #[test]
 fn the_agent_lives_beside_kubeadms_controller_manager() {
     let wanted = serde_json::to_value(wanted(&settings(), &kubeadm())).unwrap();
-    let model = serde_json::to_value(kubeadm()).unwrap();
+    let model = kubeadm().spec.unwrap();
     assert_eq!(
         wanted,
         json!({
@@ -43,7 +45,7 @@ fn the_agent_lives_beside_kubeadms_controller_manager() {
                                 "limits": {"cpu": "20m", "memory": "32Mi"},
                                 "requests": {"cpu": "0", "memory": "32Mi"},
                             },
-                            "volumeMounts": model["spec"]["containers"][0]["volumeMounts"],
+                            "volumeMounts": model.containers.unwrap()[0].volume_mounts,
                         }],
                         "hostNetwork": true,
                         "nodeName": "kind-control-plane",
@@ -52,7 +54,7 @@ fn the_agent_lives_beside_kubeadms_controller_manager() {
                         "serviceAccountName": "agent-account",
                         "terminationGracePeriodSeconds": 0,
                         "tolerations": [{"effect": "NoExecute", "operator": "Exists"}],
-                        "volumes": model["spec"]["volumes"],
+                        "volumes": model.volumes,
                     },
                 },
             },
@@ -84,8 +86,27 @@ fn what_is_configured_is_in_the_deployment() {
 #[test]
 fn a_user_id_of_zero_is_root_also_when_it_is_written_down() {
     let settings = Settings { run_as_user: Some(0), ..settings() };
-    let spec = wanted(&settings, &kubeadm()).spec.unwrap().template.spec.unwrap();
-    assert_eq!(spec.security_context.unwrap().run_as_non_root, None);
+    let spec = wanted(&settings, &kubeadm()).spec;
+    let context = &spec["template"]["spec"]["securityContext"];
+    assert_eq!(*context, json!({"runAsUser": 0, "runAsGroup": 0}));
+}
+
+#[test]
+fn what_is_copied_is_copied_whole_also_where_nobody_here_knows_it() {
+    let copied = json!({
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "a", "operator": "of a later version"}],
+        "volumes": [{"name": "a", "kindOfALaterVersion": {"deep": [1, {"er": null}]}}],
+    });
+    let mounts = json!([{"name": "a", "mountPath": "/a", "modeOfALaterVersion": "x"}]);
+    let mut model = copied.clone();
+    model["containers"] = json!([{"name": "kube-controller-manager", "volumeMounts": mounts}]);
+    let spec = wanted(&settings(), &pod(json!({"spec": model}))).spec;
+    let pod = &spec["template"]["spec"];
+    for (member, value) in copied.as_object().unwrap() {
+        assert_eq!(pod[member], *value, "{member}");
+    }
+    assert_eq!(pod["containers"][0]["volumeMounts"], mounts);
 }
 
 #[test]

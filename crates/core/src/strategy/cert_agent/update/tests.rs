@@ -1,4 +1,4 @@
-use k8s_openapi::api::apps::v1::DeploymentStrategy;
+use k8s_openapi::api::apps::v1::{DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
@@ -33,7 +33,9 @@ fn existing() -> Deployment {
 
 fn changed(change: impl FnOnce(&mut DeploymentSpec)) -> Deployment {
     let mut existing = existing();
-    change(existing.spec.as_mut().unwrap());
+    let mut spec = serde_json::from_value(existing.spec).unwrap();
+    change(&mut spec);
+    existing.spec = serde_json::to_value(spec).unwrap();
     existing
 }
 

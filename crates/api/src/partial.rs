@@ -1,7 +1,7 @@
 //! Kubernetes' own kinds, as much of each as is looked at here. What is only handed on is kept as it came.
 //!
-//! The types of k8s-openapi know every field. For pods and what holds them that is most of a megabyte of program, and a
-//! field that is newer than the library gets lost between the pod that is copied and the copy.
+//! The types of k8s-openapi know every field. For pods and what holds them that is more than a megabyte of program, and
+//! a field that is newer than the library gets lost between the pod that is copied and the copy.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
@@ -110,7 +110,7 @@ pub struct NodeInfo {
     pub kubelet_version: String,
 }
 
-/// A Deployment, whose spec is written as a whole.
+/// A Deployment, whose spec is written as a whole. Its status is not ours: the API server keeps it when this is written.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Deployment {

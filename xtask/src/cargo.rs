@@ -2,7 +2,7 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{Command, ExitStatus};
 
 use anyhow::Context as _;
 
@@ -48,11 +48,6 @@ pub(crate) fn succeed(command: &mut Command, what: &str) -> anyhow::Result<()> {
 pub(crate) fn become_program(command: &mut Command) -> anyhow::Error {
     let error = command.exec();
     anyhow::Error::new(error).context(format!("could not start {}", command.get_program().display()))
-}
-
-/// A child's exit status as our own.
-pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
-    ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
 /// A program that runs in a network namespace of its own, where the machine allows that.

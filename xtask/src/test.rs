@@ -1,5 +1,8 @@
 //! `cargo xtask test`: what the machine can do, the control plane, the programs, all tests, a summary.
 
+mod executables;
+mod run;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -8,11 +11,16 @@ use anyhow::Context as _;
 
 use crate::control_plane::{self, contour, debian, envoy};
 use crate::{cargo, disk, node, suite};
+use run::Job;
 
 /// Packages whose tests use a real node, a real cert-manager and a real Contour.
 const NODE_PACKAGES: [&str; 2] = ["pinniped-node", "pinniped-e2e"];
 /// The package whose tests use a real informer.
 const E2E_PACKAGE: &str = "pinniped-e2e";
+
+/// Flags of `cargo test` whose value is the next word.
+const VALUE_FLAGS: [&str; 9] =
+    ["-p", "--package", "--exclude", "--test", "--bin", "--example", "--features", "--profile", "--target"];
 
 /// Names the folder of cert-manager's programs, for tests and demo.
 pub(crate) const CERT_MANAGER_ENV: &str = "PINNIPED_CERT_MANAGER";
@@ -30,7 +38,10 @@ pub(crate) struct Args {
     /// Use only what is on this machine; say what is missing.
     #[arg(long)]
     offline: bool,
-    /// Handed on to `cargo test`, for example `-p pinniped-e2e -- --nocapture`. Without a package: all of them.
+    /// Test executables that run side by side. Default: two more than there are processors, since most tests wait.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Passed to `cargo test`, for example `-p pinniped-e2e NAME -- --exact`. Without a package: all of them.
     #[arg(last = true)]
     rest: Vec<String>,
 }
@@ -81,26 +92,76 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.require_all {
         environment.push(("PINNIPED_REQUIRE_ALL", "1".into()));
     }
-    let mut code = None;
+    // Without it the executables report no duration of a test.
+    environment.push(("RUSTC_BOOTSTRAP", "1".into()));
+    let mut jobs = Vec::new();
     for part in args.parts()? {
-        let mut tests = cargo::cargo(args.offline);
-        tests.arg("test").args(part).arg("--no-fail-fast").args(&args.rest);
-        tests.envs(environment.iter().map(|(name, value)| (name, value)));
-        let status = cargo::status(&mut tests)?;
-        // The first part that fails says how.
-        if !status.success() {
-            code.get_or_insert(cargo::exit_code(status));
-        }
+        let arguments = Arguments::of(part, &args.rest);
+        let built = executables::build(args.offline, &arguments.cargo)?;
+        jobs.extend(built.into_iter().map(|executable| Job { executable, args: arguments.test.clone() }));
+    }
+    // The longest first, so that nothing waits for them at the end.
+    jobs.sort_by_key(|job| {
+        NODE_PACKAGES.iter().position(|name| job.executable.package == *name).unwrap_or(9)
+    });
+    let finished = run::run(jobs, &environment, args.at_once(), &target.join("test-output"))?;
+    let failed: Vec<&str> =
+        finished.iter().filter(|job| !job.status.success()).map(|job| job.name.as_str()).collect();
+    run::report(&finished);
+    let mut passed = failed.is_empty();
+    if packages.is_empty() {
+        let mut examples = cargo::cargo(args.offline);
+        passed &= cargo::status(examples.args(["test", "--doc", "--workspace"]))?.success();
+    }
+    for name in &failed {
+        eprintln!("error: tests failed in {name}");
     }
     let left = node::left_by_tests();
     for line in &left {
         eprintln!("error: left by a test's node: {line}");
     }
-    summary(&skips, code.is_none() && left.is_empty(), start);
-    Ok(if left.is_empty() { code.unwrap_or(ExitCode::SUCCESS) } else { ExitCode::FAILURE })
+    let passed = passed && left.is_empty();
+    summary(&skips, passed, start);
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What cargo gets to build tests, and what the executables get to run them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Arguments {
+    cargo: Vec<String>,
+    test: Vec<String>,
+}
+
+impl Arguments {
+    /// Those of a part and of the user together, told apart as `cargo test` does: a word that is no flag and no value
+    /// of one is a filter, and everything behind `--` goes to the executables.
+    fn of(part: Vec<String>, user: &[String]) -> Self {
+        let end = user.iter().position(|arg| arg == "--");
+        let (for_cargo, for_tests) = user.split_at(end.unwrap_or(user.len()));
+        let mut arguments = Self::default();
+        let mut words = part.into_iter().chain(for_cargo.iter().cloned());
+        while let Some(word) = words.next() {
+            if VALUE_FLAGS.contains(&word.as_str()) {
+                arguments.cargo.push(word);
+                arguments.cargo.extend(words.next());
+            } else if word.starts_with('-') {
+                arguments.cargo.push(word);
+            } else {
+                arguments.test.push(word);
+            }
+        }
+        arguments.test.extend(for_tests.iter().skip(1).cloned());
+        arguments.test.extend(["-Z", "unstable-options", "--report-time"].map(str::to_owned));
+        arguments
+    }
 }
 
 impl Args {
+    /// How many executables run side by side.
+    fn at_once(&self) -> usize {
+        self.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from) + 2)
+    }
+
     /// The packages asked for, by name or by suite; none means all.
     fn packages(&self) -> anyhow::Result<Vec<String>> {
         let mut named = Vec::new();
@@ -126,7 +187,6 @@ impl Args {
             let all = if self.packages()?.is_empty() { vec!["--workspace".to_owned()] } else { Vec::new() };
             return Ok(vec![all]);
         };
-        // No examples in documentation: they have no such names.
         let tests = || "--tests".to_owned();
         if self.names_packages() {
             return Ok(vec![vec![tests(), suite::filter(name)]]);
@@ -241,6 +301,7 @@ mod tests {
             suite: suite.map(str::to_owned),
             require_all: false,
             offline: true,
+            jobs: None,
             rest: rest.iter().map(|arg| (*arg).to_owned()).collect(),
         };
         let table: [(&[&str], &[&str]); 4] = [
@@ -257,11 +318,27 @@ mod tests {
     }
 
     #[test]
+    fn filters_and_what_is_behind_dashes_go_to_the_executables() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let of = |part: &str, user: &str| {
+            let Arguments { cargo, mut test } = Arguments::of(words(part), &words(user));
+            assert_eq!(test.split_off(test.len() - 3), ["-Z", "unstable-options", "--report-time"]);
+            (cargo.join(" "), test.join(" "))
+        };
+        let pair = |cargo: &str, test: &str| (cargo.to_owned(), test.to_owned());
+        assert_eq!(of("--workspace", ""), pair("--workspace", ""));
+        assert_eq!(of("--tests name --package a", ""), pair("--tests --package a", "name"));
+        assert_eq!(of("", "-p a --test it one -- --exact two"), pair("-p a --test it", "one --exact two"));
+        assert_eq!(of("", "--package=a -- --nocapture"), pair("--package=a", "--nocapture"));
+    }
+
+    #[test]
     fn a_suite_of_several_parts_is_several_runs() {
         let args = |suite: Option<&str>, rest: &[&str]| Args {
             suite: suite.map(str::to_owned),
             require_all: false,
             offline: true,
+            jobs: None,
             rest: rest.iter().map(|arg| (*arg).to_owned()).collect(),
         };
         assert_eq!(args(None, &[]).parts().unwrap(), [["--workspace"]]);

@@ -1,0 +1,165 @@
+//! Runs test executables, several at a time, and reports how long executables and tests took.
+//!
+//! Most of the time of a test that uses a control plane is waiting, so executables run side by side. Each has a network
+//! namespace of its own, so their ports do not clash. The output of each goes to a file and is printed as a whole when
+//! the executable has finished.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use super::executables::Executable;
+
+/// How often the names of the running executables are printed.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
+/// Tests in the list of the slowest ones.
+const SLOWEST: usize = 10;
+
+/// One executable and the arguments that it gets.
+pub(super) struct Job {
+    pub(super) executable: Executable,
+    pub(super) args: Vec<String>,
+}
+
+/// A finished job.
+pub(super) struct Finished {
+    pub(super) name: String,
+    pub(super) status: ExitStatus,
+    pub(super) duration: Duration,
+    /// Tests and their duration, as the executable reports them.
+    pub(super) tests: Vec<(String, Duration)>,
+    output: String,
+}
+
+/// Something to print.
+enum Event {
+    Started(String),
+    Finished(anyhow::Result<Finished>),
+}
+
+/// Runs all jobs, at most `at_once` side by side, in their order. `logs` is the folder for their output.
+///
+/// # Errors
+/// When an executable cannot be started or its output cannot be kept. Tests that fail are in the result.
+pub(super) fn run(
+    jobs: Vec<Job>,
+    environment: &[(&str, PathBuf)],
+    at_once: usize,
+    logs: &Path,
+) -> anyhow::Result<Vec<Finished>> {
+    std::fs::create_dir_all(logs).with_context(|| format!("could not make {}", logs.display()))?;
+    let all = jobs.len();
+    let queue = Mutex::new(VecDeque::from(jobs));
+    let (sender, events) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..at_once.clamp(1, all.max(1)) {
+            let (sender, queue) = (sender.clone(), &queue);
+            scope.spawn(move || {
+                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                while let Some(job) = next() {
+                    // The receiver is there until all senders are gone.
+                    let _ignored = sender.send(Event::Started(job.executable.name.clone()));
+                    let _ignored = sender.send(Event::Finished(run_one(job, environment, logs)));
+                }
+            });
+        }
+        drop(sender);
+        collect(all, &events)
+    })
+}
+
+/// Prints what happens until all jobs have finished.
+fn collect(all: usize, events: &mpsc::Receiver<Event>) -> anyhow::Result<Vec<Finished>> {
+    let started = Instant::now();
+    let (mut running, mut finished): (Vec<String>, Vec<Finished>) = (Vec::new(), Vec::new());
+    loop {
+        match events.recv_timeout(PROGRESS_INTERVAL) {
+            Ok(Event::Started(name)) => running.push(name),
+            Ok(Event::Finished(job)) => {
+                let job = job?;
+                running.retain(|name| *name != job.name);
+                println!("\n     Ran {} in {:.1} s", job.name, job.duration.as_secs_f64());
+                print!("{}", job.output);
+                if !job.status.success() {
+                    println!("error: {} failed ({})", job.name, job.status);
+                }
+                finished.push(job);
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let minutes = started.elapsed().as_secs() / 60;
+                println!(
+                    "  {minutes} min: {} of {all} executables done, running: {}",
+                    finished.len(),
+                    running.join(", ")
+                );
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(finished),
+        }
+    }
+}
+
+fn run_one(job: Job, environment: &[(&str, PathBuf)], logs: &Path) -> anyhow::Result<Finished> {
+    let started = Instant::now();
+    let Job { executable, args } = job;
+    let name = executable.name.clone();
+    let file_name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let log = logs.join(format!("{file_name}.log"));
+    let output = File::create(&log).with_context(|| format!("could not write {}", log.display()))?;
+    let errors = output.try_clone().context("could not share a log file")?;
+    let mut command = executable.command();
+    command.args(&args).stdin(Stdio::null()).stdout(output).stderr(errors);
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
+    let status =
+        command.status().with_context(|| format!("could not start {}", executable.path.display()))?;
+    let output = std::fs::read(&log).with_context(|| format!("could not read {}", log.display()))?;
+    let output = String::from_utf8_lossy(&output).into_owned();
+    let tests = output.lines().filter_map(timed_test).collect();
+    Ok(Finished { name, status, duration: started.elapsed(), tests, output })
+}
+
+/// Name and duration in a line such as `test a::b ... ok <1.234s>`.
+fn timed_test(line: &str) -> Option<(String, Duration)> {
+    let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let (_, seconds) = result.strip_suffix("s>")?.rsplit_once('<')?;
+    Some((name.to_owned(), Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?))
+}
+
+/// Prints the time of each executable that took long, and the slowest tests.
+pub(super) fn report(finished: &[Finished]) {
+    let mut executables: Vec<_> = finished.iter().map(|job| (job.duration, job.name.as_str())).collect();
+    executables.sort_unstable();
+    println!("\ntime per executable (those under a second are left out):");
+    for (duration, name) in executables.iter().rev().filter(|(duration, _)| duration.as_secs() > 0) {
+        println!("  {:>7.1} s  {name}", duration.as_secs_f64());
+    }
+    let mut tests: Vec<_> = finished
+        .iter()
+        .flat_map(|job| {
+            job.tests.iter().map(|(test, duration)| (*duration, job.name.as_str(), test.as_str()))
+        })
+        .collect();
+    tests.sort_unstable();
+    println!("slowest tests:");
+    for (duration, executable, test) in tests.iter().rev().take(SLOWEST) {
+        println!("  {:>7.1} s  {executable} {test}", duration.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_come_from_the_lines_of_finished_tests() {
+        let seconds = |seconds| Some(("a::b".to_owned(), Duration::from_millis(seconds)));
+        assert_eq!(timed_test("test a::b ... ok <1.234s>"), seconds(1234));
+        assert_eq!(timed_test("test a::b ... FAILED <0.500s>"), seconds(500));
+        assert_eq!(timed_test("test a::b ... ignored"), None);
+        assert_eq!(timed_test("test result: ok. 1 passed; finished in 0.01s"), None);
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! A controller looks at the whole world each time, so its queue needs to remember only one thing: whether something
 //! has happened since the last look. [`Trigger`] is that bit. Failures are retried with a delay that doubles from
-//! 5 ms to 1000 s; a new event does not wait for it. "Not leader" is no failure: it is retried without a word.
+//! 5 ms to [`RESYNC`]; a new event does not wait for it. "Not leader" is no failure: it is retried without a log line.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tracing::Instrument;
 use crate::client::{NotLeader, WriteError, error_text, is_forbidden};
 use crate::lease::Leadership;
 
-/// How long a controller rests when nothing happens.
+/// The longest time between two passes of a controller, whether the last one succeeded or failed.
 pub const RESYNC: Duration = Duration::from_secs(180);
 
 /// The least rest between two looks that a controller itself asked for: a time that lies in the past must not make it spin.
@@ -26,9 +26,6 @@ const RECHECK_FLOOR: Duration = Duration::from_millis(100);
 
 /// First delay after a failure.
 const BACKOFF_FLOOR: Duration = Duration::from_millis(5);
-
-/// Longest delay between two tries.
-const BACKOFF_CEILING: Duration = Duration::from_secs(1000);
 
 /// How long a pass that is under way at shutdown may go on.
 const LAST_PASS: Duration = Duration::from_secs(3);
@@ -245,7 +242,7 @@ impl Retry {
                 tracing::error!(logger = "UnhandledError", %error, "Unhandled Error");
             }
         }
-        let delay = BACKOFF_FLOOR.saturating_mul(2_u32.saturating_pow(self.failures)).min(BACKOFF_CEILING);
+        let delay = BACKOFF_FLOOR.saturating_mul(2_u32.saturating_pow(self.failures)).min(RESYNC);
         self.failures = self.failures.saturating_add(1);
         delay
     }
@@ -315,12 +312,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_delay_never_exceeds_its_ceiling() {
-        let mut retry = Retry::default();
-        for _ in 0..100 {
-            retry.after("x", &Err(ReconcileError::NotLeader(NotLeader)));
+    async fn a_controller_that_keeps_failing_runs_at_the_latest_every_three_minutes() {
+        let three_minutes = Duration::from_secs(180);
+        let outcomes: [fn(usize) -> Result<Action, ReconcileError>; 3] = [
+            |_| Err(ReconcileError::Failed("no".into())),
+            |_| Err(ReconcileError::Forbidden("no".into())),
+            |_| Err(ReconcileError::NotLeader(NotLeader)),
+        ];
+        for outcome in outcomes {
+            let mut running = start(outcome, Leadership::fixed(true));
+            let gaps = gaps(&mut running, 40).await;
+            let longest = gaps.iter().max().unwrap();
+            // The timer has a resolution of a millisecond.
+            assert!(*longest <= three_minutes + Duration::from_millis(2), "{longest:?}");
+            running.cancel.cancel();
+            running.task.await.unwrap();
         }
-        assert_eq!(retry.after("x", &Err(ReconcileError::Failed(String::new()))), BACKOFF_CEILING);
     }
 
     #[tokio::test(start_paused = true)]

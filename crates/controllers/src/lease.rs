@@ -5,7 +5,11 @@
 //! within the lease duration, on its own monotonic clock. A write carries the resource version that was read, so two
 //! candidates cannot both win. Losing the Lease stops nothing: the pod goes on reading and serving, and its writes are
 //! refused by [`crate::client::Writer`].
+//!
+//! A leadership ends by itself at the renew deadline, counted from the start of the last renewal that succeeded, on the
+//! monotonic clock and on the wall clock. So neither an election that has stopped nor a process that was suspended leads on.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -18,6 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::error_text;
+use crate::clock::{Clock, Moment};
 
 /// How long a candidate waits after the last change it has seen before it takes a Lease over.
 pub const LEASE_DURATION: Duration = Duration::from_secs(137);
@@ -36,28 +41,55 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether this process is the leader, now and as a stream of changes.
 #[derive(Clone, Debug)]
-pub struct Leadership(watch::Receiver<bool>);
+pub struct Leadership {
+    leader: watch::Receiver<bool>,
+    /// None where no election decides.
+    renewal: Option<Arc<Renewal>>,
+}
+
+/// The last renewal of the Lease, and until when it counts.
+#[derive(Debug)]
+struct Renewal {
+    clock: Clock,
+    deadline: Duration,
+    last: Mutex<Moment>,
+}
+
+impl Renewal {
+    fn age(&self) -> Duration {
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        self.clock.since(last)
+    }
+
+    fn is_over(&self) -> bool {
+        self.age() >= self.deadline
+    }
+
+    fn set(&self, began: Moment) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = began;
+    }
+}
 
 impl Leadership {
     /// A leadership that the holder of the sender decides.
     pub fn channel() -> (watch::Sender<bool>, Self) {
-        let (sender, receiver) = watch::channel(false);
-        (sender, Self(receiver))
+        let (sender, leader) = watch::channel(false);
+        (sender, Self { leader, renewal: None })
     }
 
     /// A leadership that never changes, for processes without an election.
     pub fn fixed(leader: bool) -> Self {
-        Self(watch::channel(leader).1)
+        Self { leader: watch::channel(leader).1, renewal: None }
     }
 
-    /// Whether writes are this pod's to do.
+    /// Whether this pod may write: it holds the Lease, and its last renewal is younger than the renew deadline.
     pub fn is_leader(&self) -> bool {
-        *self.0.borrow()
+        *self.leader.borrow() && !self.renewal.as_ref().is_some_and(|renewal| renewal.is_over())
     }
 
     /// Changes from now on.
     pub fn subscribe(&self) -> watch::Receiver<bool> {
-        self.0.clone()
+        self.leader.clone()
     }
 }
 
@@ -102,13 +134,21 @@ pub struct LeaderElection {
     params: LeaseParams,
     leader: watch::Sender<bool>,
     leadership: Leadership,
+    renewal: Arc<Renewal>,
 }
 
 impl LeaderElection {
     /// Prepares an election; nothing is sent yet.
     pub fn new(client: kube::Client, params: LeaseParams) -> Self {
+        Self::with_clock(client, params, Clock::default())
+    }
+
+    fn with_clock(client: kube::Client, params: LeaseParams, clock: Clock) -> Self {
         let (leader, leadership) = Leadership::channel();
-        Self { api: Api::namespaced(client, &params.namespace), params, leader, leadership }
+        let last = Mutex::new(clock.now());
+        let renewal = Arc::new(Renewal { clock, deadline: params.timing.renew_deadline, last });
+        let leadership = Leadership { renewal: Some(Arc::clone(&renewal)), ..leadership };
+        Self { api: Api::namespaced(client, &params.namespace), params, leader, leadership, renewal }
     }
 
     /// To be asked before each write.
@@ -120,9 +160,9 @@ impl LeaderElection {
     /// holder is emptied, so nobody writes after another may have taken over.
     pub async fn run(self, cancel: CancellationToken) {
         let mut seen = Seen::default();
-        let mut renewed = Instant::now();
         let mut forbidden = false;
         loop {
+            let began = self.renewal.clock.now();
             let tried = tokio::select! {
                 biased;
                 () = cancel.cancelled() => break,
@@ -139,18 +179,17 @@ impl LeaderElection {
                     false
                 }
             };
-            let now = Instant::now();
+            // A process that was suspended during the call gets an answer that is older than it looks.
+            let held = held && self.renewal.clock.since(began) < self.params.timing.renew_deadline;
             if held {
-                renewed = now;
+                self.renewal.set(began);
                 self.set_leader(true);
-            } else if self.leadership.is_leader()
-                && (seen.holder_is_other(&self.params.identity)
-                    || now.duration_since(renewed) >= self.params.timing.renew_deadline)
+            } else if self.leads() && (seen.holder_is_other(&self.params.identity) || self.renewal.is_over())
             {
                 tracing::warn!(lease = %self.params.name, "lost the leader election lease");
                 self.set_leader(false);
             }
-            let pause = self.pause(held, renewed, now);
+            let pause = self.pause(held);
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => break,
@@ -160,6 +199,11 @@ impl LeaderElection {
         self.set_leader(false);
         // Also as a follower: a write that was cut off by the cancellation may have won. Only our own name is emptied.
         self.release().await;
+    }
+
+    /// Whether the process led after the last try; [`Leadership::is_leader`] may know better.
+    fn leads(&self) -> bool {
+        *self.leader.borrow()
     }
 
     fn set_leader(&self, leader: bool) {
@@ -175,14 +219,14 @@ impl LeaderElection {
 
     /// Leaders look again after the retry period, or sooner when the deadline is near; candidates with a jitter made
     /// from their name, so that they do not come all at once.
-    fn pause(&self, held: bool, renewed: Instant, now: Instant) -> Duration {
+    fn pause(&self, held: bool) -> Duration {
         let retry = self.params.timing.retry;
         if held {
             return retry;
         }
-        if self.leadership.is_leader() {
+        if self.leads() {
             // A renewal failed: hurry, there is a deadline.
-            let left = self.params.timing.renew_deadline.saturating_sub(now.duration_since(renewed));
+            let left = self.params.timing.renew_deadline.saturating_sub(self.renewal.age());
             return left.min(retry / 8).max(Duration::from_millis(10));
         }
         let spread = self
@@ -337,7 +381,18 @@ fn released(current: &LeaseSpec, now: Timestamp) -> LeaseSpec {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use http::Request;
+    use jiff::SignedDuration;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio_util::task::AbortOnDropHandle;
+
     use super::*;
+    use crate::clock::tests::SettableClock;
 
     fn spec(holder: &str, transitions: i32) -> LeaseSpec {
         LeaseSpec {
@@ -399,5 +454,107 @@ mod tests {
         let given_back = released(&spec("me", 7), Timestamp::UNIX_EPOCH);
         assert_eq!(given_back.holder_identity.as_deref(), Some(""));
         assert_eq!((given_back.lease_duration_seconds, given_back.lease_transitions), (Some(1), Some(7)));
+    }
+
+    /// An API server that has room for one Lease.
+    fn api_server() -> kube::Client {
+        let stored = Arc::new(Mutex::new(None::<Value>));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let stored = Arc::clone(&stored);
+            async move {
+                let get = request.method() == http::Method::GET;
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let mut stored = stored.lock().unwrap();
+                if !get {
+                    *stored = Some(serde_json::from_slice(&body).unwrap());
+                }
+                let (code, body) = match &*stored {
+                    Some(lease) => (200, lease.clone()),
+                    None => (
+                        404,
+                        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}),
+                    ),
+                };
+                let response = http::Response::builder().status(code);
+                Ok::<_, Infallible>(response.body(Body::from(body.to_string().into_bytes())).unwrap())
+            }
+        });
+        kube::Client::new(service, "ns")
+    }
+
+    fn election(client: kube::Client, clock: Clock) -> LeaderElection {
+        let params = LeaseParams {
+            namespace: "ns".to_owned(),
+            name: "lease".to_owned(),
+            identity: "me".to_owned(),
+            owner: None,
+            labels: Default::default(),
+            timing: Timing::default(),
+        };
+        LeaderElection::with_clock(client, params, clock)
+    }
+
+    async fn leads(leadership: &Leadership) {
+        leadership.subscribe().wait_for(|leader| *leader).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_whose_election_has_died_stops_leading_at_the_renew_deadline() {
+        let election = election(api_server(), Clock::default());
+        let leadership = election.leadership();
+        let task = tokio::spawn(election.run(CancellationToken::new()));
+        leads(&leadership).await;
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        tokio::time::advance(RENEW_DEADLINE - Duration::from_secs(1)).await;
+        assert!(leadership.is_leader());
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(!leadership.is_leader());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_was_suspended_does_not_lead_until_it_has_renewed_the_lease() {
+        let wall = SettableClock::default();
+        let election = election(api_server(), wall.clock());
+        let leadership = election.leadership();
+        let task = AbortOnDropHandle::new(tokio::spawn(election.run(CancellationToken::new())));
+        leads(&leadership).await;
+        wall.jump(SignedDuration::from_secs(106));
+        assert!(leadership.is_leader());
+        wall.jump(SignedDuration::from_secs(2));
+        assert!(!leadership.is_leader());
+        tokio::time::sleep(RETRY_PERIOD + Duration::from_millis(1)).await;
+        assert!(leadership.is_leader(), "renewed");
+        drop(task);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_arrives_after_a_suspend_does_not_renew() {
+        let wall = SettableClock::default();
+        let plain = api_server();
+        let suspended = Arc::new(AtomicBool::new(false));
+        let service = tower::service_fn({
+            let (wall, suspended) = (wall.clone(), Arc::clone(&suspended));
+            move |request: Request<Body>| {
+                let (plain, wall, suspended) = (plain.clone(), wall.clone(), Arc::clone(&suspended));
+                async move {
+                    let writes = request.method() != http::Method::GET;
+                    let answer = plain.send(request).await;
+                    if writes && !suspended.swap(true, Ordering::SeqCst) {
+                        wall.jump(SignedDuration::from_hours(1));
+                    }
+                    answer
+                }
+            }
+        });
+        let election = election(kube::Client::new(service, "ns"), wall.clock());
+        let leadership = election.leadership();
+        let task = AbortOnDropHandle::new(tokio::spawn(election.run(CancellationToken::new())));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(suspended.load(Ordering::SeqCst) && !*leadership.subscribe().borrow());
+        // The next try finds the Lease in its own name.
+        tokio::time::timeout(RETRY_PERIOD * 2, leads(&leadership)).await.unwrap();
+        assert!(leadership.is_leader());
+        drop(task);
     }
 }

@@ -17,6 +17,7 @@ pub mod authenticator_cleanup;
 pub mod cert_agent;
 pub mod cleanup;
 pub mod client;
+pub mod clock;
 pub mod context;
 pub mod controllers;
 pub mod credential_issuer;

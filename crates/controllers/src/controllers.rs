@@ -21,9 +21,8 @@ use pinniped_authn::registry::Registry;
 use pinniped_authn::webhook::ProxyEnvironment;
 use pinniped_pki::CertificateHolder;
 use pinniped_pki::tls::CipherRestriction;
+use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api_certs::{
@@ -88,14 +87,14 @@ pub struct ControllersParams {
     pub ciphers: CipherRestriction,
     /// Usually the default.
     pub lease_timing: Timing,
+    /// Receives the unexpected end of a controller, of the election or of a watch.
+    pub monitor: TaskMonitor,
 }
 
 /// The running controllers.
 pub struct Controllers {
-    controllers: JoinSet<()>,
-    stop_controllers: CancellationToken,
-    election: JoinSet<()>,
-    stop_election: CancellationToken,
+    controllers: TaskGroup,
+    election: TaskGroup,
     watches: Watches,
     proxies: TaskTracker,
     leadership: Leadership,
@@ -152,7 +151,7 @@ impl Controllers {
             owner_api_service: params.owner_api_service,
             leadership: election.leadership(),
         };
-        let mut spawner = Spawner::new(context.clone());
+        let mut spawner = Spawner::new(context.clone(), params.monitor.clone());
         let mut caches = Caches::new(&context, &params.cert_agent.settings.deployment_name);
         let issuers = CredentialIssuers::new(&context, caches.issuers.store());
 
@@ -169,15 +168,12 @@ impl Controllers {
         spawner.authenticators(&mut caches, params.registry, params.proxies, params.ciphers);
         let impersonator = spawner.impersonator(&mut caches, issuers, params.impersonator);
 
-        let watches = caches.start();
-        let stop_election = CancellationToken::new();
-        let mut elections = JoinSet::new();
-        elections.spawn(election.run(stop_election.clone()));
+        let watches = caches.start(&params.monitor);
+        let mut elections = TaskGroup::new(&params.monitor);
+        elections.spawn("leader election", |stop| election.run(stop));
         Self {
             controllers: spawner.tasks,
-            stop_controllers: spawner.stop,
             election: elections,
-            stop_election,
             watches,
             proxies: spawner.proxies,
             leadership: context.leadership,
@@ -204,11 +200,9 @@ impl Controllers {
     }
 
     /// Stops everything in its order; returns when the impersonation proxy has drained.
-    pub async fn shutdown(mut self) {
-        self.stop_controllers.cancel();
-        while self.controllers.join_next().await.is_some() {}
-        self.stop_election.cancel();
-        while self.election.join_next().await.is_some() {}
+    pub async fn shutdown(self) {
+        self.controllers.stop().await;
+        self.election.stop().await;
         self.watches.stop().await;
         self.proxies.close();
         self.proxies.wait().await;
@@ -293,8 +287,8 @@ impl Caches {
         }
     }
 
-    fn start(self) -> Watches {
-        let mut watches = Watches::default();
+    fn start(self, monitor: &TaskMonitor) -> Watches {
+        let mut watches = Watches::new(monitor);
         watches.start(self.issuers);
         watches.start(self.secrets);
         watches.start(self.services);
@@ -306,7 +300,7 @@ impl Caches {
         watches.start(self.login_api_service);
         watches.start(self.identity_api_service);
         if let Some(delegated) = self.delegated {
-            watches.keep(|stop| delegated.run(stop));
+            watches.keep("watch of a delegated Secret", |stop| delegated.run(stop));
         }
         watches
     }
@@ -319,14 +313,14 @@ fn api_service_name(suffix: &GroupSuffix, group: &str) -> String {
 /// Starts controllers, each with its triggers and the caches it has to wait for.
 struct Spawner {
     context: Context,
-    tasks: JoinSet<()>,
-    stop: CancellationToken,
+    tasks: TaskGroup,
+    monitor: TaskMonitor,
     proxies: TaskTracker,
 }
 
 impl Spawner {
-    fn new(context: Context) -> Self {
-        Self { context, tasks: JoinSet::new(), stop: CancellationToken::new(), proxies: TaskTracker::new() }
+    fn new(context: Context, monitor: TaskMonitor) -> Self {
+        Self { context, tasks: TaskGroup::new(&monitor), monitor, proxies: TaskTracker::new() }
     }
 
     fn start(
@@ -335,7 +329,8 @@ impl Spawner {
         trigger: Trigger,
         ready: impl Future<Output = ()> + Send + 'static,
     ) {
-        self.tasks.spawn(run(controller, trigger, ready, self.context.leadership.clone(), self.stop.clone()));
+        let leadership = self.context.leadership.clone();
+        self.tasks.spawn(controller.name(), |stop| run(controller, trigger, ready, leadership, stop));
     }
 
     /// A trigger pulled by one Secret of the own namespace.
@@ -531,6 +526,7 @@ impl Spawner {
             Sees { secrets: caches.secrets.store(), services: caches.services.store(), delegated },
             trigger.clone(),
             self.proxies.clone(),
+            self.monitor.clone(),
         );
         let health = ImpersonatorHealth { health: controller.health(), problem: caches.issuers.problem() };
         let (issuers, secrets, services) =

@@ -26,8 +26,8 @@ mod told;
 use std::sync::Arc;
 
 use pinniped_routing::{RoutingTable, Settings};
+use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::apply::{Memory, StatusWriter};
@@ -51,6 +51,8 @@ pub struct Params {
     pub addresses: StatusAddresses,
     /// Who writes statuses.
     pub election: Election,
+    /// Receives the unexpected end of the election or of a watch.
+    pub monitor: TaskMonitor,
 }
 
 /// Where the gateway can be reached, as statuses tell it.
@@ -87,21 +89,21 @@ pub async fn run(
     metrics: GatewayMetrics,
     stop: CancellationToken,
 ) {
-    let Params { client, settings, watch_namespaces, addresses, election } = params;
-    let stop_election = CancellationToken::new();
-    let mut elections = JoinSet::new();
+    let Params { client, settings, watch_namespaces, addresses, election, monitor } = params;
+    let mut elections = TaskGroup::new(&monitor);
     let leadership = match election {
         Election::Alone => Leadership::fixed(true),
         Election::Lease(lease) => {
             let election = LeaderElection::new(client.clone(), lease);
             let leadership = election.leadership();
-            elections.spawn(election.run(stop_election.clone()));
+            elections.spawn("leader election", |stop| election.run(stop));
             leadership
         }
     };
     let serve = async {
         let listeners = Listeners { changes: Arc::default(), statuses: Trigger::new() };
-        let mut watching = observe::start(&client, &settings, &watch_namespaces, &addresses, &listeners);
+        let mut watching =
+            observe::start(&client, &settings, &watch_namespaces, &addresses, &listeners, &monitor);
         watching.answered().await;
         let (sender, verdicts) = watch::channel(Arc::default());
         let rebuilder = Rebuilder {
@@ -129,6 +131,5 @@ pub async fn run(
         () = stop.cancelled() => {}
         () = serve => {}
     }
-    stop_election.cancel();
-    while elections.join_next().await.is_some() {}
+    elections.stop().await;
 }

@@ -30,6 +30,7 @@ use kube::runtime::reflector::Store;
 use pinniped_core::delegation::SecretReference;
 use pinniped_core::strategy::impersonator::{Loaded, Settings, decide};
 use pinniped_pki::CertificateHolder;
+use pinniped_tasks::TaskMonitor;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
@@ -127,7 +128,8 @@ pub struct ImpersonatorController {
 }
 
 impl ImpersonatorController {
-    /// `trigger` wakes this controller; `tasks` takes the proxy's task and its draining, and has to be awaited at the end.
+    /// `trigger` wakes this controller; `tasks` takes the proxy's task and its draining, and has to be awaited at the end;
+    /// `monitor` gets a panic of that task.
     pub fn new(
         context: Context,
         params: ImpersonatorParams,
@@ -135,6 +137,7 @@ impl ImpersonatorController {
         sees: Sees,
         trigger: Trigger,
         tasks: TaskTracker,
+        monitor: TaskMonitor,
     ) -> Self {
         let Sees { secrets, services, delegated } = sees;
         let names = &context.names;
@@ -152,7 +155,7 @@ impl ImpersonatorController {
         };
         Self {
             settings: Arc::new(settings),
-            supervisor: Supervisor::new(Arc::clone(&params.proxy), trigger, tasks),
+            supervisor: Supervisor::new(Arc::clone(&params.proxy), trigger, tasks, monitor),
             nodes: NodeKinds::new(context.client.clone()),
             loaded: Loaded::default(),
             said: Said::default(),

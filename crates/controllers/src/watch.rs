@@ -16,8 +16,8 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Resource, ResourceExt};
+use pinniped_tasks::{TaskGroup, TaskMonitor};
 use serde::de::DeserializeOwned;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -186,10 +186,8 @@ fn is_refusal(error: &watcher::Error) -> bool {
 }
 
 /// Running watches.
-#[derive(Default)]
 pub struct Watches {
-    tasks: JoinSet<()>,
-    stop: CancellationToken,
+    tasks: TaskGroup,
     first_answers: Vec<FirstAnswer>,
 }
 
@@ -206,6 +204,11 @@ struct FirstAnswer {
 pub struct NotSynced(pub Vec<String>);
 
 impl Watches {
+    /// Creates an empty set. A watch that ends before the set is stopped is reported to `monitor`.
+    pub fn new(monitor: &TaskMonitor) -> Self {
+        Self { tasks: TaskGroup::new(monitor), first_answers: Vec::new() }
+    }
+
     /// Starts one more.
     pub fn start<K>(&mut self, watched: Watched<K>)
     where
@@ -214,15 +217,15 @@ impl Watches {
     {
         self.first_answers
             .push(FirstAnswer { what: watched.what.clone(), answered: watched.answered.subscribe() });
-        self.tasks.spawn(watched.run(self.stop.clone()));
+        self.tasks.spawn(format!("watch of {}", watched.what), |stop| watched.run(stop));
     }
 
-    /// Runs something else that watches. It has to end when it is told to.
-    pub fn keep<F>(&mut self, task: impl FnOnce(CancellationToken) -> F)
+    /// Runs something else that watches until the token is cancelled.
+    pub fn keep<F>(&mut self, name: &str, task: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.tasks.spawn(task(self.stop.clone()));
+        self.tasks.spawn(name, task);
     }
 
     /// Resolves when each of the watches that run now has been answered: its cache is filled, or it was refused and
@@ -247,10 +250,9 @@ impl Watches {
         }
     }
 
-    /// Ends them all.
-    pub async fn stop(mut self) {
-        self.stop.cancel();
-        while self.tasks.join_next().await.is_some() {}
+    /// Stops them all and waits for their ends.
+    pub async fn stop(self) {
+        self.tasks.stop().await;
     }
 }
 
@@ -354,7 +356,7 @@ mod tests {
 
     fn watches(client: &kube::Client) -> Watches {
         let config = watcher::Config::default;
-        let mut watches = Watches::default();
+        let mut watches = Watches::new(&TaskMonitor::default());
         watches.start(Watched::<Secret>::new(
             Api::default_namespaced(client.clone()),
             (),
@@ -398,6 +400,29 @@ mod tests {
         let error = watches.synced(Duration::from_secs(60)).await.expect_err("two are missing");
         assert_eq!(error.to_string(), "failed to sync informers of services, configmaps");
         assert_eq!(began.elapsed().as_secs(), 60);
+        watches.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_panics_is_reported_with_its_name() {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let watching = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let body = if watching {
+                json!({"type": "ADDED", "object": {"kind": "Secret", "apiVersion": "v1",
+                    "metadata": {"name": "x", "namespace": "ns", "resourceVersion": "2"}}})
+            } else {
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
+            };
+            Ok::<_, std::io::Error>(Response::new(Body::from(format!("{body}\n").into_bytes())))
+        });
+        let api = Api::default_namespaced(kube::Client::new(service, "ns"));
+        let mut watched = Watched::<Secret>::new(api, (), watcher::Config::default(), "secrets");
+        watched.wake(&Trigger::new(), |_| panic!("a defect"));
+        let monitor = TaskMonitor::default();
+        let mut watches = Watches::new(&monitor);
+        watches.start(watched);
+        let end = tokio::time::timeout(Duration::from_secs(10), monitor.failed()).await.expect("a report");
+        assert_eq!(end.to_string(), "task \"watch of secrets\" panicked: a defect");
         watches.stop().await;
     }
 }

@@ -34,9 +34,8 @@ use pinniped_pki::{CaBundle, CertificateHolder};
 use pinniped_proxy::impersonator::ImpersonatorMetrics;
 use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client, through};
 use pinniped_serve::metrics::Metrics;
-use tokio::task::JoinSet;
+use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::apiserver::{self, Health};
 use crate::config::{self, Config};
@@ -110,19 +109,18 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
     let Prepared { own_pod, owner_api_service, cluster_auth } = prepared?;
     let shutdown = shutdown(config.shutdown, own_pod.termination_grace);
 
-    let stop = CancellationToken::new();
-    let mut background = JoinSet::new();
-    background.spawn({
-        let (cluster_auth, stop) = (cluster_auth.clone(), stop.clone());
+    let monitor = TaskMonitor::default();
+    let mut background = TaskGroup::new(&monitor);
+    background.spawn("watch of the cluster's client CAs", |stop| {
+        let cluster_auth = cluster_auth.clone();
         async move { cluster_auth.run(stop).await }
     });
 
     let account = &config.names.impersonation_proxy_service_account;
     let token_client = TokenClient::new(client.clone(), &pod.namespace, account.clone());
     let impersonator_token: Arc<dyn TokenSource> = Arc::new(token_client.fresh_token());
-    let stop_token_client = CancellationToken::new();
-    let mut token_tasks = JoinSet::new();
-    token_tasks.spawn(token_client.run(stop_token_client.clone()));
+    let mut token_tasks = TaskGroup::new(&monitor);
+    token_tasks.spawn("token of the impersonation proxy", |stop| token_client.run(stop));
 
     let metrics = Metrics::new();
     let proxy_metrics = ImpersonatorMetrics::default();
@@ -204,6 +202,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         proxies,
         ciphers: config.ciphers.clone(),
         lease_timing: Timing::default(),
+        monitor: monitor.clone(),
     });
     let synced = controllers.synced(SYNC_TIMEOUT);
     tokens_started.done();
@@ -257,20 +256,20 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         () = signals.next() => None,
         reason = failed => Some(format!("aggregated API server stopped: {reason}")),
         reason = started => Some(reason),
+        end = monitor.failed() => Some(end.to_string()),
     };
     tracing::info!(name = "ShutdownInitiated", "[graceful-termination] shutdown event");
     stopping.begin();
     let orderly = async {
-        stop_token_client.cancel();
+        token_tasks.cancel();
         let drained = async {
             tokio::time::sleep(shutdown.delay).await;
             server.drain(shutdown.grace).await;
         };
         // Side by side, so that the pod is gone within one grace and not two.
         tokio::join!(controllers.shutdown(), drained);
-        while token_tasks.join_next().await.is_some() {}
-        stop.cancel();
-        while background.join_next().await.is_some() {}
+        token_tasks.stop().await;
+        background.stop().await;
     };
     tokio::select! {
         () = orderly => tracing::info!("[graceful-termination] apiserver is exiting"),

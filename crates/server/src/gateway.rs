@@ -28,8 +28,7 @@ use pinniped_gateway::GatewayParams;
 use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client, through};
 use pinniped_serve::Listener;
 use pinniped_serve::metrics::Metrics;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use pinniped_tasks::{TaskGroup, TaskMonitor};
 
 use crate::apiserver::Health;
 use crate::downward_api::{self, PodInfo};
@@ -86,7 +85,8 @@ async fn run(options: Options, pod: PodInfo) -> anyhow::Result<()> {
     let admin = Listener::bind(options.admin)
         .with_context(|| format!("could not listen for health and metrics on {}", options.admin))?;
     let (tls, plain) = (options.tls, options.plain);
-    let params = params(client(&pod)?, options, &pod)?;
+    let monitor = TaskMonitor::default();
+    let params = params(client(&pod)?, options, &pod, monitor.clone())?;
 
     let gateway = pinniped_gateway::start(&GatewayParams::new(tls, plain))?;
     tracing::info!(tls = %gateway.tls_addr(), plain = %gateway.plain_addr(), "the ports are open");
@@ -100,8 +100,7 @@ async fn run(options: Options, pod: PodInfo) -> anyhow::Result<()> {
     let stopping = health.stopping();
     let admin = admin::serve(admin, health, &metrics);
 
-    let stop = CancellationToken::new();
-    let mut controllers = JoinSet::new();
+    let mut controllers = TaskGroup::new(&monitor);
     let publish = {
         let update = gateway.updater();
         move |next| {
@@ -109,17 +108,15 @@ async fn run(options: Options, pod: PodInfo) -> anyhow::Result<()> {
             table.done();
         }
     };
-    controllers.spawn(pinniped_controllers::gateway::run(params, publish, controller_metrics, stop.clone()));
+    controllers.spawn("controllers", |stop| {
+        pinniped_controllers::gateway::run(params, publish, controller_metrics, stop)
+    });
 
     let failure = tokio::select! {
         () = signals.next() => None,
         reason = gateway.failed() => Some(format!("a port has closed: {reason}")),
         reason = admin.failed() => Some(format!("the port for health and metrics has closed: {reason}")),
-        // It does not end unless it is told to.
-        ended = controllers.join_next() => Some(match ended {
-            Some(Err(error)) => format!("the controllers have failed: {error}"),
-            _ => "the controllers have ended".to_owned(),
-        }),
+        end = monitor.failed() => Some(end.to_string()),
     };
     tracing::info!(name = "ShutdownInitiated", "[graceful-termination] shutdown event");
     stopping.begin();
@@ -128,10 +125,8 @@ async fn run(options: Options, pod: PodInfo) -> anyhow::Result<()> {
             // Services still lead here for a moment, so the table goes on following the cluster.
             tokio::time::sleep(shutdown.delay).await;
         }
-        stop.cancel();
         // At the same time, so that the pod is gone within the grace.
-        let controllers = async { while controllers.join_next().await.is_some() {} };
-        tokio::join!(gateway.stop(shutdown.grace), controllers);
+        tokio::join!(gateway.stop(shutdown.grace), controllers.stop());
         drop(admin);
     };
     tokio::select! {
@@ -162,7 +157,12 @@ fn client(pod: &PodInfo) -> anyhow::Result<kube::Client> {
 }
 
 /// What the controllers are told.
-fn params(client: kube::Client, options: Options, pod: &PodInfo) -> anyhow::Result<Params> {
+fn params(
+    client: kube::Client,
+    options: Options,
+    pod: &PodInfo,
+    monitor: TaskMonitor,
+) -> anyhow::Result<Params> {
     let own = |namespace: Option<String>| namespace.unwrap_or_else(|| pod.namespace.clone());
     let addresses = if options.status_address.is_empty() {
         let (name, namespace) = options.service;
@@ -191,5 +191,6 @@ fn params(client: kube::Client, options: Options, pod: &PodInfo) -> anyhow::Resu
         watch_namespaces: options.watch_namespaces,
         addresses,
         election,
+        monitor,
     })
 }

@@ -13,8 +13,8 @@ use kube::runtime::watcher;
 use pinniped_api::delegation::{DelegationGroup, TlsCertificateDelegation};
 use pinniped_api::gateway::{HttpProxy, IngressRoute};
 use pinniped_routing::{Name, Objects, Settings, addresses, addresses_of_service};
+use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use self::keeper::{Keeper, Trouble};
 use super::StatusAddresses;
@@ -97,7 +97,7 @@ pub(super) struct Watching {
     /// Where the gateway can be reached; nowhere while that is not known.
     pub(super) addresses: watch::Receiver<LoadBalancerStatus>,
     answered: Vec<watch::Receiver<bool>>,
-    _tasks: JoinSet<()>,
+    _tasks: TaskGroup,
 }
 
 impl Watching {
@@ -126,8 +126,9 @@ pub(super) fn start(
     namespaces: &[String],
     addresses: &StatusAddresses,
     listeners: &Listeners,
+    monitor: &TaskMonitor,
 ) -> Watching {
-    let mut starter = Starter { client, listeners, tasks: JoinSet::new(), answered: Vec::new() };
+    let mut starter = Starter { client, listeners, tasks: TaskGroup::new(monitor), answered: Vec::new() };
     let everywhere = Scope::of(namespaces);
     let observed = Observed {
         http_proxies: starter.kind(&everywhere, &()),
@@ -198,7 +199,7 @@ fn secrets_scope(settings: &Settings, namespaces: &[String]) -> Scope {
 struct Starter<'a> {
     client: &'a kube::Client,
     listeners: &'a Listeners,
-    tasks: JoinSet<()>,
+    tasks: TaskGroup,
     answered: Vec<watch::Receiver<bool>>,
 }
 
@@ -243,7 +244,7 @@ impl Starter<'_> {
             answered: sender,
         };
         let config = config.clone();
-        self.tasks.spawn(async move {
+        self.tasks.spawn(format!("watch of {what}"), |_dropped| async move {
             follow_slim(&api, config, None, K::slim, |change| keeper.take(change)).await;
         });
         mirror
@@ -256,9 +257,10 @@ impl Starter<'_> {
             StatusAddresses::OfService { namespace, name } => {
                 let api: Api<Service> = Api::namespaced(self.client.clone(), namespace);
                 let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-                let mut trouble = Trouble::new(&format!("services in namespace {namespace}"));
+                let what = format!("services in namespace {namespace}");
+                let mut trouble = Trouble::new(&what);
                 let name = name.clone();
-                self.tasks.spawn(async move {
+                self.tasks.spawn(format!("watch of {what}"), |_dropped| async move {
                     follow(&api, config, Some(&name), |change| {
                         let service = match change {
                             Change::All(mut services) => services.pop(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use pinniped_core::strategy::impersonator::ProxyState;
+use pinniped_tasks::TaskMonitor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -36,6 +37,7 @@ pub(super) struct Supervisor {
     proxy: Arc<dyn ProxyServer>,
     trigger: Trigger,
     tasks: TaskTracker,
+    monitor: TaskMonitor,
     current: Option<Current>,
     draining: Arc<()>,
 }
@@ -55,8 +57,13 @@ struct Current {
 }
 
 impl Supervisor {
-    pub(super) fn new(proxy: Arc<dyn ProxyServer>, trigger: Trigger, tasks: TaskTracker) -> Self {
-        Self { proxy, trigger, tasks, current: None, draining: Arc::new(()) }
+    pub(super) fn new(
+        proxy: Arc<dyn ProxyServer>,
+        trigger: Trigger,
+        tasks: TaskTracker,
+        monitor: TaskMonitor,
+    ) -> Self {
+        Self { proxy, trigger, tasks, monitor, current: None, draining: Arc::new(()) }
     }
 
     pub(super) fn state(&self) -> ProxyState {
@@ -87,8 +94,7 @@ impl Supervisor {
         self.current =
             Some(Current { stop: stop.clone(), order: Arc::clone(&order), ended: Arc::clone(&ended) });
         let trigger = self.trigger.clone();
-        // Owned by the tracker, which the composition awaits at the end.
-        self.tasks.spawn(async move {
+        let watching = async move {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
@@ -102,7 +108,9 @@ impl Supervisor {
                 order.as_ref().map_or_else(Default::default, |order| (order.delay, order.grace));
             tokio::time::sleep(delay).await;
             running.stop(grace).await;
-        });
+        };
+        // Owned by the tracker, which the composition awaits at the end.
+        self.tasks.spawn(self.monitor.clone().report_panic("impersonation proxy", watching));
         Ok(())
     }
 
@@ -200,7 +208,8 @@ mod tests {
             may_close: Arc::clone(&may_close),
             stopped: stopped_sender,
         };
-        let supervisor = Supervisor::new(Arc::new(fake), Trigger::new(), tasks.clone());
+        let supervisor =
+            Supervisor::new(Arc::new(fake), Trigger::new(), tasks.clone(), TaskMonitor::default());
         Bench { supervisor, started, stopped, may_close, tasks }
     }
 

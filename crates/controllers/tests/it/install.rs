@@ -31,6 +31,7 @@ use pinniped_controllers::service_account_tokens::{Account, Switch, TokensParams
 use pinniped_core::strategy::cert_agent::Settings;
 use pinniped_pki::CertificateHolder;
 use pinniped_pki::tls::CipherRestriction;
+use pinniped_tasks::TaskMonitor;
 use pinniped_test_support::control_plane::ControlPlane;
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
@@ -220,6 +221,7 @@ impl Install {
                 renew_deadline: Duration::from_secs(3),
                 retry: Duration::from_millis(300),
             },
+            monitor: TaskMonitor::default(),
         });
         Pod { controllers, api_serving, serving, signer, kube_signer, proxy_runs, metrics }
     }

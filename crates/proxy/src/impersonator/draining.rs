@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 /// A client that sends a request has not heard of the stop until this has passed. Upstream refuses such a request,
 /// which a client cannot tell from a failure; here it is served, and the connection ends with its answer.
@@ -12,25 +11,16 @@ const UNHEARD: Duration = Duration::from_secs(2);
 
 /// Set once. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Draining {
-    begun: CancellationToken,
-    at: Arc<OnceLock<Instant>>,
-}
+pub(super) struct Draining(Arc<OnceLock<Instant>>);
 
 impl Draining {
     pub(super) fn begin(&self) {
-        self.at.get_or_init(Instant::now);
-        self.begun.cancel();
-    }
-
-    /// Cancelled when the stop begins.
-    pub(super) fn begun(&self) -> CancellationToken {
-        self.begun.clone()
+        self.0.get_or_init(Instant::now);
     }
 
     /// Whether requests that arrive at `now` are refused.
     pub(super) fn refuses(&self, now: Instant) -> bool {
-        self.at.get().is_some_and(|at| now.duration_since(*at) > UNHEARD)
+        self.0.get().is_some_and(|at| now.duration_since(*at) > UNHEARD)
     }
 }
 
@@ -44,7 +34,6 @@ mod tests {
         let before = Instant::now();
         assert!(!draining.refuses(before + Duration::from_secs(3600)));
         draining.begin();
-        assert!(draining.begun().is_cancelled());
         assert!(!draining.refuses(before));
         assert!(!draining.refuses(before + UNHEARD));
         let after = Instant::now();

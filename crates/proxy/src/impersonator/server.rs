@@ -15,7 +15,7 @@ use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_c
 use pinniped_serve::lanes::Share;
 use pinniped_serve::tunnels::Tunnels;
 use pinniped_serve::{Lanes, Limits, Listener, ServerHandle, serve_on};
-use tokio::task::JoinHandle;
+use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::anonymous_probe::{self, Capabilities, ProbeError};
@@ -92,7 +92,8 @@ pub struct Impersonator {
     handle: ServerHandle,
     tunnels: Tunnels,
     draining: Draining,
-    probes: AbortOnDrop,
+    probes: TaskGroup,
+    monitor: TaskMonitor,
     ended: DropGuard,
     /// The last to go: tunnels run on them.
     lanes: Arc<Lanes>,
@@ -154,8 +155,10 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
     // The first answer is awaited, so that the first request does not see another behaviour than the next.
     probes.uids().await;
     let handle = serve_on(Some(Arc::clone(&lanes)), listener, tls, stack, params.limits);
-    let probes = AbortOnDrop(tokio::spawn(probes.run(draining.begun())));
-    Ok(Impersonator { handle, tunnels, draining, probes, ended: ended.drop_guard(), lanes })
+    let monitor = TaskMonitor::default();
+    let mut tasks = TaskGroup::new(&monitor);
+    tasks.spawn("probes of the API server", |stop| probes.run(stop));
+    Ok(Impersonator { handle, tunnels, draining, probes: tasks, monitor, ended: ended.drop_guard(), lanes })
 }
 
 impl Impersonator {
@@ -166,7 +169,13 @@ impl Impersonator {
 
     /// Resolves with the reason when the proxy ends by itself.
     pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
-        self.handle.failed()
+        let (server, probes) = (self.handle.failed(), self.monitor.failed());
+        async move {
+            tokio::select! {
+                reason = server => reason,
+                end = probes => end.to_string(),
+            }
+        }
     }
 
     /// Connection counts, for metrics.
@@ -186,6 +195,7 @@ impl Impersonator {
 
     /// Refuses new connections from now on, and requests of clients that must have heard of it.
     pub fn begin_stop(&self) {
+        self.probes.cancel();
         self.draining.begin();
         self.handle.begin_drain();
     }
@@ -193,19 +203,9 @@ impl Impersonator {
     /// Stops: the port is closed at once, requests get `grace` to finish, then everything that is left is reset.
     pub async fn stop(self, grace: Duration) {
         self.begin_stop();
-        let Self { handle, tunnels, draining: _, probes, ended, lanes } = self;
+        let Self { handle, tunnels, draining: _, probes, monitor: _, ended, lanes } = self;
         tokio::join!(handle.drain(grace), tunnels.drain(grace));
         drop((probes, ended, lanes));
-    }
-}
-
-/// A task that ends with its owner.
-#[derive(Debug)]
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -223,13 +223,13 @@ struct Probes {
 }
 
 impl Probes {
-    async fn run(self, ended: CancellationToken) {
+    async fn run(self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(self.interval);
         ticks.tick().await;
         loop {
             tokio::select! {
                 biased;
-                () = ended.cancelled() => return,
+                () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
             self.metrics.upstream(self.upstream.stats());

@@ -23,11 +23,8 @@ use pinniped_pki::{
 use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client, through};
 use pinniped_serve::Incoming;
 use pinniped_serve::{Connection, Limits, Listener, serve};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    task::JoinSet,
-};
-use tokio_util::sync::CancellationToken;
+use pinniped_tasks::{TaskGroup, TaskMonitor};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     CERTIFICATE_SECRET, NAMESPACE, certificates::ServingCertificate, service::Authenticator, users::Secrets,
@@ -111,8 +108,8 @@ async fn authenticate_users(
     client: kube::Client,
     ending: impl Future<Output = &'static str>,
 ) -> Result<(), RunError> {
-    let cancel = CancellationToken::new();
-    let mut tasks = JoinSet::new();
+    let monitor = TaskMonitor::default();
+    let mut tasks = TaskGroup::new(&monitor);
     let holder = CertificateHolder::serving(CERTIFICATE_SECRET);
 
     let api: Api<Secret> = Api::namespaced(client, NAMESPACE);
@@ -122,10 +119,12 @@ async fn authenticate_users(
     let trigger = Trigger::new();
     secrets.wake(&trigger, |secret| secret.metadata.name.as_deref() == Some(CERTIFICATE_SECRET));
     let ready = secrets.ready();
-    tasks.spawn(secrets.run(cancel.clone()));
+    tasks.spawn("watch of secrets", |stop| secrets.run(stop));
     let certificate = ServingCertificate { api, store: store.clone(), holder: holder.clone() };
     // Every replica may create the Secret, nobody leads.
-    tasks.spawn(runtime::run(certificate, trigger, ready, Leadership::fixed(true), cancel.clone()));
+    tasks.spawn("serving certificate", |stop| {
+        runtime::run(certificate, trigger, ready, Leadership::fixed(true), stop)
+    });
     tracing::debug!("controllers are ready");
 
     let listener = Listener::bind(LISTEN).or_else(|_| Listener::bind(LISTEN_V4)).map_err(RunError::Listen)?;
@@ -149,15 +148,11 @@ async fn authenticate_users(
             tracing::debug!(err = reason, "server exited");
             Err(RunError::Serve(reason))
         }
-        // Neither task ends unless told to; their panics end up here.
-        Some(ended) = tasks.join_next() => {
-            let reason = ended.err().map_or_else(|| "a task ended early".to_owned(), |error| error.to_string());
-            Err(RunError::Serve(reason))
-        }
+        end = monitor.failed() => Err(RunError::Serve(end.to_string())),
     };
-    cancel.cancel();
+    tasks.cancel();
     server.drain(DRAIN).await;
-    tasks.shutdown().await;
+    drop(tasks);
     outcome
 }
 

@@ -9,6 +9,7 @@ use pinniped_controllers::gateway::{Election, GatewayMetrics, Params, StatusAddr
 use pinniped_controllers::lease::{LeaseParams, Timing};
 use pinniped_routing::table::{Action, Decision, RequestFacts, TlsAction, TlsTarget};
 use pinniped_routing::{RoutingTable, Settings};
+use pinniped_tasks::TaskMonitor;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,7 @@ pub(crate) fn params(client: kube::Client, namespaces: &[&str]) -> Params {
         watch_namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
         addresses: StatusAddresses::Configured(String::new()),
         election: Election::Alone,
+        monitor: TaskMonitor::default(),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::StreamExt as _;
@@ -14,10 +15,17 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use pinniped_pki::CaBundle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
+
+/// The Role of kube-system that permits to read the ConfigMap, on every cluster.
+const READER: &str = "extension-apiserver-authentication-reader";
+
+/// A watch without an error for this long has worked. Its retries come more often.
+const WORKED: Duration = Duration::from_secs(120);
 
 /// The front proxy's trust and header names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -170,22 +178,28 @@ impl ClusterAuthConfigWatch {
         let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
         let selected = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
         let mut events = std::pin::pin!(watcher(api, selected).default_backoff());
+        let mut failures = Failures::default();
         loop {
             let event = tokio::select! {
                 () = cancel.cancelled() => return,
                 event = events.next() => event,
             };
             match event {
-                Some(Ok(watcher::Event::Apply(map) | watcher::Event::InitApply(map))) => self.observe(&map),
+                Some(Ok(watcher::Event::Apply(map))) => {
+                    failures.over(true);
+                    self.observe(&map);
+                }
+                Some(Ok(watcher::Event::InitApply(map))) => self.observe(&map),
                 Some(Ok(watcher::Event::Delete(_))) => {
+                    failures.over(true);
                     tracing::warn!(
                         "ConfigMap with the cluster's client CAs was deleted, its last content stays in use"
                     );
                 }
-                Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
-                Some(Err(error)) => {
-                    tracing::debug!(%error, "watch of the cluster's client CAs failed, trying again");
-                }
+                // Comes before the list is requested.
+                Some(Ok(watcher::Event::Init)) => {}
+                Some(Ok(watcher::Event::InitDone)) => failures.over(false),
+                Some(Err(error)) => failures.report(&error),
                 // A watcher never ends by itself.
                 None => return,
             }
@@ -214,6 +228,63 @@ impl ClusterAuthConfigWatch {
     /// Grows with every change of content.
     pub fn generation(&self) -> u64 {
         self.0.snapshot.load().generation
+    }
+}
+
+/// De-duplicates log lines: one warning when the watch begins to fail, one line when it works again.
+#[derive(Default)]
+struct Failures {
+    /// The verb of the last request that failed, and when.
+    last: Option<(&'static str, Instant)>,
+}
+
+impl Failures {
+    fn report(&mut self, error: &watcher::Error) {
+        let (verb, cause) = match error {
+            watcher::Error::InitialListFailed(cause) => ("list", Some(cause)),
+            watcher::Error::WatchStartFailed(cause) => ("watch", Some(cause)),
+            watcher::Error::NoResourceVersion => ("list", None),
+            // A connection or a resource version that has come to its end: the next request finds out whether it works.
+            watcher::Error::WatchFailed(_) | watcher::Error::WatchError(_) => {
+                tracing::debug!(%error, "watch of the cluster's client CAs ended, starting again");
+                return;
+            }
+        };
+        let now = Instant::now();
+        let before = self.last.replace((verb, now));
+        let known = before.is_some_and(|(known, at)| known == verb && now.duration_since(at) < WORKED);
+        let forbidden = matches!(cause, Some(kube::Error::Api(status)) if status.code == 403);
+        let error = error as &dyn std::error::Error;
+        if known {
+            tracing::debug!(verb, error, "watch of the cluster's client CAs still fails");
+        } else if forbidden {
+            tracing::warn!(
+                verb,
+                resource = "configmaps",
+                namespace = NAMESPACE,
+                name = NAME,
+                role = READER,
+                error,
+                "a permission is missing: changes of the cluster's client CAs are not noticed. Bind the role to the \
+                 service account of this program with a RoleBinding in its namespace"
+            );
+        } else {
+            tracing::warn!(
+                verb,
+                resource = "configmaps",
+                namespace = NAMESPACE,
+                name = NAME,
+                error,
+                "watch of the cluster's client CAs fails, the last ones stay in use (will retry)"
+            );
+        }
+    }
+
+    /// Takes note of an event. A list says nothing about the permission to watch.
+    fn over(&mut self, watched: bool) {
+        if self.last.take_if(|(verb, _)| watched || *verb == "list").is_some() {
+            tracing::info!("watch of the cluster's client CAs works again");
+        }
     }
 }
 

@@ -165,3 +165,96 @@ async fn a_config_map_that_is_missing_or_unusable_ends_the_start() {
     let error = ClusterAuthConfigWatch::load(api_server(object("garbage"), receiver)).await.err().unwrap();
     assert!(matches!(error, LoadError::Key(_)), "{error}");
 }
+
+/// Log lines of the module at warning level: what the fields are, and the message.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("pinniped_authn::cluster_auth_config")
+            && *metadata.level() <= tracing::Level::WARN
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut fields = BTreeMap::new();
+        let mut visit = |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            fields.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
+        };
+        event.record(&mut visit);
+        self.0.lock().unwrap().push(fields);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// A client of an API server that answers each list and watch with the status code that `code` has for its verb. A
+/// watch that works shows one event after ten seconds and ends.
+fn refusing(code: impl Fn(&str) -> u16 + Send + Sync + 'static) -> kube::Client {
+    let code = Arc::new(code);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let watching = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let by_name = request.uri().path().ends_with(NAME);
+        let code = if by_name { 200 } else { code(if watching { "watch" } else { "list" }) };
+        let body = match code {
+            200 if by_name => object(""),
+            200 if watching => json!({"type": "MODIFIED", "object": object("")}),
+            200 => {
+                json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
+            }
+            code => {
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no"})
+            }
+        };
+        let response = Response::builder().status(code).body(Body::from(format!("{body}\n").into_bytes()));
+        async move {
+            if watching && code == 200 {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+            Ok::<_, Infallible>(response.unwrap())
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+async fn warnings(
+    time: Duration,
+    code: impl Fn(&str) -> u16 + Send + Sync + 'static,
+) -> Vec<BTreeMap<String, String>> {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let watch = ClusterAuthConfigWatch::load(refusing(code)).await.unwrap();
+    assert!(tokio::time::timeout(time, watch.run(CancellationToken::new())).await.is_err());
+    let lines = warnings.0.lock().unwrap().clone();
+    lines
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permission_that_is_missing_is_named_once_at_warning_level() {
+    for missing in ["list", "watch"] {
+        let code = move |verb: &str| if verb == missing { 403 } else { 200 };
+        let lines = warnings(Duration::from_secs(3600), code).await;
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let field = |name: &str| lines[0].get(name).map(String::as_str).unwrap_or_default();
+        assert_eq!((field("verb"), field("resource")), (missing, "configmaps"));
+        assert_eq!((field("namespace"), field("name")), (NAMESPACE, NAME));
+        assert_eq!(field("role"), "extension-apiserver-authentication-reader");
+        assert!(field("message").contains("RoleBinding"), "{lines:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_fails_is_reported_again_only_after_it_worked() {
+    let lines = warnings(Duration::from_secs(3600), |_| 500).await;
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0]["message"].contains("fails"), "{lines:?}");
+    // It works for a minute in the middle of each ten.
+    let began = Instant::now();
+    let code = move |_: &str| if (began.elapsed().as_secs() / 60) % 10 == 5 { 200 } else { 500 };
+    let lines = warnings(Duration::from_secs(2400), code).await;
+    assert_eq!(lines.len(), 5, "{lines:?}");
+}

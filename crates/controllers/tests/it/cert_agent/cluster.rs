@@ -229,6 +229,20 @@ impl Install {
         self.agent_strategy(message, |strategy| strategy.message == message).await
     }
 
+    /// Waits until the strategy has this message and advertises this address of the API server.
+    pub(crate) async fn says_at(
+        &self,
+        message: &str,
+        server: &str,
+    ) -> anyhow::Result<CredentialIssuerStrategy> {
+        let at = |strategy: &CredentialIssuerStrategy| {
+            serde_json::to_value(&strategy.frontend)
+                .is_ok_and(|frontend| frontend["tokenCredentialRequestInfo"]["server"] == server)
+        };
+        let what = format!("{message} at {server}");
+        self.agent_strategy(&what, |strategy| strategy.message == message && at(strategy)).await
+    }
+
     pub(crate) async fn agent_strategy(
         &self,
         what: &str,

@@ -37,6 +37,12 @@ impl fmt::Debug for Token {
 pub trait TokenSource: Send + Sync {
     /// The token to use for the next request, if there is one.
     fn token(&self) -> Option<Arc<Token>>;
+
+    /// Takes note that a server has refused `token`, which this source returned. Clients may be able to cause such
+    /// refusals at any pace.
+    fn refused(&self, token: &Arc<Token>) {
+        let _ = token;
+    }
 }
 
 /// Lower-case hex.

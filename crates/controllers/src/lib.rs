@@ -27,6 +27,7 @@ pub mod gateway;
 pub mod impersonator;
 pub mod lease;
 pub mod runtime;
+pub mod service_account_token;
 pub mod service_account_tokens;
 pub mod tls_source;
 pub mod watch;

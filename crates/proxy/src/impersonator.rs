@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::BoxFuture;
 use http::header::{HeaderValue, WARNING};
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use hyper::upgrade::OnUpgrade;
 use pinniped_api::log_value::TRACE;
 use pinniped_authn::Token;
@@ -308,7 +308,7 @@ impl StackInner {
             Identity::Impersonate(..) => &self.upstream,
             Identity::Passthrough(_) => &self.passthrough_upstream,
         };
-        match (protocol, client) {
+        let sent = match (protocol, client) {
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, ended: self.ended.clone(), idle: None };
                 add_ready(request, &ready).map_err(|error| forward::bad_gateway(&error.into()))?;
@@ -323,8 +323,13 @@ impl StackInner {
                 let span = deadline.map_or(Span::Long, |deadline| Span::Short(Some(deadline)));
                 pinniped_forward::forward(upstream, request, &ready, carrier, span, hold).await
             }
+        };
+        let response = sent.map_err(|error| forward::bad_gateway(&error))?;
+        // Of the API server, or of a server behind it that wants a credential of its own: the token's source finds out.
+        if response.status() == StatusCode::UNAUTHORIZED && matches!(identity, Identity::Impersonate(..)) {
+            self.impersonator.refused(added.authorization());
         }
-        .map_err(|error| forward::bad_gateway(&error))
+        Ok(response)
     }
 }
 

@@ -117,8 +117,11 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
     });
 
     let account = &config.names.impersonation_proxy_service_account;
-    let token_client = TokenClient::new(client.clone(), &pod.namespace, account.clone());
-    let impersonator_token: Arc<dyn TokenSource> = Arc::new(token_client.fresh_token());
+    let token_client = TokenClient::new(client.clone(), &pod.namespace, account.clone(), |tokens| {
+        kube_client(&upstream, tokens, pod.namespace.as_str())
+    });
+    let token = token_client.fresh_token();
+    let impersonator_token: Arc<dyn TokenSource> = Arc::new(token.clone());
     let mut token_tasks = TaskGroup::new(&monitor);
     token_tasks.spawn("token of the impersonation proxy", |stop| token_client.run(stop));
 
@@ -213,6 +216,12 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         } else {
             Err("this pod's impersonation proxy does not serve yet".into())
         }
+    });
+    let proxy_health = controllers.impersonator();
+    health.ready_check("token", move || match token.check() {
+        // Without a proxy nothing needs the token.
+        Err(problem) if proxy_health.current().wanted => Err(problem.to_string()),
+        _ => Ok(()),
     });
 
     let issuers: Vec<Arc<dyn ClientCertIssuer>> =

@@ -2,25 +2,25 @@
 //!
 //! RBAC lets nobody hand out what he does not hold, and what is handed out here is impersonation. So that neither the
 //! Concierge's own account nor the impersonation proxy's needs more rights than it has, a third one holds them. Its token
-//! is asked for when something is to be written, kept in memory only, and asked for again in good time.
+//! is requested when something is to be written, kept in memory only, and requested again in good time, or when the API
+//! server has refused it.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use jiff::Timestamp;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
-use kube::api::PostParams;
 use pinniped_authn::{Token, TokenSource};
 use pinniped_cache::Answers;
 
 use crate::client::error_text;
+use crate::clock::Clock;
+use crate::service_account_token::{ServiceAccountToken, TokenRequestError};
 
 /// The life that is asked for.
-const LIFETIME_SECONDS: i64 = 3600;
+const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// How long an answer keeps others from asking the same: they take the token that it brought.
 const ANSWERED: Duration = Duration::from_secs(1);
@@ -66,16 +66,16 @@ pub struct Account {
 
 /// The token of the moment; requests take it from here.
 #[derive(Clone, Default)]
-struct HeldToken(Arc<ArcSwapOption<Held>>);
-
-struct Held {
-    token: Arc<Token>,
-    renew: Timestamp,
-}
+struct HeldToken(Arc<ArcSwapOption<ServiceAccountToken>>);
 
 impl TokenSource for HeldToken {
     fn token(&self) -> Option<Arc<Token>> {
-        self.0.load().as_ref().map(|held| Arc::clone(&held.token))
+        self.0.load().as_ref().map(|held| Arc::clone(held.token()))
+    }
+
+    /// Forgets it: its account may have been deleted and created again. The next client brings another one.
+    fn refused(&self, token: &Arc<Token>) {
+        self.0.rcu(|held| held.clone().filter(|held| !Arc::ptr_eq(held.token(), token)));
     }
 }
 
@@ -87,7 +87,7 @@ impl fmt::Debug for Account {
 
 impl Account {
     /// The account `name` in `namespace`, whose tokens `client` may request. `acting` makes a client that sends the token
-    /// of the moment.
+    /// of the moment, and reports a refusal of it to its source.
     pub fn new(
         client: kube::Client,
         namespace: &str,
@@ -115,46 +115,30 @@ impl Account {
     /// # Errors
     /// [`AccountError`]: there is no such account, or no token of it.
     pub async fn client(&self) -> Result<kube::Client, AccountError> {
-        let fresh = self.held.0.load().as_ref().is_some_and(|held| held.renew > Timestamp::now());
+        let clock = Clock::default();
+        let fresh = self.held.0.load().as_ref().is_some_and(|held| !held.renew_in(&clock).is_zero());
         if !fresh {
             self.asking.get_or_ask((), self.ask()).await?;
         }
         Ok(self.client.clone())
     }
 
-    /// Forgets the token, because the API server does not take it any more.
-    pub fn forget(&self) {
-        self.held.0.store(None);
-    }
-
     async fn ask(&self) -> Result<(), AccountError> {
         let (namespace, name) = (self.namespace.clone(), self.name.clone());
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                expiration_seconds: Some(LIFETIME_SECONDS),
-                ..TokenRequestSpec::default()
-            }),
-            ..TokenRequest::default()
-        };
-        let answer = self.accounts.create_token_request(&name, &PostParams::default(), &request).await;
-        let status = match answer {
-            Ok(answer) => answer.status.unwrap_or_default(),
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                return Err(AccountError::Missing { namespace, name });
+        let requested =
+            ServiceAccountToken::request(&self.accounts, &name, LIFETIME, &Clock::default()).await;
+        let token = requested.map_err(|error| match error {
+            TokenRequestError::Kube(kube::Error::Api(status)) if status.code == 404 => {
+                AccountError::Missing { namespace, name }
             }
-            Err(error) => {
-                return Err(AccountError::Refused { namespace, name, problem: error_text(&error) });
+            TokenRequestError::Kube(error) => {
+                AccountError::Refused { namespace, name, problem: error_text(&error) }
             }
-        };
-        let (Some(token), Some(expires)) = (status.token, status.expiration_timestamp) else {
-            let problem = "found no token in the API server's response".to_owned();
-            return Err(AccountError::Refused { namespace, name, problem });
-        };
-        let now = Timestamp::now();
-        let left = Duration::try_from(expires.0.duration_since(now)).unwrap_or_default();
-        // Four fifths, as for other tokens; the rest is for clocks that differ.
-        let renew = now.checked_add(left * 4 / 5).unwrap_or(now);
-        self.held.0.store(Some(Arc::new(Held { token: Arc::new(Token::new(token)), renew })));
+            error @ TokenRequestError::NoToken => {
+                AccountError::Refused { namespace, name, problem: error.to_string() }
+            }
+        })?;
+        self.held.0.store(Some(Arc::new(token)));
         Ok(())
     }
 }

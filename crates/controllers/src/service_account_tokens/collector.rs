@@ -101,10 +101,8 @@ impl Collector {
         let selector = maker.selector();
         let mut observed = Observed::default();
         let roles = Api::<ClusterRole>::all(client.clone());
-        let listed = self.list(&roles, &selector, |role| observed.role(&role)).await;
-        // Its token may have ended with the account that was there before.
-        listed
-            .inspect_err(|_| self.account.forget())
+        self.list(&roles, &selector, |role| observed.role(&role))
+            .await
             .map_err(|error| error.context("could not list ClusterRoles"))?;
         let bindings = Api::<ClusterRoleBinding>::all(client.clone());
         self.list(&bindings, &selector, |binding| observed.binding(binding))

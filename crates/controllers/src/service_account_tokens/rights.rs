@@ -84,7 +84,7 @@ impl Rights {
         let writer = account.client().await.map_err(|error| error.to_string())?;
         let further = if form == Form::Constrained { &CONSTRAINED[..] } else { &[] };
         for right in WRITER.iter().chain(further) {
-            if let Some(verb) = missing(&writer, right, None).await.inspect_err(|_| account.forget())? {
+            if let Some(verb) = missing(&writer, right, None).await? {
                 return Err(told(&account.username(), verb, right, None));
             }
         }

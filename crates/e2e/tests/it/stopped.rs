@@ -269,7 +269,8 @@ async fn serves(installed: &Installed, pair: &Pair) -> anyhow::Result<()> {
 }
 
 /// The status of an answer, over a connection of its own.
-async fn get(ip: Ipv4Addr, port: u16, path: &str, pair: Option<&Pair>) -> anyhow::Result<u16> {
+/// The status code of a pod's answer.
+pub(crate) async fn get(ip: Ipv4Addr, port: u16, path: &str, pair: Option<&Pair>) -> anyhow::Result<u16> {
     Ok(ask(ip, port, path, "", pair).await?.status)
 }
 

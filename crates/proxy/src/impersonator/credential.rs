@@ -19,6 +19,16 @@ impl Credential {
         Self { tokens, made: ArcSwapOption::empty() }
     }
 
+    /// Reports that the API server has refused a request with this header to the source of its token, unless there is
+    /// another token by now.
+    pub(super) fn refused(&self, header: &Arc<ReadyFields>) {
+        if let Some(made) = &*self.made.load()
+            && Arc::ptr_eq(&made.1, header)
+        {
+            self.tokens.refused(&made.0);
+        }
+    }
+
     /// The header for the token of this moment, if there is one. Made once for each token: they are a kilobyte long, and
     /// checked byte by byte.
     pub(super) fn header(&self) -> Option<Arc<ReadyFields>> {
@@ -46,17 +56,38 @@ mod tests {
 
     use super::*;
 
-    struct Swapped(ArcSwapOption<Token>);
+    #[derive(Default)]
+    struct Swapped(ArcSwapOption<Token>, ArcSwapOption<Token>);
 
     impl TokenSource for Swapped {
         fn token(&self) -> Option<Arc<Token>> {
             self.0.load_full()
         }
+        fn refused(&self, token: &Arc<Token>) {
+            self.1.store(Some(Arc::clone(token)));
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_reported_while_the_token_is_the_one_in_use() {
+        let tokens = Arc::new(Swapped::default());
+        let credential = Credential::new(tokens.clone());
+        let refused = || tokens.1.swap(None).map(|token| token.expose().to_owned());
+        tokens.0.store(Some(Arc::new(Token::new("a"))));
+        let a = credential.header().unwrap();
+        credential.refused(&a);
+        assert_eq!(refused().as_deref(), Some("a"));
+        tokens.0.store(Some(Arc::new(Token::new("b"))));
+        let b = credential.header().unwrap();
+        credential.refused(&a);
+        assert_eq!(refused(), None);
+        credential.refused(&b);
+        assert_eq!(refused().as_deref(), Some("b"));
     }
 
     #[test]
     fn the_header_follows_the_token_at_once() {
-        let tokens = Arc::new(Swapped(ArcSwapOption::empty()));
+        let tokens = Arc::new(Swapped::default());
         let credential = Credential::new(tokens.clone());
         let header = || {
             let mut headers = HeaderMap::new();

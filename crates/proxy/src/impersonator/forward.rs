@@ -69,6 +69,11 @@ impl Added<'_> {
     pub(super) fn ready(&self) -> [&ReadyFields; 2] {
         [self.identity, &self.authorization]
     }
+
+    /// The credential.
+    pub(super) fn authorization(&self) -> &Arc<ReadyFields> {
+        &self.authorization
+    }
 }
 
 /// Rewrites the head: hop-by-hop headers off first, so that a client cannot use them to take ours off, then who and

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use pinniped_authn::TokenSource;
 use pinniped_core::hop;
@@ -43,21 +43,28 @@ impl Service<Request<kube::client::Body>> for KubeService {
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
         let mut request = request.map(|body| RequestBody::Boxed(body.map_err(BoxError::from).boxed_unsync()));
+        let token = self.tokens.token();
         // Without a token the request is the anonymous user's, and the API server says so.
-        if let Some(value) = self.tokens.token().and_then(|token| bearer(token.expose())) {
+        if let Some(value) = token.as_ref().and_then(|token| bearer(token.expose())) {
             request.headers_mut().insert(AUTHORIZATION, value);
         }
         request.headers_mut().entry(USER_AGENT).or_insert(AGENT);
-        let upstream = self.upstream.clone();
+        let (upstream, tokens) = (self.upstream.clone(), Arc::clone(&self.tokens));
         Box::pin(async move {
             let http1 = hop::wants_http1(request.headers());
             let answer = async {
                 if http1 { upstream.send_http1(request).await } else { upstream.send(request).await }
             };
             // Whoever asks seldom sets a deadline, and a controller that waits for ever is a dead one.
-            tokio::time::timeout(upstream.answer_timeout(), answer)
+            let response = tokio::time::timeout(upstream.answer_timeout(), answer)
                 .await
-                .map_err(|_| UpstreamError::Silent)?
+                .map_err(|_| UpstreamError::Silent)??;
+            if response.status() == StatusCode::UNAUTHORIZED
+                && let Some(token) = &token
+            {
+                tokens.refused(token);
+            }
+            Ok(response)
         })
     }
 }

@@ -37,13 +37,7 @@ impl Login<'_> {
             self.note_use(account).await;
             Ok(())
         };
-        outcome.await.map_err(|error: Failed| {
-            if error.is_unauthorized() {
-                // The account was made anew, and its old token is worth nothing.
-                self.params.account.forget();
-            }
-            error.told()
-        })
+        outcome.await.map_err(|error: Failed| error.told())
     }
 
     async fn account(&self) -> Result<ServiceAccount, Failed> {
@@ -83,10 +77,6 @@ pub(super) enum Failed {
 }
 
 impl Failed {
-    fn is_unauthorized(&self) -> bool {
-        matches!(self, Self::Api { error: kube::Error::Api(status), .. } if status.code == 401)
-    }
-
     fn told(self) -> TokenIssuerError {
         match self {
             Self::Api { doing, error } => TokenIssuerError::api(doing)(error),

@@ -1,9 +1,12 @@
-//! What is taken from the proxy while it serves: its right to impersonate, and its signer.
+//! What is taken from the proxy while it serves: its right to impersonate, its service account, and its signer.
 //!
 //! These tests need the installation for themselves. Their file comes last by name, and so do they: they would wait
 //! for the tests that take long.
 
-use k8s_openapi::api::core::v1::Secret;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -14,6 +17,7 @@ use serde_json::json;
 use super::whoami::UNAUTHORIZED;
 use super::{Connection, Protocol, ask, create_webhook_user, get, log_in, who_am_i};
 use crate::installed::{self, PROXY_ACCOUNT, SOON};
+use crate::stopped;
 
 #[tokio::test]
 async fn without_its_own_right_to_impersonate_the_proxy_hands_on_the_api_servers_words() {
@@ -51,6 +55,47 @@ async fn without_its_own_right_to_impersonate_the_proxy_hands_on_the_api_servers
     .await
     .unwrap();
     refused.unwrap();
+}
+
+#[tokio::test]
+async fn a_proxy_whose_service_account_is_deleted_is_not_ready_and_serves_again_when_it_is_back() {
+    /// A minute between two checks of an idle pod, and what the API server remembers of a token.
+    const NOTICED: Duration = Duration::from_secs(90);
+    let Some(installed) = installed::alone("the proxy's service account is gone").await else { return };
+    let user = "account-of-proxy";
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+    installed.allow(user, rules).await;
+    let pair = installed.certificate(user, None);
+    let path = "/api/v1/namespaces/default/configmaps";
+    let addresses: Vec<_> = installed.running().into_iter().filter_map(|(_, pod)| pod.ip).collect();
+    assert!(!addresses.is_empty());
+    // Of each pod: what the proxy answers, and whether its token, and it, are good.
+    let pods_answer = async |served: u16, ready: u16| {
+        for ip in &addresses {
+            let answer = stopped::get(*ip, 8444, path, Some(&pair)).await?;
+            ensure!(answer == served, "the proxy on {ip} answers {answer}");
+            for check in ["/readyz/token", "/readyz"] {
+                let answer = stopped::get(*ip, 10250, check, None).await?;
+                ensure!(answer == ready, "{check} on {ip} answers {answer}");
+            }
+        }
+        Ok(())
+    };
+    wait::until_ok(SOON, "all pods to serve", async || pods_answer(200, 200).await).await.unwrap();
+
+    let name = PROXY_ACCOUNT.rsplit(':').next().context("a name").unwrap();
+    let accounts = Api::<ServiceAccount>::namespaced(installed.admin().await, CONCIERGE);
+    let mut account = accounts.get(name).await.unwrap();
+    accounts.delete(name, &DeleteParams::default()).await.unwrap();
+    let noticed =
+        wait::until_ok(NOTICED, "all pods to be not ready", async || pods_answer(502, 500).await).await;
+
+    // Put back before anything may fail: other tests come after this one.
+    account.metadata.resource_version = None;
+    account.metadata.uid = None;
+    accounts.create(&PostParams::default(), &account).await.unwrap();
+    wait::until_ok(NOTICED, "all pods to serve again", async || pods_answer(200, 200).await).await.unwrap();
+    noticed.unwrap();
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use crate::body::{Body, BoxError};
+use crate::limits::ResetLimits;
 
 /// Which timeouts a connection has.
 #[derive(Clone, Copy, Debug)]
@@ -48,16 +49,50 @@ pub(crate) struct Activity {
     idle_since: AtomicU64,
     /// When the first byte of the next request was read, plus one; 0 = not yet.
     head_since: AtomicU64,
+    /// Requests that the client took back.
+    pub(crate) resets: Resets,
+}
+
+/// How often a client takes requests back, as a leaky bucket.
+#[derive(Debug)]
+pub(crate) struct Resets {
+    limits: ResetLimits,
+    /// The moment, in microseconds since the connection began, at which the bucket is empty.
+    empty_at: AtomicU64,
+    too_many: AtomicBool,
+}
+
+impl Resets {
+    fn new(limits: ResetLimits) -> Self {
+        Self { limits, empty_at: AtomicU64::new(0), too_many: AtomicBool::new(false) }
+    }
+
+    /// One more, at a moment in microseconds since the connection began.
+    fn count(&self, now: u64) {
+        let each = 1_000_000 / u64::from(self.limits.per_second.max(1));
+        let add = |empty_at: u64| Some(empty_at.max(now).saturating_add(each));
+        let before = self.empty_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let level = before.unwrap_or_else(|unchanged| unchanged).saturating_sub(now) / each;
+        if level >= u64::from(self.limits.burst) {
+            self.too_many.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was too often at some time.
+    pub(crate) fn are_too_many(&self) -> bool {
+        self.too_many.load(Ordering::Relaxed)
+    }
 }
 
 impl Activity {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(resets: ResetLimits) -> Arc<Self> {
         Arc::new(Self {
             began: Instant::now(),
             running: AtomicU32::new(0),
             served: AtomicBool::new(false),
             idle_since: AtomicU64::new(0),
             head_since: AtomicU64::new(0),
+            resets: Resets::new(resets),
         })
     }
 
@@ -110,6 +145,14 @@ impl Activity {
 #[derive(Debug)]
 pub(crate) struct Running(Arc<Activity>);
 
+impl Running {
+    /// The client took it back.
+    pub(crate) fn reset(&self) {
+        let now = u64::try_from(self.0.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.0.resets.count(now);
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.idle_since.store(self.0.elapsed(), Ordering::Release);
@@ -121,12 +164,17 @@ impl Drop for Running {
 #[derive(Debug)]
 pub(crate) struct CountedBody {
     inner: Body,
-    _running: Running,
+    running: Running,
 }
 
 impl CountedBody {
     pub(crate) fn new(inner: Body, running: Running) -> Self {
-        Self { inner, _running: running }
+        Self { inner, running }
+    }
+
+    /// The request that it answers.
+    pub(crate) fn running(&self) -> &Running {
+        &self.running
     }
 }
 
@@ -253,7 +301,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_request_must_come_within_the_header_time() {
-        let activity = Activity::new();
+        let activity = Activity::new(ResetLimits::default());
         let start = Instant::now();
         assert_eq!(activity.verdict(start, H1), Verdict::LookAgain(start + secs(32)));
         assert_eq!(activity.verdict(start + secs(32), H1), Verdict::HeadersTooSlow);
@@ -261,7 +309,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_running_request_has_no_timeout_here() {
-        let activity = Activity::new();
+        let activity = Activity::new(ResetLimits::default());
         let start = Instant::now();
         let _running = activity.request();
         assert_eq!(activity.verdict(start + secs(1000), H1), Verdict::LookAgain(start + secs(1032)));
@@ -270,7 +318,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn between_requests_the_idle_time_counts_until_a_byte_comes() {
-        let activity = Activity::new();
+        let activity = Activity::new(ResetLimits::default());
         drop(activity.request());
         let start = Instant::now();
         assert_eq!(activity.verdict(start, H1), Verdict::LookAgain(start + secs(32)));
@@ -284,9 +332,32 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn http2_without_any_request_is_idle_from_its_start() {
-        let activity = Activity::new();
+        let activity = Activity::new(ResetLimits::default());
         let start = Instant::now();
         assert_eq!(activity.verdict(start, H2), Verdict::LookAgain(start + secs(90)));
         assert_eq!(activity.verdict(start + secs(90), H2), Verdict::Idle);
+    }
+
+    #[test]
+    fn resets_are_too_many_when_they_come_faster_than_the_bucket_leaks() {
+        let limits = ResetLimits { burst: 10, per_second: 100 };
+        let steady = Resets::new(limits);
+        for turn in 0..10_000 {
+            steady.count(turn * 10_000);
+        }
+        assert!(!steady.are_too_many());
+        let crowd = Resets::new(limits);
+        for _ in 0..10 {
+            crowd.count(5);
+        }
+        assert!(!crowd.are_too_many());
+        crowd.count(5);
+        assert!(crowd.are_too_many());
+        let fast = Resets::new(limits);
+        let turns = (0..1000).take_while(|turn| {
+            fast.count(turn * 5_000);
+            !fast.are_too_many()
+        });
+        assert_eq!(turns.count(), 20);
     }
 }

@@ -121,6 +121,9 @@ pub enum ConnectionError {
     /// Over [`Limits::h2_ping_timeout`].
     #[error("the client does not answer pings")]
     Silent,
+    /// Over [`Limits::h2_resets`].
+    #[error("the client took back too many requests")]
+    TooManyResets,
     /// What a [`Handler`](crate::Handler) of another kind has to say.
     #[error("{0}")]
     Other(#[source] BoxError),
@@ -228,7 +231,7 @@ where
 {
     let connection = Arc::new(connection);
     let is_h2 = connection.alpn.as_deref() == Some(b"h2");
-    let activity = Activity::new();
+    let activity = Activity::new(limits.h2_resets);
     let service = PerConnection { inner: service, connection, activity: Arc::clone(&activity) };
     let timeouts =
         Timeouts { header: (!is_h2).then_some(limits.header_read_timeout), idle: limits.idle_timeout };

@@ -9,6 +9,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use h2::Reason;
 use h2::server::{Connection, Handshake};
 use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -31,6 +32,8 @@ pub(crate) struct Http2<T> {
     service: PerConnection,
     /// To be told to go as soon as there is somebody to tell it.
     goodbye: bool,
+    /// It was told to calm down, and that is all that is still to be sent.
+    calming: bool,
     limits: Limits,
 }
 
@@ -52,7 +55,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Http2<T> {
             .max_local_error_reset_streams(Some(limits.h2_local_resets));
         let (io, heard) = Heard::on(io);
         let state = State::Handshake(builder.handshake(io));
-        Self { state, heard, service, goodbye: false, limits: limits.clone() }
+        Self { state, heard, service, goodbye: false, calming: false, limits: limits.clone() }
     }
 }
 
@@ -77,8 +80,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
         if silence.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(ConnectionError::Silent));
         }
+        // A client that goes on like this is read from all the time, so nothing need wake this.
+        if !this.calming && this.service.activity.resets.are_too_many() {
+            this.calming = true;
+            connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        }
         loop {
             match ready!(pin!(connection.accept()).poll(cx)) {
+                _ended if this.calming => return Poll::Ready(Err(ConnectionError::TooManyResets)),
                 Some(Ok((request, respond))) => {
                     let (parts, stream) = request.into_parts();
                     let body = Incoming::Http2(StreamBody::of_request(&parts.headers, stream));

@@ -45,7 +45,7 @@ pub use connection::{Connection, ConnectionError};
 pub use delivery::{EndBy, interim};
 pub use incoming::{Incoming, StreamBody};
 pub use lanes::Lanes;
-pub use limits::Limits;
+pub use limits::{Limits, ResetLimits};
 pub use listener::Listener;
 pub use server::{Handler, ServerHandle, Shared, Stats, serve, serve_on, serve_with};
 pub use service::{Answer, Service};

@@ -33,6 +33,9 @@ pub struct Limits {
     pub h2_pending_resets: usize,
     /// Streams reset by us because of the client's protocol errors; more ends the connection.
     pub h2_local_resets: usize,
+    /// Requests that a client takes back before their answer is complete, on one HTTP/2 connection; more ends the
+    /// connection with `ENHANCE_YOUR_CALM`.
+    pub h2_resets: ResetLimits,
     /// A PING is sent this often on HTTP/2 connections, so that a client that vanished is noticed.
     pub h2_ping_interval: Duration,
     /// How long the answer to a PING may take.
@@ -57,10 +60,27 @@ impl Default for Limits {
             h2_send_buffer: 64 << 10,
             h2_pending_resets: 200,
             h2_local_resets: 1024,
+            h2_resets: ResetLimits::default(),
             h2_ping_interval: Duration::from_secs(30),
             h2_ping_timeout: Duration::from_secs(15),
             connections: 16_384,
             tcp_keepalive: Duration::from_secs(180),
         }
+    }
+}
+
+/// How often a client may do something: a bucket that leaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResetLimits {
+    /// So many at once.
+    pub burst: u32,
+    /// So many each second for ever.
+    pub per_second: u32,
+}
+
+impl Default for ResetLimits {
+    /// As much as an informer that ends all its watches at once, and a dashboard whose users turn pages all the time.
+    fn default() -> Self {
+        Self { burst: 1000, per_second: 50 }
     }
 }

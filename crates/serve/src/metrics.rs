@@ -71,6 +71,11 @@ impl Collector for ServerCollector {
             ("accepted", "Connections accepted", stats.accepted),
             ("refused", "Connections closed because too many were open", stats.refused),
             ("handshakes_failed", "Connections that ended in the TLS handshake", stats.handshakes_failed),
+            (
+                "too_many_resets",
+                "Connections ended because their client took back too many requests",
+                stats.too_many_resets,
+            ),
             ("accept_failures", "Accept calls that failed for lack of resources", stats.accept_failures),
         ];
         for (suffix, help, value) in counts {

@@ -194,6 +194,8 @@ pub struct Stats {
     pub handshakes_failed: u64,
     /// Accept calls that failed for lack of files or memory.
     pub accept_failures: u64,
+    /// Ended because the client took back too many requests.
+    pub too_many_resets: u64,
 }
 
 #[derive(Debug, Default)]
@@ -203,6 +205,7 @@ struct Counters {
     refused: AtomicU64,
     handshakes_failed: AtomicU64,
     accept_failures: AtomicU64,
+    too_many_resets: AtomicU64,
 }
 
 impl Counters {
@@ -213,6 +216,7 @@ impl Counters {
             refused: self.refused.load(Ordering::Relaxed),
             handshakes_failed: self.handshakes_failed.load(Ordering::Relaxed),
             accept_failures: self.accept_failures.load(Ordering::Relaxed),
+            too_many_resets: self.too_many_resets.load(Ordering::Relaxed),
         }
     }
 }
@@ -355,6 +359,9 @@ impl Server {
             Ok(Err(error)) => {
                 if error.is_handshake() {
                     self.counters.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+                }
+                if let ConnectionError::TooManyResets = error {
+                    self.counters.too_many_resets.fetch_add(1, Ordering::Relaxed);
                 }
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::debug!(%error, cause, "connection ended");

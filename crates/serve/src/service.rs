@@ -86,6 +86,15 @@ pin_project! {
     }
 }
 
+impl Answering {
+    /// The client took the request back.
+    pub(crate) fn reset(&self) {
+        if let Some(running) = &self.running {
+            running.reset();
+        }
+    }
+}
+
 impl Future for Answering {
     type Output = Response<CountedBody>;
 

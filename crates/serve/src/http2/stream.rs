@@ -49,6 +49,17 @@ enum Ended {
     Http2(#[from] h2::Error),
 }
 
+impl Ended {
+    /// The client took the request back.
+    fn is_reset(&self) -> bool {
+        match self {
+            Self::Reset(_) => true,
+            Self::Http2(error) => error.is_reset() && error.is_remote(),
+            Self::Body(_) => false,
+        }
+    }
+}
+
 impl Stream {
     pub(super) fn new(answer: Answering, respond: SendResponse<Bytes>) -> Self {
         Self { state: State::Answering { answer, respond }, overdue: Overdue::default() }
@@ -78,8 +89,8 @@ impl State {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         let (response, respond) = match self.as_mut().project() {
             StateProjected::Sending { sending } => return sending.poll(cx),
-            StateProjected::Answering { answer, respond } => {
-                let polled = answer.poll(cx);
+            StateProjected::Answering { mut answer, respond } => {
+                let polled = answer.as_mut().poll(cx);
                 for mut interim in take_interim() {
                     strip(interim.headers_mut());
                     // Whoever does not get this will not get the answer either, and that is told.
@@ -87,7 +98,11 @@ impl State {
                 }
                 match polled {
                     Poll::Ready(response) => (response, respond),
-                    Poll::Pending => return Poll::Ready(Err(Ended::Reset(ready!(respond.poll_reset(cx))?))),
+                    Poll::Pending => {
+                        let reset = ready!(respond.poll_reset(cx));
+                        answer.reset();
+                        return Poll::Ready(Err(Ended::Reset(reset?)));
+                    }
                 }
             }
         };
@@ -143,6 +158,16 @@ struct Sending {
 
 impl Sending {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        let polled = self.poll_send(cx);
+        if let Poll::Ready(Err(ended)) = &polled
+            && ended.is_reset()
+        {
+            self.body.running().reset();
+        }
+        polled
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         loop {
             if let Some(data) = &self.waiting {
                 if !data.is_empty() {

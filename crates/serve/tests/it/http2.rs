@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use h2::Reason;
 use http::{Request, Response};
-use pinniped_serve::Limits;
+use pinniped_serve::{Limits, ResetLimits};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::client::TlsStream;
@@ -175,4 +175,51 @@ async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_kept() {
     );
     assert_eq!(lively.get("/").await.status(), 200);
     assert!(!lively.connection.is_finished());
+}
+
+#[tokio::test]
+async fn a_client_that_takes_back_too_many_requests_is_told_to_calm_down() {
+    let limits = Limits { h2_resets: ResetLimits { burst: 20, per_second: 1 }, ..Limits::default() };
+    let mut world = World::start(limits);
+    let mut bystander = client(&world).await;
+    // As many as the bucket takes harm nobody, whether or not their answers have begun.
+    let mut calm = client(&world).await;
+    for path in ["/slow", "/watch"].repeat(10) {
+        let (_answer, mut stream) = calm.send.send_request(request("GET", path), true).unwrap();
+        world.handler_runs(path).await;
+        stream.send_reset(Reason::CANCEL);
+        assert_eq!(within(world.ended.recv()).await.as_deref(), Some(path));
+    }
+    assert_eq!(calm.get("/").await.status(), 200);
+    world.handler_runs("/").await;
+    assert_eq!(world.handle.stats().too_many_resets, 0);
+
+    let mut wild = client(&world).await;
+    let mut resets = 0;
+    while !wild.connection.is_finished() && resets < 1000 {
+        // At a steady pace: each was accepted.
+        let ready = within(poll_fn(|cx| wild.send.poll_ready(cx))).await;
+        if ready.is_err() {
+            break;
+        }
+        let Ok((_answer, mut stream)) = wild.send.send_request(request("GET", "/slow"), true) else { break };
+        tokio::select! {
+            () = world.handler_runs("/slow") => {}
+            _ended = &mut wild.connection => break,
+        }
+        stream.send_reset(Reason::CANCEL);
+        resets += 1;
+    }
+    assert!((20..1000).contains(&resets), "{resets}");
+    crate::support::until("counted", || world.handle.stats().too_many_resets == 1).await;
+    let (mut answer, _) = match wild.send.send_request(request("GET", "/"), true) {
+        Ok(sent) => sent,
+        Err(error) => {
+            assert_eq!(error.reason(), Some(Reason::ENHANCE_YOUR_CALM));
+            return assert_eq!(bystander.get("/").await.status(), 200);
+        }
+    };
+    let error = within(&mut answer).await.expect_err("the connection is at its end");
+    assert_eq!(error.reason(), Some(Reason::ENHANCE_YOUR_CALM));
+    assert_eq!(bystander.get("/").await.status(), 200);
 }

@@ -93,7 +93,11 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         .context("could not prepare controllers: could not create clients for the controllers")?;
     let proxies = ProxyEnvironment::from_env();
     let own_ca = base64_pem(&surroundings.ca);
-    let upstream = through(UpstreamParams::new(surroundings.server, surroundings.ca), &proxies)
+    let mut params = UpstreamParams::new(surroundings.server, surroundings.ca);
+    if config.upstream_http2_only {
+        params.limits.short_reads = 0;
+    }
+    let upstream = through(params, &proxies)
         .and_then(Upstream::new)
         .context("could not prepare controllers: could not create clients for the controllers")?;
     let client = kube_client(&upstream, Arc::clone(&surroundings.token), pod.namespace.as_str());

@@ -62,6 +62,8 @@ pub struct Config {
     pub shutdown: Shutdown,
     /// Whether identities with a UID are impersonated with it. Ours; upstream refuses them.
     pub uid_impersonation: bool,
+    /// Whether requests to the API server that are no upgrades go only over HTTP/2, as upstream's do. Ours.
+    pub upstream_http2_only: bool,
     /// Life of the impersonation proxy's generated serving certificate, if not a hundred years.
     pub proxy_serving_lifetime: Option<Duration>,
 }
@@ -272,6 +274,7 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         credential_lifetime,
         shutdown,
         uid_impersonation,
+        upstream_http2_only: raw.upstream_http2_only,
         proxy_serving_lifetime,
     })
 }

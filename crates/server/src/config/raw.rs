@@ -51,6 +51,8 @@ pub(super) struct Config {
     pub(super) shutdown_grace_seconds: Option<i64>,
     #[serde(rename = "impersonationproxyuidimpersonation")]
     pub(super) uid_impersonation: String,
+    #[serde(rename = "upstreamhttp2only")]
+    pub(super) upstream_http2_only: bool,
     #[serde(rename = "impersonationproxyservingcertdays")]
     pub(super) proxy_serving_cert_days: Option<i64>,
 }

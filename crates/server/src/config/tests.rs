@@ -35,6 +35,9 @@ fn only_the_names_are_required() {
     assert_eq!(config.shutdown.delay, Duration::from_secs(3));
     assert_eq!(config.shutdown.grace, Duration::from_secs(10));
     assert!(config.uid_impersonation);
+    assert!(!config.upstream_http2_only);
+    assert!(with("upstreamHTTP2Only: true").unwrap().upstream_http2_only);
+    assert!(matches!(with("upstreamHTTP2Only: sometimes"), Err(ConfigError::Decode(_))));
     assert_eq!(config.proxy_serving_lifetime, None);
     let config = with("impersonationProxyServingCertDays: 30").unwrap();
     assert_eq!(config.proxy_serving_lifetime, Some(Duration::from_secs(2_592_000)));

@@ -79,8 +79,8 @@ pub fn upgrade_type(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(UPGRADE).filter(|value| !value.is_empty()).cloned()
 }
 
-/// Must this request travel over HTTP/1.1? The API server's clients are held to: any `Connection` value which contains
-/// `upgrade`.
+/// Whether Go's libraries for the API server's clients take this for a request that upgrades: any `Connection` value which
+/// contains `upgrade`. Logs say so. Only one with an [`upgrade_type`] can leave HTTP.
 pub fn wants_http1(headers: &HeaderMap) -> bool {
     headers
         .get_all(CONNECTION)

@@ -9,6 +9,7 @@ use http::header::{HeaderName, HeaderValue, MaxSizeReached};
 pub struct ReadyFields {
     fields: Vec<(HeaderName, HeaderValue)>,
     text: Vec<u8>,
+    list_size: usize,
     exact_in_http1: bool,
 }
 
@@ -21,7 +22,7 @@ impl fmt::Debug for ReadyFields {
 
 /// No field at all.
 pub static NO_FIELDS: ReadyFields =
-    ReadyFields { fields: Vec::new(), text: Vec::new(), exact_in_http1: true };
+    ReadyFields { fields: Vec::new(), text: Vec::new(), list_size: 0, exact_in_http1: true };
 
 impl ReadyFields {
     /// Makes them ready, in this order.
@@ -34,7 +35,8 @@ impl ReadyFields {
         let is_exact =
             |value: &HeaderValue| !space(value.as_bytes().first()) && !space(value.as_bytes().last());
         let exact_in_http1 = fields.iter().all(|(_, value)| is_exact(value));
-        Self { fields, text, exact_in_http1 }
+        let list_size = fields.iter().map(|(name, value)| field_size(name, value)).sum();
+        Self { fields, text, list_size, exact_in_http1 }
     }
 
     /// Adds them to those that are there.
@@ -45,9 +47,19 @@ impl ReadyFields {
         self.fields.iter().try_for_each(|(name, value)| headers.try_append(name, value.clone()).map(drop))
     }
 
+    /// Each field.
+    pub fn fields(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+        self.fields.iter().map(|(name, value)| (name, value))
+    }
+
     /// Each field in a line of its own.
     pub fn as_http1(&self) -> &[u8] {
         &self.text
+    }
+
+    /// Their size in a header list, see [`field_size`].
+    pub fn list_size(&self) -> usize {
+        self.list_size
     }
 
     /// Does HTTP/1.1 carry the values as they are? Spaces around a value are none of it there, so that `" admin"` would
@@ -71,6 +83,14 @@ impl ReadyFields {
         self.fields.is_empty()
     }
 }
+
+/// The size of a field in a header list, as HTTP/2 counts it (RFC 9113, section 6.5.2).
+pub fn field_size(name: &HeaderName, value: &HeaderValue) -> usize {
+    name.as_str().len() + value.len() + FIELD_OVERHEAD
+}
+
+/// What HTTP/2 counts for a field beside its name and value.
+pub const FIELD_OVERHEAD: usize = 32;
 
 /// Writes one field of a head or a trailer as HTTP/1.1 has it (RFC 9112, section 5).
 pub fn write_field(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
@@ -101,7 +121,7 @@ mod tests {
         let all: Vec<_> =
             headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
         assert_eq!(all, [("c", "3"), ("b", "1"), ("b", "2"), ("a", "")]);
-        assert_eq!((ready.len(), ready.is_empty()), (3, false));
+        assert_eq!((ready.len(), ready.is_empty(), ready.list_size()), (3, false, 3 * 33 + 2));
     }
 
     #[test]

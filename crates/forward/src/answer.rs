@@ -11,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use pinniped_serve::BoxError;
 use tokio::time::{Instant, Sleep};
 
+use crate::lingering::Lingering;
 use crate::upstream::ResponseBody;
 
 /// The deadline passed after the answer had begun: the stream is reset, the connection closed.
@@ -52,7 +53,7 @@ struct Silent;
 
 /// A body with an end, which keeps something until then.
 #[derive(Debug)]
-pub(crate) struct ForwardedBody<H> {
+pub(crate) struct ForwardedBody<H: Send + 'static> {
     first: Option<FirstFrame>,
     inner: ResponseBody,
     pace: Pace,
@@ -60,14 +61,29 @@ pub(crate) struct ForwardedBody<H> {
     silent_until: Option<Instant>,
     // Made when a read has to wait for the first time; most short answers never wait.
     timer: Option<Pin<Box<Sleep>>>,
-    hold: Option<H>,
+    hold: Option<Lingering<H>>,
 }
 
-impl<H> ForwardedBody<H> {
+impl<H: Send + 'static> ForwardedBody<H> {
     /// `first` is what was read of `inner` already.
-    pub(crate) fn new(inner: ResponseBody, first: Option<FirstFrame>, pace: Pace, hold: H) -> Self {
-        let ended = first.is_none() && inner.is_end_stream();
-        Self { first, inner, pace, silent_until: None, timer: None, hold: (!ended).then_some(hold) }
+    pub(crate) fn new(
+        inner: ResponseBody,
+        first: Option<FirstFrame>,
+        pace: Pace,
+        hold: Lingering<H>,
+    ) -> Self {
+        let mut body = Self { first, inner, pace, silent_until: None, timer: None, hold: Some(hold) };
+        if body.first.is_none() && body.inner.is_end_stream() {
+            body.finish();
+        }
+        body
+    }
+
+    /// The server has nothing more to do.
+    fn finish(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            hold.finish();
+        }
     }
 
     /// Ready when the answer is too slow.
@@ -94,7 +110,16 @@ impl<H> ForwardedBody<H> {
     }
 }
 
-impl<H: Unpin> Body for ForwardedBody<H> {
+impl<H: Send + 'static> Drop for ForwardedBody<H> {
+    fn drop(&mut self) {
+        // What comes out of an upstream that is at its end need not be taken.
+        if self.inner.is_end_stream() {
+            self.finish();
+        }
+    }
+}
+
+impl<H: Send + Unpin + 'static> Body for ForwardedBody<H> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -112,11 +137,12 @@ impl<H: Unpin> Body for ForwardedBody<H> {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(ended) => {
-                this.hold = None;
+                this.finish();
                 Poll::Ready(ended)
             }
             Poll::Pending => {
                 let late = std::task::ready!(this.poll_late(cx));
+                // It lingers: the server is still at it.
                 this.hold = None;
                 Poll::Ready(Some(Err(late)))
             }

@@ -10,7 +10,8 @@ use pinniped_serve::{Body, EndBy};
 use tokio::time::Instant;
 
 use crate::answer::{FirstFrame, ForwardedBody, Pace};
-use crate::upstream::{RequestBody, ResponseBody, Upstream, UpstreamError, add_ready};
+use crate::lingering::Lingering;
+use crate::upstream::{RequestBody, ResponseBody, Upstream, UpstreamError};
 
 /// How an answer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,27 +32,19 @@ impl Span {
     }
 }
 
-/// What may carry a request to the server.
+/// What may carry a request to the server that is no [`upgrade`](crate::upgrade()).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// Whatever is cheapest. Header values may lose the spaces around them.
     Any,
     /// HTTP/2, which carries every byte.
     Http2,
-    /// HTTP/1.1 over a connection of its own, for what wants more of it than an answer.
-    Http1,
 }
 
 impl Carrier {
-    /// What may carry a request that `needs_http1` or not, as somebody whom HTTP/1.1 names exactly or not. `None` if
-    /// nothing may.
-    pub fn of(needs_http1: bool, exact_in_http1: bool) -> Option<Self> {
-        match (needs_http1, exact_in_http1) {
-            (true, true) => Some(Self::Http1),
-            (true, false) => None,
-            (false, true) => Some(Self::Any),
-            (false, false) => Some(Self::Http2),
-        }
+    /// What may carry a request as a user whom HTTP/1.1 names exactly or not.
+    pub fn of(exact_in_http1: bool) -> Self {
+        if exact_in_http1 { Self::Any } else { Self::Http2 }
     }
 }
 
@@ -93,20 +86,22 @@ where
     H: Send + Unpin + 'static,
 {
     debug_assert!(!ready.iter().any(|fields| fields.clash_with(request.headers())), "one of each");
+    // Who drops this in the middle gives the request up.
+    let hold = Lingering::new(hold);
     let is_short = carrier == Carrier::Any && matches!(span, Span::Short(_));
-    let mut response = if is_short && Upstream::is_read(request, ready) {
-        upstream.try_send_short(request, ready).await?
+    let sent = if is_short && Upstream::is_read(request, ready) {
+        upstream.try_send_short(request, ready).await
     } else {
-        add_ready(request, ready)?;
-        match carrier {
-            Carrier::Http1 => Box::pin(upstream.send_http1(std::mem::take(request))).await?,
-            // Larger than what a short read takes.
-            Carrier::Any | Carrier::Http2 => Box::pin(upstream.try_send(request)).await?,
+        // Larger than what a short read takes.
+        Box::pin(upstream.try_send(request, ready)).await
+    };
+    let mut response = match sent {
+        Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => response,
+        failed => {
+            hold.finish();
+            return Err(failed.map_or_else(ForwardError::from, |_| ForwardError::UnaskedSwitch));
         }
     };
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(ForwardError::UnaskedSwitch);
-    }
     let first = match span {
         Span::Short(_) => first_frame(response.body_mut()).await,
         Span::Long => None,
@@ -134,14 +129,14 @@ pub fn relay<H>(response: Response<ResponseBody>, pace: Pace, hold: H) -> Respon
 where
     H: Send + Unpin + 'static,
 {
-    relay_from(response, None, pace, hold)
+    relay_from(response, None, pace, Lingering::new(hold))
 }
 
 fn relay_from<H>(
     response: Response<ResponseBody>,
     first: Option<FirstFrame>,
     pace: Pace,
-    hold: H,
+    hold: Lingering<H>,
 ) -> Response<Body>
 where
     H: Send + Unpin + 'static,

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::Pace;
 use crate::forward::{ForwardError, relay};
+use crate::lingering::Lingering;
 use crate::upstream::{RequestBody, Upstream};
 
 /// The client's side of an upgrade.
@@ -55,7 +56,11 @@ where
 {
     request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     request.headers_mut().insert(UPGRADE, wanted.protocol.clone());
-    let mut response = upstream.send_http1(request).await?;
+    // Who drops this before the answer gives the request up.
+    let waiting = Lingering::new(hold);
+    let sent = upstream.send_http1(request).await;
+    let hold = waiting.into_inner();
+    let mut response = sent?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(relay(response, Pace { deadline, idle: None }, hold));
     }

@@ -14,9 +14,13 @@
 //!
 //! Each [lane](pinniped_serve::lanes) has a pool of its own.
 //!
+//! A head is measured before it is sent (head.rs): what a Go server would end the whole connection for is refused, and a large
+//! one goes over a connection that nothing else uses. A stream that a client gave up counts for a moment longer (lingering.rs).
+//!
 //! Nothing of a user is kept on a connection: credentials are headers of single requests. A request is sent again only
 //! if it never reached a connection, if the server said that it never looked at it and there is no body to repeat, or if
-//! its connection died and the request has neither body nor side effects.
+//! its connection died and the request has neither body nor side effects. It is never sent again after the server ended the
+//! connection with an error such as PROTOCOL_ERROR or ENHANCE_YOUR_CALM: this request may be the reason.
 //!
 //! An API server tells the connection of a client that it does not know to go away (its mitigation of HTTP/2 rapid
 //! resets), and some are told to send connections away now and then (`--goaway-chance`). So requests that carry
@@ -36,11 +40,13 @@ use pinniped_pki::tls::{Profile, Roots};
 use pinniped_serve::{BoxError, lanes};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::sync::Semaphore;
 
 mod body;
 mod connector;
 mod dial;
 mod growth;
+mod head;
 mod http2;
 mod kept;
 mod pool;
@@ -53,9 +59,14 @@ pub use dial::Dial;
 pub use kept::{Http1Error, WholeAnswer, read_whole};
 
 use connector::Connector;
+use head::Sharing;
 use http2::Failure as Http2Failure;
 use kept::Failure;
 use pool::Pool;
+
+/// The size of a header list that a Go server takes unless told otherwise: 1 MiB, and 32 bytes for each of ten fields.
+/// kube-apiserver announces it.
+const GO_HEADER_LIST: usize = (1 << 20) + 320;
 
 /// Bounds and timeouts of the way to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +89,10 @@ pub struct UpstreamLimits {
     /// HTTP/1.1 connections for [short reads](Upstream::try_send_short) at most, for each lane. Without any they go over
     /// HTTP/2.
     pub short_reads: usize,
+    /// HTTP/2 connections at most that carry one request with a large head each.
+    pub unshared: usize,
+    /// Size of a request's header list at most, as HTTP/2 counts it (RFC 9113, section 6.5.2): what the server takes.
+    pub request_header_list: usize,
     /// Streams of one connection at most, where the server allows more.
     pub streams_per_connection: usize,
     /// What the server may send ahead of a slow reader of one stream, in bytes. The window of a connection is as large
@@ -101,6 +116,8 @@ impl Default for UpstreamLimits {
             answer_timeout: Duration::from_secs(60),
             connections: 256,
             short_reads: 32,
+            unshared: 32,
+            request_header_list: GO_HEADER_LIST,
             streams_per_connection: 250,
             stream_window: 64 << 10,
             send_buffer: 64 << 10,
@@ -174,6 +191,20 @@ pub enum UpstreamError {
     /// All connections that we may have are full.
     #[error("all {0} connections to the API server are full")]
     Full(usize),
+    /// All connections for large heads are in use.
+    #[error("all {0} connections to the API server for requests with large heads are in use")]
+    UnsharedFull(usize),
+    /// The server does not take such a head, or would end the connection over it.
+    #[error("the head of the request counts {size} bytes, which may be too much for the limit of {limit}")]
+    HeadTooLarge {
+        /// As HTTP/2 counts it.
+        size: usize,
+        /// What the server takes.
+        limit: usize,
+    },
+    /// The name of a header field is no token.
+    #[error("the name of a header field holds a quotation mark")]
+    FieldName,
     /// The request has more fields than a message can have.
     #[error("the request has too many header fields")]
     Fields(#[source] MaxSizeReached),
@@ -229,7 +260,9 @@ impl Upstream {
 
     fn through(connector: Connector) -> Self {
         let connector = Arc::new(connector);
-        let pools = (0..=lanes::most()).map(|_| Pool::new(Arc::clone(&connector))).collect();
+        let unshared = Arc::new(Semaphore::new(connector.limits.unshared));
+        let pool = |_| Pool::new(Arc::clone(&connector), Arc::clone(&unshared));
+        let pools = (0..=lanes::most()).map(pool).collect();
         Self { inner: Arc::new(Inner { connector, pools }) }
     }
 
@@ -255,35 +288,45 @@ impl Upstream {
         &self,
         mut request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
-        self.try_send(&mut request).await
+        self.try_send(&mut request, &[]).await
     }
 
-    /// The same. If no connection took the request, it is still there.
+    /// The same with what is `ready`, of which no field may have the name of one of the request's own. If no connection
+    /// took the request, it is still there.
     ///
     /// # Errors
-    /// As [`Upstream::send`]; with [`UpstreamError::Dial`] and [`UpstreamError::Full`] the request is as it was.
+    /// As [`Upstream::send`]; with [`UpstreamError::Dial`] and [`UpstreamError::Full`] the request is as it was, and has what
+    /// is ready.
     pub async fn try_send(
         &self,
         request: &mut Request<RequestBody>,
+        ready: &[&ReadyFields],
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         self.complete(request.uri_mut());
+        let sharing = head::measure(request, ready, self.inner.connector.limits.request_header_list)?;
+        add_ready(request, ready)?;
         let empty = request.body().is_empty();
         let harmless = is_harmless(request.method());
         let (mut unsent, mut ignored, mut died) = (0, 0, 0);
         loop {
-            let mut lease = self.pool().lease().await?;
+            let mut lease = match sharing {
+                Sharing::Shared => self.pool().lease().await?,
+                Sharing::Unshared => self.pool().unshared().await?,
+            };
             let head = copy_of(request);
-            let error = match lease.http2.send(head, request.body_mut()).await {
+            let sent = lease.http2.send(head, request.body_mut()).await;
+            let error = match sent {
                 Ok((response, upload)) => return Ok(ResponseBody::http2(response, upload, lease.stream)),
                 Err(error) => error,
             };
+            lease.stream.finish();
             let (again, error) = match error {
                 // The connection was about to close. The next one may be, too, but not for ever.
                 Http2Failure::Unsent(error) => (count(&mut unsent, 3), error),
                 Http2Failure::Unfit(error) => (false, error),
                 Http2Failure::Sent(error) if empty && was_ignored(&error) => (count(&mut ignored, 3), error),
                 Http2Failure::Sent(error) => {
-                    (empty && harmless && !error.is_reset() && count(&mut died, 1), error)
+                    (empty && harmless && has_died(&error) && count(&mut died, 1), error)
                 }
             };
             if !again {
@@ -373,9 +416,8 @@ impl Upstream {
             },
             None => pool.grow(),
         }
-        add_ready(request, ready)?;
         // Not the usual way, and a large future, for which all others would keep room.
-        Box::pin(self.try_send(request)).await
+        Box::pin(self.try_send(request, ready)).await
     }
 
     /// Whether [`Upstream::try_send_short`] is for this request, if its answer comes all at once.
@@ -466,6 +508,11 @@ fn was_ignored(error: &h2::Error) -> bool {
             Some(h2::Reason::REFUSED_STREAM) => error.is_reset(),
             _ => false,
         }
+}
+
+/// The connection ended, and not because the server found fault with what came over it.
+fn has_died(error: &h2::Error) -> bool {
+    !error.is_reset() && matches!(error.reason(), None | Some(h2::Reason::NO_ERROR))
 }
 
 /// The head as h2 takes it: it keeps what it is given, and the request may have to be sent again.

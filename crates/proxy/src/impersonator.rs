@@ -91,6 +91,8 @@ struct StackInner {
     upstream: crate::upstream::Upstream,
     /// For requests with a client's own credential: the API server may dislike it, and the connection with it.
     passthrough_upstream: crate::upstream::Upstream,
+    /// For requests that a program of some user answers: what it answers may be more than a connection bears.
+    foreign_upstream: crate::upstream::Upstream,
     impersonator: Credential,
     capabilities: Arc<Capabilities>,
     in_flight: InFlight,
@@ -108,6 +110,8 @@ struct Facts<'a> {
     /// Set when the client deserves to know that its token did not count.
     ignored_token: &'a AtomicBool,
     info: RequestInfo,
+    /// A pod, service or node answers, and the API server passes the answer on.
+    foreign: bool,
     deadline: Option<Instant>,
 }
 
@@ -124,7 +128,7 @@ impl StackInner {
     /// 1 to 4: whatever happens below, there is one answer with these headers.
     async fn answer(&self, connection: &Connection, request: &mut Request<RequestBody>) -> Response<Body> {
         let received = Instant::now();
-        let asked = Presentation::of(request.uri(), request.headers());
+        let asked = Presentation::of(request.uri(), request.version(), request.headers());
         let audit_id = layers::audit_id(request.headers());
         // The API server takes it over: one identifier for the logs of both.
         request.headers_mut().insert(layers::AUDIT_ID, audit_id.clone());
@@ -170,13 +174,10 @@ impl StackInner {
         asked: &Presentation,
         received: Instant,
     ) -> Result<Response<Body>, Refusal> {
-        let mut facts = Facts {
-            connection,
-            url: asked.request_uri(),
-            ignored_token,
-            info: request_info(request.method(), request.uri())?,
-            deadline: None,
-        };
+        let info = request_info(request.method(), request.uri())?;
+        let foreign = info.subresource == "proxy";
+        let mut facts =
+            Facts { connection, url: asked.request_uri(), ignored_token, info, foreign, deadline: None };
         if self.draining.refuses(received) {
             return Err(Refusal::ShuttingDown);
         }
@@ -232,7 +233,7 @@ impl StackInner {
         let asked = (request.method(), request.uri());
         let identity = self.identity(user, original, token, asked, upgrade).await?;
         let address = client.and_then(|client| client.address.clone());
-        self.send(request, &identity, address, facts.deadline, hold).await
+        self.send(request, &identity, address, facts, hold).await
     }
 
     /// 9: whom the client wants to be, and whether it may.
@@ -293,25 +294,27 @@ impl StackInner {
         request: &mut Request<RequestBody>,
         identity: &Identity<'_>,
         address: Option<HeaderValue>,
-        deadline: Option<Instant>,
+        facts: &Facts<'_>,
         hold: Hold,
     ) -> Result<Response<Body>, Refusal> {
-        let http1 = hop::wants_http1(request.headers());
-        let carrier = Carrier::of(http1, identity.is_exact_in_http1());
-        let carrier = carrier.ok_or_else(forward::identity_does_not_fit)?;
+        let deadline = facts.deadline;
+        let carrier = Carrier::of(identity.is_exact_in_http1());
         let protocol = hop::upgrade_type(request.headers());
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let ours = self.impersonator.header();
         let added = forward::rewrite(request, identity, ours, address)?;
         let ready = added.ready();
         let upstream = match identity {
+            Identity::Impersonate(..) if facts.foreign => &self.foreign_upstream,
             Identity::Impersonate(..) => &self.upstream,
             Identity::Passthrough(_) => &self.passthrough_upstream,
         };
         let sent = match (protocol, client) {
+            // An upgrade goes over HTTP/1.1.
+            (Some(_), Some(_)) if carrier == Carrier::Http2 => return Err(forward::identity_does_not_fit()),
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, ended: self.ended.clone(), idle: None };
-                add_ready(request, &ready).map_err(|error| forward::bad_gateway(&error.into()))?;
+                add_ready(request, &ready).map_err(|error| forward::refusal_of(&error.into()))?;
                 let request = std::mem::take(request);
                 let upgrade =
                     pinniped_forward::upgrade(upstream, request, wanted, &self.tunnels, deadline, hold);
@@ -324,7 +327,7 @@ impl StackInner {
                 pinniped_forward::forward(upstream, request, &ready, carrier, span, hold).await
             }
         };
-        let response = sent.map_err(|error| forward::bad_gateway(&error))?;
+        let response = sent.map_err(|error| forward::refusal_of(&error))?;
         // Of the API server, or of a server behind it that wants a credential of its own: the token's source finds out.
         if response.status() == StatusCode::UNAUTHORIZED && matches!(identity, Identity::Impersonate(..)) {
             self.impersonator.refused(added.authorization());

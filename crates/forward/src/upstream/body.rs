@@ -13,6 +13,7 @@ use pinniped_serve::{BoxError, Incoming, StreamBody};
 use super::kept::KeptBody;
 use super::pool::Stream;
 use super::upload::Upload;
+use crate::lingering::Lingering;
 
 /// What is sent to the API server.
 #[derive(Default)]
@@ -106,7 +107,8 @@ enum Source {
 struct Http2Body {
     inner: StreamBody,
     upload: Option<Upload>,
-    stream: Option<Stream>,
+    /// Dropped before the end, the stream is reset.
+    stream: Option<Lingering<Stream>>,
 }
 
 impl ResponseBody {
@@ -114,12 +116,15 @@ impl ResponseBody {
     pub(super) fn http2(
         response: Response<h2::RecvStream>,
         upload: Option<Upload>,
-        stream: Stream,
+        stream: Lingering<Stream>,
     ) -> Response<Self> {
         let (parts, inner) = response.into_parts();
         let inner = StreamBody::new(&parts.headers, inner);
-        let stream = (!inner.is_end_stream()).then_some(stream);
-        Response::from_parts(parts, Self(Source::Http2(Http2Body { inner, upload, stream })))
+        let mut body = Http2Body { inner, upload, stream: Some(stream) };
+        if body.inner.is_end_stream() {
+            body.finish();
+        }
+        Response::from_parts(parts, Self(Source::Http2(body)))
     }
 
     pub(super) fn http1(inner: hyper::body::Incoming) -> Self {
@@ -136,10 +141,17 @@ impl Http2Body {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(self.inner.poll_frame(cx));
         if !matches!(frame, Some(Ok(_))) || self.inner.is_end_stream() {
-            self.stream = None;
+            self.finish();
             self.upload = None;
         }
         Poll::Ready(frame)
+    }
+
+    /// The server has nothing more to do.
+    fn finish(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            stream.finish();
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use h2::Reason;
 use h2::client::{Connection, SendRequest};
 use http::Response;
 use pinniped_serve::silence::{Heard, Listening};
@@ -153,12 +154,22 @@ impl Http2 {
         });
         match answer.await {
             Ok(response) => Ok((response, upload)),
+            Err(error) if error.is_reset() => Err(Failure::Sent(error)),
             Err(error) => {
-                if !error.is_reset() {
-                    self.shared.closed.store(true, Ordering::Release);
-                }
-                Err(Failure::Sent(error))
+                self.shared.closed.store(true, Ordering::Release);
+                Err(Failure::Sent(self.condemned().await.unwrap_or(error)))
             }
+        }
+    }
+
+    /// What the server found fault with before it ended the connection. Streams that it had seen are not told: they end with
+    /// the connection, as if nothing had been said.
+    async fn condemned(&mut self) -> Option<h2::Error> {
+        match futures::poll!(poll_fn(|cx| self.sender.poll_ready(cx))) {
+            Poll::Ready(Err(why)) if why.reason().is_some_and(|reason| reason != Reason::NO_ERROR) => {
+                Some(why)
+            }
+            _ => None,
         }
     }
 

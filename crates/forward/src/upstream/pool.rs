@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use hyper::client::conn::http1;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connector::{Connector, DialError};
 use super::growth::Growth;
@@ -13,6 +13,7 @@ use super::http2::Http2;
 use super::kept::Connection as Kept;
 use super::waiting::Waiting;
 use super::{RequestBody, UpstreamError, UpstreamStats};
+use crate::lingering::Lingering;
 
 /// Nothing is looked after more often than at twice this rate.
 const SHORTEST_IDLE: Duration = Duration::from_millis(100);
@@ -31,6 +32,8 @@ pub(super) struct Pool {
     pub(super) waiting: Arc<Waiting>,
     /// Those of them that are for short reads.
     growth: Arc<Growth>,
+    /// Connections that may be opened for one request each.
+    unshared: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -95,9 +98,17 @@ struct Load {
     made: Instant,
     /// Milliseconds from `made` to the end of the last stream.
     last_used: AtomicU64,
+    /// Where the connection is for one request.
+    _turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Load {
+    /// Of a connection with its first stream.
+    fn first(turn: Option<OwnedSemaphorePermit>) -> Arc<Self> {
+        let (open, last_used) = (AtomicUsize::new(1), AtomicU64::new(0));
+        Arc::new(Self { open, made: Instant::now(), last_used, _turn: turn })
+    }
+
     fn idle_for(&self, now: Instant) -> Duration {
         let age = now.saturating_duration_since(self.made);
         age.saturating_sub(Duration::from_millis(self.last_used.load(Ordering::Relaxed)))
@@ -120,11 +131,17 @@ impl Drop for Stream {
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) http2: Http2,
-    pub(super) stream: Stream,
+    pub(super) stream: Lingering<Stream>,
+}
+
+impl Lease {
+    fn new(http2: Http2, load: Arc<Load>) -> Self {
+        Self { http2, stream: Lingering::new(Stream(load)) }
+    }
 }
 
 impl Pool {
-    pub(super) fn new(connector: Arc<Connector>) -> Self {
+    pub(super) fn new(connector: Arc<Connector>, unshared: Arc<Semaphore>) -> Self {
         Self {
             connector,
             connections: Arc::default(),
@@ -133,6 +150,7 @@ impl Pool {
             failure: Mutex::default(),
             waiting: Arc::default(),
             growth: Arc::default(),
+            unshared,
         }
     }
 
@@ -174,6 +192,17 @@ impl Pool {
                 Err(UpstreamError::Dial(error))
             }
         }
+    }
+
+    /// A new connection for one stream, which closes after it.
+    pub(super) async fn unshared(&self) -> Result<Lease, UpstreamError> {
+        let Ok(turn) = Arc::clone(&self.unshared).try_acquire_owned() else {
+            return Err(UpstreamError::UnsharedFull(self.connector.limits.unshared));
+        };
+        // Large, as above.
+        let dialled = Box::pin(self.connector.h2()).await;
+        let http2 = dialled.map_err(|error| UpstreamError::Dial(Arc::new(error)))?;
+        Ok(Lease::new(http2, Load::first(Some(turn))))
     }
 
     pub(super) async fn http1(&self) -> Result<http1::SendRequest<RequestBody>, UpstreamError> {
@@ -230,9 +259,8 @@ impl Pool {
     }
 
     fn add(&self, http2: Http2) -> Lease {
-        let load = Load { open: AtomicUsize::new(1), made: Instant::now(), last_used: AtomicU64::new(0) };
-        let connection = Connection { http2, load: Arc::new(load) };
-        let lease = Lease { http2: connection.http2.clone(), stream: Stream(Arc::clone(&connection.load)) };
+        let connection = Connection { http2, load: Load::first(None) };
+        let lease = Lease::new(connection.http2.clone(), Arc::clone(&connection.load));
         let mut connections = lock(&self.connections);
         connections.all.push(connection);
         if connections.all.len() > 1 && !std::mem::replace(&mut connections.swept, true) {
@@ -267,7 +295,7 @@ impl Connection {
             return None;
         }
         self.load.open.fetch_add(1, Ordering::AcqRel);
-        Some(Lease { http2: self.http2.clone(), stream: Stream(Arc::clone(&self.load)) })
+        Some(Lease::new(self.http2.clone(), Arc::clone(&self.load)))
     }
 }
 

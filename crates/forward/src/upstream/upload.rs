@@ -9,7 +9,7 @@ use h2::{Reason, SendStream};
 use http_body::Body as _;
 use tokio::sync::oneshot;
 
-use super::RequestBody;
+use super::{RequestBody, UpstreamError, head};
 
 /// Keeps an upload going. When it is dropped, what is not sent yet never will be.
 #[derive(Debug)]
@@ -70,6 +70,8 @@ enum Ended {
     Body(#[source] pinniped_serve::BoxError),
     #[error("the API server wants no more: {0:?}")]
     Reset(Reason),
+    #[error("its trailers cannot be passed on: {0}")]
+    Trailers(#[from] UpstreamError),
     #[error("the stream failed: {0}")]
     Stream(#[from] h2::Error),
 }
@@ -97,6 +99,7 @@ async fn copy(mut body: RequestBody, stream: &mut SendStream<Bytes>) -> Result<(
                 }
                 Err(frame) => {
                     if let Ok(trailers) = frame.into_trailers() {
+                        head::check_trailers(&trailers)?;
                         return Ok(stream.send_trailers(trailers)?);
                     }
                 }

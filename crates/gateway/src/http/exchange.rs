@@ -86,6 +86,12 @@ fn of_upstream(error: &UpstreamError) -> String {
     match error {
         UpstreamError::Dial(why) => format!("could not connect to the backend: {}", chain(&**why)),
         UpstreamError::Full(connections) => format!("all {connections} connections to the backend are full"),
+        UpstreamError::UnsharedFull(connections) => {
+            format!("all {connections} connections to the backend for requests with large heads are in use")
+        }
+        UpstreamError::HeadTooLarge { .. } | UpstreamError::FieldName => {
+            format!("the request cannot be sent to a backend: {error}")
+        }
         UpstreamError::Fields(_) => "the request has too many header fields".to_owned(),
         UpstreamError::Silent => "the backend did not answer in time".to_owned(),
         UpstreamError::Http(why) => format!("the request to the backend failed: {}", chain(why)),
@@ -123,6 +129,10 @@ impl Failure {
         match self {
             Self::NoEndpoint => text(StatusCode::SERVICE_UNAVAILABLE, NO_ENDPOINT),
             Self::Late => text(StatusCode::GATEWAY_TIMEOUT, LATE),
+            Self::Upstream(UpstreamError::HeadTooLarge { .. }) => {
+                status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+            }
+            Self::Upstream(UpstreamError::FieldName) => status(StatusCode::BAD_REQUEST),
             Self::Tls(_) | Self::Upstream(_) | Self::Forward(_) => {
                 text(StatusCode::SERVICE_UNAVAILABLE, NO_ANSWER)
             }
@@ -265,7 +275,7 @@ impl Exchange {
         let request = &mut self.request;
         let kept = match self.to.upstream.id.protocol {
             Protocol::Http1 | Protocol::Tls => Either::Left(requests.try_send_kept(request)),
-            Protocol::H2 | Protocol::H2c => Either::Right(Box::pin(requests.try_send(request))),
+            Protocol::H2 | Protocol::H2c => Either::Right(Box::pin(requests.try_send(request, &[]))),
         };
         let response = in_time(pin!(kept), self.began, &self.to.timeouts, self.upload.as_ref()).await??;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {

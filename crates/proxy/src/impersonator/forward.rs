@@ -11,6 +11,7 @@ use pinniped_core::identity::KnownUser;
 use pinniped_core::impersonation::{Impersonation, InvalidHeader};
 use pinniped_core::nested::intake::leftover;
 use pinniped_core::ready::{NO_FIELDS, ReadyFields};
+use pinniped_forward::upstream::UpstreamError;
 use pinniped_forward::{ForwardError, bearer};
 
 use super::credential;
@@ -150,10 +151,18 @@ fn aim<B>(request: &mut Request<B>) -> Result<(), Refusal> {
     Ok(())
 }
 
-pub(super) fn bad_gateway(error: &ForwardError) -> Refusal {
-    if let ForwardError::OtherProtocol = error {
-        tracing::error!("{error}");
-        return Refusal::BadGateway;
+/// What a client gets when there is no answer to pass on.
+pub(super) fn refusal_of(error: &ForwardError) -> Refusal {
+    match error {
+        ForwardError::OtherProtocol => {
+            tracing::error!("{error}");
+            return Refusal::BadGateway;
+        }
+        // The client's doing, and nothing that an administrator could change.
+        ForwardError::Upstream(UpstreamError::HeadTooLarge { .. }) => return Refusal::HeadTooLarge,
+        ForwardError::Upstream(UpstreamError::FieldName) => return Refusal::BadPath,
+        ForwardError::Upstream(UpstreamError::UnsharedFull(_)) => return Refusal::Overloaded,
+        _ => {}
     }
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);

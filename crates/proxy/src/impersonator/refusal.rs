@@ -1,7 +1,7 @@
 //! Every way in which the stack itself answers, and the response that goes with it. Nothing else makes error bodies.
 
-use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, Response, StatusCode, Uri};
+use http::header::{ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, Response, StatusCode, Uri, Version};
 use pinniped_api::status::Status;
 use pinniped_core::forbidden::internal_error_text;
 use pinniped_serve::layers::plain_error;
@@ -33,6 +33,8 @@ pub(super) enum Refusal {
     Review(String),
     /// Too many requests at once.
     Overloaded,
+    /// The API server does not take so large a head.
+    HeadTooLarge,
     /// The headers hold what only the proxy may add, or we cannot act as this user.
     Internal(&'static str),
     /// The API server did not answer, or there is no token for it, or the identity does not fit into headers.
@@ -43,14 +45,16 @@ pub(super) enum Refusal {
 #[derive(Debug)]
 pub(super) struct Presentation {
     uri: Uri,
+    version: Version,
     accept: Option<HeaderValue>,
     agent: Option<HeaderValue>,
 }
 
 impl Presentation {
-    pub(super) fn of(uri: &Uri, headers: &HeaderMap) -> Self {
+    pub(super) fn of(uri: &Uri, version: Version, headers: &HeaderMap) -> Self {
         Self {
             uri: uri.clone(),
+            version,
             accept: headers.get(ACCEPT).cloned(),
             agent: headers.get(USER_AGENT).cloned(),
         }
@@ -75,7 +79,9 @@ impl Presentation {
 impl Refusal {
     pub(super) fn outcome(&self) -> Outcome {
         match self {
-            Self::BadPath | Self::BadTimeout(_) | Self::BadImpersonation(_) => Outcome::BadRequest,
+            Self::BadPath | Self::BadTimeout(_) | Self::BadImpersonation(_) | Self::HeadTooLarge => {
+                Outcome::BadRequest
+            }
             Self::NoRequestInfo(_) | Self::Internal(_) => Outcome::CannotAct,
             Self::ShuttingDown => Outcome::ShuttingDown,
             Self::Deadline => Outcome::Deadline,
@@ -120,6 +126,7 @@ impl Refusal {
                 response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
                 response
             }
+            Self::HeadTooLarge => head_too_large(asked.version),
             Self::Internal(message) => status(&Status::internal_error(message)),
             Self::BadGateway => {
                 let mut response = Response::new(body::empty());
@@ -129,4 +136,21 @@ impl Refusal {
             }
         }
     }
+}
+
+/// As Go's servers answer, each for its version of HTTP: below everything that knows a `Status`.
+fn head_too_large(version: Version) -> Response<Body> {
+    let (text, media_type) = if version == Version::HTTP_2 {
+        ("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>", "text/html; charset=utf-8")
+    } else {
+        ("431 Request Header Fields Too Large", "text/plain; charset=utf-8")
+    };
+    let mut response = Response::new(body::full(text));
+    *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    if version != Version::HTTP_2 {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }

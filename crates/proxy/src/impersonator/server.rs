@@ -134,6 +134,7 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
         impersonations: Impersonations::new(params.authorizer.clone()),
         upstream: params.upstream.clone(),
         passthrough_upstream: passthrough_upstream.clone(),
+        foreign_upstream: params.upstream.separate().map_err(StartError::Upstream)?,
         impersonator: Credential::new(params.impersonator_token),
         capabilities: Arc::clone(&capabilities),
         in_flight: InFlight::new(&params.in_flight, params.metrics.clone()),

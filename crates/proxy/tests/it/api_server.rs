@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
@@ -99,6 +100,7 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
     reviews: Mutex<Vec<Value>>,
     connections: Mutex<usize>,
+    open_connections: AtomicUsize,
     /// What probes without credentials are answered: health, nodes; and how many there were.
     probes: Mutex<(StatusCode, StatusCode, usize)>,
 }
@@ -121,6 +123,7 @@ impl ApiServer {
             seen: Mutex::default(),
             reviews: Mutex::default(),
             connections: Mutex::default(),
+            open_connections: AtomicUsize::new(0),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, acceptor, Arc::clone(&shared)));
@@ -159,6 +162,11 @@ impl ApiServer {
     pub(crate) fn connections(&self) -> usize {
         *self.shared.connections.lock().unwrap()
     }
+
+    /// Those of them that are open.
+    pub(crate) fn open_connections(&self) -> usize {
+        self.shared.open_connections.load(Ordering::SeqCst)
+    }
 }
 
 pub(crate) fn describe(spec: &Value) -> String {
@@ -181,6 +189,8 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
         connections.spawn(async move {
             let Ok(tls) = tls.accept(tcp).await else { return };
             *shared.connections.lock().unwrap() += 1;
+            shared.open_connections.fetch_add(1, Ordering::SeqCst);
+            let counted = Arc::clone(&shared);
             let h2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
             let streams = shared.script.max_streams;
             let service = service_fn(move |request| {
@@ -196,6 +206,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
                 let builder = hyper::server::conn::http1::Builder::new();
                 let _ = builder.serve_connection(TokioIo::new(tls), service).with_upgrades().await;
             }
+            counted.open_connections.fetch_sub(1, Ordering::SeqCst);
         });
     }
 }

@@ -81,9 +81,9 @@ async fn chunks_and_announced_trailers_cross_over_http1_as_they_come() {
 async fn a_request_over_http1_upstream_keeps_its_trailers() {
     let world = echo_world().await;
     let client = world.certificate("u", &[]);
-    // `Connection: upgrade` without a protocol: an ordinary request over HTTP/1.1.
+    // An upgrade that the server does not do: an ordinary request over HTTP/1.1.
     let head = "POST /api/v1/namespaces HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\nte: trailers\r\n\
-        connection: upgrade\r\ntrailer: x-sum\r\n\r\n";
+        connection: upgrade\r\nupgrade: x\r\ntrailer: x-sum\r\n\r\n";
     let mut raw = Raw::ask(&client, head).await;
     raw.write("2\r\nhi\r\n0\r\nx-sum: 7\r\n\r\n").await;
     raw.until("\r\n\r\n").await;

@@ -20,7 +20,9 @@ const ACK: u8 = 1;
 const END_STREAM_AND_HEADERS: u8 = 5;
 /// `:status: 200` in HPACK's static table.
 const STATUS_200: u8 = 0x88;
+const PROTOCOL_ERROR: u8 = 1;
 const INTERNAL_ERROR: u8 = 2;
+const ENHANCE_YOUR_CALM: u8 = 11;
 const REFUSED_STREAM: u8 = 7;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -56,6 +58,8 @@ enum Reaction {
     AnswerAndSendAway,
     /// Resets the stream, with this code.
     Reset(u8),
+    /// Ends the connection over this stream, with this code.
+    Condemn(u8),
 }
 
 impl Reaction {
@@ -68,6 +72,9 @@ impl Reaction {
                 [frame(GOAWAY, 0, 0, &last), answer(stream)].concat()
             }
             Self::Reset(code) => frame(RST_STREAM, 0, stream, &[0, 0, 0, code]),
+            Self::Condemn(code) => {
+                frame(GOAWAY, 0, 0, &[&stream.to_be_bytes()[..], &[0, 0, 0, code]].concat())
+            }
         }
     }
 }
@@ -110,6 +117,9 @@ async fn server(times: usize, reaction: Reaction) -> (Upstream, Arc<Seen>, JoinS
                     let odd = counted.requests.fetch_add(1, Ordering::SeqCst) < times;
                     let bytes = if odd { reaction.bytes(stream) } else { answer(stream) };
                     io.write_all(&bytes).await.unwrap();
+                    if odd && matches!(reaction, Reaction::Condemn(_)) {
+                        return io.shutdown().await.unwrap();
+                    }
                 }
             });
         }
@@ -156,6 +166,18 @@ async fn a_request_that_may_have_run_or_has_a_body_is_not_sent_again() {
         ordinary(&upstream).await;
         let connections = if matches!(reaction, Reaction::Reset(_)) { 1 } else { 2 };
         assert_eq!(seen.so_far(), (connections, 2), "{method} {reaction:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_may_be_why_its_connection_was_condemned_is_not_sent_again() {
+    for code in [PROTOCOL_ERROR, INTERNAL_ERROR, ENHANCE_YOUR_CALM] {
+        let (upstream, seen, _tasks) = server(1, Reaction::Condemn(code)).await;
+        let error = upstream.send(request(Method::GET, RequestBody::Empty)).await.unwrap_err();
+        assert!(matches!(error, UpstreamError::Http2(_)), "{error}");
+        assert_eq!(seen.so_far(), (1, 1), "{code}");
+        ordinary(&upstream).await;
+        assert_eq!(seen.so_far(), (2, 2), "{code}");
     }
 }
 

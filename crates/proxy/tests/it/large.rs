@@ -1,14 +1,19 @@
 //! Identities that fill what headers may hold: 1 MiB on either side.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http::StatusCode;
-use http_body_util::Empty;
+use futures::StreamExt as _;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Empty, StreamBody};
+use pinniped_serve::body;
 use serde_json::json;
 
-use crate::api_server::Script;
-use crate::world::{Options, World};
+use crate::api_server::{Handler, Script, json_response};
+use crate::raw::Raw;
+use crate::world::{Client, Options, World, eventually};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 
@@ -67,4 +72,115 @@ async fn more_extras_than_a_request_can_have_names_are_refused_without_harm() {
     let answer = world.nobody().get_with(NAMESPACES, &[("authorization", "Bearer t")]).await;
     assert_eq!((answer.status, answer.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
     assert!(world.api.seen().is_empty());
+}
+
+/// A head that counts this much, of one byte.
+fn filled(client: &Client<'_>, bytes: usize, byte: u8) -> http::Request<Empty<Bytes>> {
+    let mut request = client.request(NAMESPACES).body(Empty::new()).unwrap();
+    for number in 0..bytes / 10_000 {
+        let name = HeaderName::try_from(format!("x-{number}")).unwrap();
+        let value = HeaderValue::from_bytes(&vec![byte; 10_000 - 40]).unwrap();
+        request.headers_mut().insert(name, value);
+    }
+    request
+}
+
+#[tokio::test]
+async fn a_large_head_goes_over_a_connection_of_its_own_which_is_closed_after_it() {
+    let world = World::start(Script::default()).await;
+    let client = world.certificate("u", &[]);
+    let mut sender = client.h2::<Empty<Bytes>>().await;
+    let response = sender.send_request(filled(&client, 20_000, b'a')).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let connections = world.api.connections();
+    for round in 1..4 {
+        let response = sender.send_request(filled(&client, 200_000, b'a')).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(world.api.connections(), connections + round);
+    }
+    let response = sender.send_request(filled(&client, 20_000, b'a')).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(world.api.connections(), connections + 3, "what is shared stayed");
+    eventually("the unshared ones are closed", || world.api.open_connections() <= connections).await;
+}
+
+#[tokio::test]
+async fn large_heads_at_once_are_bounded_and_the_others_go_on() {
+    let handler: Handler = Arc::new(|request| {
+        Box::pin(async move {
+            if request.headers().contains_key("x-9") {
+                std::future::pending::<()>().await;
+            }
+            json_response(&json!({"kind": "NamespaceList", "items": []}))
+        })
+    });
+    let world = World::start(Script { handler, ..Script::default() }).await;
+    let client = world.certificate("u", &[]);
+    let mut sender = client.h2::<Empty<Bytes>>().await;
+    let waiting: Vec<_> =
+        (0..32).map(|_| tokio::spawn(sender.send_request(filled(&client, 100_000, b'a')))).collect();
+    eventually("all have come", || world.api.seen().len() == 32).await;
+    let response = sender.send_request(filled(&client, 100_000, b'a')).await.unwrap();
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    let response = sender.send_request(filled(&client, 20_000, b'a')).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    waiting.into_iter().for_each(|task| task.abort());
+}
+
+#[tokio::test]
+async fn a_head_that_gets_too_long_by_its_coding_is_answered_as_the_api_server_would() {
+    let world = World::start(Script::default()).await;
+    let client = world.certificate("u", &[]);
+    // Over HTTP/1.1, since a client of HTTP/2 would code it the same way.
+    let filler = "\\".repeat(79_000);
+    let lines: String = (0..13).map(|number| format!("x-{number}: {filler}\r\n")).collect();
+    let mut raw = Raw::ask(&client, format!("GET {NAMESPACES} HTTP/1.1\r\nhost: h\r\n{lines}\r\n")).await;
+    let (answer, _) = raw.rest().await;
+    assert!(answer.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"), "{answer}");
+    assert!(answer.contains("\r\ncontent-type: text/plain; charset=utf-8\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n431 Request Header Fields Too Large"), "{answer}");
+    assert!(world.api.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_name_that_only_http2_lets_through_is_refused_in_a_head_of_several_frames() {
+    let world = World::start(Script::default()).await;
+    let client = world.certificate("u", &[]);
+    let mut request = filled(&client, 30_000, b'a');
+    request.headers_mut().insert(HeaderName::from_lowercase(b"x\"y").unwrap(), HeaderValue::from_static("z"));
+    let mut sender = client.h2::<Empty<Bytes>>().await;
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    assert!(world.api.seen().is_empty());
+}
+
+#[tokio::test]
+async fn an_endless_head_from_behind_the_api_server_ends_no_watch() {
+    let handler: Handler = Arc::new(|request| {
+        Box::pin(async move {
+            if request.uri().path().ends_with("/proxy/") {
+                let mut response = Response::new(body::empty());
+                for number in 0..40 {
+                    let name = HeaderName::try_from(format!("x-{number}")).unwrap();
+                    let value = HeaderValue::from_bytes(&vec![b'a'; 100_000]).unwrap();
+                    response.headers_mut().insert(name, value);
+                }
+                return response;
+            }
+            let first = futures::stream::once(async { Ok(Frame::data(Bytes::from_static(b"{}\n"))) });
+            Response::new(StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync())
+        })
+    });
+    let world = World::start(Script { handler, ..Script::default() }).await;
+    let (bystander, client) = (world.certificate("u", &[]), world.certificate("v", &[]));
+    let mut sender = bystander.h2::<Empty<Bytes>>().await;
+    let watch = bystander.request("/api/v1/pods?watch=true").body(Empty::new()).unwrap();
+    let mut watch = sender.send_request(watch).await.unwrap().into_body();
+    assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "{}\n");
+    for _ in 0..3 {
+        let answer = client.get("/api/v1/namespaces/n/services/s/proxy/").await;
+        assert_eq!(answer.status, StatusCode::BAD_GATEWAY);
+    }
+    assert!(futures::poll!(std::pin::pin!(watch.frame())).is_pending(), "the watch has ended");
+    assert!(world.upstream.stats().streams >= 1);
 }

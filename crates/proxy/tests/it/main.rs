@@ -15,6 +15,7 @@ mod leaks;
 mod nested;
 mod raw;
 mod refusals;
+mod resets;
 mod short_reads;
 mod streams;
 mod tls_server;

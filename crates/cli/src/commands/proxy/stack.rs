@@ -121,14 +121,14 @@ impl Inner {
         // What cannot be read is the API server's to refuse.
         let info = RequestInfo::parse(request.method(), request.uri());
         let lasts = info.is_ok_and(|info| info.is_long_running());
-        let http1 = hop::wants_http1(request.headers());
-        let carrier =
-            Carrier::of(http1, identity.headers().is_exact_in_http1()).ok_or(Refusal::NotForHttp1)?;
+        let carrier = Carrier::of(identity.headers().is_exact_in_http1());
         let protocol = hop::upgrade_type(request.headers());
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let ready = identity.headers();
         let wanted_another = self.rewrite(request)?;
         let mut response = match (protocol, client) {
+            // An upgrade goes over HTTP/1.1.
+            (Some(_), Some(_)) if carrier == Carrier::Http2 => return Err(Refusal::NotForHttp1),
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, idle: None, ended: self.ended.clone() };
                 add_ready(request, &[ready]).map_err(|error| Refusal::Forward(error.into()))?;

@@ -13,7 +13,13 @@ pub(crate) struct Args {
     /// So many new serving certificates under load, instead.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["mixed", "minutes"])]
     rotations: Option<u32>,
-    /// How long: 10 minutes for the controller, 30 for the mixed load.
+    /// Attacks beside watches of another user, none of which may end, instead.
+    #[arg(long, conflicts_with_all = ["mixed", "rotations"])]
+    bystanders: bool,
+    /// The seed of the first round of `--bystanders`, to repeat a run.
+    #[arg(long, requires = "bystanders")]
+    seed: Option<u64>,
+    /// How long: 10 minutes for the controller, 30 for the mixed load and the bystanders.
     #[arg(long)]
     minutes: Option<u32>,
     /// With the programs of the development profile: to try the run itself, not the product.
@@ -39,6 +45,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = cargo::in_world(&bins.join("pinniped-soak"));
     if let Some(count) = args.rotations {
         command.arg("rotations").arg("--count").arg(count.to_string());
+    } else if args.bystanders {
+        command.arg("bystanders");
+        if let Some(seed) = args.seed {
+            command.arg("--seed").arg(seed.to_string());
+        }
     } else {
         command.arg(if args.mixed { "mixed" } else { "controller" });
     }

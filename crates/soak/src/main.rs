@@ -1,4 +1,4 @@
-//! What only shows after a while, in three runs on a real control plane; start them with `cargo xtask soak`.
+//! What only shows after a while, in four runs on a real control plane; start them with `cargo xtask soak`.
 //!
 //! * `controller`: a kube-rs controller works through the proxy while the proxy is restarted under it again and again.
 //!   At the end every object must be reconciled to its last generation, and every write must have been made as the
@@ -6,7 +6,10 @@
 //! * `mixed`: all kinds of requests at once. Memory, file descriptors and threads of the proxy must not grow.
 //! * `rotations`: the external serving certificate replaced a thousand times under load. No handshake and no request may
 //!   fail, and nothing may grow.
+//! * `bystanders`: known attacks, generated requests and resets, while watches of another user are open. None of these may
+//!   end.
 
+mod bystanders;
 mod controller;
 mod install;
 mod mixed;
@@ -20,6 +23,8 @@ use clap::Parser;
 
 #[derive(Parser)]
 enum Command {
+    /// Attacks beside watches of another user.
+    Bystanders(bystanders::Options),
     /// A controller behind a proxy that is restarted.
     Controller(controller::Options),
     /// All kinds of requests at once.
@@ -42,6 +47,7 @@ fn run() -> anyhow::Result<()> {
     let command = Command::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match command {
+        Command::Bystanders(options) => bystanders::run(&runtime, &options),
         Command::Controller(options) => controller::run(&runtime, &options),
         Command::Mixed(options) => mixed::run(&runtime, &options),
         Command::Rotations(options) => rotations::run(&runtime, &options),

@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 pub mod certs;
+pub mod chance;
 pub mod control_plane;
 pub mod guardian;
 pub mod hosts;

@@ -25,6 +25,7 @@ use crate::installed::{Credentials, Installed, SOON};
 mod agreement;
 mod anonymous;
 mod bad_input;
+mod bystanders;
 mod large;
 mod nested;
 mod port_in_use;

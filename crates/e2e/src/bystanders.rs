@@ -1,0 +1,289 @@
+//! No bystander is harmed: watches of one user stay open while another client does its worst.
+//!
+//! ```text
+//! Bystanders   watches of a user who does nothing else, and whether they live and hear
+//! attacks      known requests that end, or once ended, a shared connection to the API server
+//! generated    requests made by chance, from a seed that is printed
+//! resets       streams that are opened and reset at a steady pace
+//! ```
+//!
+//! All of it goes through the real proxy to a real kube-apiserver. The answers that an attacker gets do not matter, and
+//! are only counted; a watch of a bystander that ends does.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::client::{ResponseFuture, SendRequest};
+use http::{Request, Response};
+use pinniped_test_support::certs::Pair;
+use pinniped_test_support::chance::Chance;
+use pinniped_test_support::{wait, wire};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::client::TlsStream;
+
+use crate::walkthrough::EXTERNAL_NAME;
+
+mod attacks;
+mod raw;
+mod resets;
+mod shape;
+
+pub use attacks::known;
+pub use resets::{Resets, resets};
+pub use shape::{Shape, generated};
+
+/// How long one step may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The proxy under attack, and the attacker's certificate.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// One pod of the proxy, so that attackers and bystanders share its connections to the API server.
+    pub address: SocketAddr,
+    /// Of the client that attacks and is not anonymous.
+    pub attacker: Pair,
+    /// Seeds of a whole run are derived from this one.
+    pub seed: u64,
+}
+
+impl Target {
+    async fn connect(&self, alpn: &[u8], client: Option<&Pair>) -> anyhow::Result<TlsStream<TcpStream>> {
+        let tcp = TcpStream::connect(self.address).await.context("could not connect to the proxy")?;
+        tcp.set_nodelay(true)?;
+        wire::connect_unverified(tcp, EXTERNAL_NAME, &[alpn], client).await
+    }
+}
+
+/// An HTTP/2 connection to the proxy without a library's manners.
+struct Client {
+    sender: SendRequest<Bytes>,
+    _driver: JoinSet<()>,
+}
+
+impl Client {
+    async fn open(target: &Target, client: Option<&Pair>) -> anyhow::Result<Self> {
+        let io = target.connect(b"h2", client).await?;
+        let handshake = h2::client::Builder::new()
+            .initial_window_size(1 << 20)
+            .initial_connection_window_size(16 << 20)
+            .max_concurrent_reset_streams(0)
+            .handshake(io);
+        let (sender, connection) = handshake.await.context("HTTP/2 did not begin")?;
+        let mut driver = JoinSet::new();
+        // How it ends is seen by the requests on it.
+        driver.spawn(async move { drop(connection.await) });
+        Ok(Self { sender, _driver: driver })
+    }
+
+    /// Opens a stream.
+    async fn begin(
+        &mut self,
+        request: Request<()>,
+        ends: bool,
+    ) -> anyhow::Result<(ResponseFuture, h2::SendStream<Bytes>)> {
+        let mut sender = self.sender.clone().ready().await.context("the connection ended")?;
+        Ok(sender.send_request(request, ends)?)
+    }
+
+    async fn get(&mut self, path: &str) -> anyhow::Result<Response<RecvStream>> {
+        let request = Request::get(format!("https://{EXTERNAL_NAME}{path}")).body(())?;
+        let (answer, _) = self.begin(request, true).await?;
+        Ok(tokio::time::timeout(PATIENCE, answer).await.context("no answer")??)
+    }
+}
+
+/// Reads on, so that nothing stops for lack of room. `None` at the end of the body.
+async fn next_chunk(body: &mut RecvStream) -> Option<Result<Bytes, h2::Error>> {
+    let chunk = body.data().await?;
+    if let Ok(chunk) = &chunk {
+        // The stream may be gone already, and then nobody needs the room.
+        let _unimportant = body.flow_control().release_capacity(chunk.len());
+    }
+    Some(chunk)
+}
+
+/// Watches of a user who has nothing to do with the attacker.
+#[derive(Debug)]
+pub struct Bystanders {
+    /// A task for each watch. It returns only when its watch ends.
+    watches: JoinSet<String>,
+    /// Chunks that each of them was sent.
+    heard: Arc<[AtomicUsize]>,
+}
+
+impl Bystanders {
+    /// Opens `each` watches on each of so many connections, each of which must show an event at once.
+    ///
+    /// # Errors
+    /// When one of them is not answered.
+    pub async fn open(
+        target: &Target,
+        user: &Pair,
+        path: &str,
+        connections: usize,
+        each: usize,
+    ) -> anyhow::Result<Self> {
+        let heard: Arc<[AtomicUsize]> = (0..connections * each).map(|_| AtomicUsize::new(0)).collect();
+        let mut watches = JoinSet::new();
+        for connection in 0..connections {
+            let mut client = Client::open(target, Some(user)).await?;
+            let mut open = Vec::new();
+            for _ in 0..each {
+                let answer = client.get(path).await?;
+                ensure!(answer.status() == 200, "a watch was answered {}", answer.status());
+                open.push(answer.into_body());
+            }
+            let client = Arc::new(client);
+            for (index, body) in open.into_iter().enumerate() {
+                let (heard, client) = (Arc::clone(&heard), Arc::clone(&client));
+                watches.spawn(async move {
+                    let index = connection * each + index;
+                    let why = follow(body, &heard[index]).await;
+                    drop(client);
+                    format!("watch {index} of connection {connection}: {why}")
+                });
+            }
+        }
+        let bystanders = Self { watches, heard };
+        bystanders.all_hear("their first event", &vec![0; connections * each]).await?;
+        Ok(bystanders)
+    }
+
+    /// How much each has heard.
+    #[must_use]
+    pub fn heard(&self) -> Vec<usize> {
+        self.heard.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Waits until each has heard more than `before`.
+    ///
+    /// # Errors
+    /// When one does not.
+    pub async fn all_hear(&self, what: &str, before: &[usize]) -> anyhow::Result<()> {
+        wait::until_ok(PATIENCE, format!("all bystanders to hear {what}"), async || {
+            let deaf = self.heard().iter().zip(before).filter(|(now, before)| now <= before).count();
+            ensure!(deaf == 0, "{deaf} of {} have heard nothing", before.len());
+            Ok(())
+        })
+        .await
+    }
+
+    /// Whether all live.
+    ///
+    /// # Errors
+    /// With how the watches ended that did.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        let mut ended = Vec::new();
+        while let Some(watch) = self.watches.try_join_next() {
+            ended.push(watch?);
+        }
+        ensure!(ended.is_empty(), "{} watches of a bystander ended: {ended:#?}", ended.len());
+        Ok(())
+    }
+}
+
+async fn follow(mut body: RecvStream, heard: &AtomicUsize) -> String {
+    loop {
+        match next_chunk(&mut body).await {
+            Some(Ok(_)) => heard.fetch_add(1, Ordering::Relaxed),
+            Some(Err(error)) => return format!("{error}"),
+            None => return "ended by the server".to_owned(),
+        };
+    }
+}
+
+/// What attackers got.
+#[derive(Clone, Debug, Default)]
+pub struct Report(BTreeMap<String, BTreeMap<String, usize>>);
+
+impl Report {
+    /// Counts an answer.
+    pub fn note(&mut self, attack: &str, answer: &anyhow::Result<u16>) {
+        let answer = match answer {
+            Ok(status) => status.to_string(),
+            Err(error) => format!("{error:#}"),
+        };
+        *self.0.entry(attack.to_owned()).or_default().entry(answer).or_default() += 1;
+    }
+
+    /// How often an attack was answered so.
+    #[must_use]
+    pub fn count(&self, attack: &str, status: u16) -> usize {
+        let answers = self.0.get(attack).and_then(|answers| answers.get(&status.to_string()));
+        answers.copied().unwrap_or_default()
+    }
+
+    /// How many requests there were.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.0.values().flat_map(BTreeMap::values).sum()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (attack, answers) in &self.0 {
+            writeln!(f, "{attack}:")?;
+            for (answer, count) in answers {
+                writeln!(f, "  {count} times {answer}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends each known attack `times` times, and looks after the bystanders after each.
+///
+/// # Errors
+/// When a bystander is harmed.
+pub async fn attack(
+    target: &Target,
+    bystanders: &mut Bystanders,
+    times: usize,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    for (name, shape) in known() {
+        for _ in 0..times {
+            report.note(name, &shape.send(target).await);
+        }
+        bystanders.check().with_context(|| format!("after {name}"))?;
+    }
+    Ok(())
+}
+
+/// Sends `count` generated requests, `at_once` at any time.
+///
+/// # Errors
+/// When a bystander is harmed, with the seeds of the requests before.
+pub async fn fuzz(
+    target: &Target,
+    bystanders: &mut Bystanders,
+    count: usize,
+    at_once: usize,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let mut seeds = Chance::new(target.seed);
+    let mut sent = 0;
+    while sent < count {
+        let batch: Vec<u64> = (0..at_once.min(count - sent)).map(|_| seeds.number()).collect();
+        sent += batch.len();
+        let answers = futures::future::join_all(batch.iter().map(|seed| {
+            let shape = generated(*seed);
+            async move { shape.send(target).await }
+        }));
+        for answer in answers.await {
+            // Their texts differ too much to be counted.
+            report.note("generated", &answer.map_err(|_| anyhow::anyhow!("no answer")));
+        }
+        bystanders.check().with_context(|| format!("after generated requests of the seeds {batch:?}"))?;
+    }
+    Ok(())
+}

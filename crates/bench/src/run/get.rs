@@ -7,7 +7,7 @@ use crate::table::Table;
 use super::Phase;
 use super::rounds::{in_turns, turn};
 use super::verdict::{LOCAL, Verdicts};
-use super::way::{Behind, Peer, Way, outcome};
+use super::way::{Behind, HAPROXY, Peer, Way, outcome};
 
 pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
     let behind = phase.behind.name();
@@ -19,7 +19,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         "p90 µs",
         "p99 µs",
         "CPU µs/request",
-        "× HAProxy",
+        "× best of HAProxy",
         "× floor",
         &format!("CPU µs/request of the {behind}"),
     ]);
@@ -39,12 +39,12 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         };
         let what = format!("GET from the {behind} over {}", protocol.name());
         let show = |turn: &super::rounds::Turn| format!("{:.1} µs", turn.cpu);
-        let measured =
-            in_turns(&what, phase.ways.iter().chain([&phase.local.way]), rounds, show, |way, _round| {
-                // Caches warm and code paths paged in before anything counts.
-                gets(way, requests / 10)?;
-                turn(way, phase.server, || gets(way, requests))
-            })?;
+        let ways = phase.ways.iter().chain(phase.converting(protocol)).chain([&phase.local.way]);
+        let measured = in_turns(&what, ways, rounds, show, |way, _round| {
+            // Caches warm and code paths paged in before anything counts.
+            gets(way, requests / 10)?;
+            turn(way, phase.server, || gets(way, requests))
+        })?;
         for (peer, turn) in measured.iter() {
             table.row(vec![
                 peer.name().to_owned(),
@@ -54,14 +54,14 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
                 format!("{:.0}", turn.p90),
                 format!("{:.0}", turn.p99),
                 format!("{:.1}", turn.cpu),
-                measured.ratio_cell(peer, Peer::HaProxy, |turn| turn.cpu),
+                measured.least_cell(peer, &HAPROXY, |turn| turn.cpu),
                 measured.ratio_cell(peer, Peer::Floor, |turn| turn.cpu),
                 format!("{:.0}", turn.behind),
             ]);
         }
         verdicts.at_most(
             format!("CPU of a GET over {} from the {behind}, × HAProxy's", protocol.name()),
-            measured.ratio(Peer::Proxy, Peer::HaProxy, |turn| turn.cpu),
+            measured.ratio_to_least(Peer::Proxy, &HAPROXY, |turn| turn.cpu),
             1.0,
         );
         verdicts.at_most(

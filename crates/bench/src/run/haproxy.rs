@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use pinniped_test_support::pods::NODE_IP;
 
-use super::peers::{MOUNT, PORT, PORT_H1};
+use super::peers::{MOUNT, PORT, PORT_H1, PORT_TO_H1};
 
 /// HAProxy's program.
 pub(crate) fn find() -> anyhow::Result<PathBuf> {
@@ -25,8 +25,8 @@ pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
 }
 
 /// HAProxy doing on the wire what the proxy does: TLS 1.3 on both sides with the suite that the proxy prefers, the
-/// client's certificate verified, its common name impersonated with the token of an account that may, the same HTTP on
-/// both sides, and connections towards the server kept and shared.
+/// client's certificate verified, its common name impersonated with the token of an account that may, and connections
+/// towards the server kept and shared. The same HTTP is on both sides, and on a third port HTTP/2 becomes HTTP/1.1.
 pub(super) fn config(port: u16, token: &str) -> String {
     let token = token.trim();
     let bind = format!("ssl crt {MOUNT}/peer.pem ca-file {MOUNT}/ca.crt verify required ssl-min-ver TLSv1.3");
@@ -59,6 +59,12 @@ frontend h2
 
 frontend h1
   bind :{PORT_H1} {bind} alpn http/1.1
+  http-request set-header Authorization \"Bearer {token}\"
+  http-request set-header Impersonate-User %[ssl_c_s_dn(CN)]
+  default_backend h1
+
+frontend h2-to-h1
+  bind :{PORT_TO_H1} {bind} alpn h2
   http-request set-header Authorization \"Bearer {token}\"
   http-request set-header Impersonate-User %[ssl_c_s_dn(CN)]
   default_backend h1

@@ -7,7 +7,7 @@ use crate::table::Table;
 use super::Phase;
 use super::rounds::{Turn, in_turns, turn};
 use super::verdict::Verdicts;
-use super::way::{Behind, Peer, Way, outcome};
+use super::way::{Behind, HAPROXY, Peer, Way, outcome};
 
 /// What the proxy may take for one list.
 const CPU_MS: f64 = 20.0;
@@ -22,7 +22,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         "lists/s",
         "p50 ms",
         "CPU ms/list",
-        "× HAProxy",
+        "× best of HAProxy",
         "× floor",
         &format!("CPU ms/list of the {behind}"),
         "× direct",
@@ -38,11 +38,11 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         let requests = phase.setup.options.amount(20, 50);
         let what = format!("8 MB list from the {behind} over {}", protocol.name());
         let show = |turn: &Turn| format!("{} ms, server {} ms", ms(turn.cpu), ms(turn.behind));
-        let measured =
-            in_turns(&what, phase.ways.iter(), phase.setup.options.rounds(), show, |way, _round| {
-                gets(way, 2)?;
-                turn(way, phase.server, || gets(way, requests))
-            })?;
+        let ways = phase.ways.iter().chain(phase.converting(protocol));
+        let measured = in_turns(&what, ways, phase.setup.options.rounds(), show, |way, _round| {
+            gets(way, 2)?;
+            turn(way, phase.server, || gets(way, requests))
+        })?;
         for (peer, turn) in measured.iter() {
             table.row(vec![
                 peer.name().to_owned(),
@@ -50,7 +50,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
                 format!("{:.0}", turn.rate),
                 ms(turn.p50),
                 ms(turn.cpu),
-                measured.ratio_cell(peer, Peer::HaProxy, |turn| turn.cpu),
+                measured.least_cell(peer, &HAPROXY, |turn| turn.cpu),
                 measured.ratio_cell(peer, Peer::Floor, |turn| turn.cpu),
                 ms(turn.behind),
                 measured.ratio_cell(peer, Peer::Direct, |turn| turn.behind),

@@ -26,6 +26,8 @@ pub(super) const MOUNT: &str = "/bench";
 pub(super) const PORT: u16 = 8443;
 /// HAProxy's for HTTP/1.1.
 pub(super) const PORT_H1: u16 = 8442;
+/// HAProxy's for HTTP/2 that becomes HTTP/1.1.
+pub(super) const PORT_TO_H1: u16 = 8441;
 
 /// The files that the peers of a run share.
 pub(super) struct Peers {
@@ -79,7 +81,10 @@ impl Peers {
             write(&self.dir, &file, &haproxy::config(port, &token))?;
             let command = ["haproxy", "-db", "-f", &format!("{MOUNT}/{file}")].map(str::to_owned);
             let way = self.pod(world, pods, behind, Peer::HaProxy, program, &command).await?;
-            ways.push(way);
+            let to_http1 = way.addresses[0].replace(&format!(":{PORT}"), &format!(":{PORT_TO_H1}"));
+            let addresses = [to_http1, way.addresses[1].clone()];
+            let converting = Way { peer: Peer::HaProxyToHttp1, addresses, ..way.clone() };
+            ways.extend([way, converting]);
         }
         let file = |name: &str| format!("{MOUNT}/{name}");
         let program = std::env::current_exe().context("could not find this program")?;

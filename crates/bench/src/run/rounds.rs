@@ -60,13 +60,24 @@ impl Measured {
 
     /// A figure of one peer in relation to another's.
     pub(crate) fn ratio(&self, of: Peer, to: Peer, figure: impl Fn(&Turn) -> f64) -> Option<f64> {
-        let (of, to) = (figure(self.of(of)?), figure(self.of(to)?));
+        self.ratio_to_least(of, &[to], figure)
+    }
+
+    /// A figure of one peer in relation to the least of several others'.
+    pub(crate) fn ratio_to_least(&self, of: Peer, to: &[Peer], figure: impl Fn(&Turn) -> f64) -> Option<f64> {
+        let of = figure(self.of(of)?);
+        let to = to.iter().filter_map(|peer| self.of(*peer)).map(figure).min_by(f64::total_cmp)?;
         (to > 0.0).then(|| of / to)
     }
 
     /// For tables.
     pub(crate) fn ratio_cell(&self, of: Peer, to: Peer, figure: impl Fn(&Turn) -> f64) -> String {
-        match self.ratio(of, to, figure) {
+        self.least_cell(of, &[to], figure)
+    }
+
+    /// The same for the least of several.
+    pub(crate) fn least_cell(&self, of: Peer, to: &[Peer], figure: impl Fn(&Turn) -> f64) -> String {
+        match self.ratio_to_least(of, to, figure) {
             Some(ratio) if of != Peer::Direct => format!("{ratio:.2}"),
             _ => "-".to_owned(),
         }
@@ -162,6 +173,8 @@ mod tests {
         assert_eq!(*order.borrow(), [Peer::HaProxy, Peer::Proxy].repeat(3));
         assert_eq!(measured.ratio(Peer::Proxy, Peer::HaProxy, |turn| turn.cpu), Some(0.5));
         assert_eq!(measured.ratio(Peer::Proxy, Peer::Floor, |turn| turn.cpu), None);
+        let least = [Peer::Floor, Peer::HaProxy, Peer::Proxy];
+        assert_eq!(measured.ratio_to_least(Peer::HaProxy, &least, |turn| turn.cpu), Some(2.0));
         assert_eq!(measured.ratio_cell(Peer::Proxy, Peer::Floor, |turn| turn.cpu), "-");
     }
 }

@@ -13,6 +13,7 @@ use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 use tokio::runtime::Runtime;
 
+use crate::load::Protocol;
 use crate::process;
 use crate::server::{LIST_NAMESPACE, NAMESPACE};
 
@@ -46,6 +47,8 @@ pub(super) struct Phase<'a> {
     /// Its port on the node.
     port: u16,
     pub(super) ways: Vec<Way>,
+    /// HAProxy once more, from HTTP/2 to HTTP/1.1, for what it is compared in.
+    converting: Option<Way>,
     /// `pinniped proxy`, for what it is compared in.
     pub(super) local: Local,
     /// Ended by the world's guardian.
@@ -101,7 +104,9 @@ impl<'a> Setup<'a> {
         }];
         ways.extend(self.runtime.block_on(self.peers.start(self.world, self.pods, behind, port))?);
         let local = self.runtime.block_on(local::start(self.world, &self.options.pinniped, port))?;
-        let mut phase = Phase { setup: self, behind, server, port, ways, local, _stub: stub };
+        let converting = ways.iter().position(|way| way.peer == Peer::HaProxyToHttp1);
+        let converting = converting.map(|at| ways.remove(at));
+        let mut phase = Phase { setup: self, behind, server, port, ways, converting, local, _stub: stub };
         phase.fresh_concierge()?;
         Ok(phase)
     }
@@ -148,6 +153,11 @@ impl Phase<'_> {
             bearer: None,
         });
         Ok(())
+    }
+
+    /// HAProxy once more, where clients speak HTTP/2 and the server need not.
+    pub(super) fn converting(&self, protocol: Protocol) -> Option<&Way> {
+        self.converting.as_ref().filter(|_| protocol == Protocol::H2)
     }
 
     /// The way through a peer, when it takes part.

@@ -12,8 +12,10 @@ use crate::load::{Outcome, Protocol};
 pub(crate) enum Peer {
     /// Nothing.
     Direct,
-    /// HAProxy.
+    /// HAProxy, with the same version of HTTP on both sides.
     HaProxy,
+    /// HAProxy, with HTTP/2 from clients and HTTP/1.1 to the server.
+    HaProxyToHttp1,
     /// The bench's own forwarder.
     Floor,
     /// What is measured.
@@ -28,12 +30,16 @@ pub(crate) enum Peer {
     Gateway,
 }
 
+/// All that HAProxy does: what is compared with it is compared with the best of these.
+pub(crate) const HAPROXY: [Peer; 2] = [Peer::HaProxy, Peer::HaProxyToHttp1];
+
 impl Peer {
     /// For tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
             Self::HaProxy => "HAProxy",
+            Self::HaProxyToHttp1 => "HAProxy, h2>h1",
             Self::Floor => "floor",
             Self::Proxy => "proxy",
             Self::Local => "pinniped proxy",

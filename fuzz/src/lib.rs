@@ -11,5 +11,6 @@ pub mod hop;
 pub mod impersonate;
 pub mod input;
 pub mod request_info;
+pub mod spdy;
 pub mod status;
 pub mod status_protobuf;

@@ -23,7 +23,7 @@ use pinniped_authn::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_authn::registry::Registry;
 use pinniped_authn::webhook::ProxyEnvironment;
 use pinniped_controllers::cert_agent::CertAgentParams;
-use pinniped_controllers::cert_agent::exec::WebSocketExec;
+use pinniped_controllers::cert_agent::exec::ApiServerExec;
 use pinniped_controllers::context::Names;
 use pinniped_controllers::controllers::{Controllers, ControllersParams};
 use pinniped_controllers::impersonator::{ConfigMetrics, GENERATED_LIFETIME, ImpersonatorParams};
@@ -185,7 +185,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         cert_agent: CertAgentParams {
             settings: agent_settings(&config, &pod.namespace),
             signer: kube_signer.clone(),
-            exec: Arc::new(WebSocketExec::new(client.clone())),
+            exec: Arc::new(ApiServerExec::new(client.clone())),
         },
         impersonator: ImpersonatorParams {
             port: config.impersonation_proxy_server_port,

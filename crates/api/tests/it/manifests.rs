@@ -55,11 +55,6 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
                     .to_owned(),
             ],
         ),
-        (
-            "Role pinniped-concierge/pinniped-concierge-aggregated-api-server",
-            // exec goes over a WebSocket, which is a GET.
-            vec!["+ .rules[[\"\"] [\"pods/exec\"]].verbs[\"get\"] = \"get\"".to_owned()],
-        ),
         // Events about the CredentialIssuer.
         ("Role default/pinniped-concierge-events", vec!["+ object".to_owned()]),
         ("RoleBinding default/pinniped-concierge-events", vec!["+ object".to_owned()]),

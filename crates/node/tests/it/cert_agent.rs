@@ -157,18 +157,23 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     let third = cluster.running_agent(SOON).await?;
     cluster.says(FETCHED).await?;
 
-    // Without the right to exec. The pod is another, so it has to be asked; the key of before stays in use.
-    cluster.allow_exec(&json!(["create"])).await?;
+    // All of the above went over SPDY: the Role has the verb that upstream's Role has, and no other.
+    let only_create = json!({"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]});
+    assert_eq!(cluster.exec_rules().await?, [only_create]);
+
+    // Without permission to exec. The pod is another, so its key has to be read; the key of before stays in use.
+    cluster.allow_exec(&json!(["get"])).await?;
     cluster.kubectl(&["delete", "pod", "-n", CONCIERGE, &third]).await?;
     let account = "system:serviceaccount:pinniped-concierge:pinniped-concierge";
     cluster
         .says_of_an_agent(
             "could not exec into agent pod ",
             &format!(
-                "User \"{account}\" cannot get resource \"pods/exec\" in API group \"\" in the namespace \"{CONCIERGE}\""
+                "User \"{account}\" cannot create resource \"pods/exec\" in API group \"\" in the namespace \"{CONCIERGE}\""
             ),
         )
         .await?;
+    // With both verbs over a WebSocket.
     cluster.allow_exec(&json!(["get", "create"])).await?;
     cluster.wake().await?;
     cluster.says(FETCHED).await
@@ -288,6 +293,14 @@ impl Cluster<'_> {
             },
         });
         self.input(&["apply", "-f", "-"], Some(&pod.to_string())).await.map(drop)
+    }
+
+    /// The rules on `pods/exec` of the Concierge's Role.
+    async fn exec_rules(&self) -> anyhow::Result<Vec<Value>> {
+        let role = self.kubectl(&["get", "role", ROLE, "-n", CONCIERGE, "-o", "json"]).await?;
+        let role: Value = serde_json::from_str(&role)?;
+        let rules = role["rules"].as_array().cloned().unwrap_or_default();
+        Ok(rules.into_iter().filter(|rule| rule["resources"] == json!(["pods/exec"])).collect())
     }
 
     /// Gives the Concierge these verbs on `pods/exec` and no others.

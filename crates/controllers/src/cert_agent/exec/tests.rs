@@ -7,7 +7,10 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 
+use super::web_socket::{STATUS, STDOUT};
 use super::*;
+
+mod over_spdy;
 
 const SUCCESS: &[u8] = br#"{"metadata":{},"status":"Success"}"#;
 const EXIT_1: &[u8] = br#"{"metadata":{},"status":"Failure","reason":"NonZeroExitCode",
@@ -32,7 +35,7 @@ async fn ask_for<T, F: Future<Output = T>>(
     pinniped_pki::install_crypto_provider();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
-    let exec = WebSocketExec { client: kube::Client::try_from(config).unwrap(), deadline };
+    let exec = ApiServerExec { client: kube::Client::try_from(config).unwrap(), deadline };
     let agent = AgentPod { namespace: "ns".to_owned(), name: "agent-1".to_owned(), uid: "u".to_owned() };
     let server = async {
         let _kept_open = play(listener.accept().await.unwrap().0).await;
@@ -79,7 +82,7 @@ async fn output_is_joined_until_the_outcome_comes() {
     for protocol in ["v4.channel.k8s.io", "v5.channel.k8s.io"] {
         let answer = ask(|stream| async move {
             let mut socket = upgrade(stream, protocol).await;
-            for channel in [STDOUT, 2, OUTCOME] {
+            for channel in [STDOUT, 2, STATUS] {
                 send(&mut socket, channel, b"").await;
             }
             send(&mut socket, STDOUT, b"first ").await;
@@ -87,7 +90,7 @@ async fn output_is_joined_until_the_outcome_comes() {
             assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong("x".into()));
             send(&mut socket, 2, b"a warning").await;
             send(&mut socket, STDOUT, b"second").await;
-            send(&mut socket, OUTCOME, SUCCESS).await;
+            send(&mut socket, STATUS, SUCCESS).await;
         });
         assert_eq!(answer.await.unwrap().as_slice(), b"first second", "{protocol}");
     }
@@ -103,7 +106,7 @@ async fn a_failed_command_has_kubernetes_words() {
         let answer = ask(|stream| async move {
             let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
             send(&mut socket, STDOUT, b"half of a sec").await;
-            send(&mut socket, OUTCOME, outcome).await;
+            send(&mut socket, STATUS, outcome).await;
         });
         assert_eq!(answer.await.unwrap_err().to_string(), wanted);
     }
@@ -113,7 +116,7 @@ async fn a_failed_command_has_kubernetes_words() {
 async fn an_unreadable_outcome_is_no_success() {
     let answer = ask(|stream| async {
         let mut socket = upgrade(stream, "v4.channel.k8s.io").await;
-        send(&mut socket, OUTCOME, b"secret").await;
+        send(&mut socket, STATUS, b"secret").await;
     });
     assert_eq!(answer.await.unwrap_err().to_string(), "outcome of the command could not be read");
 }
@@ -140,7 +143,7 @@ async fn an_endless_answer_is_cut_off() {
     let answer = ask(|stream| async {
         let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
         let piece = vec![b'x'; 32 << 10];
-        for _ in 0..=MAX_ANSWER / piece.len() {
+        for _ in 0..=MAX_OUTPUT / piece.len() {
             send(&mut socket, STDOUT, &piece).await;
         }
     });
@@ -157,29 +160,21 @@ async fn an_agent_that_says_nothing_does_not_stop_the_controller() {
 
 #[tokio::test]
 async fn a_refusal_is_told_in_the_api_servers_words() {
-    let refusal = |code: u16, reason: &'static str, message: &'static str| {
-        ask(move |mut stream: TcpStream| async move {
-            let mut request = vec![0; 4096];
-            let _length = stream.read(&mut request).await.unwrap();
-            let body = serde_json::json!({
-                "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code,
-            })
-            .to_string();
-            let head = format!(
-                "HTTP/1.1 {code} x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-                body.len()
-            );
-            stream.write_all((head + &body).as_bytes()).await.unwrap();
+    let error = ask(|mut stream: TcpStream| async move {
+        let mut request = vec![0; 4096];
+        let _length = stream.read(&mut request).await.unwrap();
+        let body = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
+            "message": "pods \"agent-1\" not found",
         })
-    };
-    let forbidden = "pods \"agent-1\" is forbidden: User \"system:serviceaccount:ns:c\" cannot get resource \
-                     \"pods/exec\" in API group \"\" in the namespace \"ns\"";
-    let error = refusal(403, "Forbidden", forbidden).await.unwrap_err();
-    assert!(error.is_forbidden());
-    assert_eq!(error.to_string(), forbidden);
-    let error = refusal(403, "Forbidden", "pods \"agent-1\" is forbidden: ").await.unwrap_err();
-    assert_eq!(error.to_string(), "pods \"agent-1\" is forbidden: the verb create on pods/exec is missing");
-    let error = refusal(404, "NotFound", "pods \"agent-1\" not found").await.unwrap_err();
+        .to_string();
+        let head = format!(
+            "HTTP/1.1 404 x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes()).await.unwrap();
+    });
+    let error = error.await.unwrap_err();
     assert!(!error.is_forbidden());
     assert_eq!(error.to_string(), "pods \"agent-1\" not found");
 }

@@ -1,0 +1,226 @@
+//! A decoder of the frames that a server sends (SPDY/3.1, section 2.2 and 2.6).
+//!
+//! ```text
+//! control   1 version(15) type(16) flags(8) length(24) payload
+//! data      0 stream(31)           flags(8) length(24) payload
+//! ```
+//!
+//! Data is returned as it arrives and is never collected: a frame announces up to 16 MiB. Of control frames only the
+//! fixed fields are read, at most 16 bytes with the frame's head. The rest, such as compressed headers, is skipped.
+
+/// A stream's number. The streams of a client are odd.
+pub type StreamId = u32;
+
+/// The bytes that every frame begins with.
+const HEAD: usize = 8;
+
+/// The longest payload of a control frame that is skipped: settings, or the headers of a reply.
+pub const MAX_CONTROL_PAYLOAD: usize = 16 << 10;
+
+/// The longest beginning of a frame that [`Decoder::decode`] has to see in one part.
+pub const LONGEST_HEAD: usize = HEAD + 8;
+
+const VERSION: u16 = 3;
+const FIN: u8 = 1;
+
+/// Types of control frames.
+pub(crate) mod kind {
+    pub(crate) const SYN_STREAM: u16 = 1;
+    pub(crate) const SYN_REPLY: u16 = 2;
+    pub(crate) const RST_STREAM: u16 = 3;
+    pub(crate) const SETTINGS: u16 = 4;
+    pub(crate) const PING: u16 = 6;
+    pub(crate) const GOAWAY: u16 = 7;
+    pub(crate) const HEADERS: u16 = 8;
+    pub(crate) const WINDOW_UPDATE: u16 = 9;
+}
+
+/// Bytes that are no SPDY/3.1, or more of it than a remote command needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// A control frame of another version.
+    #[error("frame of SPDY version {0}, not 3")]
+    Version(u16),
+    /// A control frame of no known type.
+    #[error("frame of unknown type {0}")]
+    Type(u16),
+    /// A control frame whose length does not fit its type.
+    #[error("frame of type {0} with a payload of {1} bytes")]
+    Length(u16, usize),
+    /// A stream with the number 0.
+    #[error("frame of type {0} for stream 0")]
+    StreamZero(u16),
+    /// A server that opens a stream.
+    #[error("server opened stream {0}")]
+    ServerStream(StreamId),
+}
+
+/// A frame, or a part of a data frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// The stream is open.
+    Reply {
+        /// The stream.
+        stream: StreamId,
+        /// The server sends no data on it.
+        last: bool,
+    },
+    /// Headers after the reply.
+    Headers {
+        /// The stream.
+        stream: StreamId,
+        /// The server sends no more data on it.
+        last: bool,
+    },
+    /// Data: the bytes that were consumed.
+    Data {
+        /// The stream.
+        stream: StreamId,
+        /// The server sends no more data on it.
+        last: bool,
+    },
+    /// The stream is closed in both directions.
+    Reset {
+        /// The stream.
+        stream: StreamId,
+        /// The reason, a number of section 2.6.3.
+        status: u32,
+    },
+    /// A ping, or the reply to one.
+    Ping(u32),
+    /// The server closes the connection when the streams that it knows have ended.
+    GoAway {
+        /// The last stream that the server has accepted.
+        last_good: StreamId,
+    },
+    /// A frame that changes nothing for a client that sends no data.
+    Ignored,
+}
+
+/// The result of one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The bytes that were read from the front of the input.
+    pub consumed: usize,
+    /// The frame, if one was complete. [`Frame::Data`] consists of the consumed bytes.
+    pub frame: Option<Frame>,
+}
+
+/// The state between two frames or inside one.
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Head,
+    Data {
+        stream: StreamId,
+        left: usize,
+        last: bool,
+    },
+    Skip {
+        left: usize,
+        then: Frame,
+    },
+}
+
+/// Reads frames out of bytes.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    state: State,
+}
+
+impl Decoder {
+    /// Reads at most one frame from the front of `input`. A step that consumes nothing and has no frame needs more
+    /// input; with [`LONGEST_HEAD`] bytes or more there is always progress.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; the connection is of no use after it.
+    pub fn decode(&mut self, input: &[u8]) -> Result<Step, DecodeError> {
+        match &mut self.state {
+            State::Head => self.head(input),
+            State::Data { stream, left, last } => {
+                let (stream, consumed) = (*stream, input.len().min(*left));
+                if consumed == 0 && *left > 0 {
+                    return Ok(Step { consumed, frame: None });
+                }
+                *left -= consumed;
+                let ended = *left == 0;
+                let last = ended && *last;
+                if ended {
+                    self.state = State::Head;
+                }
+                Ok(Step { consumed, frame: Some(Frame::Data { stream, last }) })
+            }
+            State::Skip { left, then } => {
+                let consumed = input.len().min(*left);
+                *left -= consumed;
+                let frame = (*left == 0).then_some(*then);
+                if frame.is_some() {
+                    self.state = State::Head;
+                }
+                Ok(Step { consumed, frame })
+            }
+        }
+    }
+
+    /// Whether the bytes so far end with a whole frame.
+    pub fn is_between_frames(&self) -> bool {
+        matches!(self.state, State::Head)
+    }
+
+    fn head(&mut self, input: &[u8]) -> Result<Step, DecodeError> {
+        let (Some(first), Some(second)) = (word(input, 0), word(input, 4)) else {
+            return Ok(Step { consumed: 0, frame: None });
+        };
+        let [flags, length @ ..] = second.to_be_bytes();
+        let length = length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        let last = flags & FIN != 0;
+        if first >> 31 == 0 {
+            let stream = first;
+            if stream == 0 {
+                return Err(DecodeError::StreamZero(0));
+            }
+            self.state = State::Data { stream, left: length, last };
+            return Ok(Step { consumed: HEAD, frame: None });
+        }
+        let [version, kind] = [first >> 16 & 0x7fff, first & 0xffff].map(|half| half as u16);
+        if version != VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        let fixed = match kind {
+            kind::SYN_STREAM => 10,
+            kind::RST_STREAM | kind::GOAWAY | kind::WINDOW_UPDATE => 8,
+            kind::SYN_REPLY | kind::SETTINGS | kind::PING | kind::HEADERS => 4,
+            _ => return Err(DecodeError::Type(kind)),
+        };
+        let exact = matches!(kind, kind::RST_STREAM | kind::GOAWAY | kind::WINDOW_UPDATE | kind::PING);
+        if length < fixed || exact && length > fixed || length > MAX_CONTROL_PAYLOAD {
+            return Err(DecodeError::Length(kind, length));
+        }
+        let fixed = fixed.min(LONGEST_HEAD - HEAD);
+        let (Some(one), true) = (word(input, HEAD), input.len() >= HEAD + fixed) else {
+            return Ok(Step { consumed: 0, frame: None });
+        };
+        let stream = one & 0x7fff_ffff;
+        if stream == 0 && matches!(kind, kind::SYN_REPLY | kind::RST_STREAM | kind::HEADERS) {
+            return Err(DecodeError::StreamZero(kind));
+        }
+        let frame = match kind {
+            kind::SYN_STREAM => return Err(DecodeError::ServerStream(stream)),
+            kind::SYN_REPLY => Frame::Reply { stream, last },
+            kind::HEADERS => Frame::Headers { stream, last },
+            kind::RST_STREAM => Frame::Reset { stream, status: word(input, HEAD + 4).unwrap_or_default() },
+            kind::PING => Frame::Ping(one),
+            kind::GOAWAY => Frame::GoAway { last_good: stream },
+            _ => Frame::Ignored,
+        };
+        self.state = State::Skip { left: length - fixed, then: frame };
+        Ok(Step { consumed: HEAD + fixed, frame: None })
+    }
+}
+
+fn word(input: &[u8], at: usize) -> Option<u32> {
+    input.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests;

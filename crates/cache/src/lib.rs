@@ -2,7 +2,7 @@
 //!
 //! The bound and the choice of what goes first are `quick_cache`'s: small, and a look costs a fraction of what larger
 //! caches take, because nothing is written down about it. It knows no time, so the end of an entry is kept with it.
-//! [`Answers`] adds what stands before an API server: equal questions at the same time become one, and an error is told
+//! [`Flights`] does work once for all callers that want it at the same time, detached from each of them. [`Answers`] adds what stands before an API server: equal questions at the same time become one, and an error is told
 //! to all who wait but never kept.
 
 #![forbid(unsafe_code)]
@@ -17,6 +17,10 @@ use std::time::Duration;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache as Entries, DefaultLifecycle};
 use tokio::time::Instant;
+
+mod flights;
+
+pub use flights::{Flights, Start};
 
 /// A map that forgets: what is too old, and what is used least when there is too much.
 pub struct Cache<K, V, S = RandomState> {

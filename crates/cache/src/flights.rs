@@ -1,0 +1,201 @@
+//! Single flights that do not depend on the caller which started them.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
+
+use super::lock;
+
+/// Work that is done once for all callers which want it at the same time.
+///
+/// Unlike [`Answers::get_or_ask`](super::Answers::get_or_ask), the work is a task of its own: it goes on when the caller
+/// that started it is dropped, and its result is there for the other callers, or for a cache that the work itself fills.
+/// So the work has to be bounded in time, and the caller of [`Flights::join`] has to bound how much is started.
+pub struct Flights<K, V, S = RandomState>(Arc<Open<K, V, S>>);
+
+type Open<K, V, S> = Mutex<HashMap<K, watch::Receiver<Option<V>>, S>>;
+
+/// The first step of a flight.
+#[derive(Debug)]
+pub enum Start<F, V> {
+    /// This is to be done.
+    Work(F),
+    /// Nothing is to be done: the result is known meanwhile, or no more work may be started.
+    Done(V),
+}
+
+impl<K, V, S: Default> Default for Flights<K, V, S> {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(HashMap::default())))
+    }
+}
+
+impl<K, V, S> fmt::Debug for Flights<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flights").field("open", &lock(&self.0).len()).finish()
+    }
+}
+
+impl<K, V, S> Flights<K, V, S>
+where
+    K: Eq + Hash + Clone + Send + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + 'static,
+{
+    /// The result of the work under this key. `start` is called, under a lock, when there is none under way. `None` when
+    /// the work ended without a result twice: it panicked, or its runtime shut down.
+    pub async fn join<F>(&self, key: &K, mut start: impl FnMut() -> Start<F, V>) -> Option<V>
+    where
+        F: Future<Output = V> + Send + 'static,
+    {
+        for _ in 0..2 {
+            let mut result = match self.result(key, &mut start) {
+                Start::Work(result) => result,
+                Start::Done(value) => return Some(value),
+            };
+            if let Ok(value) = result.wait_for(Option::is_some).await {
+                return value.clone();
+            }
+        }
+        None
+    }
+
+    fn result<F>(
+        &self,
+        key: &K,
+        start: &mut impl FnMut() -> Start<F, V>,
+    ) -> Start<watch::Receiver<Option<V>>, V>
+    where
+        F: Future<Output = V> + Send + 'static,
+    {
+        let mut open = lock(&self.0);
+        if let Some(result) = open.get(key) {
+            return Start::Work(result.clone());
+        }
+        let work = match start() {
+            Start::Work(work) => work,
+            Start::Done(value) => return Start::Done(value),
+        };
+        let (sender, result) = watch::channel(None);
+        open.insert(key.clone(), result.clone());
+        // A runtime that shuts down drops the task at once, which locks again.
+        drop(open);
+        let open = CloseOnDrop { open: Arc::clone(&self.0), key: key.clone() };
+        tokio::spawn(async move {
+            let value = work.await;
+            // Callers that come from now on start anew, or find what the work has put into a cache.
+            drop(open);
+            sender.send_replace(Some(value));
+        });
+        Start::Work(result)
+    }
+}
+
+/// Removes a flight that has ended, also one that panicked or whose runtime shut down.
+struct CloseOnDrop<K: Eq + Hash, V, S: BuildHasher> {
+    open: Arc<Open<K, V, S>>,
+    key: K,
+}
+
+impl<K: Eq + Hash, V, S: BuildHasher> Drop for CloseOnDrop<K, V, S> {
+    fn drop(&mut self) {
+        lock(&self.open).remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::{BoxFuture, join_all};
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    type Work = BoxFuture<'static, u64>;
+
+    fn work(work: impl Future<Output = u64> + Send + 'static) -> Start<Work, u64> {
+        Start::Work(Box::pin(work))
+    }
+
+    #[tokio::test]
+    async fn callers_at_the_same_time_share_one_flight() {
+        let flights = Flights::<_, u64>::default();
+        let started = AtomicUsize::new(0);
+        let start = || {
+            started.fetch_add(1, Ordering::Relaxed);
+            work(async {
+                tokio::task::yield_now().await;
+                7
+            })
+        };
+        let all = join_all((0..10).map(|_| flights.join(&"same", start))).await;
+        assert!(all.iter().all(|value| *value == Some(7)));
+        assert_eq!(started.load(Ordering::Relaxed), 1);
+        assert_eq!(flights.join(&"same", || Start::<Work, _>::Done(8)).await, Some(8));
+        assert!(lock(&flights.0).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_flight_goes_on_without_the_caller_that_started_it() {
+        let flights = Flights::<_, u64>::default();
+        let go_on = Arc::new(Notify::new());
+        let start = || {
+            let go_on = Arc::clone(&go_on);
+            work(async move {
+                go_on.notified().await;
+                7
+            })
+        };
+        {
+            let mut first = Box::pin(flights.join(&"same", start));
+            assert!(futures::poll!(&mut first).is_pending());
+        }
+        let second = flights.join(&"same", || Start::<Work, _>::Done(0));
+        go_on.notify_one();
+        assert_eq!(second.await, Some(7));
+    }
+
+    #[tokio::test]
+    async fn a_flight_that_fails_is_started_once_more() {
+        let flights = Flights::<_, u64>::default();
+        let started = AtomicUsize::new(0);
+        let fails_times = |times| {
+            let started = &started;
+            move || {
+                let number = started.fetch_add(1, Ordering::Relaxed);
+                work(async move {
+                    assert!(number >= times, "this panic is part of the test");
+                    7
+                })
+            }
+        };
+        assert_eq!(flights.join(&"same", fails_times(1)).await, Some(7));
+        started.store(0, Ordering::Relaxed);
+        assert_eq!(flights.join(&"same", fails_times(9)).await, None);
+        assert!(lock(&flights.0).is_empty());
+    }
+
+    #[test]
+    fn a_flight_whose_runtime_is_gone_is_started_on_another() {
+        let flights = Flights::<_, u64>::default();
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let first = runtime();
+        first.block_on(async {
+            let mut join = Box::pin(flights.join(&"same", || work(std::future::pending())));
+            assert!(futures::poll!(&mut join).is_pending());
+        });
+        let second = runtime();
+        let value = second.block_on(async {
+            let mut join = Box::pin(flights.join(&"same", || work(async { 7 })));
+            assert!(futures::poll!(&mut join).is_pending());
+            first.shutdown_background();
+            join.await
+        });
+        assert_eq!(value, Some(7));
+    }
+}

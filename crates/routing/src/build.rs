@@ -181,6 +181,25 @@ impl Patterns {
         compiled
     }
 
+    /// Compiles an expression for what follows a path prefix: whatever it says, nothing outside of the prefix matches.
+    ///
+    /// Contour writes prefix and expression one after the other, so that under `/blog` the expression `/x|/.*` takes
+    /// every path. Here the expression is a group, and the prefix must be there besides.
+    fn compile_below(&mut self, prefix: &str, written: &str) -> Result<Pattern, String> {
+        // By itself first: within the group `/a)|(/b` would be an expression.
+        let alone = self.compile(written)?;
+        if prefix.is_empty() {
+            return Ok(alone);
+        }
+        // The expression starts with a slash itself.
+        let before = regex::escape(prefix.trim_end_matches('/'));
+        let joined = match before.as_str() {
+            "" => alone,
+            before => self.compile(&format!("{before}(?:{written})"))?,
+        };
+        Ok(joined.restricted(prefix, before.len() + written.len()))
+    }
+
     fn forget_unused(&mut self) {
         self.0.retain(|_, (used, _)| std::mem::take(used));
     }

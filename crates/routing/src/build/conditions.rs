@@ -50,32 +50,25 @@ pub(super) fn check_include_path(block: &[MatchCondition]) -> Result<(), &'stati
 /// The path of a chain of blocks, from the root to the route: the parts one after the other, with no slash doubled.
 /// The route's own block says whether it is a prefix.
 pub(super) fn merge_path(chain: &[&MatchCondition], patterns: &mut Patterns) -> Result<PathMatch, String> {
-    let mut literal = String::new();
-    let mut pattern = None;
-    let mut exact = false;
-    for condition in chain {
-        let part = if !condition.prefix.is_empty() {
-            &condition.prefix
-        } else if !condition.exact.is_empty() {
-            exact = true;
-            &condition.exact
-        } else {
-            if !condition.regex.is_empty() {
-                pattern = Some(condition.regex.as_str());
-            }
-            continue;
-        };
-        push_collapsed(&mut literal, part);
-    }
-    if let Some(pattern) = pattern {
-        // The expression starts with a slash itself.
-        let before = regex::escape(literal.trim_end_matches('/'));
-        return patterns.compile(&format!("{before}{pattern}")).map(PathMatch::Regex);
+    let mut literal = literal(chain);
+    if let Some(condition) = chain.iter().rfind(|condition| !condition.regex.is_empty()) {
+        return patterns.compile_below(&literal, &condition.regex).map(PathMatch::Regex);
     }
     if literal.is_empty() {
         literal.push('/');
     }
+    let exact = chain.iter().any(|condition| !condition.exact.is_empty());
     Ok(if exact { PathMatch::Exact(literal.into()) } else { PathMatch::Prefix(literal.into()) })
+}
+
+/// What the paths of a chain of blocks begin with.
+pub(super) fn literal(chain: &[&MatchCondition]) -> String {
+    let mut literal = String::new();
+    for condition in chain {
+        let part = if condition.prefix.is_empty() { &condition.exact } else { &condition.prefix };
+        push_collapsed(&mut literal, part);
+    }
+    literal
 }
 
 /// Adds to a path, with no slash doubled.

@@ -24,16 +24,27 @@ pub struct RequestFacts<'a> {
     pub headers: &'a HeaderMap,
 }
 
-/// An expression that must match the whole of a text. Two are equal when they are written alike.
+/// An expression that must match the whole of a text. Two are equal when they are written alike and stand below the
+/// same prefix.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     source: Arc<str>,
     whole: Regex,
+    /// The beginning that a text must have, whatever the expression says.
+    below: Arc<str>,
+    /// The length by which expressions are ordered.
+    length: usize,
 }
 
 impl Pattern {
     pub(crate) fn new(source: Arc<str>, whole: Regex) -> Self {
-        Self { source, whole }
+        let length = source.len();
+        Self { source, whole, below: Arc::from(""), length }
+    }
+
+    /// The same expression for texts that begin with `below` alone, ordered by this length.
+    pub(crate) fn restricted(self, below: &str, length: usize) -> Self {
+        Self { below: Arc::from(below), length, ..self }
     }
 
     /// As it is written.
@@ -41,15 +52,21 @@ impl Pattern {
         &self.source
     }
 
+    /// The length by which expressions are ordered: that of the prefix and the expression as Contour joins them, without
+    /// the group that holds them apart here.
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
     /// Whether it matches all of `text`.
     pub fn matches(&self, text: &[u8]) -> bool {
-        self.whole.is_match(text)
+        text.starts_with(self.below.as_bytes()) && self.whole.is_match(text)
     }
 }
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
-        self.source == other.source
+        self.source == other.source && self.below == other.below
     }
 }
 

@@ -191,7 +191,7 @@ impl Routes {
             });
         }
         new.regex.sort_by_key(|route| match &route.path {
-            PathMatch::Regex(pattern) => std::cmp::Reverse((pattern.as_str().len(), route.rank())),
+            PathMatch::Regex(pattern) => std::cmp::Reverse((pattern.length(), route.rank())),
             _ => std::cmp::Reverse((0, route.rank())),
         });
         new.lengths = new.prefix.keys().map(|prefix| prefix.len()).collect();

@@ -288,3 +288,18 @@ fn a_ca_is_always_of_the_own_namespace() {
     assert_eq!(with_ca("ca"), "valid");
     assert_eq!(with_ca("z/ca"), "Service [web:80] TLS upstream validation policy error: Secret not found");
 }
+
+#[test]
+fn a_delegate_without_the_slash_of_its_parent_gets_no_longer_names() {
+    let mut world = world();
+    world.ingress_route("app/r", root(None, json!([delegate("/foo/", "child"), route("/", "web")])));
+    world.service("app/blog");
+    world.ingress_route("app/child", json!({"routes": [route("/foo", "blog"), delegate("/foo", "deeper")]}));
+    world.ingress_route("app/deeper", json!({"routes": [route("/foo", "blog")]}));
+    let seen = world.build();
+    for (path, wanted) in
+        [("foo", "app/blog:80"), ("foo/x", "app/blog:80"), ("foobar", "app/web:80"), ("x", "app/web:80")]
+    {
+        assert_eq!(seen.plain(&format!("h/{path}")), wanted, "{path}");
+    }
+}

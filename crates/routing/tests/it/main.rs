@@ -12,6 +12,7 @@ mod overlap;
 mod proxy_routes;
 mod proxy_tls;
 mod secrets;
+mod separation;
 mod support;
 mod tcp;
 mod world;

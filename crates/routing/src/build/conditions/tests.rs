@@ -29,7 +29,8 @@ fn r7_paths_are_joined_from_the_root_to_the_leaf() {
         (vec![json!([{"prefix": "/"}]), json!([{"prefix": "/"}])], "prefix /"),
         (vec![json!([{"prefix": "/blog"}]), json!([])], "prefix /blog"),
         (vec![json!([{"exact": "/a"}, {"header": {"name": "a", "present": true}}])], "exact /a"),
-        (vec![json!([{"prefix": "/a.b/"}]), json!([{"regex": "/x.*"}])], r"regex /a\.b/x.*"),
+        (vec![json!([{"prefix": "/a.b/"}]), json!([{"regex": "/x.*"}])], r"regex /a\.b(?:/x.*)"),
+        (vec![json!([{"prefix": "/"}]), json!([{"regex": "/x|/y"}])], "regex /x|/y"),
         (vec![json!([{"regex": "/x.*"}])], "regex /x.*"),
     ] {
         assert_eq!(merged(&blocks), wanted, "{blocks:?}");
@@ -156,4 +157,49 @@ fn conditions_become_what_requests_are_matched_by() {
     );
     let suffix = QueryMatch { name: "q".into(), test: QueryTest::Suffix("v".into()), ignore_case: true };
     assert_eq!(*query(&chain, &mut Patterns::default()), [suffix]);
+}
+
+/// The expression of a route with this regular expression below a prefix.
+fn below(prefix: &str, regex: &str) -> Result<PathMatch, String> {
+    let conditions = read(json!([{"prefix": prefix}, {"regex": regex}]));
+    merge_path(&conditions.iter().collect::<Vec<_>>(), &mut Patterns::default())
+}
+
+#[test]
+fn an_expression_below_a_prefix_matches_whole_paths_below_it() {
+    for (prefix, regex, path, wanted) in [
+        ("/blog", "/x|/.*", "/blog/x", true),
+        ("/blog", "/x|/.*", "/blog/y", true),
+        ("/blog", "/x|/.*", "/login", false),
+        ("/blog", "/x|.*", "/login", false),
+        // The prefix is one of the string, as everywhere, but its slash is part of it.
+        ("/blog", "/x|.*", "/blogger", true),
+        ("/blog/", "/x|.*", "/blogger", false),
+        ("/blog/", "/x|.*", "/blog", false),
+        ("/blog/", "/x|/y", "/blog/y", true),
+        ("/b.g", "/x", "/bbg/x", false),
+        // The whole of it, not a part.
+        ("/blog", "/x", "/blog/xy", false),
+        ("/blog", "/x", "/a/blog/x", false),
+        ("/blog", "/x$|/y", "/blog/x", true),
+        ("/blog", "/x$|^/login", "/login", false),
+        ("/blog", "/x|(?m)^/login$", "/login", false),
+        // Flags end with the group, and do not reach the prefix.
+        ("/blog", "/(?i)x", "/blog/X", true),
+        ("/blog", "/(?i)x", "/BLOG/x", false),
+    ] {
+        assert_eq!(below(prefix, regex).unwrap().matches(path), wanted, "{prefix} {regex} {path}");
+    }
+    // What would end the group, or take its end into a comment, is none; nor is what is too large.
+    for regex in ["/a)|(/b", "/a)|(?:/.*", "/(?x) a # ", "/(", "/(a{1000}){1000}"] {
+        below("/blog", regex).unwrap_err();
+    }
+}
+
+#[test]
+fn a_refused_expression_is_not_accepted_for_having_been_written_in_another_way() {
+    let mut patterns = Patterns::default();
+    patterns.compile("/blog(?:/a)|(/b)").unwrap();
+    patterns.compile_below("/blog", "/a)|(/b").unwrap_err();
+    assert_ne!(patterns.compile_below("/blog/", "/a"), patterns.compile_below("/blog", "/a"));
 }

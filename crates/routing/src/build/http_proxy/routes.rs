@@ -36,6 +36,13 @@ struct Walk<'o> {
     steps: usize,
 }
 
+/// A route that was found on the way.
+struct Found {
+    route: Route,
+    /// How long the prefix is below which the includes put it; 0 for a root's own.
+    below: usize,
+}
+
 /// Path, headers and query of an include.
 type IncludeKey = (PathMatch, Vec<HeaderMatch>, Vec<QueryMatch>);
 
@@ -55,7 +62,7 @@ impl<'o> Proxies<'o, '_, '_> {
     }
 
     /// The routes of an object under the conditions that led to it. A fault in one of its own routes takes all of them.
-    fn routes(&mut self, index: Index, walk: &mut Walk<'o>) -> Vec<Route> {
+    fn routes(&mut self, index: Index, walk: &mut Walk<'o>) -> Vec<Found> {
         let Some(spec) = self.list[index].spec else { return Vec::new() };
         if walk.visited.contains(&index) {
             let message = format!("include creates an include cycle: {}", self.path(&walk.visited, index));
@@ -68,6 +75,7 @@ impl<'o> Proxies<'o, '_, '_> {
         walk.visited.push(index);
         let mut routes = self.included_routes(index, &spec.includes, walk);
         walk.visited.pop();
+        let below = conditions::literal(&walk.chain).len();
         for wanted in &spec.routes {
             if !step(walk) {
                 break;
@@ -77,7 +85,7 @@ impl<'o> Proxies<'o, '_, '_> {
             let route = self.route(index, wanted, walk);
             walk.chain.truncate(length);
             match route {
-                Ok(route) => routes.push(route),
+                Ok(route) => routes.push(Found { route, below }),
                 Err(finding) => {
                     self.verdicts[index].error(finding);
                     return Vec::new();
@@ -88,7 +96,7 @@ impl<'o> Proxies<'o, '_, '_> {
     }
 
     #[expect(clippy::mutable_key_type, reason = "expressions are compared by how they are written")]
-    fn included_routes(&mut self, index: Index, includes: &'o [Include], walk: &mut Walk<'o>) -> Vec<Route> {
+    fn included_routes(&mut self, index: Index, includes: &'o [Include], walk: &mut Walk<'o>) -> Vec<Found> {
         let mut routes = Vec::new();
         let mut seen: HashSet<IncludeKey> = HashSet::new();
         for include in includes {
@@ -161,7 +169,7 @@ impl<'o> Proxies<'o, '_, '_> {
     }
 
     /// What is served in place of an object that is not there: nothing if that would be everything.
-    fn bad_gateway(&mut self, include: &Include, walk: &Walk<'o>) -> Option<Route> {
+    fn bad_gateway(&mut self, include: &Include, walk: &Walk<'o>) -> Option<Found> {
         if include.conditions.is_empty() {
             return None;
         }
@@ -169,13 +177,9 @@ impl<'o> Proxies<'o, '_, '_> {
         let path = conditions::merge_path(&walk.chain, patterns).ok()?;
         let headers = conditions::headers(&walk.chain, patterns);
         let query = conditions::query(&walk.chain, patterns);
-        Some(Route {
-            path,
-            headers,
-            query,
-            upgrade_to_https: walk.tls,
-            action: answer(StatusCode::BAD_GATEWAY),
-        })
+        let action = answer(StatusCode::BAD_GATEWAY);
+        let route = Route { path, headers, query, upgrade_to_https: walk.tls, action };
+        Some(Found { route, below: conditions::literal(&walk.chain).len() })
     }
 
     /// One route, under the conditions of the chain, of which its own are the last.
@@ -347,14 +351,18 @@ fn redirect(policy: &RedirectPolicy, path: &PathMatch) -> Result<Redirect, Strin
 
 /// Lets a replaced prefix `/foo` or `/foo/` stand for both, so that no slash is doubled or lost, unless there is a route
 /// for either: then somebody has thought of it. `/` has no other form.
+///
+/// A route that an include put below `/foo/` gets `/foo` this way, but not `/foosball`.
 #[expect(clippy::mutable_key_type, reason = "expressions are compared by how they are written")]
-fn fit_slashes(mut routes: Vec<Route>) -> Vec<Route> {
+fn fit_slashes(found: Vec<Found>) -> Vec<Route> {
     fn bare(path: &PathMatch) -> Option<&str> {
         match path {
             PathMatch::Prefix(prefix) if &**prefix != "/" => Some(prefix.trim_end_matches('/')),
             _ => None,
         }
     }
+    let (mut routes, below): (Vec<Route>, Vec<usize>) =
+        found.into_iter().map(|Found { route, below }| (route, below)).unzip();
     let replaces = |route: &Route| matches!(&route.action, Action::Forward(Forward { rewrite: Some(_), .. }));
     if !routes.iter().any(replaces) {
         return routes;
@@ -373,13 +381,14 @@ fn fit_slashes(mut routes: Vec<Route>) -> Vec<Route> {
             (known == Some(&1)).then(|| prefix.into())
         })
         .collect();
-    for (route, prefix) in routes.iter_mut().zip(alone) {
+    for ((route, prefix), below) in routes.iter_mut().zip(alone).zip(below) {
         if let (Action::Forward(Forward { rewrite: Some(rewrite), .. }), Some(prefix)) =
             (&mut route.action, prefix)
         {
             rewrite.fit_slash = true;
             rewrite.prefix_length = prefix.len();
-            route.path = PathMatch::Prefix(prefix);
+            let is_shorter = prefix.len() < below;
+            route.path = if is_shorter { PathMatch::Segments(prefix) } else { PathMatch::Prefix(prefix) };
         }
     }
     routes

@@ -52,7 +52,11 @@ impl IngressRoutes<'_, '_, '_> {
             }
             match self.route(index, wanted, under, walk) {
                 Ok(None) => {}
-                Ok(Some(next)) => self.routes(next, &wanted.prefix, walk),
+                // The stricter of the two, where they differ by a slash at the end.
+                Ok(Some(next)) => {
+                    let strict = if is_shorter(&wanted.prefix, under) { under } else { &wanted.prefix };
+                    self.routes(next, strict, walk);
+                }
                 Err(why) => {
                     self.fail(index, why);
                     break;
@@ -109,7 +113,10 @@ impl IngressRoutes<'_, '_, '_> {
             fit_slash: false,
         });
         walk.routes.replace(Arc::new(Route {
-            path: PathMatch::Prefix(wanted.prefix.as_str().into()),
+            path: match is_shorter(&wanted.prefix, under) {
+                true => PathMatch::Segments(wanted.prefix.as_str().into()),
+                false => PathMatch::Prefix(wanted.prefix.as_str().into()),
+            },
             headers: Box::default(),
             query: Box::default(),
             upgrade_to_https: walk.upgrade && !permitted,
@@ -139,6 +146,12 @@ fn is_under(path: &str, prefix: &str) -> bool {
         Some(rest) => prefix.is_empty() || rest.is_empty() || rest.starts_with('/'),
         None => false,
     }
+}
+
+/// Whether a path that is under a prefix lacks its slash at the end: `/foo` under `/foo/`. Of such a path nothing but
+/// itself and what follows a slash was given away, not `/foobar`.
+fn is_shorter(path: &str, prefix: &str) -> bool {
+    path.len() < prefix.len()
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub struct GatewayParams {
     pub plain: SocketAddr,
     /// Bounds on the connections of each port. A ClientHello has the time of a handshake.
     pub limits: Limits,
+    /// How long the requests of a connection may go on once the grant of its host is revoked or its client CA changes.
+    pub revoked_grace: Duration,
 }
 
 impl GatewayParams {
@@ -42,7 +44,7 @@ impl GatewayParams {
             h2_connection_window: 1 << 20,
             ..Limits::default()
         };
-        Self { tls, plain, limits }
+        Self { tls, plain, limits, revoked_grace: Duration::from_secs(10) }
     }
 }
 
@@ -74,12 +76,22 @@ pub(crate) struct Inner {
     pub(crate) counts: Counters,
     /// Cancelled when the gateway stops.
     pub(crate) draining: CancellationToken,
+    pub(crate) revoked_grace: Duration,
 }
 
 impl Inner {
     /// The table of this moment.
     pub(crate) fn live(&self) -> Arc<Live> {
         self.live.load_full()
+    }
+
+    /// What ends an upgraded connection to a host of the fallback; `None` if there is no such host any more.
+    pub(crate) fn end_of_fallback_host(&self, host: &str) -> Option<CancellationToken> {
+        // The table does not change while this is held.
+        let mut ends = self.ends.lock();
+        let live = self.live();
+        let pattern = live.table.tls.fallback.as_ref()?.hosts.pattern_by_host(host)?;
+        Some(ends.of_fallback_host(pattern, &self.draining).ended.clone())
     }
 
     fn update(&self, table: Arc<RoutingTable>) {
@@ -138,6 +150,7 @@ pub fn start(params: &GatewayParams) -> Result<Gateway, StartError> {
         tunnels: Tunnels::new(),
         counts: Counters::default(),
         draining: CancellationToken::new(),
+        revoked_grace: params.revoked_grace,
     });
     let on_lanes = || Some(Arc::clone(&lanes));
     let tls = serve_with(on_lanes(), tls, TlsPort(Arc::clone(&inner)), params.limits.clone());
@@ -149,6 +162,10 @@ impl Gateway {
     /// Serves from this table from now on. New connections and new requests see it at once. Open connections stay,
     /// except that those of a host which is gone, or has another certificate or other demands on clients, end after
     /// the requests that run.
+    ///
+    /// Where the host is gone, its certificate is of another Secret, or the demands on clients are others, upgraded
+    /// connections and terminated ones of bytes are cut at once, and requests that run when they have had
+    /// [`GatewayParams::revoked_grace`].
     pub fn update(&self, table: Arc<RoutingTable>) {
         self.inner.update(table);
     }

@@ -20,9 +20,12 @@ use http::header::HOST;
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
-use pinniped_routing::table::{Action, ClientValidation, Decision, RequestFacts, TlsTarget, prepare};
+use pinniped_routing::table::{
+    Action, ClientValidation, Decision, RequestFacts, TlsTarget, host_of, prepare,
+};
 use pinniped_serve::Incoming;
 use pinniped_serve::{Answer, Body, Connection, Service, layers};
+use tokio_util::sync::CancellationToken;
 
 use crate::gateway::Inner;
 use crate::live::Live;
@@ -42,8 +45,8 @@ use exchange::{Asked, Exchange, Upgrade};
 pub(crate) enum Entry {
     /// Port 80.
     Plain,
-    /// Port 443, for this name, with this demanded in the handshake.
-    Host { name: Box<str>, validation: Option<Arc<ClientValidation>> },
+    /// Port 443, for this name, with this demanded in the handshake. What leaves HTTP ends with `ended`.
+    Host { name: Box<str>, validation: Option<Arc<ClientValidation>>, ended: CancellationToken },
     /// Port 443, for no name, or one that nobody had.
     Fallback { name: Option<Box<str>> },
 }
@@ -160,7 +163,7 @@ impl PerConnection {
         let table = &live.table;
         match &self.entry {
             Entry::Plain => table.plain.route(facts),
-            Entry::Host { name, validation: shown } => match table.tls.by_sni(Some(name)) {
+            Entry::Host { name, validation: shown, .. } => match table.tls.by_sni(Some(name)) {
                 Some(TlsTarget::Host(host)) if same_validation(validation(host), shown.as_ref()) => {
                     host.route(name, facts)
                 }
@@ -173,6 +176,15 @@ impl PerConnection {
                 Some(TlsTarget::Host(_)) => Decision::Misdirected,
                 None => Decision::NotFound,
             },
+        }
+    }
+
+    /// What ends an upgraded connection to this host; `None` if the host is gone meanwhile.
+    fn end_of_upgraded(&self, authority: &Authority) -> Option<CancellationToken> {
+        match &self.entry {
+            Entry::Plain => Some(self.inner.draining.clone()),
+            Entry::Host { ended, .. } => Some(ended.clone()),
+            Entry::Fallback { .. } => self.inner.end_of_fallback_host(host_of(authority.as_str())),
         }
     }
 

@@ -15,8 +15,9 @@
 //! watches nothing and writes no status.
 //!
 //! Invariants: no certificate is shown to who names no host of ours; a passed-through connection arrives byte for byte;
-//! a table is replaced as a whole, and no connection is cut by that; what a client claims about itself in
-//! `x-forwarded-client-cert` never reaches a backend. Linux only, for `splice(2)`.
+//! a table is replaced as a whole, and no connection is cut by that unless what it rests on is gone: the grant of its
+//! host, or what its client had to show; what a client claims about itself in `x-forwarded-client-cert`, or under a name
+//! that backends read as that, never reaches one. Linux only, for `splice(2)`.
 
 #![forbid(unsafe_code)]
 

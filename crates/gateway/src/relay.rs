@@ -42,6 +42,9 @@ pub enum RelayError {
     /// Nothing went either way for this long.
     #[error("the connection was idle for {} s", .0.as_secs())]
     Idle(Duration),
+    /// What it rests on is gone.
+    #[error("the grant of the host was revoked, or its client CA changed")]
+    Revoked,
     /// The first connection broke.
     #[error("the connection of the client broke")]
     First(#[source] io::Error),
@@ -76,7 +79,7 @@ pub async fn relay(
             match &error {
                 RelayError::First(_) => abort(second),
                 RelayError::Second(_) => abort(first),
-                RelayError::Idle(_) => {}
+                RelayError::Idle(_) | RelayError::Revoked => {}
             }
             return Poll::Ready(Err(error));
         }

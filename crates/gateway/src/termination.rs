@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pinniped_core::delegation::SecretReference;
 use pinniped_pki::CertificatePair;
 use pinniped_pki::tls::{ALPN_HTTP, ClientDemand, ClientDemandError, Versions, host_config};
 use pinniped_routing::RoutingTable;
@@ -19,6 +20,29 @@ pub(crate) struct End {
     pub(crate) acceptor: TlsAcceptor,
     /// Cancelled when the host is gone, or served otherwise: its connections end in an orderly way.
     pub(crate) retired: CancellationToken,
+    /// What the connections rest on, which outlives a renewed certificate.
+    pub(crate) grant: Grant,
+}
+
+/// What the connections of a host rest on: the permission to serve with a Secret, and what clients must show. While
+/// these stay, a renewed certificate or another version of TLS is no reason to cut a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    /// Cancelled when it is gone.
+    pub(crate) revoked: CancellationToken,
+    /// Cancelled when it is gone, and when the gateway stops.
+    pub(crate) ended: CancellationToken,
+}
+
+impl Grant {
+    fn new(draining: &CancellationToken) -> Self {
+        Self { revoked: CancellationToken::new(), ended: draining.child_token() }
+    }
+
+    fn revoke(&self) {
+        self.revoked.cancel();
+        self.ended.cancel();
+    }
 }
 
 impl std::fmt::Debug for End {
@@ -32,8 +56,24 @@ impl std::fmt::Debug for End {
 struct Facts {
     certificate: Arc<CertificatePair>,
     versions: TlsVersions,
+    basis: Basis,
+}
+
+/// What a [`Grant`] is about.
+#[derive(Clone, Debug)]
+struct Basis {
+    /// Where the certificate comes from; an administrator chose the fallback's.
+    secret: Option<SecretReference>,
     validation: Option<Arc<ClientValidation>>,
     http: bool,
+}
+
+impl Basis {
+    fn is(&self, other: &Self) -> bool {
+        self.secret == other.secret
+            && self.http == other.http
+            && same_validation(self.validation.as_ref(), other.validation.as_ref())
+    }
 }
 
 impl Facts {
@@ -44,15 +84,17 @@ impl Facts {
                 Some(Self {
                     certificate: Arc::clone(&termination.certificate),
                     versions: termination.versions,
-                    validation: termination.client_validation.clone(),
-                    http: matches!(termination.inside, Terminated::Http(_)),
+                    basis: Basis {
+                        secret: Some(termination.secret.clone()),
+                        validation: termination.client_validation.clone(),
+                        http: matches!(termination.inside, Terminated::Http(_)),
+                    },
                 })
             }
             TlsTarget::Fallback(fallback) => Some(Self {
                 certificate: Arc::clone(&fallback.certificate),
                 versions: fallback.versions,
-                validation: None,
-                http: true,
+                basis: Basis { secret: None, validation: None, http: true },
             }),
         }
     }
@@ -61,10 +103,7 @@ impl Facts {
         let same_certificate = Arc::ptr_eq(&self.certificate, &other.certificate)
             || self.certificate.certificate_pem() == other.certificate.certificate_pem()
                 && self.certificate.private_key_pem() == other.certificate.private_key_pem();
-        same_certificate
-            && self.versions == other.versions
-            && self.http == other.http
-            && same_validation(self.validation.as_ref(), other.validation.as_ref())
+        same_certificate && self.versions == other.versions && self.basis.is(&other.basis)
     }
 }
 
@@ -89,25 +128,25 @@ pub(crate) fn validation(host: &TlsHost) -> Option<&Arc<ClientValidation>> {
 }
 
 impl End {
-    fn new(facts: Facts, retired: CancellationToken) -> Result<Self, ClientDemandError> {
+    fn new(facts: Facts, retired: CancellationToken, grant: Grant) -> Result<Self, ClientDemandError> {
         let versions = match (facts.versions.min, facts.versions.max) {
             (TlsVersion::V1_3, _) => Versions::Only1_3,
             (TlsVersion::V1_2, TlsVersion::V1_2) => Versions::Only1_2,
             (TlsVersion::V1_2, TlsVersion::V1_3) => Versions::Both,
         };
-        let demand = facts.validation.as_deref().map(|must| ClientDemand {
+        let demand = facts.basis.validation.as_deref().map(|must| ClientDemand {
             ca: &must.ca,
             revocations: must.revocations.as_deref(),
             revocations_of_leaf_only: must.revocations_of_leaf_only,
             optional: must.optional,
         });
-        let alpn = if facts.http { ALPN_HTTP } else { &[] };
+        let alpn = if facts.basis.http { ALPN_HTTP } else { &[] };
         let config = host_config(versions, &facts.certificate, demand, alpn)?;
-        Ok(Self { facts, acceptor: TlsAcceptor::from(config), retired })
+        Ok(Self { facts, acceptor: TlsAcceptor::from(config), retired, grant })
     }
 
     pub(crate) fn validation(&self) -> Option<&Arc<ClientValidation>> {
-        self.facts.validation.as_ref()
+        self.facts.basis.validation.as_ref()
     }
 }
 
@@ -133,6 +172,11 @@ pub(crate) struct Locked<'a>(MutexGuard<'a, Made>);
 struct Made {
     hosts: HashMap<HostPattern, Tried>,
     fallback: Option<Arc<End>>,
+    /// What the connections of hosts rest on. No longer than the table is.
+    grants: HashMap<HostPattern, (Basis, Grant)>,
+    fallback_grant: Option<Grant>,
+    /// What the upgraded connections of the fallback's hosts rest on.
+    fallback_hosts: HashMap<HostPattern, Grant>,
 }
 
 impl Ends {
@@ -154,7 +198,9 @@ impl Locked<'_> {
             TlsTarget::Host(host) => match self.0.hosts.get(&host.pattern) {
                 Some(tried) => return tried.clone().map(Some).map_err(|impossible| impossible.why),
                 None => {
-                    let tried = try_to_make(host, facts, draining);
+                    let grants = self.0.grants.entry(host.pattern.clone());
+                    let (_, grant) = grants.or_insert_with(|| (facts.basis.clone(), Grant::new(draining)));
+                    let tried = try_to_make(host, facts, draining, grant.clone());
                     self.0.hosts.insert(host.pattern.clone(), tried.clone());
                     tried.map_err(|impossible| impossible.why)?
                 }
@@ -163,7 +209,8 @@ impl Locked<'_> {
                 Some(end) => Arc::clone(end),
                 // Nothing is demanded of clients here, so nothing can be wrong with that.
                 None => {
-                    let end = Arc::new(End::new(facts, draining.child_token()).map_err(Arc::new)?);
+                    let grant = self.0.fallback_grant.get_or_insert_with(|| Grant::new(draining)).clone();
+                    let end = Arc::new(End::new(facts, draining.child_token(), grant).map_err(Arc::new)?);
                     Arc::clone(self.0.fallback.insert(end))
                 }
             },
@@ -171,8 +218,27 @@ impl Locked<'_> {
         Ok(Some(end))
     }
 
+    /// What an upgraded connection of one of the fallback's hosts rests on.
+    pub(crate) fn of_fallback_host(&mut self, pattern: HostPattern, draining: &CancellationToken) -> &Grant {
+        self.0.fallback_hosts.entry(pattern).or_insert_with(|| Grant::new(draining))
+    }
+
     /// Tells the connections of what is served otherwise in `table` to end, and forgets it.
     pub(crate) fn retire(&mut self, table: &RoutingTable) {
+        self.retire_ends(table);
+        self.0.grants.retain(|pattern, (basis, grant)| {
+            let host = table.tls.hosts.of_pattern(pattern);
+            let now = host.and_then(|host| Facts::of(TlsTarget::Host(host)));
+            kept(grant, now.is_some_and(|now| basis.is(&now.basis)))
+        });
+        let fallback = table.tls.fallback.as_ref();
+        self.0.fallback_grant.take_if(|grant| !kept(grant, fallback.is_some()));
+        self.0.fallback_hosts.retain(|pattern, grant| {
+            kept(grant, fallback.is_some_and(|fallback| fallback.hosts.of_pattern(pattern).is_some()))
+        });
+    }
+
+    fn retire_ends(&mut self, table: &RoutingTable) {
         self.0.hosts.retain(|pattern, tried| {
             let host = table.tls.hosts.of_pattern(pattern);
             let now = host.and_then(|host| Facts::of(TlsTarget::Host(host)));
@@ -189,11 +255,19 @@ impl Locked<'_> {
     }
 }
 
-fn try_to_make(host: &TlsHost, facts: Facts, draining: &CancellationToken) -> Tried {
-    End::new(facts.clone(), draining.child_token()).map(Arc::new).map_err(|error| {
+fn try_to_make(host: &TlsHost, facts: Facts, draining: &CancellationToken, grant: Grant) -> Tried {
+    End::new(facts.clone(), draining.child_token(), grant).map(Arc::new).map_err(|error| {
         tracing::warn!(host = %host.pattern, %error, "no client can meet what a host demands, so it serves nobody");
         Impossible { facts, why: Arc::new(error) }
     })
+}
+
+/// Revokes a grant that does not stay.
+fn kept(grant: &Grant, stays: bool) -> bool {
+    if !stays {
+        grant.revoke();
+    }
+    stays
 }
 
 fn stays(end: &End, now: Option<Facts>) -> bool {
@@ -237,6 +311,7 @@ mod tests {
             pattern: pattern.clone(),
             action: TlsAction::Terminate(Termination {
                 certificate: Arc::new(certificate),
+                secret: SecretReference { namespace: "ns".into(), name: "s".into() },
                 versions: TlsVersions::default(),
                 client_validation: Some(Arc::new(nobody)),
                 inside: Terminated::Tcp(TcpProxy {

@@ -19,7 +19,7 @@ use pinniped_serve::{ConnectionError, Handler, Limits, Shared};
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use crate::gateway::Inner;
@@ -96,8 +96,18 @@ impl Handler for TlsPort {
                 Box::pin(unwrap(&inner, &live, proxy, &end, limits, stream)).await
             }
             Place::Requests(entry, end) => {
+                let grace = inner.revoked_grace;
                 let service = Http::new(inner, entry);
-                Box::pin(https(limits, &end.retired, &end.acceptor, service, stream, peer_addr)).await
+                let serving = https(limits, &end.retired, &end.acceptor, service, stream, peer_addr);
+                let overdue = Box::pin(async {
+                    end.grant.revoked.cancelled().await;
+                    sleep(grace).await;
+                });
+                tokio::select! {
+                    biased;
+                    ended = serving => ended,
+                    () = overdue => Err(other(RequestsOverdue)),
+                }
             }
         }
     }
@@ -134,7 +144,8 @@ impl Inner {
             (Some(TlsTarget::Host(host)), Some(end)) => match (&host.action, name) {
                 (TlsAction::Terminate(Termination { inside: Terminated::Http(_), .. }), Some(name)) => {
                     let validation = end.validation().cloned();
-                    Ok(Place::Requests(Entry::Host { name, validation }, end))
+                    let ended = end.grant.ended.clone();
+                    Ok(Place::Requests(Entry::Host { name, validation, ended }, end))
                 }
                 _ => Ok(Place::Bytes(Arc::clone(&live), Arc::clone(host), end)),
             },
@@ -150,6 +161,10 @@ impl Inner {
 #[derive(Debug, thiserror::Error)]
 #[error("there is no host of the name {0:?}")]
 struct UnknownName(Option<Box<str>>);
+
+#[derive(Debug, thiserror::Error)]
+#[error("requests went on for too long after the grant of their host was revoked or its client CA changed")]
+struct RequestsOverdue;
 
 fn other(error: impl std::error::Error + Send + Sync + 'static) -> ConnectionError {
     ConnectionError::Other(Box::new(error))
@@ -211,7 +226,7 @@ async fn unwrap(
     let moved = match backend.tls().map_err(other)? {
         None => {
             let mut to = to;
-            relay::relay_streams(&mut client, &mut to, TCP_IDLE_TIMEOUT).await
+            relay::relay_streams(&mut client, &mut to, TCP_IDLE_TIMEOUT, &end.grant.revoked).await
         }
         Some((config, name)) => {
             let name = name.unwrap_or(ServerName::IpAddress(server.address.ip().into()));
@@ -221,7 +236,7 @@ async fn unwrap(
                 Ok(Err(error)) => return Err(other(error)),
                 Err(elapsed) => return Err(other(elapsed)),
             };
-            relay::relay_streams(&mut client, &mut to, TCP_IDLE_TIMEOUT).await
+            relay::relay_streams(&mut client, &mut to, TCP_IDLE_TIMEOUT, &end.grant.revoked).await
         }
     };
     inner.ended(moved)

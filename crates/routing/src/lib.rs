@@ -28,4 +28,5 @@ pub mod table;
 
 pub use build::{Builder, Built, LookedUp, addresses, addresses_of_service};
 pub use objects::{Kind, Name, Notice, Objects, Settings};
+pub use pinniped_core::delegation::SecretReference;
 pub use table::RoutingTable;

@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use pinniped_gateway::GatewayParams;
 use pinniped_pki::CertificatePair;
-use pinniped_routing::RoutingTable;
 use pinniped_routing::table::{
     Action, Backends, Balance, Forward, HostPattern, PathMatch, Protocol, Route, Routes, ServicePort,
     TcpProxy, Terminated, Termination, Timeouts, TlsAction, TlsHost, TlsVersions, Upstream, UpstreamId,
 };
+use pinniped_routing::{RoutingTable, SecretReference};
 use pinniped_test_support::certs::Authority;
 use pinniped_test_support::control_plane::{free_port, tail};
 use pinniped_test_support::guardian::{Ending, Guardian, Process};
@@ -210,6 +210,7 @@ pub(crate) async fn data_plane(options: &DataPlaneOptions) -> anyhow::Result<()>
     };
     let termination = Termination {
         certificate: Arc::new(pair),
+        secret: SecretReference { namespace: "bench".to_owned(), name: ENDED.to_owned() },
         versions: TlsVersions::default(),
         client_validation: None,
         inside: Terminated::Http(Arc::new(Routes::new([Arc::new(route)]))),

@@ -173,6 +173,13 @@ pub(super) fn begin(
     let Some(backend) = live.backend(upstream) else {
         return Next::Answer(failed(inner, upstream, &Failure::NoEndpoint));
     };
+    let upgrade = match upgrade {
+        None => None,
+        Some(protocol) => match connection.end_of_upgraded(&authority) {
+            Some(ended) => Some((protocol, ended)),
+            None => return Next::Answer(status(StatusCode::NOT_FOUND)),
+        },
+    };
     let uri = std::mem::take(&mut parts.uri);
     let Some(target) = target(forward, uri, path) else {
         return Next::Answer(status(StatusCode::BAD_REQUEST));
@@ -197,9 +204,8 @@ pub(super) fn begin(
         timeouts: forward.timeouts,
     };
     match wanted {
-        Some((protocol, client)) => {
-            let wanted =
-                Wanted { protocol, client, ended: inner.draining.clone(), idle: forward.timeouts.idle };
+        Some(((protocol, ended), client)) => {
+            let wanted = Wanted { protocol, client, ended, idle: forward.timeouts.idle };
             let request = Request::from_parts(parts, RequestBody::from(body));
             Next::Upgrade(Upgrade { to, request, wanted })
         }
@@ -215,11 +221,10 @@ pub(super) fn begin(
     }
 }
 
-/// The path as it was matched, or as the route changes it, and the query.
+/// The path as it was matched, or as the route changes it, and the query. `None` where there is none to send.
 fn target(forward: &Forward, uri: Uri, path: Option<String>) -> Option<PathAndQuery> {
-    let rewrite = forward.rewrite.as_ref();
-    let path = match rewrite {
-        Some(rewrite) => Some(rewrite.apply(path.as_deref().unwrap_or(uri.path()))),
+    let path = match &forward.rewrite {
+        Some(rewrite) => Some(rewrite.forward(path.as_deref().unwrap_or(uri.path()))?),
         None => path,
     };
     match (path, uri.query()) {

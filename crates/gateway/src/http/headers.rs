@@ -18,13 +18,29 @@ pub(super) struct Way {
     pub(super) certificate: Option<HeaderValue>,
 }
 
-/// Takes off what was for us only, and what only we may say; says it. `Host` goes, too: see [`set_host`].
+/// The names that the gateway sets or goes by, beside those of a single hop.
+const TRUSTED: [&str; 7] = [
+    "content-length",
+    "expect",
+    "host",
+    "x-forwarded-client-cert",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-request-id",
+];
+
+/// Removes the headers that are for the gateway alone and those that only the gateway may set, and sets them. `Host`
+/// is removed, too: see [`set_host`].
 pub(super) fn rewrite(headers: &mut HeaderMap, way: Way) {
     // Most requests have none of these, and one look at each name costs less than to look for each of them.
-    let (mut hop_by_hop, mut ours) = (false, false);
+    let (mut hop_by_hop, mut ours, mut folded) = (false, false, false);
     for name in headers.keys() {
         hop_by_hop |= hop::is_hop_by_hop(name);
         ours |= matches!(name.as_str(), "expect" | "host" | "x-forwarded-client-cert");
+        folded |= is_lookalike(name);
+    }
+    if folded {
+        remove_lookalikes(headers);
     }
     if hop_by_hop {
         hop::strip_request(headers);
@@ -45,6 +61,25 @@ pub(super) fn rewrite(headers: &mut HeaderMap, way: Way) {
     if let Entry::Vacant(id) = headers.entry(X_REQUEST_ID) {
         // A random UUID, as nothing else is asked of it.
         id.insert(audit_id(&HeaderMap::new()));
+    }
+}
+
+/// Whether many backends read a header as another one that they trust: CGI, WSGI, Rack and PHP make `_` of `-`, so
+/// `X_Forwarded_Client_Cert` reaches their programs under the name that only the gateway may use.
+fn is_lookalike(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    if !name.contains('_') {
+        return false;
+    }
+    let folded = name.replace('_', "-");
+    TRUSTED.contains(&folded.as_str())
+        || HeaderName::from_bytes(folded.as_bytes()).is_ok_and(|name| hop::is_hop_by_hop(&name))
+}
+
+fn remove_lookalikes(headers: &mut HeaderMap) {
+    let lookalikes: Vec<HeaderName> = headers.keys().filter(|name| is_lookalike(name)).cloned().collect();
+    for name in lookalikes {
+        headers.remove(name);
     }
 }
 
@@ -111,6 +146,30 @@ mod tests {
                 "x-request-id: mine",
             ]
         );
+    }
+
+    #[test]
+    fn names_that_backends_read_as_trusted_ones_are_dropped() {
+        let mut headers = HeaderMap::new();
+        for name in [
+            "x_forwarded_client_cert",
+            "x-forwarded_client_cert",
+            "x_forwarded_for",
+            "x_forwarded-proto",
+            "x_request_id",
+            "transfer_encoding",
+            "content_length",
+            "proxy_authorization",
+            "x_custom",
+            "_",
+        ] {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static("forged"));
+        }
+        rewrite(&mut headers, way());
+        let mut seen: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, ["_", "x-forwarded-for", "x-forwarded-proto", "x-request-id", "x_custom"]);
+        assert_eq!(headers["x-forwarded-for"], "10.0.0.1");
     }
 
     #[test]

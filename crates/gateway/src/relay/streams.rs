@@ -9,18 +9,20 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::{Moved, RelayError, expired};
 
 /// Bytes of each of the two buffers: a record of TLS.
 const BUFFER: usize = 16 << 10;
 
-/// Relays until both directions have ended, or nothing went either way for `idle`. What was moved, and how it ended;
-/// both connections should be dropped then.
+/// Relays until both directions have ended, nothing went either way for `idle`, or `revoked` is cancelled. What was
+/// moved, and how it ended; both connections should be dropped then.
 pub async fn relay_streams<A, B>(
     first: &mut A,
     second: &mut B,
     idle: Duration,
+    revoked: &CancellationToken,
 ) -> (Moved, Result<(), RelayError>)
 where
     A: AsyncRead + AsyncWrite + Unpin,
@@ -34,8 +36,12 @@ where
         let mut copying = pin!(copy_bidirectional_with_sizes(&mut first, &mut second, BUFFER, BUFFER));
         let mut alive = Instant::now();
         let mut timer = pin!(sleep_until(alive + idle));
+        let mut revoked = pin!(revoked.cancelled());
         let mut seen = Moved::default();
         poll_fn(|cx| {
+            if revoked.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(RelayError::Revoked));
+            }
             if let Poll::Ready(ended) = copying.as_mut().poll(cx) {
                 // Which side it was is not known here.
                 return Poll::Ready(ended.map(|_| ()).map_err(RelayError::First));

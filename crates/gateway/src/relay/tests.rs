@@ -1,6 +1,7 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 
@@ -233,7 +234,10 @@ async fn a_turn_ends_although_the_flow_goes_on() {
 async fn other_streams_are_relayed_with_their_ends_and_by_the_same_idleness() {
     let (mut client, mut near) = tokio::io::duplex(1 << 10);
     let (mut far, mut server) = tokio::io::duplex(1 << 10);
-    let relay = tokio::spawn(async move { relay_streams(&mut near, &mut far, HOUR).await });
+    let relay =
+        tokio::spawn(
+            async move { relay_streams(&mut near, &mut far, HOUR, &CancellationToken::new()).await },
+        );
     client.write_all(b"ask").await.unwrap();
     client.shutdown().await.unwrap();
     let mut asked = String::new();
@@ -253,11 +257,29 @@ async fn other_streams_end_after_silence_only() {
     let (_client, mut near) = tokio::io::duplex(1 << 10);
     let (mut far, mut server) = tokio::io::duplex(1 << 10);
     let start = Instant::now();
-    let relay = tokio::spawn(async move { relay_streams(&mut near, &mut far, HOUR).await });
+    let relay =
+        tokio::spawn(
+            async move { relay_streams(&mut near, &mut far, HOUR, &CancellationToken::new()).await },
+        );
     tokio::time::advance(HOUR / 2).await;
     server.write_all(b".").await.unwrap();
     let (moved, outcome) = relay.await.unwrap();
     assert!(matches!(outcome, Err(RelayError::Idle(_))), "{outcome:?}");
     assert_eq!(moved, Moved { there: 0, back: 1 });
     assert!(start.elapsed() >= HOUR + HOUR / 2, "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn other_streams_end_when_what_they_rest_on_is_gone() {
+    let (mut client, mut near) = tokio::io::duplex(1 << 10);
+    let (mut far, mut server) = tokio::io::duplex(1 << 10);
+    let revoked = CancellationToken::new();
+    let token = revoked.clone();
+    let relay = tokio::spawn(async move { relay_streams(&mut near, &mut far, HOUR, &token).await });
+    client.write_all(b"ask").await.unwrap();
+    server.read_exact(&mut [0; 3]).await.unwrap();
+    revoked.cancel();
+    let (moved, outcome) = relay.await.unwrap();
+    assert!(matches!(outcome, Err(RelayError::Revoked)), "{outcome:?}");
+    assert_eq!(moved, Moved { there: 3, back: 0 });
 }

@@ -8,6 +8,7 @@ mod hosts;
 mod listen;
 mod passthrough;
 mod requests;
+mod revoked;
 mod routes;
 mod termination;
 mod upgrades;

@@ -279,3 +279,37 @@ async fn trailers_and_heads_without_bodies_are_passed_on() {
     let answer = Answer::read(within(http2.sender.send_request(request)).await.unwrap()).await.unwrap();
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, ""));
 }
+
+#[tokio::test]
+async fn a_header_that_a_backend_takes_for_one_of_the_gateways_never_arrives() {
+    let backend = Backend::http("backend").await;
+    let gateway = gateway();
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let routes = all_to(one(upstream(protocol, &[backend.address])));
+        Table::new().https("a.local", &pair(&["a.local"]), routes).serve(&gateway);
+        let request = |uri: &str| {
+            let mut request = Request::get(uri).header("host", "a.local").header("x_custom", "kept");
+            for name in [
+                "X_Forwarded_Client_Cert",
+                "x-forwarded_client-cert",
+                "X_Forwarded_For",
+                "X_Forwarded_Proto",
+                "X_Request_Id",
+                "Transfer_Encoding",
+                "Content_Length",
+            ] {
+                request = request.header(name, "forged");
+            }
+            request.body(Full::default()).unwrap()
+        };
+        let first = Http1::tls(&gateway, "a.local").await.send(request("/")).await.unwrap();
+        let mut http2 = Http2::tls(&gateway, "a.local").await;
+        let second = within(http2.sender.send_request(request("https://a.local/"))).await.unwrap();
+        for answer in [first, Answer::read(second).await.unwrap()] {
+            assert_eq!(answer.status, 200);
+            assert!(!answer.body.contains("forged"), "{protocol:?}: {}", answer.body);
+            assert_eq!(answer.told("x_custom"), Some("kept"));
+            assert_eq!(answer.told("x-forwarded-for"), Some("127.0.0.1"));
+        }
+    }
+}

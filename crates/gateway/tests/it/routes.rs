@@ -154,3 +154,43 @@ async fn t8_requests_are_shared_out_by_weight() {
     // One connection each did it.
     assert_eq!((a.accepted(), b.accepted()), (1, 1));
 }
+
+#[tokio::test]
+async fn a_rewrite_makes_no_dot_segments_and_no_double_slashes_for_a_backend() {
+    let backend = Backend::http("backend").await;
+    let gateway = gateway();
+    let rewriting = |replacement: &str| {
+        let mut forward = forward(to(&[backend.address]));
+        forward.rewrite =
+            Some(Rewrite { prefix_length: 4, replacement: replacement.into(), fit_slash: false });
+        Action::Forward(forward)
+    };
+    let routes = vec![prefix("/top", rewriting("/")), prefix("/sub", rewriting("/public/"))];
+    Table::new().plain("a", routes).serve(&gateway);
+    let mut http = Http1::plain(&gateway).await;
+    for (path, arrives) in [
+        ("/top/x?q=//", Some("/x?q=//")),
+        ("/top/../top/x", Some("/x")),
+        ("/top../admin", Some("/admin")),
+        ("/top./x", Some("/x")),
+        ("/sub/x", Some("/public/x")),
+        ("/sub", Some("/public/")),
+        // Out of what the route gives away.
+        ("/sub../private", None),
+        ("/sub%2e./private", None),
+        ("/sub..", None),
+    ] {
+        let before = backend.accepted();
+        let answer = http.get("a", path).await;
+        match arrives {
+            Some(arrives) => {
+                let wanted = format!("GET {arrives} HTTP/1.1");
+                assert_eq!(answer.body.lines().nth(1), Some(wanted.as_str()), "{path}");
+            }
+            None => {
+                assert_eq!((answer.status, answer.body.as_str()), (StatusCode::BAD_REQUEST, ""), "{path}");
+                assert_eq!(backend.accepted(), before);
+            }
+        }
+    }
+}

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::world::{Backend, Client, Table, forward, gateway, pair, prefix, to, until, within};
 
 /// A server of WebSockets that sends everything back in upper case after its 101, or refuses.
-async fn websocket() -> Backend {
+pub(crate) async fn websocket() -> Backend {
     Backend::start(|mut stream: TcpStream| async move {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -33,7 +33,7 @@ async fn websocket() -> Backend {
     .await
 }
 
-fn request(path: &str, upgrade: &str) -> String {
+pub(crate) fn request(path: &str, upgrade: &str) -> String {
     format!(
         "GET {path} HTTP/1.1\r\nHost: a.local\r\nConnection: Upgrade\r\nUpgrade: {upgrade}\r\nSec-WebSocket-Key: k\r\n\r\n"
     )

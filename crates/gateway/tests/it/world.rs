@@ -11,6 +11,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use pinniped_core::delegation::SecretReference;
 use pinniped_gateway::{Gateway, GatewayParams};
 use pinniped_pki::{CaBundle, CertificatePair};
 use pinniped_routing::RoutingTable;
@@ -116,6 +117,7 @@ impl Table {
 pub(crate) fn termination(pair: &Pair, inside: Terminated) -> Termination {
     Termination {
         certificate: certificate(pair),
+        secret: SecretReference { namespace: "ns".into(), name: "certificate".into() },
         versions: TlsVersions::default(),
         client_validation: None,
         inside,

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use pinniped_core::delegation::SecretReference;
 use pinniped_pki::CertificatePair;
 
 use crate::table::{
@@ -17,6 +18,7 @@ use crate::table::{
 #[derive(Clone)]
 pub(super) struct Terms {
     pub(super) certificate: Arc<CertificatePair>,
+    pub(super) secret: SecretReference,
     pub(super) versions: TlsVersions,
     pub(super) client_validation: Option<Arc<ClientValidation>>,
 }
@@ -195,6 +197,6 @@ fn finish_all(hosts: HashMap<HostPattern, RouteSet>) -> impl Iterator<Item = (Ho
 }
 
 fn terminate(terms: Terms, inside: Terminated) -> Termination {
-    let Terms { certificate, versions, client_validation } = terms;
-    Termination { certificate, versions, client_validation, inside }
+    let Terms { certificate, secret, versions, client_validation } = terms;
+    Termination { certificate, secret, versions, client_validation, inside }
 }

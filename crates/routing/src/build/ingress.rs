@@ -177,8 +177,12 @@ impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
             for host in tls.hosts.iter().flatten() {
                 let host = HostPattern::parse(host);
                 if host != HostPattern::Any {
-                    let terms =
-                        Terms { certificate: Arc::clone(&certificate), versions, client_validation: None };
+                    let terms = Terms {
+                        certificate: Arc::clone(&certificate),
+                        secret: reference.clone(),
+                        versions,
+                        client_validation: None,
+                    };
                     certificates.insert(host, terms);
                 }
             }

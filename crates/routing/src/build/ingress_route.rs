@@ -206,7 +206,7 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         let versions = self.world.versions(&tls.minimum_protocol_version, "").ok_or(
             "Spec.Virtualhost.TLS the minimum protocol version is greater than the maximum protocol version",
         )?;
-        Ok(RootTls::Terminate(Terms { certificate, versions, client_validation: None }))
+        Ok(RootTls::Terminate(Terms { certificate, secret: reference, versions, client_validation: None }))
     }
 
     /// Refuses an object with fields that are not implemented; those about comfort only are logged.

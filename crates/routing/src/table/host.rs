@@ -88,6 +88,19 @@ impl<T> HostMap<T> {
         }
     }
 
+    /// The pattern by which [`Self::by_host`] finds its value.
+    pub fn pattern_by_host(&self, host: &str) -> Option<HostPattern> {
+        let host = lower(host);
+        if self.exact.contains_key(host.as_ref()) {
+            return Some(HostPattern::Exact(host.into()));
+        }
+        match self.longest_wildcard(&host) {
+            Some((_, 1)) => host.split_once('.').map(|(_, rest)| HostPattern::Wildcard(rest.into())),
+            Some(_) => None,
+            None => self.any.as_ref().map(|_| HostPattern::Any),
+        }
+    }
+
     /// The value of the longest wildcard, and how many labels it stands for.
     fn longest_wildcard(&self, name: &str) -> Option<(&T, usize)> {
         if self.wildcards.is_empty() {

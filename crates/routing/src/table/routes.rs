@@ -1,6 +1,6 @@
 //! The routes of a host, and what they do.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
 
 use http::StatusCode;
 
@@ -8,6 +8,7 @@ use super::{
     backend::Backends,
     host::{HostMap, host_of},
     matching::{HeaderMatch, PathMatch, QueryMatch, RequestFacts},
+    path::prepare,
 };
 
 /// How long things may take; `None` is for ever.
@@ -38,7 +39,21 @@ pub struct Rewrite {
 }
 
 impl Rewrite {
-    /// The new path.
+    /// The new path as a backend gets it: prepared once more, since what replacement and rest are by themselves says
+    /// nothing of what they are together. `None` if it leaves the replacement, as `/foo../x` does whose `/foo` is
+    /// replaced by `/bar/`.
+    pub fn forward(&self, path: &str) -> Option<String> {
+        let new = self.apply(path);
+        let prepared = match prepare(&new) {
+            Cow::Borrowed(_) => return Some(new),
+            Cow::Owned(prepared) => prepared,
+        };
+        let replacement = prepare(&self.replacement);
+        let stays = prepared.starts_with(&*replacement) || prepared == replacement.trim_end_matches('/');
+        stays.then_some(prepared)
+    }
+
+    /// The new path as it is written.
     pub fn apply(&self, path: &str) -> String {
         let rest = path.get(self.prefix_length..).unwrap_or_default();
         let replacement =

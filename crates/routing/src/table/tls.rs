@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pinniped_core::delegation::SecretReference;
 use pinniped_pki::{CaBundle, CertificatePair};
 
 use super::{
@@ -80,6 +81,8 @@ pub enum Terminated {
 pub struct Termination {
     /// What is served.
     pub certificate: Arc<CertificatePair>,
+    /// The Secret that it is of. While this stays, another certificate is a renewed one.
+    pub secret: SecretReference,
     /// The versions.
     pub versions: TlsVersions,
     /// What clients have to show.

@@ -103,7 +103,8 @@ fn terminate(tls: &Tls, namespace: &str, world: &mut World<'_>) -> Result<RootTl
         Some(wanted) => Some(Arc::new(client_validation(wanted, namespace, world)?)),
         None => None,
     };
-    Ok(RootTls::Terminate { terms: Terms { certificate, versions, client_validation }, fallback })
+    let terms = Terms { certificate, secret: reference, versions, client_validation };
+    Ok(RootTls::Terminate { terms, fallback })
 }
 
 fn fallback_certificate(namespace: &str, world: &mut World<'_>) -> Result<Arc<CertificatePair>, Finding> {

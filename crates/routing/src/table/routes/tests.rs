@@ -132,3 +132,27 @@ fn a_replaced_prefix_doubles_no_slash_and_loses_none() {
         assert_eq!(rewrite.apply(path), wanted, "{prefix} -> {replacement}: {path}");
     }
 }
+
+#[test]
+fn a_backend_gets_a_rewritten_path_without_anything_to_resolve() {
+    for (prefix, replacement, fit_slash, path, wanted) in [
+        ("/foo", "/bar", true, "/foo/x", Some("/bar/x")),
+        ("/foo", "/bar", false, "/foo../x", Some("/bar../x")),
+        ("/foo", "/", false, "/foo/v1", Some("/v1")),
+        ("/foo", "/", false, "/foo../admin", Some("/admin")),
+        ("/foo", "", false, "/foo../admin", Some("/admin")),
+        ("/foo", "/bar/", false, "/foo/x", Some("/bar/x")),
+        ("/foo", "/bar/", false, "/foo./x", Some("/bar/x")),
+        ("/foo", "/bar/", false, "/foo..", None),
+        ("/foo", "/bar/", false, "/foo../x", None),
+        ("/foo", "/bar/", false, "/foo../barx", None),
+        ("/foo", "/a/b/", false, "/foo../x", None),
+        ("/foo", "/a/../b//", false, "/foo/x", Some("/b/x")),
+        ("/foo", "/bar/%2", false, "/foo%65/x", None),
+        ("/foo", "/bar/.", false, "/foo./x", None),
+    ] {
+        let rewrite = Rewrite { prefix_length: prefix.len(), replacement: replacement.into(), fit_slash };
+        let path = prepare(path);
+        assert_eq!(rewrite.forward(&path).as_deref(), wanted, "{prefix} -> {replacement}: {path}");
+    }
+}

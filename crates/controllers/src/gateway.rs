@@ -4,7 +4,7 @@
 //! observe   ── watches ──► mirrors of what the table can depend on, and no more
 //! batch     ── 100 ms after an event, at most 500 ms after the first
 //! rebuild   ── off the async threads ──► publish(table)             every replica
-//!                                    └─► verdicts ──► statuses      the leader alone
+//!                                    └─► verdicts ──► statuses, Events of Ingresses    the leader alone
 //! ```
 //!
 //! What objects mean is decided in `pinniped-routing`. This module refuses to know it: it brings the objects there,
@@ -15,6 +15,7 @@
 
 mod apply;
 mod changes;
+mod events;
 mod kinds;
 mod metrics;
 mod mirror;
@@ -31,6 +32,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::apply::{Memory, StatusWriter};
+use self::events::EventWriter;
 use self::observe::Listeners;
 use self::rebuild::Rebuilder;
 use crate::lease::{LeaderElection, Leadership, LeaseParams};
@@ -114,6 +116,14 @@ pub async fn run(
             verdicts: sender,
             metrics: metrics.clone(),
         };
+        let events = EventWriter {
+            client: client.clone(),
+            observed: Arc::clone(&watching.observed),
+            verdicts: verdicts.clone(),
+            leadership: leadership.clone(),
+            announced: Default::default(),
+            forbidden: false,
+        };
         let statuses = StatusWriter {
             client,
             observed: Arc::clone(&watching.observed),
@@ -124,7 +134,7 @@ pub async fn run(
             metrics,
             memory: Memory::default(),
         };
-        tokio::join!(rebuilder.run(), statuses.run());
+        tokio::join!(rebuilder.run(), statuses.run(), events.run());
     };
     tokio::select! {
         biased;

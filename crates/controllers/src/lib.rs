@@ -22,6 +22,7 @@ pub mod context;
 pub mod controllers;
 pub mod credential_issuer;
 pub mod delegated_secret;
+mod event;
 mod follow;
 pub mod gateway;
 pub mod impersonator;

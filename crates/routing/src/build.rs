@@ -7,6 +7,7 @@ mod draft;
 mod http_proxy;
 mod ingress;
 mod ingress_route;
+mod ownership;
 mod secrets;
 mod services;
 mod timeout;
@@ -27,6 +28,8 @@ use crate::{
     table::{Pattern, RoutingTable, TlsVersion, TlsVersions},
 };
 use draft::Draft;
+use ingress::Added;
+use ownership::Owners;
 use secrets::{SecretCache, Secrets};
 use services::{Services, Upstreams};
 
@@ -42,8 +45,10 @@ pub struct Built {
     pub http_proxies: BTreeMap<Name, ProxyVerdict>,
     /// What there is to say about each `IngressRoute` of our classes.
     pub ingress_routes: BTreeMap<Name, RouteVerdict>,
-    /// Each `Ingress` of our classes; Kubernetes has no words about them, only addresses.
+    /// Each `Ingress` of our classes in a namespace that may have them; Kubernetes has no words about them, only addresses.
     pub ingresses: Vec<Name>,
+    /// The objects of kind `Ingress` of which something is refused because of the namespace that they are in, and why.
+    pub refused_ingresses: BTreeMap<Name, String>,
     /// What is worth a line in the log, sorted.
     pub notices: Vec<Notice>,
     /// What the answer depends on, besides the objects that say something about routes.
@@ -93,11 +98,13 @@ impl Builder {
             secrets: Secrets::new(grants, &objects.secrets, &mut self.secrets),
             services: Services::new(&objects.services, &objects.endpoint_slices, &mut self.upstreams),
             patterns: &mut self.patterns,
+            owners: Owners::of(objects, &self.settings),
             notices: &mut notices,
         };
         // The order in which kinds override each other.
         let mut draft = Draft::default();
-        let ingresses = ingress::add(&objects.ingresses, &mut world, &mut draft);
+        let Added { names: ingresses, refusals: refused_ingresses } =
+            ingress::add(&objects.ingresses, &mut world, &mut draft);
         let ingress_routes = ingress_route::add(&objects.ingress_routes, &mut world, &mut draft);
         let http_proxies = http_proxy::add(&objects.http_proxies, &mut world, &mut draft);
         let looked_up = LookedUp { secrets: world.secrets.looked_up(), services: world.services.looked_up() };
@@ -106,7 +113,8 @@ impl Builder {
         self.patterns.forget_unused();
         notices.sort();
         notices.dedup();
-        Built { table: draft.finish(), http_proxies, ingress_routes, ingresses, notices, looked_up }
+        let table = draft.finish();
+        Built { table, http_proxies, ingress_routes, ingresses, refused_ingresses, notices, looked_up }
     }
 }
 
@@ -116,18 +124,13 @@ struct World<'a> {
     secrets: Secrets<'a>,
     services: Services<'a>,
     patterns: &'a mut Patterns,
+    owners: Owners,
     notices: &'a mut Vec<Notice>,
 }
 
 impl World<'_> {
     fn notice(&mut self, kind: Kind, name: &Name, text: impl Into<String>) {
         self.notices.push(Notice { kind, name: name.clone(), text: text.into() });
-    }
-
-    /// Whether a namespace may have roots.
-    fn may_have_roots(&self, namespace: &str) -> bool {
-        let allowed = &self.settings.root_namespaces;
-        allowed.is_empty() || allowed.iter().any(|name| name == namespace)
     }
 
     /// The versions of TLS that a host wants, within those that the settings allow; `None` if there are none.

@@ -27,6 +27,6 @@ pub mod status;
 pub mod table;
 
 pub use build::{Builder, Built, LookedUp, addresses, addresses_of_service};
-pub use objects::{Kind, Name, Notice, Objects, Settings};
+pub use objects::{HostOwnership, Kind, Name, Notice, Objects, Settings};
 pub use pinniped_core::delegation::SecretReference;
 pub use table::RoutingTable;

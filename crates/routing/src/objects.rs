@@ -58,8 +58,10 @@ impl fmt::Debug for Objects {
 pub struct Settings {
     /// The classes that are ours. None: objects without a class and those of the class `contour`.
     pub classes: Vec<String>,
-    /// The namespaces that may have roots of `HTTPProxy` and `IngressRoute`. None: every one.
+    /// The namespaces that may have roots of `HTTPProxy` and `IngressRoute`, and any `Ingress`. None: every one.
     pub root_namespaces: Vec<String>,
+    /// Whether namespaces may share a host.
+    pub host_ownership: HostOwnership,
     /// What clients get that name no host, or an unknown one. Hosts must ask for it, and its owner must have
     /// delegated it to their namespaces.
     pub fallback_certificate: Option<SecretReference>,
@@ -69,6 +71,23 @@ pub struct Settings {
     pub versions: TlsVersions,
     /// Routes do not get out of the redirect to `https` by `permitInsecure`.
     pub disable_permit_insecure: bool,
+}
+
+impl Settings {
+    /// Whether a namespace may have roots.
+    pub(crate) fn may_have_roots(&self, namespace: &str) -> bool {
+        self.root_namespaces.is_empty() || self.root_namespaces.iter().any(|name| name == namespace)
+    }
+}
+
+/// Whether namespaces may share a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostOwnership {
+    /// A host belongs to the namespace of the oldest object that claims it. Objects of others are refused.
+    #[default]
+    Namespace,
+    /// Every object has its say about every host, as in Contour.
+    Shared,
 }
 
 /// The kinds that have a say about routes.

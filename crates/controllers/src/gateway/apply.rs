@@ -351,7 +351,7 @@ impl Memory {
 }
 
 /// A value that nobody can change any more does not change.
-async fn changed<T>(value: &mut watch::Receiver<T>) {
+pub(super) async fn changed<T>(value: &mut watch::Receiver<T>) {
     if value.changed().await.is_err() {
         std::future::pending::<()>().await;
     }

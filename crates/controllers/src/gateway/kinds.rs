@@ -88,6 +88,7 @@ impl Mirrored for HttpProxy {
         self.spec == other.spec
             && self.metadata.generation == other.metadata.generation
             && self.metadata.annotations == other.metadata.annotations
+            && self.metadata.creation_timestamp == other.metadata.creation_timestamp
     }
 }
 
@@ -98,13 +99,18 @@ impl Mirrored for IngressRoute {
 
     fn means_the_same(&self, other: &Self) -> bool {
         // Not its generation: without a status subresource that counts statuses, too.
-        self.spec == other.spec && self.metadata.annotations == other.metadata.annotations
+        self.spec == other.spec
+            && self.metadata.annotations == other.metadata.annotations
+            && self.metadata.creation_timestamp == other.metadata.creation_timestamp
     }
 }
 
 impl Mirrored for Ingress {
     fn slim(&mut self) {
+        // Events about it name it.
+        let uid = self.metadata.uid.take();
         slim_metadata(&mut self.metadata);
+        self.metadata.uid = uid;
     }
 
     fn means_the_same(&self, other: &Self) -> bool {
@@ -270,6 +276,19 @@ mod tests {
         );
         let other: HttpProxy = slimmed(json!({"metadata": metadata(&json!({"a": "b"})), "spec": {}}));
         assert!(!proxy.means_the_same(&other));
+    }
+
+    #[test]
+    fn an_object_that_was_made_anew_is_another_one() {
+        let made =
+            |at: &str| json!({"namespace": "ns", "name": "n", "generation": 1, "creationTimestamp": at});
+        let [old, new] = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"].map(made);
+        let proxy = |metadata: &Value| -> HttpProxy { slimmed(json!({"metadata": metadata, "spec": {}})) };
+        assert!(!proxy(&old).means_the_same(&proxy(&new)));
+        let route = |metadata: &Value| -> IngressRoute { slimmed(json!({"metadata": metadata, "spec": {}})) };
+        assert!(!route(&old).means_the_same(&route(&new)));
+        let ingress = |metadata: &Value| -> Ingress { slimmed(json!({"metadata": metadata, "spec": {}})) };
+        assert!(!ingress(&old).means_the_same(&ingress(&new)));
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(super) struct Verdicts {
     pub(super) http_proxies: BTreeMap<Name, ProxyVerdict>,
     pub(super) ingress_routes: BTreeMap<Name, RouteVerdict>,
     pub(super) ingresses: Vec<Name>,
+    /// Ingresses of which something is refused, and why.
+    pub(super) refused_ingresses: BTreeMap<Name, String>,
 }
 
 /// Takes each table.
@@ -69,9 +71,18 @@ impl Rebuilder {
         let began = Instant::now();
         let (builder, verdicts, looked_up, notices) = tokio::task::spawn_blocking(move || {
             let built = builder.build(&observed.objects());
-            let Built { table, http_proxies, ingress_routes, ingresses, notices, looked_up } = built;
+            let Built {
+                table,
+                http_proxies,
+                ingress_routes,
+                ingresses,
+                refused_ingresses,
+                notices,
+                looked_up,
+            } = built;
             publish(Arc::new(table));
-            (builder, Verdicts { http_proxies, ingress_routes, ingresses }, looked_up, notices)
+            let verdicts = Verdicts { http_proxies, ingress_routes, ingresses, refused_ingresses };
+            (builder, verdicts, looked_up, notices)
         })
         .await?;
         let took = began.elapsed();

@@ -2,10 +2,10 @@
 //! the status.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::api::core::v1::{Event, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use pinniped_api::condition::{self, Wanted, wire_time};
+use pinniped_api::condition::{self, Wanted};
 use pinniped_api::config::CredentialIssuer;
 use pinniped_api::log_value;
 use pinniped_core::strategy::validation::{CONDITION, INVALID, NOT_CHECKED, Told, VALID};
@@ -14,15 +14,13 @@ use serde_json::json;
 use super::ImpersonatorController;
 use super::log::LOGGER;
 use crate::credential_issuer::ConditionChange;
+use crate::event::{Warning, shortened, warning};
 
 /// Reason of the Events.
 const EVENT_REASON: &str = "TLSValidation";
 
 /// Events about cluster-scoped objects lie here.
 const EVENT_NAMESPACE: &str = "default";
-
-/// The API server takes no longer message in the newer of its two kinds of Events.
-const EVENT_MESSAGE: usize = 1024;
 
 /// A condition's message may be twice as long.
 const CONDITION_MESSAGE: usize = 16 * 1024;
@@ -105,8 +103,7 @@ impl ImpersonatorController {
             return;
         }
         let Some(issuer) = self.issuers.get() else { return };
-        let message = shortened(&self.announced.logged.join("; "), EVENT_MESSAGE);
-        let event = event(&issuer, message, Timestamp::now());
+        let event = event(&issuer, &self.announced.logged.join("; "), Timestamp::now());
         let events: Api<Event> = Api::namespaced(self.context.client.clone(), EVENT_NAMESPACE);
         match writer.create(&events, &event).await {
             Ok(_) => self.announced.event_due = false,
@@ -127,41 +124,22 @@ impl ImpersonatorController {
     }
 }
 
-fn event(issuer: &CredentialIssuer, message: String, now: Timestamp) -> Event {
+fn event(issuer: &CredentialIssuer, message: &str, now: Timestamp) -> Event {
     let name = issuer.metadata.name.clone().unwrap_or_default();
-    let Time(now) = wire_time(now);
-    Event {
-        metadata: ObjectMeta {
-            generate_name: Some(format!("{name}.")),
-            namespace: Some(EVENT_NAMESPACE.to_owned()),
-            ..ObjectMeta::default()
-        },
-        involved_object: ObjectReference {
-            api_version: Some(issuer.api_version.clone()).filter(|version| !version.is_empty()),
-            kind: Some(CredentialIssuer::KIND.to_owned()),
-            name: Some(name),
-            uid: issuer.metadata.uid.clone(),
-            resource_version: issuer.metadata.resource_version.clone(),
-            ..ObjectReference::default()
-        },
-        type_: Some("Warning".to_owned()),
-        reason: Some(EVENT_REASON.to_owned()),
-        message: Some(message),
-        source: Some(EventSource { component: Some(LOGGER.to_owned()), host: None }),
-        first_timestamp: Some(Time(now)),
-        last_timestamp: Some(Time(now)),
-        count: Some(1),
-        ..Event::default()
-    }
-}
-
-/// The text, or as much of it as goes into `most` bytes.
-fn shortened(text: &str, most: usize) -> String {
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    let end = text.floor_char_boundary(most - '…'.len_utf8());
-    format!("{}…", &text[..end])
+    let metadata = ObjectMeta {
+        generate_name: Some(format!("{name}.")),
+        namespace: Some(EVENT_NAMESPACE.to_owned()),
+        ..ObjectMeta::default()
+    };
+    let about = ObjectReference {
+        api_version: Some(issuer.api_version.clone()).filter(|version| !version.is_empty()),
+        kind: Some(CredentialIssuer::KIND.to_owned()),
+        name: Some(name),
+        uid: issuer.metadata.uid.clone(),
+        resource_version: issuer.metadata.resource_version.clone(),
+        ..ObjectReference::default()
+    };
+    warning(Warning { metadata, about, component: LOGGER, reason: EVENT_REASON, message }, now)
 }
 
 #[cfg(test)]
@@ -209,12 +187,5 @@ mod tests {
             assert_eq!(condition_change(&told), ConditionChange::Set(wanted));
         }
         assert_eq!(condition_change(&Told::Nothing), ConditionChange::Remove("ServingCertificateValid"));
-    }
-
-    #[test]
-    fn long_texts_end_at_a_character() {
-        assert_eq!(shortened("abc", 3), "abc");
-        assert_eq!(shortened(&"ä".repeat(600), 1024).len(), 1023);
-        assert!(shortened(&"ä".repeat(600), 1024).ends_with("ä…"));
     }
 }

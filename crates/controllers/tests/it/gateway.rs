@@ -2,6 +2,7 @@
 
 mod kinds;
 mod objects;
+mod ownership;
 mod reaction;
 mod replica;
 mod scale;

@@ -26,9 +26,10 @@ use pinniped_api::{
 use super::{
     World, class,
     draft::{Contribution, Draft, RouteSet, Terms, Tls},
+    ownership::Claim,
 };
 use crate::{
-    Name,
+    Kind, Name, Settings,
     status::{Finding, Part, ProxyVerdict},
     table::HostPattern,
 };
@@ -47,11 +48,7 @@ pub(super) fn add(
     world: &mut World<'_>,
     draft: &mut Draft,
 ) -> BTreeMap<Name, ProxyVerdict> {
-    let ours = objects.iter().map(|object| &**object).filter(|object| {
-        let class = object.spec.read().and_then(|spec| spec.ingress_class_name.as_deref());
-        class::is_ours(world.settings, &object.metadata, class)
-    });
-    let mut proxies = Proxies::new(ours, world);
+    let mut proxies = Proxies::new(ours(objects, world.settings), world);
     let roots = proxies.roots();
     for root in roots {
         if let Some(contribution) = proxies.contribution(root) {
@@ -59,6 +56,29 @@ pub(super) fn add(
         }
     }
     proxies.finish()
+}
+
+/// The objects of our classes.
+fn ours<'o>(objects: &'o [Arc<HttpProxy>], settings: &Settings) -> impl Iterator<Item = &'o HttpProxy> {
+    objects.iter().map(|object| &**object).filter(|object| {
+        let class = object.spec.read().and_then(|spec| spec.ingress_class_name.as_deref());
+        class::is_ours(settings, &object.metadata, class)
+    })
+}
+
+/// The hosts that roots want and may have.
+pub(super) fn claims(objects: &[Arc<HttpProxy>], settings: &Settings) -> impl Iterator<Item = Claim> {
+    ours(objects, settings).filter_map(|object| {
+        let host = object.spec.read()?.virtualhost.as_ref()?;
+        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        (!is_no_host(&host.fqdn) && settings.may_have_roots(namespace))
+            .then(|| Claim::new(&host.fqdn, Kind::HttpProxy, &object.metadata))
+    })
+}
+
+/// The schema lets nobody claim every host.
+fn is_no_host(fqdn: &str) -> bool {
+    matches!(fqdn.trim(), "" | "*")
 }
 
 /// An object, by its place in the list.
@@ -121,16 +141,25 @@ impl<'o, 'w, 'b> Proxies<'o, 'w, 'b> {
         }
     }
 
-    /// The roots whose host no other root has.
+    /// The roots whose host no other namespace owns and no other root has.
     fn roots(&mut self) -> Vec<Index> {
         let mut by_host: BTreeMap<String, Vec<Index>> = BTreeMap::new();
         let mut roots = Vec::new();
+        let mut refused = Vec::new();
         for (index, proxy) in self.list.iter().enumerate() {
-            match proxy.host() {
-                Some(host) if host.fqdn.trim().is_empty() => roots.push(index),
-                Some(host) => by_host.entry(host.fqdn.to_ascii_lowercase()).or_default().push(index),
-                None => {}
+            let Some(host) = proxy.host() else { continue };
+            let namespace = &proxy.name.namespace;
+            // What is wrong with these is told first, and of nobody else because of them.
+            if is_no_host(&host.fqdn) || !self.world.settings.may_have_roots(namespace) {
+                roots.push(index);
+            } else if let Some(why) = self.world.owners.refusal(&HostPattern::parse(&host.fqdn), namespace) {
+                refused.push((index, why));
+            } else {
+                by_host.entry(host.fqdn.to_ascii_lowercase()).or_default().push(index);
             }
+        }
+        for (index, why) in refused {
+            self.fail(index, Part::VirtualHost, "HostNotOwned", why);
         }
         for (host, with_it) in by_host {
             if let [root] = with_it[..] {
@@ -151,12 +180,11 @@ impl<'o, 'w, 'b> Proxies<'o, 'w, 'b> {
     fn contribution(&mut self, root: Index) -> Option<Contribution> {
         let spec = self.list[root].spec?;
         let host = spec.virtualhost.as_ref()?;
-        // The schema lets nobody claim every host.
-        if host.fqdn.trim().is_empty() || host.fqdn.trim() == "*" {
+        if is_no_host(&host.fqdn) {
             self.fail(root, Part::VirtualHost, "FQDNNotSpecified", "Spec.VirtualHost.Fqdn must be specified");
             return None;
         }
-        if !self.world.may_have_roots(&self.list[root].name.namespace) {
+        if !self.world.settings.may_have_roots(&self.list[root].name.namespace) {
             let message = "root HTTPProxy cannot be defined in this namespace";
             self.fail(root, Part::RootNamespace, "RootProxyNotAllowedInNamespace", message);
             return None;

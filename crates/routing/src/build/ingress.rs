@@ -1,11 +1,12 @@
 //! `Ingress`: rules that make routes, and certificates for some of their hosts.
 //!
-//! Kubernetes has no place in an Ingress to say what is wrong with it, so that goes to the log. A certificate that is
+//! Kubernetes has no place in an Ingress to say what is wrong with it, so that goes to the log, and what is refused
+//! because of its namespace to an Event as well. A certificate that is
 //! not there or not permitted takes the host from port 443 only. Of several objects that want the same path or the same
 //! certificate's place, the oldest has it.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -16,12 +17,13 @@ use pinniped_core::delegation::SecretReference;
 use super::{
     World, class,
     draft::{Contribution, Draft, RouteSet, Terms, Tls},
+    ownership::Claim,
     secrets::Refusal,
     services::{PortReference, Wanted},
     timeout,
 };
 use crate::{
-    Kind, Name,
+    Kind, Name, Settings,
     table::{Action, Backends, Forward, HostPattern, PathMatch, Route, Timeouts},
 };
 
@@ -39,28 +41,70 @@ const ALLOW_HTTP: &str = "kubernetes.io/ingress.allow-http";
 /// Any of these makes an expression of a path whose type leaves that to us.
 const EXPRESSION: [char; 6] = ['^', '+', '*', '[', ']', '%'];
 
-/// Adds what all objects say to the draft, and tells which are ours.
-pub(super) fn add(objects: &[Arc<Ingress>], world: &mut World<'_>, draft: &mut Draft) -> Vec<Name> {
-    let mut ours: Vec<(Name, &Ingress)> = objects
-        .iter()
-        .filter(|object| {
-            let in_spec = object.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
-            class::is_ours(world.settings, &object.metadata, in_spec)
-        })
-        .map(|object| (Name::of(&object.metadata), &**object))
-        .collect();
+/// Stands for every host.
+const ANY_HOST: &str = "*";
+
+/// The objects of our classes.
+fn ours<'o>(objects: &'o [Arc<Ingress>], settings: &Settings) -> impl Iterator<Item = &'o Ingress> {
+    objects.iter().map(|object| &**object).filter(|object| {
+        let in_spec = object.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
+        class::is_ours(settings, &object.metadata, in_spec)
+    })
+}
+
+/// The hosts that rules and default backends want and may have.
+pub(super) fn claims(objects: &[Arc<Ingress>], settings: &Settings) -> impl Iterator<Item = Claim> {
+    let allowed = ours(objects, settings)
+        .filter(|object| settings.may_have_roots(object.metadata.namespace.as_deref().unwrap_or_default()));
+    allowed.flat_map(|object| {
+        let rules = object.spec.iter().flat_map(|spec| spec.rules.iter().flatten()).map(host_of_rule);
+        let default = object.spec.as_ref().and_then(|spec| spec.default_backend.as_ref());
+        let hosts = rules.chain(default.map(|_| ANY_HOST));
+        hosts.map(|host| Claim::new(host, Kind::Ingress, &object.metadata))
+    })
+}
+
+fn host_of_rule(rule: &IngressRule) -> &str {
+    rule.host.as_deref().filter(|host| !host.is_empty()).unwrap_or(ANY_HOST)
+}
+
+/// What came of all objects.
+pub(super) struct Added {
+    /// Those of which something may be served.
+    pub(super) names: Vec<Name>,
+    /// What was refused because of the namespace that it is in, and why.
+    pub(super) refusals: BTreeMap<Name, String>,
+}
+
+/// Adds what all objects say to the draft.
+pub(super) fn add(objects: &[Arc<Ingress>], world: &mut World<'_>, draft: &mut Draft) -> Added {
+    let mut ours: Vec<(Name, &Ingress)> =
+        ours(objects, world.settings).map(|object| (Name::of(&object.metadata), object)).collect();
     ours.sort_by(|(one, one_object), (other, other_object)| {
         let age = |object: &Ingress| object.metadata.creation_timestamp.as_ref().map(|time| time.0);
         age(one_object).cmp(&age(other_object)).then_with(|| one.cmp(other))
     });
     let mut all = All::default();
-    for (name, object) in &ours {
-        Reader::new(name, object, world).read(&mut all);
+    let mut added = Added { names: Vec::new(), refusals: BTreeMap::new() };
+    for (name, object) in ours {
+        let mut reader = Reader::new(&name, object, world);
+        if !reader.world.settings.may_have_roots(&name.namespace) {
+            let why = "an Ingress cannot be defined in this namespace: it is none of --root-namespaces";
+            reader.notice(why);
+            added.refusals.insert(name, why.to_owned());
+            continue;
+        }
+        reader.read(&mut all);
+        let refused: Vec<String> = std::mem::take(&mut reader.refused).into_iter().collect();
+        if !refused.is_empty() {
+            refused.iter().for_each(|why| reader.notice(why.as_str()));
+            added.refusals.insert(name.clone(), refused.join("; "));
+        }
+        added.names.push(name);
     }
     all.finish(draft);
-    let mut names: Vec<Name> = ours.into_iter().map(|(name, _)| name).collect();
-    names.sort();
-    names
+    added.names.sort();
+    added
 }
 
 /// What all objects together say.
@@ -99,11 +143,21 @@ struct Reader<'o, 'w, 'b> {
     name: &'o Name,
     object: &'o Ingress,
     world: &'w mut World<'b>,
+    /// Why hosts are refused.
+    refused: BTreeSet<String>,
 }
 
 impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
     fn new(name: &'o Name, object: &'o Ingress, world: &'w mut World<'b>) -> Self {
-        Self { name, object, world }
+        Self { name, object, world, refused: BTreeSet::new() }
+    }
+
+    /// Whether the object's namespace may have a host; otherwise it is noted why not.
+    fn may_have(&mut self, host: &HostPattern) -> bool {
+        let refusal = self.world.owners.refusal(host, &self.name.namespace);
+        let may_have = refusal.is_none();
+        self.refused.extend(refusal);
+        may_have
     }
 
     fn annotation(&self, name: &str) -> Option<&'o str> {
@@ -115,18 +169,21 @@ impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
         self.world.notice(Kind::Ingress, self.name, text);
     }
 
-    fn read(mut self, all: &mut All) {
+    fn read(&mut self, all: &mut All) {
         let Some(spec) = &self.object.spec else { return };
         if self.annotation(RETRY).is_some() {
             self.notice(format!("ignoring annotation {RETRY:?}; it is not supported"));
         }
         for (host, terms) in self.certificates(spec) {
-            all.terms.entry(host).or_insert(terms);
+            if self.may_have(&host) {
+                all.terms.entry(host).or_insert(terms);
+            }
         }
         let forced = self.annotation(FORCE_HTTPS) == Some("true");
         let plain = forced || self.annotation(ALLOW_HTTP) != Some("false");
         let timeouts = self.timeouts();
         if let Some(backend) = &spec.default_backend
+            && self.may_have(&HostPattern::Any)
             && let Some(route) = self.route("/", "ImplementationSpecific", backend, timeouts).ok().flatten()
             && plain
         {
@@ -134,9 +191,10 @@ impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
         }
         let mut routes: BTreeMap<HostPattern, RouteSet> = BTreeMap::new();
         for rule in spec.rules.iter().flatten() {
-            let host =
-                HostPattern::parse(rule.host.as_deref().filter(|host| !host.is_empty()).unwrap_or("*"));
-            self.rule(rule, timeouts, routes.entry(host).or_default());
+            let host = HostPattern::parse(host_of_rule(rule));
+            if self.may_have(&host) {
+                self.rule(rule, timeouts, routes.entry(host).or_default());
+            }
         }
         for (host, routes) in routes {
             if plain {

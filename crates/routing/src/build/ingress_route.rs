@@ -24,11 +24,12 @@ use pinniped_core::delegation::SecretReference;
 use super::{
     World, class,
     draft::{Contribution, Draft, RouteSet, Terms, Tls},
+    ownership::Claim,
     secrets::Refusal,
     services::{Found, Wanted},
 };
 use crate::{
-    Kind, Name,
+    Kind, Name, Settings,
     status::RouteVerdict,
     table::{Balance, HostPattern, Upstream, UpstreamValidation},
 };
@@ -45,17 +46,32 @@ pub(super) fn add(
     world: &mut World<'_>,
     draft: &mut Draft,
 ) -> BTreeMap<Name, RouteVerdict> {
-    let ours = objects
-        .iter()
-        .map(|object| &**object)
-        .filter(|object| class::is_our_ingress_route(world.settings, &object.metadata));
-    let mut routes = IngressRoutes::new(ours, world);
+    let mut routes = IngressRoutes::new(ours(objects, world.settings), world);
     for root in routes.roots() {
         if let Some(contribution) = routes.contribution(root) {
             draft.add(contribution);
         }
     }
     routes.finish()
+}
+
+/// The objects of our classes.
+fn ours<'o>(objects: &'o [Arc<IngressRoute>], settings: &Settings) -> impl Iterator<Item = &'o IngressRoute> {
+    objects
+        .iter()
+        .map(|object| &**object)
+        .filter(|object| class::is_our_ingress_route(settings, &object.metadata))
+}
+
+/// The hosts that roots want and may have.
+pub(super) fn claims(objects: &[Arc<IngressRoute>], settings: &Settings) -> impl Iterator<Item = Claim> {
+    ours(objects, settings).filter_map(|object| {
+        let host = object.spec.read()?.virtualhost.as_ref()?;
+        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        let is_one = !host.fqdn.trim().is_empty() && !host.fqdn.contains('*');
+        (is_one && settings.may_have_roots(namespace))
+            .then(|| Claim::new(&host.fqdn, Kind::IngressRoute, &object.metadata))
+    })
 }
 
 /// An object, by its place in the list.
@@ -111,17 +127,24 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         }
     }
 
-    /// The roots whose host no other root has.
+    /// The roots whose host no other namespace owns and no other root has.
     fn roots(&mut self) -> Vec<Index> {
         let mut by_host: BTreeMap<String, Vec<Index>> = BTreeMap::new();
         let mut roots = Vec::new();
+        let mut refused = Vec::new();
         for (index, object) in self.list.iter().enumerate() {
-            match object.host() {
-                Some(host) if host.fqdn.trim().is_empty() => roots.push(index),
-                Some(host) => by_host.entry(host.fqdn.to_ascii_lowercase()).or_default().push(index),
-                None => {}
+            let Some(host) = object.host() else { continue };
+            let namespace = &object.name.namespace;
+            // What is wrong with these is told first, and of nobody else because of them.
+            if host.fqdn.trim().is_empty() || !self.world.settings.may_have_roots(namespace) {
+                roots.push(index);
+            } else if let Some(why) = self.world.owners.refusal(&HostPattern::parse(&host.fqdn), namespace) {
+                refused.push((index, why));
+            } else {
+                by_host.entry(host.fqdn.to_ascii_lowercase()).or_default().push(index);
             }
         }
+        refused.into_iter().for_each(|(index, why)| self.fail(index, why));
         for (host, with_it) in by_host {
             if let [root] = with_it[..] {
                 roots.push(root);
@@ -156,7 +179,7 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         let (Some(spec), Some(host)) = (self.list[root].spec, self.list[root].host()) else {
             return Ok(None);
         };
-        if !self.world.may_have_roots(&self.list[root].name.namespace) {
+        if !self.world.settings.may_have_roots(&self.list[root].name.namespace) {
             return Err("root IngressRoute cannot be defined in this namespace".to_owned());
         }
         if host.fqdn.trim().is_empty() {

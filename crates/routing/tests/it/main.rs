@@ -9,6 +9,7 @@ mod ingress;
 mod ingress_route;
 mod limits;
 mod overlap;
+mod ownership;
 mod proxy_routes;
 mod proxy_tls;
 mod secrets;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use pinniped_api::goduration::GoDuration;
 use pinniped_controllers::lease::Timing;
 use pinniped_core::delegation::SecretReference;
-use pinniped_routing::Settings;
 use pinniped_routing::table::{TlsVersion, TlsVersions};
+use pinniped_routing::{HostOwnership, Settings};
 
 use crate::log::LogLevel;
 use crate::stop::Shutdown;
@@ -25,9 +25,13 @@ pub struct Flags {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     ingress_class_name: Vec<String>,
 
-    /// The namespaces that may have root objects; none: every one
+    /// The namespaces that may have root objects and Ingresses; none: every one
     #[arg(long, value_name = "NAMESPACE,...", value_delimiter = ',')]
     root_namespaces: Vec<String>,
+
+    /// Whether a host belongs to the namespace of the oldest object that claims it, or all namespaces share it
+    #[arg(long, value_name = "MODE", default_value = "namespace", value_parser = ["namespace", "shared"])]
+    host_ownership: String,
 
     /// The namespaces that are looked at; none: every one
     #[arg(long, value_name = "NAMESPACE,...", value_delimiter = ',')]
@@ -192,6 +196,7 @@ impl Flags {
             settings: Settings {
                 classes: names(&self.ingress_class_name),
                 root_namespaces,
+                host_ownership: host_ownership(&self.host_ownership),
                 fallback_certificate: self.fallback_certificate,
                 client_certificate: self.client_certificate,
                 versions,
@@ -223,6 +228,11 @@ fn secret(written: &str) -> Result<SecretReference, String> {
         return Err("it is not of the form namespace/name".to_owned());
     }
     Ok(reference)
+}
+
+fn host_ownership(written: &str) -> HostOwnership {
+    // Nothing else passes the parser.
+    if written == "shared" { HostOwnership::Shared } else { HostOwnership::Namespace }
 }
 
 fn version(written: &str) -> TlsVersion {
@@ -270,6 +280,7 @@ mod tests {
         assert_eq!(options.service, ("pinniped-gateway".to_owned(), None));
         assert_eq!(options.lease, Some(("pinniped-gateway".to_owned(), None)));
         assert_eq!(options.settings.versions, TlsVersions::default());
+        assert_eq!(options.settings.host_ownership, HostOwnership::Namespace);
         assert!(options.settings.classes.is_empty() && options.watch_namespaces.is_empty());
         let wanted = Shutdown { delay: Duration::from_secs(3), grace: Duration::from_secs(10) };
         assert_eq!(options.shutdown, wanted);
@@ -284,6 +295,7 @@ mod tests {
             "--watch-namespaces=x,y",
             "--watch-namespaces=z",
             "--disable-leader-election",
+            "--host-ownership=shared",
             "--fallback-certificate=certs/any",
         ])
         .unwrap();
@@ -291,6 +303,7 @@ mod tests {
         assert_eq!(options.settings.root_namespaces, ["x"]);
         assert_eq!(options.watch_namespaces, ["x", "y", "z"]);
         assert_eq!(options.lease, None);
+        assert_eq!(options.settings.host_ownership, HostOwnership::Shared);
         assert_eq!(options.settings.fallback_certificate.unwrap().to_string(), "certs/any");
     }
 
@@ -309,6 +322,7 @@ mod tests {
                 "above --tls-maximum-protocol-version",
             ),
             (&["--log-level=loud"], "it is none of"),
+            (&["--host-ownership=mine"], "mine"),
             (&["--shutdown-grace=2h"], "it must be from 0s to 1h"),
             (&["--shutdown-delay=-1s"], "it must be from 0s to 1h"),
             (&["--leader-election-retry-period=0s"], "it must be above zero"),

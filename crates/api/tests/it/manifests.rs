@@ -17,9 +17,17 @@ const UPSTREAM_LOCAL_USER_AUTHENTICATOR: &str =
 const IMAGES: &str =
     "\"ghcr.io/vmware/pinniped/pinniped-server:latest\" -> \"ghcr.io/pinniped-rs/pinniped-server:latest\"";
 
+/// What upstream reads to apply admission to its own API.
+const ADMISSION: &str = "[\"validatingwebhookconfigurations\",\"mutatingwebhookconfigurations\",\
+                         \"validatingadmissionpolicies\",\"validatingadmissionpolicybindings\",\
+                         \"mutatingadmissionpolicies\",\"mutatingadmissionpolicybindings\"]";
+
 /// Every intended difference of the Concierge's objects, by object.
 fn concierge() -> BTreeMap<&'static str, Vec<String>> {
     let container = ".spec.template.spec.containers[pinniped-concierge]";
+    let authenticators = ".rules[[\"authentication.concierge.pinniped.dev\"] \
+                          [\"jwtauthenticators/status\",\"webhookauthenticators/status\"]]";
+    let issuer = ".rules[[\"config.concierge.pinniped.dev\"] [\"credentialissuers/status\"]]";
     BTreeMap::from([
         (
             "ConfigMap pinniped-concierge/pinniped-concierge-config",
@@ -52,6 +60,29 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
                 "- .rules[[\"flowcontrol.apiserver.k8s.io\"] [\"flowschemas\",\"prioritylevelconfigurations\"]] = \
                  {\"apiGroups\":[\"flowcontrol.apiserver.k8s.io\"],\"resources\":[\"flowschemas\",\"prioritylevelconfigurations\"],\
                  \"verbs\":[\"get\",\"list\",\"watch\"]}"
+                    .to_owned(),
+                // Nothing of these is read.
+                "- .rules[[\"\"] [\"namespaces\"]] = {\"apiGroups\":[\"\"],\"resources\":[\"namespaces\"],\
+                 \"verbs\":[\"get\",\"list\",\"watch\"]}"
+                    .to_owned(),
+                format!(
+                    "- .rules[[\"admissionregistration.k8s.io\"] {ADMISSION}] = {{\"apiGroups\":[\"admissionregistration.k8s.io\"],\
+                     \"resources\":{ADMISSION},\"verbs\":[\"get\",\"list\",\"watch\"]}}"
+                ),
+                // A status is written, and read with its object.
+                format!("- {authenticators}.verbs[\"get\"] = \"get\""),
+                format!("- {authenticators}.verbs[\"list\"] = \"list\""),
+                format!("- {authenticators}.verbs[\"watch\"] = \"watch\""),
+                format!("- {issuer}.verbs[\"get\"] = \"get\""),
+                format!("- {issuer}.verbs[\"patch\"] = \"patch\""),
+            ],
+        ),
+        (
+            "Role pinniped-concierge/pinniped-concierge-aggregated-api-server",
+            // Tokens of no other account are requested.
+            vec![
+                "+ .rules[[\"\"] [\"serviceaccounts/token\"]].resourceNames = \
+                 [\"pinniped-concierge-impersonation-proxy\",\"pinniped-concierge-service-account-tokens\"]"
                     .to_owned(),
             ],
         ),

@@ -13,6 +13,9 @@ use crate::identity::{self, ANONYMOUS, MASTERS, User};
 /// rights than a user of that name.
 const RESERVED_PREFIXES: [&str; 2] = ["system:serviceaccount:", "system:node:"];
 
+/// The name with which an API server asks, for a request with many groups, whether all groups may be impersonated.
+const ANY: &str = "*";
+
 /// Why a user is given no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ineligible {
@@ -25,6 +28,9 @@ pub enum Ineligible {
     /// A group that may do everything, or none.
     #[error("group {} is not allowed", quote(.0))]
     Group(String),
+    /// A group whose name stands for every group in a role for constrained impersonation.
+    #[error("group \"*\" is not allowed: in a role for constrained impersonation it stands for every group")]
+    AnyGroup,
     /// Extra keys that certificates refuse, too; the text names each.
     #[error("{0}")]
     ExtraKeys(String),
@@ -58,6 +64,10 @@ pub fn impersonated(user: User) -> Result<ImpersonatedUser, Ineligible> {
     }
     if let Some(group) = user.groups.iter().find(|group| group.is_empty() || *group == MASTERS) {
         return Err(Ineligible::Group(group.clone()));
+    }
+    // Refused in both forms of the role: the form changes with the API server and with the configuration.
+    if user.is_in(ANY) {
+        return Err(Ineligible::AnyGroup);
     }
     identity::check_extra_keys(&user.extra).map_err(Ineligible::ExtraKeys)?;
     if let Some(key) = user.extra.keys().find(|key| key.bytes().any(|byte| byte.is_ascii_uppercase())) {
@@ -163,6 +173,11 @@ mod tests {
             (user("system:serviceaccount:x", &[]), reserved("system:serviceaccount:x")),
             (user("u", &["a", "system:masters"]), "group \"system:masters\" is not allowed".to_owned()),
             (user("u", &[""]), "group \"\" is not allowed".to_owned()),
+            (
+                user("u", &["a", "*"]),
+                "group \"*\" is not allowed: in a role for constrained impersonation it stands for every group"
+                    .to_owned(),
+            ),
             (
                 with_extra("acme.io/Key", "v"),
                 "userInfo extra key \"acme.io/Key\" has upper-case letters, which no impersonation header carries"

@@ -46,6 +46,7 @@ async fn users_that_must_not_be_impersonated_get_nothing_and_the_audit_log_says_
             "group \"system:masters\" is not allowed",
         ),
         (json!({"username": "bad-g", "groups": [""]}), "group \"\" is not allowed"),
+        (json!({"username": "bad-any", "groups": ["a", "*"]}), "it stands for every group"),
         (json!({"username": "bad-k", "extra": {"plain": ["v"]}}), "must be a domain-prefixed path"),
         (json!({"username": "bad-n\n"}), "cannot be a header's value"),
         (json!({"username": "bad-large", "groups": many}), "more than the limit of 65536 (2000 groups)"),

@@ -124,6 +124,80 @@ async fn a_role_that_was_given_more_is_restored_or_removed() {
     again.await.unwrap();
 }
 
+/// Runs kubectl as a service account of the installation; nothing is stored. Returns the error, or nothing.
+async fn try_as(tokens: &Tokens, account: &str, args: &[&str]) -> String {
+    let app = tokens.own.app;
+    let identity = format!("--as=system:serviceaccount:{app}:{account}");
+    let dry_run: &[&str] = if args[1] == "token" { &[] } else { &["--dry-run=server"] };
+    let args = [args, dry_run, &[&identity]].concat();
+    tokens.own.world.kubectl().run(&args).await.unwrap().stderr
+}
+
+#[tokio::test]
+async fn the_concierge_may_write_the_objects_of_users_and_no_others() {
+    let Some(tokens) = shared().await else { return };
+    let (name, _) = account_of(&tokens.log_in(&json!({"username": "objects-policy"})).await);
+    let (own, users) = (tokens.own.app, tokens.users());
+    let writer = format!("{own}-service-account-tokens");
+    let subject = format!("--serviceaccount={users}:{name}");
+    let other_subject = format!("--serviceaccount={users}:default");
+    let role_of_user = format!("--clusterrole={name}");
+    let role_of_writer = format!("--clusterrole={writer}");
+    let new = "pinniped-user-0123456789abcdef";
+    let impersonate = ["--verb=impersonate", "--resource=users"];
+    let groups = ["--verb=impersonate", "--resource=groups"];
+    let role =
+        |name: &'static str, rules: &[&'static str]| [&["create", "clusterrole", name], rules].concat();
+
+    let names = "the Concierge may write only the objects of users, whose names begin with pinniped-user-";
+    let binds = "the binding of a user grants the role of that user to the service account of that user";
+    let grants = "the role of a user names the user and the groups that it lets be impersonated";
+    let refused = [
+        (&writer[..], role("other", &[impersonate[0], impersonate[1], "--resource-name=u"]), names),
+        (&writer, role(new, &impersonate), grants),
+        (&writer, role(new, &[groups[0], groups[1], "--resource-name=*"]), grants),
+        (&writer, role(new, &[groups[0], groups[1], "--resource-name=system:masters"]), grants),
+        (&writer, vec!["delete", "clusterrole", "view"], names),
+        (&writer, vec!["delete", "clusterrolebinding", "cluster-admin"], names),
+        (&writer, vec!["create", "clusterrolebinding", "other", &role_of_user, &subject], names),
+        (&writer, vec!["create", "clusterrolebinding", new, &role_of_writer, &subject], binds),
+        (&writer, vec!["create", "clusterrolebinding", &name, &role_of_user, &other_subject], binds),
+        (own, vec!["create", "serviceaccount", "other", "-n", &users], names),
+        (own, vec!["delete", "serviceaccount", "default", "-n", &users], names),
+        (own, vec!["delete", "serviceaccount", own, "-n", own], names),
+        (own, vec!["create", "token", "default", "-n", &users], names),
+        (own, vec!["create", "token", own, "-n", own], names),
+        (own, vec!["create", "secret", "generic", "other", "-n", &users], names),
+    ];
+    for (account, args, reason) in refused {
+        // A policy comes into force a moment after it was applied.
+        let denied = wait::until_ok(SOON, format!("{args:?} to be refused"), async || {
+            let error = try_as(&tokens, account, &args).await;
+            anyhow::ensure!(error.contains("ValidatingAdmissionPolicy") && error.contains(reason), "{error}");
+            Ok(())
+        });
+        denied.await.unwrap();
+    }
+    let proxy = format!("{own}-impersonation-proxy");
+    for (account, args) in [
+        (&writer[..], role(new, &[impersonate[0], impersonate[1], "--resource-name=u"])),
+        (&writer, role(new, &[groups[0], groups[1], "--resource-name=g"])),
+        (&writer, vec!["delete", "clusterrole", &name]),
+        (&writer, vec!["delete", "clusterrolebinding", &name]),
+        (own, vec!["create", "serviceaccount", new, "-n", &users]),
+        (own, vec!["create", "token", &name, "-n", &users]),
+        (own, vec!["create", "token", &proxy, "-n", own]),
+        (own, vec!["create", "token", &writer, "-n", own]),
+        (own, vec!["create", "secret", "generic", new, "-n", &users]),
+        (own, vec!["create", "secret", "generic", "other", "-n", own]),
+    ] {
+        assert_eq!(try_as(&tokens, account, &args).await, "", "{account} {args:?}");
+    }
+    // The administrator is not limited.
+    let args = ["create", "clusterrole", "other", "--verb=get", "--resource=pods", "--dry-run=server"];
+    tokens.own.world.kubectl().output(&args).await.unwrap();
+}
+
 #[tokio::test]
 async fn the_rights_are_those_of_a_third_account_and_the_other_two_get_none() {
     let Some(installed) = installed::shared("the rights of the third account").await else { return };

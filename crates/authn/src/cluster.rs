@@ -1,10 +1,15 @@
-//! Reviews asked of the API server: whose token is this, and may this user do that.
+//! Reviews by the API server: identifies the owner of a token, and decides whether a user may do something.
 //!
-//! Both kinds keep answers for ten seconds, in caches with a bound, and equal questions that are asked at the same
-//! time become one call. A question that cannot be answered is an error to the caller, is never kept, and is never
-//! a yes.
+//! ```text
+//! cache       ten seconds, positive and negative results apart: a flood of one kind does not displace the other
+//! flight      equal reviews of one client at the same time are one call, which goes on when the client has gone
+//! permit      a bounded number of calls, shared fairly between clients; a review that gets none in time is refused
+//! call        repeated where the connection was lost or the server asks for it
+//! ```
+//!
+//! A review that cannot be made is an error to the caller, is never cached, and is never a yes.
 
-use std::hash::BuildHasherDefault;
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +18,8 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
-use tokio::sync::Semaphore;
+use pinniped_cache::{Cache, Flights, Start};
+use pinniped_fair_semaphore::{FairSemaphore, Waiting};
 
 mod authorizer;
 mod token_reviewer;
@@ -22,13 +28,22 @@ pub use authorizer::{Authorizer, Decision};
 pub use token_reviewer::TokenReviewer;
 
 use crate::digest::{Digest, DigestHasher};
-use crate::review::{Answer, Backoff, CallError, MAX_ANSWER};
+use crate::review::{Answer, Backoff, CallError, MAX_ANSWER, is_refused_connection};
 
-/// How long an answer is kept.
+/// How long a result is cached.
 const KEEP: Duration = Duration::from_secs(10);
+
+/// Cached results of one kind, positive or negative.
+const ENTRIES: u64 = 8192;
 
 /// How long one call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a review may wait for its permit.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a review may take once it has its permit, repetitions included.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A review could not be had. Never an allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,32 +51,49 @@ pub enum ReviewError {
     /// The call failed; the text is what client-go says in that case.
     #[error("{0}")]
     Call(String),
+    /// The client's share of reviews is in use, or the API server is too slow for all that wait.
+    #[error("too many reviews are in flight, try again later")]
+    Overloaded,
 }
 
-/// Reviews of one kind at once. Tokens are reviewed before it is known who asks, so anybody can cause them; tokens and
-/// access have places of their own, so that strangers cannot keep known users from being authorized.
-const REVIEWS_IN_FLIGHT: usize = 200;
-
-/// The way to the API server.
+/// Sends reviews to the API server.
 #[derive(Clone)]
 struct Reviews {
     client: kube::Client,
     backoff: Backoff,
-    places: Arc<Semaphore>,
+    /// Hashes the clients to which reviews are charged.
+    clients: Arc<RandomState>,
 }
+
+/// The client to which a review is charged, as a keyed hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Charge(u64);
 
 impl Reviews {
     fn new(client: kube::Client) -> Self {
-        Self { client, backoff: Backoff::REVIEWS, places: Arc::new(Semaphore::new(REVIEWS_IN_FLIGHT)) }
+        Self { client, backoff: Backoff::CLUSTER, clients: Arc::default() }
     }
 
-    /// Posts a review and reads the answer, trying again where that may help.
-    async fn post<T>(&self, path: &'static str, resource: &'static str, body: Bytes) -> Result<T, ReviewError>
+    fn charge(&self, client: &(impl Hash + ?Sized)) -> Charge {
+        Charge(self.clients.hash_one(client))
+    }
+
+    /// Posts a review as soon as it has its permit, and reads the answer.
+    async fn post<T>(
+        &self,
+        permit: Waiting,
+        path: &'static str,
+        resource: &'static str,
+        body: Bytes,
+    ) -> Result<T, ReviewError>
     where
         T: serde::de::DeserializeOwned,
     {
-        let answer = self.backoff.run(|| self.post_once(path, resource, body.clone())).await;
-        let body = answer.map_err(|error| ReviewError::Call(error.message))?;
+        let permit = tokio::time::timeout(QUEUE_TIMEOUT, permit);
+        let _permit = permit.await.map_err(|_| ReviewError::Overloaded)?;
+        let answer = self.backoff.run(|| self.post_once(path, resource, body.clone()));
+        let answer = tokio::time::timeout(REVIEW_TIMEOUT, answer).await.map_err(|_| timed_out(path));
+        let body = answer.flatten().map_err(|error| ReviewError::Call(error.message))?;
         serde_json::from_slice(&body)
             .map_err(|error| ReviewError::Call(format!("could not read review: {error}")))
     }
@@ -80,25 +112,26 @@ impl Reviews {
             .body(Body::from(body))
             .map_err(|error| CallError::last(error.to_string()))?;
         let call = async {
-            // Waiting counts into the call's time: a crowd with random tokens ends in errors, not in a queue.
-            let _place = self.places.acquire().await.map_err(|error| CallError::last(error.to_string()))?;
-            let response = self
-                .client
-                .send(request)
-                .await
-                .map_err(|error| CallError::transport(&error, with_sources(&error)))?;
+            let response = self.client.send(request).await.map_err(|error| failed(&error))?;
             let (parts, body) = response.into_parts();
-            let body = Limited::new(body, MAX_ANSWER)
-                .collect()
-                .await
-                .map_err(|error| CallError::transport(error.as_ref(), with_sources(error.as_ref())))?;
-            Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+            let body = Limited::new(body, MAX_ANSWER).collect().await;
+            let body = body.map_err(|error| failed(error.as_ref()))?.to_bytes();
+            Ok(Answer { status: parts.status, headers: parts.headers, body })
         };
-        let answer = tokio::time::timeout(CALL_TIMEOUT, call)
-            .await
-            .map_err(|_| CallError::last(format!("Post {path:?}: context deadline exceeded")))??;
+        let answer = tokio::time::timeout(CALL_TIMEOUT, call).await.map_err(|_| timed_out(path))??;
         answer.into_success(Some(resource))
     }
+}
+
+fn timed_out(path: &str) -> CallError {
+    CallError::last(format!("Post {path:?}: context deadline exceeded"))
+}
+
+/// A failure below HTTP. An API server that restarts refuses connections for a while, after it cut off the others.
+fn failed(error: &(dyn std::error::Error + 'static)) -> CallError {
+    let mut failed = CallError::transport(error, with_sources(error));
+    failed.is_lost |= is_refused_connection(error);
+    failed
 }
 
 /// An error and its causes on one line.
@@ -116,7 +149,72 @@ fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-type Answers<V> = pinniped_cache::Answers<Digest, V, ReviewError, BuildHasherDefault<DigestHasher>>;
+/// The results of reviews of one kind.
+struct Results<V> {
+    positive: DigestCache<V>,
+    negative: DigestCache<V>,
+    /// By client, too: a review that waits for the permit of one client must not make another client wait.
+    flights: Flights<(Digest, Charge), Result<V, ReviewError>>,
+}
+
+/// The cache for a result.
+#[derive(Clone, Copy, Debug)]
+enum Keep {
+    Positive,
+    Negative,
+    Not,
+}
+
+type DigestCache<V> = Arc<Cache<Digest, V, BuildHasherDefault<DigestHasher>>>;
+
+impl<V: Clone + Send + Sync + 'static> Results<V> {
+    fn new() -> Self {
+        let cache = || Arc::new(Cache::new(ENTRIES, KEEP));
+        Self { positive: cache(), negative: cache(), flights: Flights::default() }
+    }
+
+    fn known(&self, key: &Digest) -> Option<V> {
+        self.positive.get(key).or_else(|| self.negative.get(key))
+    }
+
+    /// The result of `review`, which is not called when the same is known or under way for this client. It gets a permit
+    /// of `permits`, perhaps after a while.
+    async fn get_or_review<F>(
+        &self,
+        key: Digest,
+        charge: Charge,
+        permits: &FairSemaphore,
+        keep: impl Fn(&V) -> Keep + Copy + Send + 'static,
+        review: impl Fn(Waiting) -> F,
+    ) -> Result<V, ReviewError>
+    where
+        F: Future<Output = Result<V, ReviewError>> + Send + 'static,
+    {
+        let start = || {
+            if let Some(known) = self.known(&key) {
+                return Start::Done(Ok(known));
+            }
+            let Some(permit) = permits.enqueue(&charge) else {
+                return Start::Done(Err(ReviewError::Overloaded));
+            };
+            let review = review(permit);
+            let (positive, negative) = (Arc::clone(&self.positive), Arc::clone(&self.negative));
+            Start::Work(async move {
+                let result = review.await;
+                if let Ok(value) = &result {
+                    match keep(value) {
+                        Keep::Positive => positive.insert(key, value.clone()),
+                        Keep::Negative => negative.insert(key, value.clone()),
+                        Keep::Not => {}
+                    }
+                }
+                result
+            })
+        };
+        let cut_off = || Err(ReviewError::Call("the review was cut off".to_owned()));
+        self.flights.join(&(key, charge), start).await.unwrap_or_else(cut_off)
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@
 //! all is anonymous. Everything is judged per request, never per connection.
 
 use std::hash::BuildHasherDefault;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub use crate::bearer::{Bearer, EXTRA_SPACE_WARNING, bearer_token, is_websocket_
 
 use crate::bearer::{remove_websocket_tokens, replace_protocols, websocket_token};
 use crate::certificate::{ClientVerdict, FrontProxyVerdict, Trust, Verdict, chain_digest};
-use crate::cluster::TokenReviewer;
+use crate::cluster::{ReviewError, TokenReviewer};
 use crate::cluster_auth_config::ClusterAuthConfigWatch;
 use crate::digest::{Digest, DigestHasher};
 use crate::request_header;
@@ -106,6 +107,8 @@ pub enum Outcome {
     },
     /// No method had an opinion.
     Anonymous,
+    /// Too many tokens are being reviewed for this client: answer 429.
+    Overloaded,
     /// Some method failed and none succeeded: answer 401. The reason is for logs, never for the client.
     Rejected {
         /// All failures, joined.
@@ -121,12 +124,14 @@ pub struct Peer<'a> {
     pub chain: &'a [CertificateDer<'static>],
     /// Of this connection and this authenticator, and of no others.
     pub kept: Option<&'a KeptVerdict>,
+    /// The address of the client, to which reviews of tokens are charged before the user is known.
+    pub address: Option<IpAddr>,
 }
 
 impl<'a> Peer<'a> {
     /// A client whose next request will be asked about like the first one.
     pub fn new(chain: &'a [CertificateDer<'static>]) -> Self {
-        Self { chain, kept: None }
+        Self { chain, kept: None, address: None }
     }
 }
 
@@ -162,7 +167,7 @@ impl RequestAuthenticator {
     pub async fn authenticate(&self, headers: &mut HeaderMap, peer: Peer<'_>, now: Timestamp) -> Outcome {
         let trust = self.trust();
         let verdict = if peer.chain.is_empty() { None } else { Some(self.verdict(&trust, peer, now).await) };
-        let outcome = self.walk(headers, &trust, verdict.as_deref()).await;
+        let outcome = self.walk(headers, &trust, verdict.as_deref(), peer.address).await;
         if !matches!(outcome, Outcome::Rejected { .. }) {
             request_header::clear(headers, trust.request_header());
             remove_websocket_tokens(headers);
@@ -170,7 +175,13 @@ impl RequestAuthenticator {
         outcome
     }
 
-    async fn walk(&self, headers: &mut HeaderMap, trust: &Trust, verdict: Option<&Verdict>) -> Outcome {
+    async fn walk(
+        &self,
+        headers: &mut HeaderMap,
+        trust: &Trust,
+        verdict: Option<&Verdict>,
+        address: Option<IpAddr>,
+    ) -> Outcome {
         let mut failures = Vec::new();
         if let Some(verdict) = verdict {
             if let (FrontProxyVerdict::Trusted, Some(config)) = (&verdict.front_proxy, trust.request_header())
@@ -197,19 +208,21 @@ impl RequestAuthenticator {
             }
         }
         if let Bearer::Token(token) = bearer_token(headers) {
-            match Box::pin(self.review(&token)).await {
+            match Box::pin(self.review(&token, address)).await {
                 Ok(user) => return Outcome::User { user, method: Method::BearerToken },
-                Err(failure) => failures.push(failure),
+                Err(ReviewError::Overloaded) => return Outcome::Overloaded,
+                Err(ReviewError::Call(failure)) => failures.push(failure),
             }
         }
         match websocket_token(headers) {
             Ok(None) => {}
-            Ok(Some(found)) => match Box::pin(self.review(&found.token)).await {
+            Ok(Some(found)) => match Box::pin(self.review(&found.token, address)).await {
                 Ok(user) => {
                     replace_protocols(headers, &found.remaining);
                     return Outcome::User { user, method: Method::WebSocketToken };
                 }
-                Err(failure) => failures.push(failure),
+                Err(ReviewError::Overloaded) => return Outcome::Overloaded,
+                Err(ReviewError::Call(failure)) => failures.push(failure),
             },
             Err(error) => failures.push(error.to_string()),
         }
@@ -220,11 +233,10 @@ impl RequestAuthenticator {
         }
     }
 
-    async fn review(&self, token: &Token) -> Result<KnownUser, String> {
-        match self.0.reviewer.review(token).await {
-            Ok(Some(user)) => Ok(with_authenticated_group(user)),
-            Ok(None) => Err("invalid bearer token".to_owned()),
-            Err(error) => Err(error.to_string()),
+    async fn review(&self, token: &Token, address: Option<IpAddr>) -> Result<KnownUser, ReviewError> {
+        match self.0.reviewer.review(token, address).await? {
+            Some(user) => Ok(with_authenticated_group(user)),
+            None => Err(ReviewError::Call("invalid bearer token".to_owned())),
         }
     }
 

@@ -6,14 +6,18 @@
 //! a review changes nothing.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
+use h2::Reason;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use pinniped_core::identity::User;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use crate::token::Token;
 
@@ -23,6 +27,9 @@ pub(crate) const MAX_ANSWER: usize = 1024 * 1024;
 /// A wait longer than this, asked for by `Retry-After`, is cut.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
+/// Pauses of our own do not grow further.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CallError {
@@ -30,45 +37,86 @@ pub(crate) struct CallError {
     pub(crate) message: String,
     /// Worth another try.
     pub(crate) transient: bool,
+    /// The connection was lost, or there is none to be had just now.
+    pub(crate) is_lost: bool,
     /// How long the other side asked us to wait.
     pub(crate) retry_after: Option<Duration>,
 }
 
 impl CallError {
     pub(crate) fn last(message: impl Into<String>) -> Self {
-        Self { message: message.into(), transient: false, retry_after: None }
+        Self { message: message.into(), transient: false, is_lost: false, retry_after: None }
     }
 
     /// A failure below HTTP. Lost connections are worth another try.
-    pub(crate) fn transport(error: &(dyn std::error::Error + 'static), message: String) -> Self {
-        Self { message, transient: is_lost_connection(error), retry_after: None }
+    pub(crate) fn transport(error: &(dyn Error + 'static), message: String) -> Self {
+        let is_lost = is_lost_connection(error);
+        Self { message, transient: is_lost, is_lost, retry_after: None }
     }
 }
 
-/// Did an established connection go away under the request?
-fn is_lost_connection(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(io) = error.downcast_ref::<std::io::Error>() {
-            use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
-            if matches!(io.kind(), ConnectionReset | BrokenPipe | ConnectionAborted) {
-                return true;
-            }
-        }
-        if let Some(hyper) = error.downcast_ref::<hyper::Error>()
-            && (hyper.is_canceled() || hyper.is_closed() || hyper.is_incomplete_message())
-        {
-            return true;
-        }
-        next = error.source();
+/// Whether the connection went away under the request, so that the request was not answered for a reason of its own.
+pub(crate) fn is_lost_connection(error: &(dyn Error + 'static)) -> bool {
+    // Errors of HTTP/2 say more than those which are made of them.
+    if let Some(http2) = causes(error).find_map(|cause| cause.downcast_ref::<h2::Error>()) {
+        return is_lost_http2(http2);
     }
-    false
+    causes(error).any(|cause| {
+        let io = cause.downcast_ref::<io::Error>().is_some_and(is_lost_io);
+        let hyper = cause.downcast_ref::<hyper::Error>();
+        io || hyper.is_some_and(|hyper| {
+            hyper.is_canceled() || hyper.is_closed() || hyper.is_incomplete_message() || hyper.is_timeout()
+        })
+    })
+}
+
+/// Whether nothing listens at the other side's address.
+pub(crate) fn is_refused_connection(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.any(|io| io.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// An error and its causes, those inside of I/O errors included, which name only the causes of what they hold.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| {
+        let error: &'a (dyn Error + 'static) = *error;
+        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(held) => Some(held),
+            None => error.source(),
+        }
+    })
+}
+
+fn is_lost_io(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof,
+    };
+    matches!(
+        error.kind(),
+        ConnectionReset | BrokenPipe | ConnectionAborted | NotConnected | TimedOut | UnexpectedEof
+    )
+}
+
+/// Reasons with which a server ends streams or connections for its own sake. With the others it complains about us, and
+/// the same again would not please it more.
+fn is_lost_http2(error: &h2::Error) -> bool {
+    if let Some(io) = error.get_io() {
+        return is_lost_connection(io);
+    }
+    let ended_by_server = error.is_remote() && (error.is_go_away() || error.is_reset());
+    let for_its_own_sake = matches!(
+        error.reason(),
+        Some(Reason::NO_ERROR | Reason::REFUSED_STREAM | Reason::CANCEL | Reason::INTERNAL_ERROR)
+    );
+    ended_by_server && for_its_own_sake
 }
 
 /// Tries again with growing pauses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     pub(crate) tries: u32,
+    /// After a lost connection there are more tries for so long.
+    pub(crate) lost_for: Duration,
     pub(crate) first: Duration,
     pub(crate) factor: f64,
     pub(crate) jitter: f64,
@@ -76,27 +124,41 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// The API server's own for reviews: five tries from half a second.
-    pub(crate) const REVIEWS: Self =
-        Self { tries: 5, first: Duration::from_millis(500), factor: 1.5, jitter: 0.2 };
+    pub(crate) const REVIEWS: Self = Self {
+        tries: 5,
+        lost_for: Duration::ZERO,
+        first: Duration::from_millis(500),
+        factor: 1.5,
+        jitter: 0.2,
+    };
+
+    /// The same for an API server that may restart: clients of ours wait for it, in place of an error.
+    pub(crate) const CLUSTER: Self = Self { lost_for: Duration::from_secs(15), ..Self::REVIEWS };
 
     /// Runs `call` until it succeeds, fails for good, or was tried often enough; the last failure is returned.
     pub(crate) async fn run<T, F>(self, mut call: impl FnMut() -> F) -> Result<T, CallError>
     where
         F: Future<Output = Result<T, CallError>>,
     {
+        let began = Instant::now();
         let mut pause = self.first;
-        for _ in 1..self.tries {
-            match call().await {
-                Err(error) if error.transient => {
-                    let jittered = pause.mul_f64(1.0 + self.jitter * random_fraction());
-                    let asked = error.retry_after.unwrap_or_default().min(LONGEST_WAIT);
-                    tokio::time::sleep(jittered.max(asked)).await;
-                    pause = pause.mul_f64(self.factor);
-                }
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let error = match call().await {
+                Err(error) => error,
                 done => return done,
+            };
+            let again = error.transient && tries < self.tries;
+            let wait = error.is_lost && began.elapsed() + pause < self.lost_for;
+            if !again && !wait {
+                return Err(error);
             }
+            let jittered = pause.mul_f64(1.0 + self.jitter * random_fraction());
+            let asked = error.retry_after.unwrap_or_default().min(LONGEST_WAIT);
+            tokio::time::sleep(jittered.max(asked)).await;
+            pause = pause.mul_f64(self.factor).min(LONGEST_PAUSE);
         }
-        call().await
     }
 }
 
@@ -168,7 +230,8 @@ impl Answer {
             Some("InternalError" | "Timeout" | "ServerTimeout" | "TooManyRequests") => true,
             _ => retry_after.is_some() || self.is_transient_code(),
         };
-        Some(CallError { message: body.message.unwrap_or_default(), transient, retry_after })
+        let message = body.message.unwrap_or_default();
+        Some(CallError { message, transient, is_lost: false, retry_after })
     }
 
     fn is_transient_code(&self) -> bool {
@@ -221,7 +284,8 @@ impl Answer {
             message = format!("{message} ({resource})");
         }
         let retry_after = self.retry_after();
-        CallError { message, transient: self.is_transient_code() || retry_after.is_some(), retry_after }
+        let transient = self.is_transient_code() || retry_after.is_some();
+        CallError { message, transient, is_lost: false, retry_after }
     }
 }
 

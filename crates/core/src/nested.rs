@@ -139,6 +139,23 @@ pub fn plan_mode(mode: Mode, requestor: &User, wanted: &User, attributes: &Attri
     Some(ModePlan { reviewed_as, steps, becomes: becomes(mode, wanted) })
 }
 
+/// The question whose refusal is the response to an impersonation by an anonymous client, or `None` for other clients. It is
+/// the first question of the first mode, as if all questions were denied. No question is asked for such a client, because
+/// without a credential it could make as many reviews as it likes.
+pub fn refused_unasked(requestor: &User, wanted: &User, attributes: &Attributes) -> Option<Attributes> {
+    // Members of this group are allowed everything without a question, also those whom a front proxy names so.
+    if !requestor.is_anonymous() || requestor.is_in(MASTERS) {
+        return None;
+    }
+    let mut plans = Mode::ALL.into_iter().filter_map(|mode| plan_mode(mode, requestor, wanted, attributes));
+    plans.find_map(|plan| {
+        plan.steps.into_iter().next().map(|step| match step {
+            Step::Ask(attributes) | Step::Deny { attributes, .. } => attributes,
+            Step::AskAnyOrEach { any, .. } => any,
+        })
+    })
+}
+
 fn becomes(mode: Mode, wanted: &User) -> User {
     let mut user = wanted.clone();
     if mode != Mode::Legacy && identity::node(&user.name).is_some() {

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  1 security headers       serve::layers     on every answer, errors too
-//!  2 remember the tokens    bearer            before 10 takes them out of the headers
+//!  2 remember the tokens    bearer            before 8 takes them out of the headers
 //!  3 audit id               serve::layers     the client's, or a fresh one
 //!  4 panic guard            serve::layers     500, and the connection lives on
 //!  5 request info           core              what follows needs verb and resource; a bad path ends here
 //!  6 stopping?              (here)            503 once the stop has begun
 //!  7 deadline               deadline          60 s or less; none for what is meant to last
 //!  8 authenticate           authenticate      certificate, token, front proxy, anonymous; 401
-//!  9 nested impersonation   nested            the client's Impersonate-* headers, each part reviewed; 403
-//! 10 place among requests   in_flight         429; after 9, so that nobody without a name can take one
+//!  9 permit                 in_flight         429; charged to the client's own name, before anything is reviewed for it
+//! 10 client impersonation   nested            the client's Impersonate-* headers, each part reviewed; 403
 //! 11 authorize              authorize         SubjectAccessReview; 403
 //! 12 identity               core, (here)      impersonate, pass through, or refuse
 //! 13 forward or upgrade     pinniped_forward  streamed both ways; 502
@@ -31,7 +31,7 @@ use hyper::upgrade::OnUpgrade;
 use pinniped_api::log_value::TRACE;
 use pinniped_authn::Token;
 use pinniped_authn::bearer::EXTRA_SPACE_WARNING;
-use pinniped_authn::cluster::{Authorizer, TokenReviewer};
+use pinniped_authn::cluster::{Authorizer, ReviewError, TokenReviewer};
 use pinniped_authn::request::RequestAuthenticator;
 use pinniped_core::attributes::Attributes;
 use pinniped_core::hop;
@@ -213,6 +213,7 @@ impl StackInner {
 
         let long_running = facts.info.is_long_running();
         let attributes = Attributes::from(std::mem::take(&mut facts.info));
+        let place = self.in_flight.enter(&caller.user.name, long_running).await?;
         let target = match self.nested(request.headers_mut(), &caller.user, &attributes)? {
             None => None,
             Some(target) => Some(target.await?),
@@ -222,8 +223,7 @@ impl StackInner {
             Some(target) => (target, Some(&*caller.user)),
         };
 
-        let place = self.in_flight.enter(&caller.user.name, long_running).await?;
-        authorize::authorize(&self.authorizer, user, &attributes).await?;
+        authorize::authorize(&self.authorizer, &caller.user.name, user, &attributes).await?;
 
         let upgrade = hop::wants_http1(request.headers());
         let hold = Hold::new(place, facts.url, request.method(), upgrade);
@@ -231,12 +231,12 @@ impl StackInner {
         forward::check_clean(request)?;
         let token = tokens.into_token(caller.method);
         let asked = (request.method(), request.uri());
-        let identity = self.identity(user, original, token, asked, upgrade).await?;
+        let identity = self.identity(user, original, token, facts, asked, upgrade).await?;
         let address = client.and_then(|client| client.address.clone());
         self.send(request, &identity, address, facts, hold).await
     }
 
-    /// 9: whom the client wants to be, and whether it may.
+    /// 10: whom the client wants to be, and whether it may.
     fn nested<'a>(
         &'a self,
         headers: &mut HeaderMap,
@@ -257,11 +257,14 @@ impl StackInner {
         user: &'a KnownUser,
         original: Option<&'a User>,
         token: Option<Token>,
+        facts: &Facts<'_>,
         (method, uri): (&Method, &Uri),
         upgrade: bool,
     ) -> Result<Identity<'a>, Refusal> {
         let verdict = match &token {
-            Some(token) if needs_token_verdict(user, original.is_some()) => Box::pin(self.whose(token)).await,
+            Some(token) if needs_token_verdict(user, original.is_some()) => {
+                Box::pin(self.whose(token, facts.connection)).await?
+            }
             _ => TokenVerdict::None,
         };
         let refusal = match (plan(user, original, &verdict, self.capabilities.uids()), token) {
@@ -280,11 +283,12 @@ impl StackInner {
         Err(Refusal::Internal("unimplemented functionality - unable to act as current user"))
     }
 
-    async fn whose(&self, token: &Token) -> TokenVerdict {
-        match self.reviewer.review(token).await {
-            Ok(Some(user)) => TokenVerdict::Is(User::clone(&user).with_authenticated_group()),
-            Ok(None) => TokenVerdict::Rejected,
-            Err(error) => TokenVerdict::Unknown(error.to_string()),
+    async fn whose(&self, token: &Token, connection: &Connection) -> Result<TokenVerdict, Refusal> {
+        match self.reviewer.review(token, Some(connection.peer_addr.ip())).await {
+            Ok(Some(user)) => Ok(TokenVerdict::Is(User::clone(&user).with_authenticated_group())),
+            Ok(None) => Ok(TokenVerdict::Rejected),
+            Err(ReviewError::Overloaded) => Err(Refusal::Overloaded),
+            Err(error @ ReviewError::Call(_)) => Ok(TokenVerdict::Unknown(error.to_string())),
         }
     }
 

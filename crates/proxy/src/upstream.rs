@@ -41,6 +41,19 @@ impl Dial for Through {
     }
 }
 
+/// A Kubernetes client for reviews. Its requests go over connections of their own: however they end, and whatever clients do
+/// to make them end, the streams of clients go on, and the other way round.
+///
+/// # Errors
+/// As [`Upstream::separate`].
+pub fn review_client(
+    upstream: &Upstream,
+    tokens: Arc<dyn TokenSource>,
+    default_namespace: impl Into<String>,
+) -> Result<kube::Client, UpstreamConfigError> {
+    Ok(kube_client(&upstream.separate()?, tokens, default_namespace))
+}
+
 /// A Kubernetes client whose requests go through this pool. Each request gets the token of that moment.
 pub fn kube_client(
     upstream: &Upstream,

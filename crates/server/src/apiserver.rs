@@ -6,11 +6,12 @@
 //! ```text
 //! 1 audit id, panic guard           no answer without the one, no lost connection for want of the other
 //! 2 request info                    what is asked for: path and method become verb, group, resource
-//! 3 limit of requests in flight     429 before any work is done
-//! 4 deadline                        504, and everything below is dropped
-//! 5 authentication, impersonation,  access.rs
-//!   authorization
-//! 6 the handlers                    discovery.rs, openapi.rs, health.rs, resources.rs -> exchange.rs
+//! 3 deadline                        504, and everything below is dropped
+//! 4 authentication                  access.rs; only the review of a token takes time, and has bounds of its own: 429
+//! 5 permit                          429; a fair share of the requests in flight for each user
+//! 6 impersonation, authorization    access.rs
+//! 7 the handlers                    discovery.rs, openapi.rs, health.rs, resources.rs -> exchange.rs, where logins
+//!                                   are shared fairly between authenticators, too
 //! ```
 //!
 //! Not here: admission. A cluster's admission webhooks and policies do not see these objects yet. OpenAPI v2 is
@@ -39,6 +40,7 @@ use pinniped_core::deadline;
 use pinniped_core::forbidden;
 use pinniped_core::identity::User;
 use pinniped_core::request_info::{RequestInfo, RequestInfoError, first_query_value};
+use pinniped_fair_semaphore::FairSemaphore;
 use pinniped_pki::CertificateHolder;
 use pinniped_pki::tls::{self, CipherRestriction, ClientCertificates, Profile};
 use pinniped_serve::Incoming;
@@ -46,7 +48,6 @@ use pinniped_serve::metrics::{self, Metrics};
 use pinniped_serve::respond::{self, Negotiated, accept};
 use pinniped_serve::{Body, BoxError, Connection, EndBy, Limits, Listener, ServerHandle, body, layers};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::audit::Auditor;
@@ -175,8 +176,8 @@ struct ApiServer {
     openapi: Documents,
     aggregated: Document,
     started: Timestamp,
-    reads: Semaphore,
-    writes: Semaphore,
+    reads: FairSemaphore,
+    writes: FairSemaphore,
     bodies: Bodies,
 }
 
@@ -199,12 +200,21 @@ impl ApiServer {
             access: Access { authenticator, authorizer },
             openapi: Documents::new(&suffix),
             aggregated: Document::new(&discovery::aggregated(&suffix)),
-            exchange: Exchange { registry, issuers, tokens, suffix, credential_lifetime, audit, started },
+            exchange: Exchange {
+                registry,
+                issuers,
+                tokens,
+                suffix,
+                credential_lifetime,
+                audit,
+                started,
+                logins: Exchange::logins(),
+            },
             health,
             metrics,
             started,
-            reads: Semaphore::new(READS_IN_FLIGHT),
-            writes: Semaphore::new(WRITES_IN_FLIGHT),
+            reads: FairSemaphore::new(READS_IN_FLIGHT, 0),
+            writes: FairSemaphore::new(WRITES_IN_FLIGHT, 0),
             bodies: Bodies::new(),
         }
     }
@@ -249,16 +259,6 @@ impl ApiServer {
                 return layers::plain_error(StatusCode::INTERNAL_SERVER_ERROR, &text);
             }
         };
-        let reads = matches!(info.verb.as_str(), "get" | "list" | "watch");
-        // The kubelet's probes cost no review, and a pod must not be ended because others ask too much of it.
-        let is_probe = is_health(&info) && !request.headers().contains_key(AUTHORIZATION);
-        let place = (if reads { &self.reads } else { &self.writes }).try_acquire();
-        if place.is_err() && !is_probe {
-            let status = StatusCode::TOO_MANY_REQUESTS;
-            let mut response = layers::plain_error(status, "Too many requests, please try again later.");
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            return response;
-        }
         let limit = match deadline::limit(request.uri().query(), DEADLINE) {
             Ok(limit) => limit,
             Err(message) => {
@@ -290,12 +290,27 @@ impl ApiServer {
         let connection = parts.extensions.get::<Arc<Connection>>().cloned();
         let uri = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let attributes = Attributes::from(info.clone());
-        let admitted =
-            self.access.admit(&mut parts.headers, connection.as_deref(), &attributes, &uri, now).await;
-        let user = match admitted {
+        let headers = &mut parts.headers;
+        let denied = |denial: Denial| match denial {
+            Denial::Status(status) => respond::status(&status, &negotiated),
+            Denial::Text(status, text) => layers::plain_error(status, &text),
+            Denial::Overloaded => too_many_requests(),
+        };
+
+        // The kubelet's probes cost no review, and a pod must not be ended because others ask too much of it.
+        let is_probe = is_health(info) && !headers.contains_key(AUTHORIZATION);
+        let caller = match self.access.authenticate(headers, connection.as_deref(), now).await {
+            Ok(caller) => caller,
+            Err(denial) => return denied(denial),
+        };
+        let reads = matches!(info.verb.as_str(), "get" | "list" | "watch");
+        let permit = (if reads { &self.reads } else { &self.writes }).try_acquire(&caller.name);
+        if permit.is_none() && !is_probe {
+            return too_many_requests();
+        }
+        let user = match self.access.admit(caller, headers, &attributes, &uri).await {
             Ok(user) => user,
-            Err(Denial::Status(status)) => return respond::status(&status, &negotiated),
-            Err(Denial::Text(status, text)) => return layers::plain_error(status, &text),
+            Err(denial) => return denied(denial),
         };
         let asked = Asked {
             method: &parts.method,
@@ -441,6 +456,14 @@ impl ApiServer {
     fn unknown(&self) -> Response<Body> {
         encode::pretty(StatusCode::NOT_FOUND, &self.paths())
     }
+}
+
+/// The answer of an API server that has enough to do.
+fn too_many_requests() -> Response<Body> {
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    let mut response = layers::plain_error(status, "Too many requests, please try again later.");
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 /// A request that may be answered.

@@ -32,7 +32,7 @@ use pinniped_controllers::service_account_tokens::{Account, Switch, TokensParams
 use pinniped_core::strategy::cert_agent::{Settings as AgentSettings, deployment::deployment_name};
 use pinniped_pki::{CaBundle, CertificateHolder};
 use pinniped_proxy::impersonator::ImpersonatorMetrics;
-use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client, through};
+use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client, review_client, through};
 use pinniped_serve::metrics::Metrics;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::time::Instant;
@@ -139,8 +139,10 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
     let kube_signer = CertificateHolder::signer(issuer::KUBE_SIGNING_CERT);
     let proxy_serving = CertificateHolder::serving("impersonation-proxy-serving-cert");
     let proxy_signer = CertificateHolder::signer(issuer::IMPERSONATION_PROXY_SIGNING_CERT);
-    let reviewer = TokenReviewer::new(client.clone());
-    let authorizer = Authorizer::new(client.clone());
+    let reviews = review_client(&upstream, surroundings.token, pod.namespace.as_str())
+        .context("could not create a client for reviews")?;
+    let reviewer = TokenReviewer::new(reviews.clone());
+    let authorizer = Authorizer::new(reviews);
     let registry = Registry::new();
     let tokens_switch = Switch::default();
 

@@ -15,9 +15,10 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::KeyPair;
+use rustix::process::Signal;
 
 use crate::certs::{Authority, Pair};
-use crate::guardian::{Ending, Guardian, Process};
+use crate::guardian::{Ending, Guardian, Process, signal_group};
 use crate::kubectl::Kubectl;
 use crate::{tools, wait};
 
@@ -25,6 +26,7 @@ use crate::{tools, wait};
 pub const SERVICE_RANGE: &str = "10.96.0.0/16";
 /// The ClusterIP of `kubernetes.default`.
 pub const KUBERNETES_SERVICE_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+const API_SERVER: &str = "kube-apiserver";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// How long it may take to be ready. Usually five seconds; a machine that compiles beside it needs more.
 const READY_WITHIN: Duration = Duration::from_secs(90);
@@ -116,10 +118,31 @@ impl ControlPlane {
         self.launch("etcd", command)?;
 
         std::fs::write(self.dir.join("audit-policy.yaml"), AUDIT_POLICY)?;
-        let mut command = Command::new(self.tools.join("kube-apiserver"));
-        command.args(self.apiserver_args(&etcd));
-        self.launch("kube-apiserver", command)?;
+        self.start_api_server()?;
         self.start_controller_manager()
+    }
+
+    fn start_api_server(&self) -> anyhow::Result<()> {
+        let mut command = Command::new(self.tools.join(API_SERVER));
+        command.args(self.apiserver_args(&format!("http://{}", self.etcd())));
+        self.launch(API_SERVER, command)
+    }
+
+    /// Kills kube-apiserver, which ends its connections without a word, starts it again, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not run, or does not get ready.
+    pub async fn restart_api_server(&self) -> anyhow::Result<()> {
+        let mut killed = {
+            let mut processes = self.lock_processes();
+            let at = processes.iter().position(|(name, _)| *name == API_SERVER);
+            processes.remove(at.context("kube-apiserver does not run")?).1
+        };
+        signal_group(killed.id(), Signal::KILL);
+        killed.wait().context("could not wait for kube-apiserver")?;
+        self.guardian.forget(killed.id());
+        self.start_api_server()?;
+        self.await_ready().await
     }
 
     fn start_controller_manager(&self) -> anyhow::Result<()> {

@@ -7,14 +7,18 @@ use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 use pinniped_core::attributes::{Attributes, ResourceAttributes};
 use pinniped_core::identity::{KnownUser, MASTERS, User};
+use pinniped_fair_semaphore::{FairSemaphore, Waiting};
 use serde::{Deserialize, Serialize};
 
-use super::{Answers, KEEP, ReviewError, Reviews};
+use super::{Keep, Results, ReviewError, Reviews};
 use crate::digest::Digest;
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const RESOURCE: &str = "post subjectaccessreviews.authorization.k8s.io";
-const ENTRIES: u64 = 8192;
+
+/// Reviews in flight, and waiting.
+const IN_FLIGHT: usize = 200;
+const WAITING: usize = 1200;
 
 /// Questions with this many bytes chosen by the client are not kept, so that nobody can fill memory with them.
 const LARGEST_KEPT: usize = 10_000;
@@ -63,7 +67,8 @@ pub struct Authorizer(Arc<Inner>);
 
 struct Inner {
     reviews: Reviews,
-    answers: Answers<Verdict>,
+    results: Results<Verdict>,
+    permits: FairSemaphore,
 }
 
 impl Authorizer {
@@ -73,10 +78,12 @@ impl Authorizer {
     }
 
     pub(super) fn with(reviews: Reviews) -> Self {
-        Self(Arc::new(Inner { reviews, answers: Answers::new(ENTRIES, KEEP) }))
+        let permits = FairSemaphore::new(IN_FLIGHT, WAITING);
+        Self(Arc::new(Inner { reviews, results: Results::new(), permits }))
     }
 
-    /// May this user do that?
+    /// Decides whether this user may do that. A review is charged to `caller`, the authenticated name of the client, which
+    /// is another than the user's where the client impersonates.
     ///
     /// An empty verb is denied with reason `invalid verb`; members of `system:masters` and the exact health paths
     /// are allowed; everything else the API server decides. Callers that name the decider in reasons add that
@@ -87,6 +94,7 @@ impl Authorizer {
     /// [`ReviewError`] when the API server cannot be asked; that answer is not kept and must not count as a yes.
     pub async fn authorize(
         &self,
+        caller: &str,
         user: &KnownUser,
         attributes: &Attributes,
     ) -> Result<Decision, ReviewError> {
@@ -101,25 +109,41 @@ impl Authorizer {
         {
             return Ok(Decision::Allow);
         }
-        if size_chosen_by_client(attributes) >= LARGEST_KEPT {
-            return Box::pin(self.ask(user, attributes)).await.map(Into::into);
-        }
         let key = digest(user, attributes);
-        if let Some(verdict) = self.0.answers.known().get(&key) {
+        if let Some(verdict) = self.0.results.known(&key) {
             return Ok(verdict.into());
         }
-        // A large future, for which all requests that need no review would keep room.
-        Box::pin(self.0.answers.get_or_ask(key, self.ask(user, attributes))).await.map(Into::into)
+        // Boxed because it is large, and most requests need no review.
+        Box::pin(self.review(key, caller, user, attributes)).await.map(Into::into)
     }
 
-    async fn ask(&self, user: &User, attributes: &Attributes) -> Result<Verdict, ReviewError> {
+    async fn review(
+        &self,
+        key: Digest,
+        caller: &str,
+        user: &User,
+        attributes: &Attributes,
+    ) -> Result<Verdict, ReviewError> {
         let review = Review {
             kind: "SubjectAccessReview",
             api_version: "authorization.k8s.io/v1",
             spec: Spec::new(user, attributes),
         };
         let body = serde_json::to_vec(&review).map_err(|error| ReviewError::Call(error.to_string()))?;
-        let answer: ReviewAnswer = self.0.reviews.post(PATH, RESOURCE, Bytes::from(body)).await?;
+        let body = Bytes::from(body);
+        let is_kept = size_chosen_by_client(attributes) < LARGEST_KEPT;
+        let keep = move |verdict: &Verdict| match verdict {
+            _ if !is_kept => Keep::Not,
+            Verdict::Allow => Keep::Positive,
+            Verdict::Deny(_) | Verdict::NoOpinion(_) => Keep::Negative,
+        };
+        let Inner { reviews, results, permits } = &*self.0;
+        let review = |permit| self.clone().post(permit, body.clone());
+        results.get_or_review(key, reviews.charge(caller), permits, keep, review).await
+    }
+
+    async fn post(self, permit: Waiting, body: Bytes) -> Result<Verdict, ReviewError> {
+        let answer: ReviewAnswer = self.0.reviews.post(permit, PATH, RESOURCE, body).await?;
         let status = answer.status.unwrap_or_default();
         let reason: Arc<str> = status.reason.unwrap_or_default().into();
         match (status.allowed.unwrap_or_default(), status.denied.unwrap_or_default()) {

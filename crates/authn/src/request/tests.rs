@@ -148,12 +148,13 @@ impl World {
         }
         // Equal chains come over one connection, so that whatever changes, its next request must see it.
         let kept = Arc::clone(self.connections.lock().unwrap().entry(peer.to_vec()).or_default());
-        let peer = Peer { chain: peer, kept: Some(&kept) };
+        let peer = Peer { chain: peer, kept: Some(&kept), address: None };
         let outcome = self.authenticator.authenticate(&mut map, peer, at(now)).await;
         let shown = match outcome {
             Outcome::User { user, method } => format!("{method:?} {} [{}]", user.name, user.groups.join(" ")),
             Outcome::Anonymous => "anonymous".to_owned(),
             Outcome::Rejected { .. } => "rejected".to_owned(),
+            Outcome::Overloaded => "overloaded".to_owned(),
         };
         (shown, map.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect())
     }
@@ -347,6 +348,7 @@ async fn a_front_proxy_that_names_no_text_is_no_front_proxy() {
                 None
             }
             Outcome::Anonymous => Some("anonymous".to_owned()),
+            Outcome::Overloaded => Some("overloaded".to_owned()),
         };
         assert_eq!(found.as_deref(), expected);
     }
@@ -386,7 +388,7 @@ async fn the_uid_of_a_certificate_counts_when_there_is_exactly_one() {
             .await;
         let found = match &outcome {
             Outcome::User { user, .. } => Some(user.uid.as_str()),
-            Outcome::Anonymous | Outcome::Rejected { .. } => None,
+            Outcome::Anonymous | Outcome::Overloaded | Outcome::Rejected { .. } => None,
         };
         assert_eq!(found, expected, "{uid:?}: {outcome:?}");
     }

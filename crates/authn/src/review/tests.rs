@@ -1,4 +1,5 @@
 use http::HeaderValue;
+use tokio::io::AsyncWriteExt as _;
 
 use super::*;
 
@@ -138,7 +139,7 @@ fn verdicts_are_read_whatever_is_missing() {
 async fn transient_failures_are_tried_five_times_with_growing_pauses() {
     let start = tokio::time::Instant::now();
     let mut times = Vec::new();
-    let error = CallError { message: "again".to_owned(), transient: true, retry_after: None };
+    let error = CallError { message: "again".to_owned(), transient: true, is_lost: false, retry_after: None };
     let result: Result<(), _> = Backoff { jitter: 0.0, ..Backoff::REVIEWS }
         .run(|| {
             times.push(start.elapsed().as_millis());
@@ -164,6 +165,7 @@ async fn a_final_failure_and_a_success_end_the_tries() {
                 CallError::last("done")
             } else {
                 CallError {
+                    is_lost: false,
                     message: "again".to_owned(),
                     transient: true,
                     retry_after: Some(Duration::from_secs(3)),
@@ -175,4 +177,136 @@ async fn a_final_failure_and_a_success_end_the_tries() {
     assert_eq!((result, calls), (Err(CallError::last("done")), 2));
     let result = Backoff::REVIEWS.run(|| std::future::ready(Ok(7))).await;
     assert_eq!(result, Ok(7));
+}
+
+/// An error with a cause, as those of clients and pools are.
+#[derive(Debug, thiserror::Error)]
+#[error("request failed")]
+struct Wrapped(#[source] Box<dyn Error + Send + Sync>);
+
+/// How a server of HTTP/2 ends a request.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    GoAway(Reason),
+    Reset(Reason),
+    /// The connection, without a word.
+    Close,
+}
+
+impl End {
+    /// The frames after which the request has ended (RFC 9113, section 6).
+    fn frames(self) -> Vec<u8> {
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let mut frames = settings.to_vec();
+        match self {
+            Self::GoAway(reason) => {
+                // No stream was looked at.
+                frames.extend([0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+                frames.extend(u32::from(reason).to_be_bytes());
+            }
+            Self::Reset(reason) => {
+                frames.extend([0, 0, 4, 3, 0, 0, 0, 0, 1]);
+                frames.extend(u32::from(reason).to_be_bytes());
+            }
+            Self::Close => {}
+        }
+        frames
+    }
+}
+
+/// The error of a client whose request ends like that.
+async fn http2_error(end: End) -> h2::Error {
+    let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+    let (mut requests, connection) = h2::client::handshake(ours).await.unwrap();
+    let _driver = tokio::task::JoinSet::from_iter([async { drop(connection.await) }]);
+    let request = http::Request::post("https://api/").body(()).unwrap();
+    let (response, _) = requests.send_request(request, true).unwrap();
+    // The request has a stream before it ends.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    theirs.write_all(&end.frames()).await.unwrap();
+    let _open = (!matches!(end, End::Close)).then_some(theirs);
+    response.await.unwrap_err()
+}
+
+#[tokio::test]
+async fn http2_requests_that_a_server_ends_for_its_own_sake_are_lost() {
+    use End::{Close, GoAway, Reset};
+    for (end, lost) in [
+        (GoAway(Reason::NO_ERROR), true),
+        (GoAway(Reason::INTERNAL_ERROR), true),
+        (GoAway(Reason::PROTOCOL_ERROR), false),
+        (GoAway(Reason::ENHANCE_YOUR_CALM), false),
+        (GoAway(Reason::COMPRESSION_ERROR), false),
+        (Reset(Reason::REFUSED_STREAM), true),
+        (Reset(Reason::CANCEL), true),
+        (Reset(Reason::INTERNAL_ERROR), true),
+        (Reset(Reason::PROTOCOL_ERROR), false),
+        (Reset(Reason::ENHANCE_YOUR_CALM), false),
+        (Close, true),
+    ] {
+        let error = http2_error(end).await;
+        assert_eq!(is_lost_connection(&error), lost, "{end:?}: {error:?}");
+        let inside = Wrapped(Box::new(io::Error::other(Wrapped(Box::new(error)))));
+        assert_eq!(is_lost_connection(&inside), lost, "{end:?}: {inside:?}");
+    }
+}
+
+#[test]
+fn connections_that_break_are_lost_and_those_that_never_were_are_refused() {
+    use io::ErrorKind::{
+        AddrInUse, BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable,
+        InvalidData, NotConnected, PermissionDenied, TimedOut, UnexpectedEof,
+    };
+    for (kind, lost, refused) in [
+        (ConnectionReset, true, false),
+        (ConnectionAborted, true, false),
+        (BrokenPipe, true, false),
+        (NotConnected, true, false),
+        (TimedOut, true, false),
+        // A server that ends TLS without saying so, as one that was killed.
+        (UnexpectedEof, true, false),
+        (ConnectionRefused, false, true),
+        (HostUnreachable, false, false),
+        (AddrInUse, false, false),
+        (InvalidData, false, false),
+        (PermissionDenied, false, false),
+    ] {
+        let plain = io::Error::from(kind);
+        assert_eq!((is_lost_connection(&plain), is_refused_connection(&plain)), (lost, refused), "{kind}");
+        let tls = io::Error::new(kind, rustls::Error::General("why".to_owned()));
+        let service = kube::Error::Service(Box::new(Wrapped(Box::new(tls))));
+        assert_eq!(
+            (is_lost_connection(&service), is_refused_connection(&service)),
+            (lost, refused),
+            "{kind}"
+        );
+    }
+    let certificate = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+    assert!(!is_lost_connection(&io::Error::new(InvalidData, certificate)));
+    assert!(!is_lost_connection(&Wrapped("something else".into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_is_waited_for_where_the_server_may_come_back() {
+    for (backoff, back_after, succeeds) in [
+        (Backoff::CLUSTER, 0, true),
+        (Backoff::CLUSTER, 10, true),
+        (Backoff::CLUSTER, 20, false),
+        (Backoff::REVIEWS, 3, true),
+        (Backoff::REVIEWS, 10, false),
+    ] {
+        let back = Instant::now() + Duration::from_secs(back_after);
+        let began = Instant::now();
+        let result = backoff.run(|| async {
+            if Instant::now() >= back {
+                return Ok(());
+            }
+            let error = io::Error::from(io::ErrorKind::ConnectionReset);
+            Err(CallError::transport(&error, "reset".to_owned()))
+        });
+        assert_eq!(result.await.is_ok(), succeeds, "{backoff:?}: back after {back_after} s");
+        assert!(began.elapsed() <= Duration::from_secs(16), "{:?}", began.elapsed());
+    }
 }

@@ -316,3 +316,25 @@ fn the_anonymous_user_becomes_unauthenticated() {
     let plan = plan_mode(Mode::Legacy, &requestor, &wanted, &list_pods()).unwrap();
     assert_eq!(plan.becomes.groups, [UNAUTHENTICATED]);
 }
+
+#[test]
+fn an_anonymous_client_is_refused_with_the_first_question_of_the_first_mode() {
+    let anonymous = User::anonymous();
+    let attributes = Attributes::NonResource { verb: "get".to_owned(), path: "/x".to_owned() };
+    for (wanted, verb) in [
+        ("alice", "impersonate-on:user-info:get"),
+        ("system:node:n", "impersonate-on:arbitrary-node:get"),
+        ("system:serviceaccount:a:b", "impersonate-on:serviceaccount:get"),
+    ] {
+        let question = refused_unasked(&anonymous, &user(wanted, "", &[], &[]), &attributes);
+        let expected = Attributes::NonResource { verb: verb.to_owned(), path: "/x".to_owned() };
+        assert_eq!(question, Some(expected), "{wanted}");
+    }
+    // A node's account has no mode of the constrained kind where more than its name is wanted.
+    let with_group = user("system:node:n", "", &["g"], &[]);
+    let question = refused_unasked(&anonymous, &with_group, &attributes).unwrap();
+    assert_eq!(question.verb(), "impersonate");
+    for other in [user("bob", "", &[], &[]), user("system:anonymous", "", &["system:masters"], &[])] {
+        assert_eq!(refused_unasked(&other, &with_group, &attributes), None, "{other:?}");
+    }
+}

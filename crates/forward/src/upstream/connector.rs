@@ -65,7 +65,7 @@ pub enum DialError {
     Http2(#[source] h2::Error),
     /// The server closed the connection before it could be used.
     #[error("HTTP handshake failed: the server closed the connection")]
-    Closed,
+    Closed(#[source] io::Error),
 }
 
 /// Makes connections, and owns the tasks that drive them: they end when this is dropped.

@@ -5,6 +5,7 @@
 //! the connection is driven by another task, and a body that does not go out at once by a third.
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -91,7 +92,9 @@ impl Http2 {
             while connection.max_concurrent_send_streams() == 0 {
                 match futures::poll!(&mut connection) {
                     Poll::Ready(Err(error)) => return Err(DialError::Http2(error)),
-                    Poll::Ready(Ok(())) => return Err(DialError::Closed),
+                    Poll::Ready(Ok(())) => {
+                        return Err(DialError::Closed(io::ErrorKind::UnexpectedEof.into()));
+                    }
                     Poll::Pending => sleep(SETTINGS_TICK).await,
                 }
             }

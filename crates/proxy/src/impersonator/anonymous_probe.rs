@@ -177,7 +177,7 @@ pub(super) async fn probe_uids(
         resource: "uids".to_owned(),
         ..ResourceAttributes::default()
     });
-    match authorizer.authorize(&user.into(), &question).await {
+    match authorizer.authorize(impersonator, &user.into(), &question).await {
         Ok(decision) => Some(decision == Decision::Allow),
         Err(error) => {
             tracing::debug!(%error, "could not review the impersonation of user IDs");

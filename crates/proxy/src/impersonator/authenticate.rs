@@ -54,11 +54,16 @@ pub(super) async fn authenticate(
     connection: &Connection,
     client: Option<&Client>,
 ) -> Result<Caller, Refusal> {
-    let peer = Peer { chain: &connection.peer_certificates, kept: client.map(|client| &client.verdict) };
+    let peer = Peer {
+        chain: &connection.peer_certificates,
+        kept: client.map(|client| &client.verdict),
+        address: Some(connection.peer_addr.ip()),
+    };
     let outcome = authenticator.authenticate(headers, peer, Timestamp::now()).await;
     let caller = match outcome {
         Outcome::User { user, method } => Caller { user, method: Some(method) },
         Outcome::Anonymous => Caller { user: ANONYMOUS.clone(), method: None },
+        Outcome::Overloaded => return Err(Refusal::Overloaded),
         Outcome::Rejected { reason } => {
             tracing::debug!(reason, "request could not be authenticated");
             return Err(Refusal::Unauthenticated);

@@ -1,6 +1,6 @@
 //! May this user do that? Asked of the API server, in its words, with our name in every reason.
 
-use pinniped_authn::cluster::{Authorizer, Decision};
+use pinniped_authn::cluster::{Authorizer, Decision, ReviewError};
 use pinniped_core::attributes::Attributes;
 use pinniped_core::forbidden;
 use pinniped_core::identity::KnownUser;
@@ -17,28 +17,33 @@ pub(super) enum Denial {
     No(String),
     /// The question could not be asked.
     Failed(String),
+    /// Too many reviews are in flight for this client.
+    Overloaded,
 }
 
-/// Asks one question.
+/// Asks one question for the client with the authenticated name `caller`.
 pub(super) async fn ask(
     authorizer: &Authorizer,
+    caller: &str,
     user: &KnownUser,
     attributes: &Attributes,
 ) -> Result<(), Denial> {
-    match authorizer.authorize(user, attributes).await {
+    match authorizer.authorize(caller, user, attributes).await {
         Ok(Decision::Allow) => Ok(()),
         Ok(Decision::Deny { reason } | Decision::NoOpinion { reason }) => Err(Denial::No(decided(&reason))),
-        Err(error) => Err(Denial::Failed(error.to_string())),
+        Err(ReviewError::Overloaded) => Err(Denial::Overloaded),
+        Err(error @ ReviewError::Call(_)) => Err(Denial::Failed(error.to_string())),
     }
 }
 
 /// Lets a request pass or says why not.
 pub(super) async fn authorize(
     authorizer: &Authorizer,
+    caller: &str,
     user: &KnownUser,
     attributes: &Attributes,
 ) -> Result<(), Refusal> {
-    ask(authorizer, user, attributes).await.map_err(|denial| match denial {
+    ask(authorizer, caller, user, attributes).await.map_err(|denial| match denial {
         Denial::No(reason) => {
             tracing::debug!(reason, "Forbidden");
             Refusal::Forbidden(Box::new(forbidden::status(&user.name, attributes, &reason)))
@@ -47,19 +52,23 @@ pub(super) async fn authorize(
             tracing::warn!(error, "access could not be reviewed");
             Refusal::Review(error)
         }
+        Denial::Overloaded => Refusal::Overloaded,
     })
 }
 
-fn decided(reason: &str) -> String {
+/// The reason of a decision, with our name.
+pub(super) fn decided(reason: &str) -> String {
     if reason.is_empty() { DECIDED_BY.to_owned() } else { format!("{reason}, {DECIDED_BY}") }
 }
 
 impl Denial {
-    /// The reason in a refused impersonation, where a failed review is a refusal too.
-    pub(super) fn into_reason(self) -> String {
+    /// The reason in a refused impersonation, where a failed review is a refusal too; `None` where nothing was refused,
+    /// but the client shall come again.
+    pub(super) fn into_reason(self) -> Option<String> {
         match self {
-            Self::No(reason) => reason,
-            Self::Failed(error) => format!("{error}: {DECIDED_BY}"),
+            Self::No(reason) => Some(reason),
+            Self::Failed(error) => Some(format!("{error}: {DECIDED_BY}")),
+            Self::Overloaded => None,
         }
     }
 }

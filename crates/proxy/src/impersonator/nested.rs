@@ -8,9 +8,9 @@ use pinniped_cache::Cache;
 use pinniped_core::attributes::Attributes;
 use pinniped_core::forbidden;
 use pinniped_core::identity::{KnownUser, User};
-use pinniped_core::nested::{Mode, ModePlan, Step, plan_mode};
+use pinniped_core::nested::{Mode, ModePlan, Step, plan_mode, refused_unasked};
 
-use super::authorize::ask;
+use super::authorize::{Denial, ask, decided};
 use super::refusal::Refusal;
 
 /// Requestors whose last successful mode is remembered.
@@ -39,6 +39,9 @@ impl Impersonations {
         wanted: &User,
         attributes: &Attributes,
     ) -> Result<User, Refusal> {
+        if let Some(question) = refused_unasked(requestor, wanted, attributes) {
+            return Err(refuse(requestor, &question, &decided("")));
+        }
         let key = self.hasher.hash_one(&requestor.name);
         let last = self.last_mode.get(&key);
         let others = Mode::ALL.into_iter().filter(|mode| Some(*mode) != last);
@@ -53,6 +56,7 @@ impl Impersonations {
                     tracing::debug!(mode = mode.as_str(), "request is impersonating another user");
                     return Ok(becomes);
                 }
+                Err(Refusal::Overloaded) => return Err(Refusal::Overloaded),
                 Err(refusal) => {
                     first_refusal.get_or_insert(refusal);
                 }
@@ -67,9 +71,13 @@ impl Impersonations {
             match step {
                 Step::Ask(attributes) => self.must(user, attributes).await?,
                 Step::AskAnyOrEach { any, each } => {
-                    if ask(&self.authorizer, user, any).await.is_err() {
-                        for attributes in each {
-                            self.must(user, attributes).await?;
+                    match ask(&self.authorizer, &user.name, user, any).await {
+                        Ok(()) => {}
+                        Err(Denial::Overloaded) => return Err(Refusal::Overloaded),
+                        Err(Denial::No(_) | Denial::Failed(_)) => {
+                            for attributes in each {
+                                self.must(user, attributes).await?;
+                            }
                         }
                     }
                 }
@@ -80,8 +88,12 @@ impl Impersonations {
     }
 
     async fn must(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Refusal> {
-        let asked = ask(&self.authorizer, user, attributes).await;
-        asked.map_err(|denial| refuse(user, attributes, &denial.into_reason()))
+        // A requestor is reviewed under its own name in all modes.
+        let asked = ask(&self.authorizer, &user.name, user, attributes).await;
+        asked.map_err(|denial| match denial.into_reason() {
+            Some(reason) => refuse(user, attributes, &reason),
+            None => Refusal::Overloaded,
+        })
     }
 }
 

@@ -26,6 +26,9 @@ pub(crate) type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Re
 /// Answers a review: the `spec` of a SubjectAccessReview.
 pub(crate) type Policy = Arc<dyn Fn(&Value) -> bool + Send + Sync>;
 
+/// Waits before a review is answered: the `spec` of a TokenReview or SubjectAccessReview.
+pub(crate) type Delay = Arc<dyn Fn(&Value) -> BoxFuture<'static, ()> + Send + Sync>;
+
 /// A request as it arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
@@ -61,6 +64,7 @@ pub(crate) const UNREVIEWABLE: &str = "unreviewable";
 pub(crate) struct Script {
     pub(crate) handler: Handler,
     pub(crate) policy: Policy,
+    pub(crate) delay: Delay,
     /// Token to the `user` of its TokenReview.
     pub(crate) tokens: HashMap<String, Value>,
     pub(crate) healthz: StatusCode,
@@ -79,6 +83,7 @@ impl Default for Script {
                 Box::pin(async { json_response(&json!({"kind": "NamespaceList", "items": []})) })
             }),
             policy: Arc::new(|_| true),
+            delay: Arc::new(|_| Box::pin(async {})),
             tokens: HashMap::new(),
             healthz: StatusCode::OK,
             nodes: StatusCode::FORBIDDEN,
@@ -101,6 +106,8 @@ struct Shared {
     reviews: Mutex<Vec<Value>>,
     connections: Mutex<usize>,
     open_connections: AtomicUsize,
+    /// Of each connection: did it carry reviews, and did it carry requests of clients?
+    carried: Mutex<Vec<(bool, bool)>>,
     /// What probes without credentials are answered: health, nodes; and how many there were.
     probes: Mutex<(StatusCode, StatusCode, usize)>,
 }
@@ -124,6 +131,7 @@ impl ApiServer {
             reviews: Mutex::default(),
             connections: Mutex::default(),
             open_connections: AtomicUsize::new(0),
+            carried: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, acceptor, Arc::clone(&shared)));
@@ -158,6 +166,13 @@ impl ApiServer {
         self.shared.probes.lock().unwrap().2
     }
 
+    /// Connections that carried reviews, and of those the ones that carried requests of clients, too.
+    pub(crate) fn review_connections(&self) -> (usize, usize) {
+        let carried = self.shared.carried.lock().unwrap();
+        let with_reviews = carried.iter().filter(|(reviews, _)| *reviews);
+        (with_reviews.clone().count(), with_reviews.filter(|(_, clients)| *clients).count())
+    }
+
     /// HTTP connections that were opened.
     pub(crate) fn connections(&self) -> usize {
         *self.shared.connections.lock().unwrap()
@@ -188,13 +203,23 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
         let (tls, shared) = (tls.clone(), Arc::clone(&shared));
         connections.spawn(async move {
             let Ok(tls) = tls.accept(tcp).await else { return };
-            *shared.connections.lock().unwrap() += 1;
             shared.open_connections.fetch_add(1, Ordering::SeqCst);
             let counted = Arc::clone(&shared);
+            let number = {
+                *shared.connections.lock().unwrap() += 1;
+                let mut carried = shared.carried.lock().unwrap();
+                carried.push((false, false));
+                carried.len() - 1
+            };
             let h2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
             let streams = shared.script.max_streams;
-            let service = service_fn(move |request| {
+            let service = service_fn(move |request: Request<Incoming>| {
                 let shared = Arc::clone(&shared);
+                match request.uri().path() {
+                    path if path.ends_with("reviews") => shared.carried.lock().unwrap()[number].0 = true,
+                    "/version" | "/healthz" | "/api/v1/nodes" => {}
+                    _ => shared.carried.lock().unwrap()[number].1 = true,
+                }
                 async move { Ok::<_, Infallible>(answer(&shared, request).await) }
             });
             // How a connection ends is the client's business.
@@ -232,6 +257,7 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
         }
         "/apis/authentication.k8s.io/v1/tokenreviews" => {
             let review = read(request).await;
+            (script.delay)(&review["spec"]).await;
             if review["spec"]["token"] == UNREVIEWABLE {
                 return plain(StatusCode::BAD_REQUEST);
             }
@@ -253,6 +279,7 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
                 script.uids
             } else {
                 shared.reviews.lock().unwrap().push(spec.clone());
+                (script.delay)(spec).await;
                 if script.broken_reviews {
                     let mut response = plain(StatusCode::BAD_REQUEST);
                     *response.body_mut() = body::full("broken");

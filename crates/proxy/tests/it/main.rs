@@ -16,6 +16,7 @@ mod nested;
 mod raw;
 mod refusals;
 mod resets;
+mod reviews;
 mod short_reads;
 mod streams;
 mod tls_server;

@@ -1,7 +1,7 @@
 //! An impersonation proxy in front of a scripted API server, and clients of it.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,17 +18,18 @@ use pinniped_pki::{CertificateAuthority, CertificateDer, CertificateHolder, Clie
 use pinniped_proxy::impersonator::{
     self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,
 };
-use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client};
+use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client, review_client};
 use pinniped_serve::Body;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::api_server::{ApiServer, Script};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+const LOCALHOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 pub(crate) const OUR_TOKEN: &str = "impersonator-token";
 
 struct Fixed(Option<Arc<Token>>);
@@ -123,15 +124,16 @@ impl World {
 
         let upstream = upstream_of(&api);
         let client = kube_client(&upstream, token_source(Some("concierge-token")), "concierge");
+        let reviews = review_client(&upstream, token_source(Some("concierge-token")), "concierge").unwrap();
         let proxy = impersonator::start(ImpersonatorParams {
             listen: "127.0.0.1:0".parse().unwrap(),
             serving,
             signer: signing,
             ciphers: pinniped_pki::tls::CipherRestriction::default(),
             upstream: upstream.clone(),
-            client: client.clone(),
-            reviewer: TokenReviewer::new(client.clone()),
-            authorizer: Authorizer::new(client),
+            client,
+            reviewer: TokenReviewer::new(reviews.clone()),
+            authorizer: Authorizer::new(reviews),
             cluster_auth: ClusterAuthConfigWatch::fixed(ClusterAuthConfig {
                 client_ca: None,
                 request_header,
@@ -190,12 +192,12 @@ impl World {
         let chain: Vec<CertificateDer<'static>> =
             CertificateDer::pem_slice_iter(pair.certificate_pem.as_bytes()).map(Result::unwrap).collect();
         let key = PrivateKeyDer::from_pem_slice(pair.private_key_pem.as_bytes()).unwrap();
-        Client { world: self, identity: Some((chain, key)) }
+        Client { world: self, identity: Some((chain, key)), from: LOCALHOST }
     }
 
     /// A client without a certificate.
     pub(crate) fn nobody(&self) -> Client<'_> {
-        Client { world: self, identity: None }
+        Client { world: self, identity: None, from: LOCALHOST }
     }
 }
 
@@ -203,9 +205,15 @@ impl World {
 pub(crate) struct Client<'a> {
     world: &'a World,
     identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    from: Ipv4Addr,
 }
 
 impl Client<'_> {
+    /// The same client at another address of this machine.
+    pub(crate) fn at(self, from: Ipv4Addr) -> Self {
+        Self { from, ..self }
+    }
+
     pub(crate) async fn tls(&self, alpn: &[u8]) -> TlsStream<TcpStream> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.world.serving_ca.certificate_der().clone()).unwrap();
@@ -215,7 +223,9 @@ impl Client<'_> {
             Some((chain, key)) => builder.with_client_auth_cert(chain.clone(), key.clone_key()).unwrap(),
         };
         config.alpn_protocols = vec![alpn.to_vec()];
-        let tcp = TcpStream::connect(self.world.address()).await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((self.from, 0).into()).unwrap();
+        let tcp = socket.connect(self.world.address()).await.unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
         TlsConnector::from(Arc::new(config)).connect(name, tcp).await.unwrap()
     }

@@ -18,6 +18,8 @@ pub(super) enum Denial {
     Status(Box<Status>),
     /// Plain text, as a Go server answers when it cannot decide.
     Text(StatusCode, String),
+    /// Too many reviews are in flight for this client: 429.
+    Overloaded,
 }
 
 impl From<Status> for Denial {
@@ -34,47 +36,67 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// The user as whom the request goes on. Credentials are gone from the headers afterwards.
-    pub(super) async fn admit(
+    /// The user who sends the request. Credentials are gone from the headers afterwards.
+    pub(super) async fn authenticate(
         &self,
         headers: &mut HeaderMap,
         connection: Option<&Connection>,
-        attributes: &Attributes,
-        uri: &str,
         now: Timestamp,
     ) -> Result<KnownUser, Denial> {
-        let certificates = connection.map_or(&[][..], |connection| &connection.peer_certificates);
-        let user = match self.authenticator.authenticate(headers, Peer::new(certificates), now).await {
-            Outcome::User { user, .. } => user,
-            Outcome::Anonymous => User::anonymous().into(),
+        let peer = Peer {
+            chain: connection.map_or(&[][..], |connection| &connection.peer_certificates),
+            kept: None,
+            address: connection.map(|connection| connection.peer_addr.ip()),
+        };
+        match self.authenticator.authenticate(headers, peer, now).await {
+            Outcome::User { user, .. } => Ok(user),
+            Outcome::Anonymous => Ok(User::anonymous().into()),
+            Outcome::Overloaded => Err(Denial::Overloaded),
             Outcome::Rejected { reason } => {
                 tracing::debug!(reason, "request was not authenticated");
-                return Err(Status::unauthorized().into());
+                Err(Status::unauthorized().into())
             }
-        };
+        }
+    }
+
+    /// The user as whom the request goes on.
+    pub(super) async fn admit(
+        &self,
+        caller: KnownUser,
+        headers: &mut HeaderMap,
+        attributes: &Attributes,
+        uri: &str,
+    ) -> Result<KnownUser, Denial> {
+        let name = caller.name.clone();
         let user = match nested::intake(headers) {
             Err(error) => return Err(Status::bad_request(error.to_string()).into()),
-            Ok(None) => user,
-            Ok(Some(wanted)) => self.impersonate(&user, &wanted, attributes).await?.into(),
+            Ok(None) => caller,
+            Ok(Some(wanted)) => self.impersonate(&caller, &wanted, attributes).await?.into(),
         };
-        match self.decide(&user, attributes).await {
+        match self.decide(&name, &user, attributes).await {
             Ok(Decision::Allow) => Ok(user),
             Ok(Decision::Deny { reason } | Decision::NoOpinion { reason }) => {
                 Err(forbidden::status(&user.name, attributes, &reason).into())
             }
-            Err(error) => {
+            Err(ReviewError::Overloaded) => Err(Denial::Overloaded),
+            Err(error @ ReviewError::Call(_)) => {
                 let text = forbidden::internal_error_text(uri, &error.to_string());
                 Err(Denial::Text(StatusCode::INTERNAL_SERVER_ERROR, text))
             }
         }
     }
 
-    async fn decide(&self, user: &KnownUser, attributes: &Attributes) -> Result<Decision, ReviewError> {
+    async fn decide(
+        &self,
+        caller: &str,
+        user: &KnownUser,
+        attributes: &Attributes,
+    ) -> Result<Decision, ReviewError> {
         // Before the rule about requests without a verb: these users learn the proper 405.
         if user.is_in(MASTERS) {
             return Ok(Decision::Allow);
         }
-        self.authorizer.authorize(user, attributes).await
+        self.authorizer.authorize(caller, user, attributes).await
     }
 
     /// Tries the modes in order; the first refusal of all is the one that is told.
@@ -84,43 +106,50 @@ impl Access {
         wanted: &User,
         attributes: &Attributes,
     ) -> Result<User, Denial> {
+        if let Some(question) = nested::refused_unasked(requestor, wanted, attributes) {
+            return Err(forbidden::status(&requestor.name, &question, "").into());
+        }
         let mut first_refusal = None;
         for mode in Mode::ALL {
             let Some(plan) = nested::plan_mode(mode, requestor, wanted, attributes) else { continue };
             let ModePlan { reviewed_as, steps, becomes } = plan;
             match self.allowed(&reviewed_as.into(), &steps).await {
                 Ok(()) => return Ok(becomes),
-                Err(status) => first_refusal = first_refusal.or(Some(status)),
+                Err(Denial::Overloaded) => return Err(Denial::Overloaded),
+                Err(denial) => first_refusal = first_refusal.or(Some(denial)),
             }
         }
-        Err(first_refusal.map_or_else(|| Status::unauthorized().into(), Denial::Status))
+        Err(first_refusal.unwrap_or_else(|| Status::unauthorized().into()))
     }
 
-    async fn allowed(&self, reviewed_as: &KnownUser, steps: &[Step]) -> Result<(), Box<Status>> {
+    async fn allowed(&self, reviewed_as: &KnownUser, steps: &[Step]) -> Result<(), Denial> {
         for step in steps {
             match step {
                 Step::Ask(attributes) => self.ask(reviewed_as, attributes).await?,
-                Step::AskAnyOrEach { any, each } => {
-                    if self.ask(reviewed_as, any).await.is_err() {
+                Step::AskAnyOrEach { any, each } => match self.ask(reviewed_as, any).await {
+                    Ok(()) => {}
+                    Err(Denial::Overloaded) => return Err(Denial::Overloaded),
+                    Err(Denial::Status(_) | Denial::Text(..)) => {
                         for attributes in each {
                             self.ask(reviewed_as, attributes).await?;
                         }
                     }
-                }
+                },
                 Step::Deny { attributes, reason } => {
-                    return Err(Box::new(forbidden::status(&reviewed_as.name, attributes, reason)));
+                    return Err(forbidden::status(&reviewed_as.name, attributes, reason).into());
                 }
             }
         }
         Ok(())
     }
 
-    async fn ask(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Box<Status>> {
-        let reason = match self.decide(user, attributes).await {
+    async fn ask(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Denial> {
+        let reason = match self.decide(&user.name, user, attributes).await {
             Ok(Decision::Allow) => return Ok(()),
             Ok(Decision::Deny { reason } | Decision::NoOpinion { reason }) => reason,
-            Err(error) => error.to_string(),
+            Err(ReviewError::Overloaded) => return Err(Denial::Overloaded),
+            Err(error @ ReviewError::Call(_)) => error.to_string(),
         };
-        Err(Box::new(forbidden::status(&user.name, attributes, &reason)))
+        Err(forbidden::status(&user.name, attributes, &reason).into())
     }
 }

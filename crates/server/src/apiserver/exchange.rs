@@ -12,10 +12,11 @@ use pinniped_api::login::{
 };
 use pinniped_api::names::GROUP_AUTHENTICATION;
 use pinniped_api::secret::SecretString;
+use pinniped_api::status::Status;
 use pinniped_api::suffix::GroupSuffix;
 use pinniped_authn::registry::{AuthenticatorKey, Registry};
 use pinniped_authn::token::Token;
-use pinniped_core::identity::User;
+use pinniped_fair_semaphore::FairSemaphore;
 use serde::Serialize;
 
 use crate::audit::{Auditor, Event};
@@ -44,7 +45,13 @@ pub struct Exchange {
     pub audit: Auditor,
     /// When this process began: part of the group name that replaces a foreign one.
     pub started: Timestamp,
+    /// Permits of logins, shared between authenticators: [`Exchange::logins`].
+    pub logins: FairSemaphore,
 }
+
+/// Logins in flight. All logins through the API server are the anonymous user's, who gets 150 of the 200 permits for writes;
+/// one authenticator gets 96 of these, so a slow webhook leaves permits of both kinds for the logins of others.
+const LOGINS_IN_FLIGHT: usize = 128;
 
 /// The authenticator of a request, as audit events print it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -56,13 +63,29 @@ struct AuditedAuthenticator<'a> {
 }
 
 impl Exchange {
+    /// The permits of all logins of a server.
+    pub fn logins() -> FairSemaphore {
+        FairSemaphore::new(LOGINS_IN_FLIGHT, 0)
+    }
+
     /// Exchanges the token of a request that passed validation.
+    ///
+    /// # Errors
+    ///
+    /// 429 when the share of this authenticator is in use.
     pub async fn run(
         &self,
         request: &TokenCredentialRequestSpec,
         audit_id: &str,
         now: Timestamp,
-    ) -> TokenCredentialRequestStatus {
+    ) -> Result<TokenCredentialRequestStatus, Box<Status>> {
+        let key = self.key(&request.authenticator);
+        let found = key.and_then(|key| self.registry.get(&key).map(|authenticator| (key, authenticator)));
+        let _permit = match &found {
+            Some((key, _)) => Some(self.logins.try_acquire(key).ok_or_else(too_many_requests)?),
+            // Nothing that could take long.
+            None => None,
+        };
         let token = Token::new(request.token.as_ref().map_or("", SecretString::expose));
         self.audit
             .event("TokenCredentialRequest Token Received", audit_id, now)
@@ -75,7 +98,13 @@ impl Exchange {
             kind: &request.authenticator.kind,
             name: &request.authenticator.name,
         };
-        match self.authenticate(request, &token).await {
+        let authenticated = match &found {
+            Some((_, authenticator)) => {
+                authenticator.authenticate(&token).await.map_err(|error| error.to_string())
+            }
+            None => Err("no such authenticator".to_owned()),
+        };
+        Ok(match authenticated {
             Err(error) => {
                 let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
                 failed(event, "authenticator returned an error", Some(&error), &authenticator)
@@ -88,17 +117,7 @@ impl Exchange {
                 let accepted = &request.accept_credential_types;
                 self.issue(user, accepted, &authenticator, audit_id, now).await
             }
-        }
-    }
-
-    async fn authenticate(
-        &self,
-        request: &TokenCredentialRequestSpec,
-        token: &Token,
-    ) -> Result<Option<User>, String> {
-        let found = self.key(&request.authenticator).and_then(|key| self.registry.get(&key));
-        let authenticator = found.ok_or_else(|| "no such authenticator".to_owned())?;
-        authenticator.authenticate(token).await.map_err(|error| error.to_string())
+        })
     }
 
     /// The registry's name of the authenticator. `None` where the reference cannot mean one of this installation.
@@ -121,6 +140,10 @@ impl Exchange {
             None => format!("_INVALID_API_GROUP_{}", self.started),
         }
     }
+}
+
+fn too_many_requests() -> Box<Status> {
+    Box::new(Status::too_many_requests("Too many requests, please try again later.", 1))
 }
 
 /// The group of authenticators in an installation, for callers that build references.

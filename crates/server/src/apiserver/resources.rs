@@ -109,7 +109,7 @@ impl Call<'_> {
             return Err(Box::new(self.invalid(name, cause)));
         }
         self.refuse_dry_run(name, created.dry_run)?;
-        let status = exchange.run(&request.spec, self.audit_id, self.now).await;
+        let status = exchange.run(&request.spec, self.audit_id, self.now).await?;
         let answer = TokenCredentialRequest::answer(&exchange.suffix, status);
         Ok(finish(&created.output, &answer, &created.decoded.warnings))
     }

@@ -347,21 +347,28 @@ async fn health_needs_no_identity_and_odd_paths_do_no_harm() {
     );
 }
 
+/// All permits that a user gets.
+fn all_of(permits: &FairSemaphore, user: &str) -> Vec<pinniped_fair_semaphore::Permit> {
+    std::iter::from_fn(|| permits.try_acquire(user)).collect()
+}
+
 #[tokio::test]
-async fn too_many_requests_are_told_to_come_back() {
+async fn too_many_requests_of_a_user_are_told_to_come_back_and_those_of_others_are_served() {
     let world = World::new("pinniped.dev");
-    let _all =
-        world.server.writes.try_acquire_many(WRITES_IN_FLIGHT.try_into().expect("small")).expect("free");
+    let held = all_of(&world.server.writes, "system:anonymous");
+    assert_eq!(held.len(), WRITES_IN_FLIGHT * 3 / 4);
     let answer = world.ask("POST", LOGIN, &[], TCR).await;
     assert_eq!((answer.status, answer.header("retry-after")), (429, "1"));
     assert_eq!(answer.body, "Too many requests, please try again later.\n");
     assert_eq!(world.ask("GET", LOGIN, &[], "").await.status, 200);
+    let with_token = [("authorization", "Bearer good")];
+    assert_eq!(world.ask("POST", LOGIN, &with_token, TCR).await.status, 201);
 }
 
 #[tokio::test]
 async fn the_kubelet_hears_of_our_health_however_busy_we_are() {
     let world = World::new("pinniped.dev");
-    let _all = world.server.reads.try_acquire_many(READS_IN_FLIGHT.try_into().expect("small")).expect("free");
+    let _all = [all_of(&world.server.reads, "system:anonymous"), all_of(&world.server.reads, "pinny")];
     assert_eq!(world.ask("GET", "/version", &[], "").await.status, 429);
     assert_eq!(world.ask("GET", "/healthz", &[], "").await.status, 200);
     let with_token = [("authorization", "Bearer good")];
@@ -395,4 +402,72 @@ async fn a_client_may_name_a_shorter_deadline_and_nothing_else() {
     let answer = world.ask("POST", &format!("{LOGIN}?timeout=abc"), &[], body).await;
     let wanted = "invalid timeout specified in the request URL - time: invalid duration \"abc\"";
     assert_eq!((answer.status, &answer.json()["message"]), (400, &json!(wanted)));
+}
+
+/// An authenticator that never answers, or one that answers at once.
+struct Webhook {
+    slow: bool,
+    /// Logins that wait for it.
+    waiting: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl pinniped_authn::registry::TokenAuthenticator for Webhook {
+    fn authenticate<'a>(
+        &'a self,
+        _token: &'a pinniped_authn::Token,
+    ) -> futures::future::BoxFuture<'a, Result<Option<User>, pinniped_authn::registry::AuthenticateError>>
+    {
+        Box::pin(async {
+            if self.slow {
+                self.waiting.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                std::future::pending::<()>().await;
+            }
+            Ok(None)
+        })
+    }
+}
+
+/// A login with the authenticator of this name.
+fn login_with(name: &str) -> String {
+    json!({"spec": {"token": "t", "authenticator": {
+        "apiGroup": "authentication.concierge.pinniped.dev", "kind": "WebhookAuthenticator", "name": name,
+    }}})
+    .to_string()
+}
+
+#[tokio::test]
+async fn a_slow_authenticator_leaves_the_logins_of_the_others_alone() {
+    let world = World::new("pinniped.dev");
+    let waiting = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    for (name, slow) in [("slow", true), ("fast", false)] {
+        let key = pinniped_authn::registry::AuthenticatorKey {
+            api_group: "authentication.concierge.pinniped.dev".to_owned(),
+            kind: "WebhookAuthenticator".to_owned(),
+            name: name.to_owned(),
+        };
+        let authenticator = Arc::new(Webhook { slow, waiting: Arc::clone(&waiting) });
+        world.server.exchange.registry.insert(key, String::new(), authenticator);
+    }
+    let (slow, fast) = (login_with("slow"), login_with("fast"));
+    // All logins through the API server are the anonymous user's.
+    let mut crowd: Vec<_> =
+        (0..WRITES_IN_FLIGHT + 100).map(|_| Box::pin(world.ask("POST", LOGIN, &[], &slow))).collect();
+    let mut refused = 0;
+    for login in &mut crowd {
+        // Reviews run beside, so a login may need several turns.
+        for _ in 0..100 {
+            if let std::task::Poll::Ready(answer) = futures::poll!(login.as_mut()) {
+                assert_eq!(answer.status, 429, "{}", answer.body);
+                assert_eq!(answer.header("retry-after"), "1");
+                refused += 1;
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    let held = waiting.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(held + refused, crowd.len());
+    assert!(held > 10 && held < WRITES_IN_FLIGHT / 2 + 50, "{held}");
+    let answer = world.ask("POST", LOGIN, &[], &fast).await;
+    assert_eq!(answer.status, 201, "{}", answer.body);
 }

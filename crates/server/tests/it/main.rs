@@ -2,3 +2,4 @@
 
 mod gateway;
 mod local_user_authenticator;
+mod restart;

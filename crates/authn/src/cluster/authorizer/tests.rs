@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::cluster::ENTRIES;
 use crate::cluster::tests::{allowed, peer};
 
 /// xorshift64*, so that a failure comes again.
@@ -83,9 +84,9 @@ async fn the_cache_has_a_bound() {
     let user = User { name: "a".to_owned(), ..User::default() };
     for at in 0..ENTRIES + 500 {
         let question = Attributes::NonResource { verb: "get".to_owned(), path: format!("/{at}") };
-        authorizer.authorize(&user.clone().into(), &question).await.unwrap();
+        authorizer.authorize("a", &user.clone().into(), &question).await.unwrap();
     }
-    let known = authorizer.0.answers.known();
+    let known = &authorizer.0.results.positive;
     let most = usize::try_from(ENTRIES).unwrap();
     assert!((most / 2..=most).contains(&known.len()), "{}", known.len());
     assert_eq!(known.lifetime(), std::time::Duration::from_secs(10));

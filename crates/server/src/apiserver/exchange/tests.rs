@@ -6,6 +6,7 @@ use pinniped_authn::registry::{AuthenticateError, TokenAuthenticator};
 use pinniped_pki::{Certificate, CertificateAuthority, CertificateHolder, Validity};
 
 use pinniped_api::login::{CredentialType, ImpersonatedUser};
+use pinniped_core::identity::User;
 
 use super::*;
 use crate::issuer::{HolderIssuer, IMPERSONATION_PROXY_SIGNING_CERT};
@@ -87,6 +88,7 @@ async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
             sink.lock().expect("lock").push(line[start..].trim_end().trim_end_matches('}').to_owned());
         }),
         started: "2026-01-01T00:00:00Z".parse().expect("a time"),
+        logins: Exchange::logins(),
     };
     let request = TokenCredentialRequestSpec {
         token: Some(SecretString::new(TOKEN)),
@@ -97,7 +99,7 @@ async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
         },
         accept_credential_types: case.accepts,
     };
-    let status = exchange.run(&request, "audit-1", now()).await;
+    let status = exchange.run(&request, "audit-1", now()).await.expect("a permit");
     let lines = lines.lock().expect("lock").clone();
     assert!(lines.iter().all(|line| !line.contains(TOKEN)));
     (status, lines)

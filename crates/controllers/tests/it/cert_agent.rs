@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use pinniped_api::config::{StrategyReason, StrategyStatus};
-use pinniped_controllers::cert_agent::exec::{AgentExec as _, WebSocketExec};
+use pinniped_controllers::cert_agent::exec::{AgentExec as _, ApiServerExec};
 use pinniped_core::strategy::cert_agent::{AgentPod, Settings};
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
@@ -353,7 +353,7 @@ async fn an_exec_that_does_not_reach_the_agent_is_told_in_kubernetes_words() -> 
     // Somebody without any right, and a pod that is gone.
     let ask = async |client: kube::Client, name: &str| {
         let agent = AgentPod { namespace: namespace.clone(), name: name.to_owned(), uid: String::new() };
-        WebSocketExec::new(client).print(&agent).await.map(drop)
+        ApiServerExec::new(client).print(&agent).await.map(drop)
     };
     let nobody = cluster.plane.client_as("nobody", &[]).await?;
     let error = ask(nobody, &name).await.expect_err("forbidden");
@@ -361,7 +361,7 @@ async fn an_exec_that_does_not_reach_the_agent_is_told_in_kubernetes_words() -> 
     assert_eq!(
         error.to_string(),
         format!(
-            "pods \"{name}\" is forbidden: User \"nobody\" cannot get resource \"pods/exec\" in API group \"\" in the \
+            "pods \"{name}\" is forbidden: User \"nobody\" cannot create resource \"pods/exec\" in API group \"\" in the \
              namespace \"{namespace}\""
         )
     );

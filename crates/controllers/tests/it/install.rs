@@ -19,7 +19,7 @@ use pinniped_authn::registry::Registry;
 use pinniped_authn::webhook::ProxyEnvironment;
 use pinniped_controllers::api_certs::ApiServiceUpdater;
 use pinniped_controllers::cert_agent::CertAgentParams;
-use pinniped_controllers::cert_agent::exec::{AgentExec, WebSocketExec};
+use pinniped_controllers::cert_agent::exec::{AgentExec, ApiServerExec};
 use pinniped_controllers::context::Names;
 use pinniped_controllers::controllers::{Controllers, ControllersParams};
 use pinniped_controllers::impersonator::server::{ProxyServer, RunningProxy};
@@ -138,7 +138,7 @@ impl Install {
 
     /// Starts a pod.
     pub(crate) fn pod(&self, pod_name: &str) -> Pod {
-        self.pod_with(pod_name, self.agent_settings(), Arc::new(WebSocketExec::new(self.client.clone())))
+        self.pod_with(pod_name, self.agent_settings(), Arc::new(ApiServerExec::new(self.client.clone())))
     }
 
     /// How a pod started by [`Install::pod`] deploys the agent.

@@ -14,7 +14,8 @@ pub fn check(data: &[u8]) {
 type Decoded = (Vec<Frame>, Vec<(u32, Vec<u8>)>, Option<DecodeError>);
 
 fn decode(data: &[u8], part: usize) -> Decoded {
-    let (mut decoder, mut frames, mut contents) = (Decoder::default(), Vec::new(), Vec::<(u32, Vec<u8>)>::new());
+    let (mut decoder, mut frames, mut contents) =
+        (Decoder::default(), Vec::new(), Vec::<(u32, Vec<u8>)>::new());
     let (mut start, mut end) = (0, 0);
     loop {
         let step = match decoder.decode(&data[start..end]) {

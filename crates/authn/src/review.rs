@@ -18,6 +18,7 @@ use http::{HeaderMap, StatusCode};
 use pinniped_core::identity::User;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
+use zeroize::Zeroizing;
 
 use crate::token::Token;
 
@@ -317,7 +318,8 @@ pub(crate) fn token_review_body(api_version: &'static str, token: &Token) -> Byt
         spec: Spec { token: token.expose() },
         status: Status { user: Empty {} },
     };
-    Bytes::from(pinniped_api::gojson::to_string(&review))
+    // Overwritten when the last clone of the body is dropped.
+    Bytes::from_owner(Zeroizing::new(pinniped_api::gojson::to_string(&review).into_bytes()))
 }
 
 /// An answered TokenReview. Everything may be missing or null, as Go allows.

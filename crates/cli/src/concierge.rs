@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderValue, header};
 use serde_json::json;
 use url::Url;
+use zeroize::Zeroizing;
 
 use pinniped_api::client_auth::ExecCredentialStatus;
 use pinniped_api::gojson::{self, quote};
@@ -115,11 +116,12 @@ impl Concierge {
                 },
             },
         );
-        let body = format!("{}\n", gojson::to_string(&request));
+        let mut body = Zeroizing::new(gojson::to_string(&request).into_bytes());
+        body.push(b'\n');
         let json = HeaderValue::from_static("application/json");
         let headers = [(header::CONTENT_TYPE, json.clone()), (header::ACCEPT, json)];
         let answer = client
-            .send("POST", &url, &headers, Bytes::from(body))
+            .send("POST", &url, &headers, Bytes::from_owner(body))
             .await
             .map_err(|err| could_not(err.to_string()))?;
 

@@ -10,6 +10,7 @@
 pub mod delivery;
 pub mod exec_cache;
 pub mod exec_info;
+mod private_files;
 pub mod session;
 
 use std::collections::BTreeMap;

@@ -33,6 +33,7 @@ pub mod layers;
 pub mod limits;
 pub mod listener;
 pub mod metrics;
+pub mod process;
 pub mod respond;
 pub mod server;
 mod service;

@@ -75,6 +75,7 @@ pub fn main(config_path: &Path, downward_api_path: &Path) -> ExitCode {
 fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
     let config = config::load(config_path).context("could not load config")?;
     log::init(config.log_level);
+    crate::disable_core_dumps();
     let pod = downward_api::load(downward_api_path).context("could not read pod metadata")?;
     // The impersonation proxy has threads of its own. What is left takes little, and a runtime of one thread is smaller.
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -57,6 +57,7 @@ pub fn main(flags: Flags) -> ExitCode {
         }
     };
     log::init(options.log_level);
+    crate::disable_core_dumps();
     match start(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -22,3 +22,10 @@ pub mod token_client;
 pub mod token_issuer;
 
 pub use complaint::complaint;
+
+/// Keeps the memory of a server out of files. A server that cannot do so runs on, and says it.
+fn disable_core_dumps() {
+    if let Err(error) = pinniped_serve::process::disable_core_dumps() {
+        tracing::warn!(%error, "could not disable core dumps");
+    }
+}

@@ -59,6 +59,7 @@ const REMEDY: &str = "make a kubeconfig with `pinniped get kubeconfig --concierg
 /// Serves until it is asked to stop.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
     let could_not = |why: std::io::Error| format!("could not start: {why}");
+    pinniped_serve::process::disable_core_dumps().map_err(could_not)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(could_not)?;
     let outcome = runtime.block_on(proxy(parsed, environment, printer));
     // A name that is being resolved may hang, and nobody waits for it any more.

@@ -3,26 +3,32 @@
 //! Format, keys and locking are shared with the upstream command line, so both can use one file. Nothing that goes
 //! wrong here fails a command: at worst a credential is fetched again.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::fs::{File, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
+use zeroize::Zeroizing;
+
 use pinniped_api::client_auth::{Cluster, ExecCredentialStatus};
 use pinniped_api::login::ImpersonatedUser;
 use pinniped_api::{gojson, goyaml};
 
 use super::Login;
+use super::private_files::{Folder, Private};
 
 const API_VERSION: &str = "config.supervisor.pinniped.dev/v1alpha1";
 const KIND: &str = "CredentialCache";
 
 /// How long to wait for another process that holds the lock.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// The longest file that is read.
+const MAX_SIZE: u64 = 16 << 20;
 /// How often to ask for the lock meanwhile.
 const LOCK_POLL: Duration = Duration::from_millis(10);
 /// No credential is kept longer, whatever it says about itself.
@@ -43,7 +49,8 @@ pub fn static_key(args: &[String], token: &str, cluster: Option<&Cluster>) -> St
 
 /// The SHA-256 of the key's JSON and a newline, in lower-case hex.
 fn key_of<T: Serialize + ?Sized>(key: &T) -> String {
-    let text = format!("{}\n", gojson::to_string(key));
+    let mut text = Zeroizing::new(gojson::to_string(key));
+    text.push('\n');
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -103,9 +110,8 @@ impl ExecCache {
 
     /// The login kept under `key`, if it is still good at `now`. Notes that it was used.
     pub fn get(&self, key: &str, now: Timestamp) -> Option<Hit> {
-        // Without a file there is nothing to find, and nothing to leave behind. A pipe or a device is none: reading
-        // it may never end.
-        if !self.path.is_file() {
+        // Without a file there is nothing to find, and nothing to leave behind.
+        if self.path.symlink_metadata().is_err() {
             return None;
         }
         let mut hit = None;
@@ -148,53 +154,33 @@ impl ExecCache {
         })
     }
 
-    /// Takes the lock that only one background renewal may hold; `None` if somebody has it.
+    /// Takes the lock that only one background renewal may hold; `None` if another process has it.
     pub fn renewal_lock(&self) -> Option<File> {
-        let file = open_private(&beside(&self.path, ".renew.lock")).ok()?;
-        file.try_lock().ok()?;
-        Some(file)
+        let lock = Folder::of(&self.path).ok()?.open(&self.name(".renew.lock")).ok()?.file;
+        lock.try_lock().ok()?;
+        Some(lock)
     }
 
     fn transaction(&self, now: Timestamp, change: impl FnOnce(&mut Vec<Entry>)) -> io::Result<()> {
-        if self.path.exists() && !self.path.is_file() {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        if let Some(dir) = self.path.parent() {
-            create_private_dir(dir)?;
-        }
-        let lock = open_private(&beside(&self.path, ".lock"))?;
+        let folder = Folder::of(&self.path)?;
+        let lock = folder.open(&self.name(".lock"))?.file;
         acquire(&lock)?;
-        let mut entries = read(&self.path);
+        let mut file = folder.open(&self.name(""))?;
+        let mut entries = read(&mut file);
         prune(&mut entries, now);
         change(&mut entries);
         prune(&mut entries, now);
         entries.sort_by_key(|entry| entry.creation_timestamp.as_ref().map(|time| time.0));
-        write(&self.path, entries)
-        // Closing the file gives the lock back.
+        write(file.file, entries)
+        // Closing the file releases the lock.
     }
-}
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-fn create_private_dir(dir: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir)
-}
-
-/// Opens for writing, made if missing, readable by nobody else.
-fn open_private(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.create(true).write(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    /// The name of the file with this suffix, without its folder.
+    fn name(&self, suffix: &str) -> OsString {
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(suffix);
+        name
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "advisory locks cannot be waited for with a time limit")]
@@ -212,9 +198,12 @@ fn acquire(lock: &File) -> io::Result<()> {
     }
 }
 
-/// The entries of the file; none if it is missing or not ours to understand.
-fn read(path: &Path) -> Vec<Entry> {
-    let Ok(text) = std::fs::read_to_string(path) else { return Vec::new() };
+/// The entries of the file; none if it is new or not ours to understand, or if another user could have written them.
+fn read(file: &mut Private) -> Vec<Entry> {
+    let mut text = Zeroizing::new(String::new());
+    if file.was_writable_by_others || (&file.file).take(MAX_SIZE).read_to_string(&mut text).is_err() {
+        return Vec::new();
+    }
     match serde_saphyr::from_str::<Document>(&text) {
         Ok(document) if document.api_version == API_VERSION && document.kind == KIND => {
             document.credentials.unwrap_or_default()
@@ -233,16 +222,16 @@ fn prune(entries: &mut Vec<Entry>, now: Timestamp) {
     });
 }
 
-fn write(path: &Path, entries: Vec<Entry>) -> io::Result<()> {
+fn write(mut file: File, entries: Vec<Entry>) -> io::Result<()> {
     let document = Document {
         api_version: API_VERSION.to_owned(),
         kind: KIND.to_owned(),
         credentials: (!entries.is_empty()).then_some(entries),
     };
     let value = serde_json::to_value(&document).map_err(io::Error::other)?;
-    let text = goyaml::to_string(&value);
+    let text = Zeroizing::new(goyaml::to_string(&value));
     // Written over and cut, not cut and written: less work for the file system, and no moment without content.
-    let mut file = open_private(path)?;
+    file.rewind()?;
     file.write_all(text.as_bytes())?;
     file.set_len(text.len() as u64)
 }
@@ -327,7 +316,7 @@ kind: CredentialCache
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
             assert_eq!(mode(&path), 0o600);
             assert_eq!(mode(path.parent().unwrap()), 0o700);
         }
@@ -380,7 +369,7 @@ kind: CredentialCache
     fn a_transaction_waits_for_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.yaml");
-        let lock = open_private(&beside(&path, ".lock")).unwrap();
+        let lock = Folder::of(&path).unwrap().open("c.yaml.lock".as_ref()).unwrap().file;
         lock.lock().unwrap();
         let (done, waiting) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -393,5 +382,94 @@ kind: CredentialCache
             lock.unlock().unwrap();
             assert_eq!(waiting.recv_timeout(Duration::from_secs(10)), Ok(true));
         });
+    }
+
+    #[cfg(unix)]
+    mod of_other_users {
+        use std::fs::Permissions;
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        use std::path::Path;
+
+        use super::*;
+
+        const NOW: &str = "2026-11-21T10:00:00Z";
+        const LATER: &str = "2026-11-21T10:05:00Z";
+
+        fn mode(path: &Path) -> u32 {
+            path.metadata().unwrap().permissions().mode() & 0o777
+        }
+
+        #[test]
+        fn a_symbolic_link_is_neither_read_nor_followed() {
+            let dir = tempfile::tempdir().unwrap();
+            let (path, target) = (dir.path().join("c.yaml"), dir.path().join("target"));
+            let elsewhere = ExecCache::new(&target);
+            elsewhere.put("k", &login(LATER), at(NOW)).unwrap();
+            let content = std::fs::read(&target).unwrap();
+            let cache = ExecCache::new(&path);
+            for link in ["c.yaml", "c.yaml.lock"] {
+                let link = dir.path().join(link);
+                let _none = std::fs::remove_file(&link);
+                symlink(&target, &link).unwrap();
+                assert_eq!(cache.get("k", at(NOW)), None);
+                cache.put("k", &login(LATER), at(NOW)).unwrap_err();
+                assert_eq!(std::fs::read(&target).unwrap(), content);
+                std::fs::remove_file(link).unwrap();
+                let _none = std::fs::remove_file(&path);
+            }
+            symlink(&target, dir.path().join("c.yaml.renew.lock")).unwrap();
+            assert!(cache.renewal_lock().is_none());
+            // One that leads nowhere is not created at the other end.
+            symlink(dir.path().join("nowhere"), &path).unwrap();
+            cache.put("k", &login(LATER), at(NOW)).unwrap_err();
+            assert!(!dir.path().join("nowhere").exists());
+        }
+
+        #[test]
+        fn a_file_that_others_can_read_is_closed_to_them_when_it_is_used() {
+            let dir = tempfile::tempdir().unwrap();
+            let folder = dir.path().join("pinniped");
+            let path = folder.join("c.yaml");
+            let cache = ExecCache::new(&path);
+            cache.put("k", &login(LATER), at(NOW)).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+            std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+            assert!(cache.get("k", at(NOW)).is_some());
+            assert_eq!((mode(&path), mode(&folder)), (0o600, 0o700));
+        }
+
+        #[test]
+        fn the_mode_of_a_folder_that_the_user_has_chosen_stays() {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+            ExecCache::new(dir.path().join("c.yaml")).put("k", &login(LATER), at(NOW)).unwrap();
+            assert_eq!(mode(dir.path()), 0o755);
+        }
+
+        #[test]
+        fn what_others_could_have_written_is_not_used() {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("c.yaml");
+            let cache = ExecCache::new(&path);
+            cache.put("k", &login(LATER), at(NOW)).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(0o620)).unwrap();
+            assert_eq!(cache.get("k", at(NOW)), None);
+            assert_eq!(mode(&path), 0o600);
+            cache.put("k", &login(LATER), at(NOW)).unwrap();
+            assert!(cache.get("k", at(NOW)).is_some());
+        }
+
+        #[test]
+        fn a_pipe_or_a_folder_is_no_cache() {
+            let dir = tempfile::tempdir().unwrap();
+            let pipe = dir.path().join("pipe");
+            let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+            assert!(made.success());
+            for path in [pipe, dir.path().to_owned()] {
+                let cache = ExecCache::new(&path);
+                assert_eq!(cache.get("k", at(NOW)), None);
+                cache.put("k", &login(LATER), at(NOW)).unwrap_err();
+            }
+        }
     }
 }

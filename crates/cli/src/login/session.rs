@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::config::{AuthInfo, ExecConfig};
 use serde_json::{Value as Json, json};
 
+use pinniped_api::SecretString;
 use pinniped_api::client_auth::{Cluster, ExecCredentialStatus};
 use pinniped_api::gobase64;
 use pinniped_api::gojson::{self, quote};
@@ -37,7 +38,7 @@ pub const DELIVERY: &str = "--impersonation-delivery=";
 /// A login, ready to be made as often as it takes.
 #[derive(Clone)]
 pub struct Session {
-    token: String,
+    token: SecretString,
     concierge: Option<Concierge>,
     /// Where and with what, for the log.
     described: Vec<(&'static str, Json)>,
@@ -129,12 +130,12 @@ impl Session {
             None
         };
         let token = if token_env.is_empty() {
-            token
+            SecretString::from(token)
         } else {
             match environment.variable(&token_env) {
                 None => return Err(format!("--token-env variable {} is not set", quote(&token_env))),
                 Some("") => return Err(format!("--token-env variable {} is empty", quote(&token_env))),
-                Some(token) => token.to_owned(),
+                Some(token) => token.into(),
             }
         };
         let cache = credential_cache(parsed, environment)?;
@@ -142,7 +143,7 @@ impl Session {
         let lasting =
             args.iter().filter(|arg| ![EXPECTED_IDENTITY, DELIVERY].iter().any(|flag| arg.starts_with(flag)));
         let lasting: Vec<String> = lasting.cloned().collect();
-        let key = static_key(&lasting, &token, cluster);
+        let key = static_key(&lasting, token.expose(), cluster);
         Ok(Self {
             token,
             concierge,
@@ -225,11 +226,11 @@ impl Session {
     pub async fn exchange(&self) -> Result<Login, String> {
         let Some(concierge) = &self.concierge else {
             let credential =
-                ExecCredentialStatus { token: self.token.as_str().into(), ..ExecCredentialStatus::default() };
+                ExecCredentialStatus { token: self.token.clone(), ..ExecCredentialStatus::default() };
             return Ok(Login { credential, impersonate: None });
         };
         self.printer.debug("exchanging static token for cluster credential", &self.described);
-        let exchange = concierge.exchange(&self.token, self.dialer.clone(), self.printer);
+        let exchange = concierge.exchange(self.token.expose(), self.dialer.clone(), self.printer);
         let login = tokio::time::timeout(EXCHANGE_LIMIT, exchange)
             .await
             .unwrap_or_else(|_| Err("could not login: context deadline exceeded".into()))

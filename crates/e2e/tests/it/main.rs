@@ -8,6 +8,7 @@ mod bad_input;
 mod cert_agent;
 mod certificates;
 mod cli;
+mod core_dumps;
 mod crds;
 mod demo;
 mod flood;

@@ -46,6 +46,7 @@ pub fn main() -> ExitCode {
     pinniped_pki::install_crypto_provider();
     // It exists for tests and demonstrations, where what happened matters more than the size of the log.
     log::init(LogLevel::Debug);
+    crate::disable_core_dumps();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,0 +1,132 @@
+//! Files that no other user may read: created so, and checked and closed to others when they are opened.
+//!
+//! A file is opened below the descriptor of its folder without following symbolic links, and what is checked and
+//! changed is the open file. Nothing can be exchanged in between.
+
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::path::Path;
+
+/// The folder for caches, which belongs to this program. Other folders are the user's own choice and stay as they are.
+const OWN_FOLDER: &str = "pinniped";
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct Private {
+    /// The file, open for reading and writing.
+    pub(super) file: File,
+    /// Other users could write to it until now.
+    pub(super) was_writable_by_others: bool,
+}
+
+pub(super) use platform::Folder;
+
+fn create(folder: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+/// The folder of a file; that of a bare name is the current one.
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(unix)]
+mod platform {
+    use rustix::fs::{FileType, Mode, OFlags, Stat, fchmod, fstat, open, openat};
+    use rustix::process::geteuid;
+
+    use super::*;
+
+    const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+    /// An open folder.
+    #[derive(Debug)]
+    pub(in super::super) struct Folder(rustix::fd::OwnedFd);
+
+    impl Folder {
+        /// Opens the folder of a file, and creates it if necessary.
+        pub(in super::super) fn of(path: &Path) -> io::Result<Self> {
+            let path = parent(path);
+            create(path)?;
+            let own = path.file_name().is_some_and(|name| name == OWN_FOLDER);
+            // Where the user keeps other files may as well be a link.
+            let follow = if own { OFlags::NOFOLLOW } else { OFlags::empty() };
+            let folder =
+                open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | follow, Mode::empty())?;
+            if own {
+                let found = fstat(&folder)?;
+                check_owner(&found)?;
+                if mode(&found).intersects(Mode::RWXG | Mode::RWXO) {
+                    fchmod(&folder, Mode::RWXU)?;
+                }
+            }
+            Ok(Self(folder))
+        }
+
+        /// Opens a file of the folder, and creates it if necessary.
+        pub(in super::super) fn open(&self, name: &OsStr) -> io::Result<Private> {
+            // A pipe without a reader must not block.
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = openat(&self.0, name, flags, PRIVATE_FILE)?;
+            let found = fstat(&file)?;
+            if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, "not a regular file"));
+            }
+            check_owner(&found)?;
+            if mode(&found).intersects(Mode::RWXG | Mode::RWXO) {
+                fchmod(&file, PRIVATE_FILE)?;
+            }
+            Ok(Private {
+                file: file.into(),
+                was_writable_by_others: mode(&found).intersects(Mode::WGRP | Mode::WOTH),
+            })
+        }
+    }
+
+    fn mode(found: &Stat) -> Mode {
+        Mode::from_raw_mode(found.st_mode)
+    }
+
+    fn check_owner(found: &Stat) -> io::Result<()> {
+        if found.st_uid == geteuid().as_raw() {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "owned by another user"))
+    }
+}
+
+#[cfg(not(unix))]
+mod platform {
+    use std::fs::OpenOptions;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A folder, which the user's profile closes to others.
+    #[derive(Debug)]
+    pub(in super::super) struct Folder(PathBuf);
+
+    impl Folder {
+        /// The folder of a file, created if necessary.
+        pub(in super::super) fn of(path: &Path) -> io::Result<Self> {
+            let path = parent(path);
+            create(path)?;
+            Ok(Self(path.to_owned()))
+        }
+
+        /// Opens a file of the folder, and creates it if necessary.
+        pub(in super::super) fn open(&self, name: &OsStr) -> io::Result<Private> {
+            let path = self.0.join(name);
+            if path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, "not a regular file"));
+            }
+            let file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path)?;
+            Ok(Private { file, was_writable_by_others: false })
+        }
+    }
+}

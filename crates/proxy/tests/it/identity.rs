@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::json;
 
-use crate::api_server::{Script, UNREVIEWABLE, describe};
+use crate::api_server::{Script, UNREVIEWABLE, describe, json_response};
 use crate::world::{OUR_TOKEN, Options, World};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -66,6 +66,33 @@ async fn a_matching_token_of_a_user_with_uid_is_passed_through() {
     let seen = world.api.only_seen();
     assert_eq!(seen.all("authorization"), ["Bearer client-token"]);
     assert_eq!(seen.names_starting_with("impersonate"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn only_a_401_to_an_impersonated_request_is_reported_to_the_source_of_our_token() {
+    let handler = |request: http::Request<hyper::body::Incoming>| {
+        let code: u16 = request.uri().path().rsplit('/').next().unwrap().parse().unwrap();
+        let mut response = json_response(&json!({}));
+        *response.status_mut() = StatusCode::from_u16(code).unwrap();
+        response
+    };
+    let user = json!({"username": "system:serviceaccount:a:b", "uid": "7"});
+    let script = Script {
+        handler: Arc::new(move |request| Box::pin(std::future::ready(handler(request)))),
+        ..with_tokens(&[("client-token", user)])
+    };
+    let world = World::start(script).await;
+    let (client, refusals) = (world.certificate("u", &[]), || world.impersonator_token.refusals());
+    for code in [200, 403, 404, 500] {
+        assert_eq!(client.get(&format!("/api/{code}")).await.status, code);
+    }
+    // Of a client's own token.
+    let passed_through = [("authorization", "Bearer client-token")];
+    assert_eq!(world.nobody().get_with("/api/401", &passed_through).await.status, 401);
+    assert_eq!(refusals(), 0);
+    // The client gets the answer as it came.
+    assert_eq!(client.get("/api/401").await.status, 401);
+    assert_eq!(refusals(), 1);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,16 +33,27 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const LOCALHOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 pub(crate) const OUR_TOKEN: &str = "impersonator-token";
 
-struct Fixed(Option<Arc<Token>>);
+/// A token that never changes, and how often its refusal was reported.
+pub(crate) struct Fixed(Option<Arc<Token>>, AtomicUsize);
 
 impl TokenSource for Fixed {
     fn token(&self) -> Option<Arc<Token>> {
         self.0.clone()
     }
+    fn refused(&self, token: &Arc<Token>) {
+        assert!(self.0.as_ref().is_some_and(|held| Arc::ptr_eq(held, token)));
+        self.1.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
-pub(crate) fn token_source(token: Option<&str>) -> Arc<dyn TokenSource> {
-    Arc::new(Fixed(token.map(|text| Arc::new(Token::new(text)))))
+impl Fixed {
+    pub(crate) fn refusals(&self) -> usize {
+        self.1.load(Ordering::SeqCst)
+    }
+}
+
+pub(crate) fn token_source(token: Option<&str>) -> Arc<Fixed> {
+    Arc::new(Fixed(token.map(|text| Arc::new(Token::new(text))), AtomicUsize::new(0)))
 }
 
 /// What differs between worlds beside the script.
@@ -72,6 +84,8 @@ pub(crate) struct World {
     pub(crate) api: ApiServer,
     pub(crate) upstream: Upstream,
     pub(crate) proxy: Impersonator,
+    /// The token of our service account.
+    pub(crate) impersonator_token: Arc<Fixed>,
     serving_ca: CertificateAuthority,
     signer: CertificateAuthority,
     front_proxy_ca: CertificateAuthority,
@@ -125,6 +139,7 @@ impl World {
         let upstream = upstream_of(&api);
         let client = kube_client(&upstream, token_source(Some("concierge-token")), "concierge");
         let reviews = review_client(&upstream, token_source(Some("concierge-token")), "concierge").unwrap();
+        let impersonator_token = token_source(options.impersonator_token.then_some(OUR_TOKEN));
         let proxy = impersonator::start(ImpersonatorParams {
             listen: "127.0.0.1:0".parse().unwrap(),
             serving,
@@ -138,7 +153,7 @@ impl World {
                 client_ca: None,
                 request_header,
             }),
-            impersonator_token: token_source(options.impersonator_token.then_some(OUR_TOKEN)),
+            impersonator_token: impersonator_token.clone(),
             impersonator_username: "system:serviceaccount:concierge:impersonation-proxy".to_owned(),
             uid_impersonation: options.uid_impersonation,
             probe_interval: options.probe_interval,
@@ -147,7 +162,7 @@ impl World {
             metrics: ImpersonatorMetrics::default(),
         })
         .await?;
-        Ok(Self { api, upstream, proxy, serving_ca, signer, front_proxy_ca, validity })
+        Ok(Self { api, upstream, proxy, impersonator_token, serving_ca, signer, front_proxy_ca, validity })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

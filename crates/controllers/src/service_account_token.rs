@@ -108,7 +108,7 @@ mod tests {
         Api::default_namespaced(kube::Client::new(service, "ns"))
     }
 
-    fn response(spec: Value, expires: &str) -> Value {
+    fn response(spec: &Value, expires: &str) -> Value {
         json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": {}, "spec": spec,
             "status": {"token": "t", "expirationTimestamp": expires}})
     }
@@ -122,7 +122,7 @@ mod tests {
         let wall = SettableClock::default();
         let clock = wall.clock();
         // Our own clock says 1970: what counts is what was granted.
-        let granted = response(json!({"audiences": [], "expirationSeconds": 600}), "2026-01-01T00:00:00Z");
+        let granted = response(&json!({"audiences": [], "expirationSeconds": 600}), "2026-01-01T00:00:00Z");
         let token = request(granted, &clock).await.unwrap();
         assert_eq!(token.renew_in(&clock), Duration::from_secs(480));
         wall.jump(SignedDuration::from_secs(480));
@@ -139,16 +139,17 @@ mod tests {
     async fn without_the_granted_seconds_the_time_of_expiry_counts() {
         let clock = SettableClock::default().clock();
         let token =
-            request(response(json!({"audiences": []}), "1970-01-01T01:00:00Z"), &clock).await.unwrap();
+            request(response(&json!({"audiences": []}), "1970-01-01T01:00:00Z"), &clock).await.unwrap();
         assert_eq!(token.renew_in(&clock), Duration::from_secs(2880));
-        let over = request(response(json!({"audiences": []}), "1969-01-01T01:00:00Z"), &clock).await.unwrap();
+        let over =
+            request(response(&json!({"audiences": []}), "1969-01-01T01:00:00Z"), &clock).await.unwrap();
         assert!(over.is_expired(&clock) && over.renew_in(&clock).is_zero());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_response_without_a_token_is_an_error() {
         let clock = SettableClock::default().clock();
-        let mut empty = response(json!({"audiences": []}), "2026-01-01T00:00:00Z");
+        let mut empty = response(&json!({"audiences": []}), "2026-01-01T00:00:00Z");
         empty["status"]["token"] = json!("");
         let error = request(empty, &clock).await.err().unwrap();
         assert_eq!(error.to_string(), "found no token in the API server's response");

@@ -229,8 +229,7 @@ async fn warnings(
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let watch = ClusterAuthConfigWatch::load(refusing(code)).await.unwrap();
     assert!(tokio::time::timeout(time, watch.run(CancellationToken::new())).await.is_err());
-    let lines = warnings.0.lock().unwrap().clone();
-    lines
+    warnings.0.lock().unwrap().clone()
 }
 
 #[tokio::test(start_paused = true)]

@@ -40,19 +40,22 @@ pub(crate) struct CallError {
     pub(crate) transient: bool,
     /// The connection was lost, or there is none to be had just now.
     pub(crate) is_lost: bool,
+    /// The server does not let us ask: 401 or 403.
+    pub(crate) is_denied: bool,
     /// How long the other side asked us to wait.
     pub(crate) retry_after: Option<Duration>,
 }
 
 impl CallError {
     pub(crate) fn last(message: impl Into<String>) -> Self {
-        Self { message: message.into(), transient: false, is_lost: false, retry_after: None }
+        let (transient, is_lost, is_denied) = (false, false, false);
+        Self { message: message.into(), transient, is_lost, is_denied, retry_after: None }
     }
 
     /// A failure below HTTP. Lost connections are worth another try.
     pub(crate) fn transport(error: &(dyn Error + 'static), message: String) -> Self {
         let is_lost = is_lost_connection(error);
-        Self { message, transient: is_lost, is_lost, retry_after: None }
+        Self { message, transient: is_lost, is_lost, is_denied: false, retry_after: None }
     }
 }
 
@@ -144,14 +147,18 @@ impl Backoff {
         let began = Instant::now();
         let mut pause = self.first;
         let mut tries = 0;
+        let mut was_lost = false;
         loop {
             tries += 1;
             let error = match call().await {
                 Err(error) => error,
                 done => return done,
             };
+            was_lost |= error.is_lost;
             let again = error.transient && tries < self.tries;
-            let wait = error.is_lost && began.elapsed() + pause < self.lost_for;
+            // An API server that has just started denies everything until it has read roles and accounts.
+            let is_starting = error.is_lost || (was_lost && error.is_denied);
+            let wait = is_starting && began.elapsed() + pause < self.lost_for;
             if !again && !wait {
                 return Err(error);
             }
@@ -232,7 +239,11 @@ impl Answer {
             _ => retry_after.is_some() || self.is_transient_code(),
         };
         let message = body.message.unwrap_or_default();
-        Some(CallError { message, transient, is_lost: false, retry_after })
+        Some(CallError { message, transient, is_lost: false, is_denied: self.is_denied(), retry_after })
+    }
+
+    fn is_denied(&self) -> bool {
+        matches!(self.status.as_u16(), 401 | 403)
     }
 
     fn is_transient_code(&self) -> bool {
@@ -286,7 +297,7 @@ impl Answer {
         }
         let retry_after = self.retry_after();
         let transient = self.is_transient_code() || retry_after.is_some();
-        CallError { message, transient, is_lost: false, retry_after }
+        CallError { message, transient, is_lost: false, is_denied: self.is_denied(), retry_after }
     }
 }
 

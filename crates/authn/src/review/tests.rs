@@ -139,7 +139,13 @@ fn verdicts_are_read_whatever_is_missing() {
 async fn transient_failures_are_tried_five_times_with_growing_pauses() {
     let start = tokio::time::Instant::now();
     let mut times = Vec::new();
-    let error = CallError { message: "again".to_owned(), transient: true, is_lost: false, retry_after: None };
+    let error = CallError {
+        message: "again".to_owned(),
+        transient: true,
+        is_lost: false,
+        is_denied: false,
+        retry_after: None,
+    };
     let result: Result<(), _> = Backoff { jitter: 0.0, ..Backoff::REVIEWS }
         .run(|| {
             times.push(start.elapsed().as_millis());
@@ -166,6 +172,7 @@ async fn a_final_failure_and_a_success_end_the_tries() {
             } else {
                 CallError {
                     is_lost: false,
+                    is_denied: false,
                     message: "again".to_owned(),
                     transient: true,
                     retry_after: Some(Duration::from_secs(3)),
@@ -308,5 +315,24 @@ async fn a_lost_connection_is_waited_for_where_the_server_may_come_back() {
         });
         assert_eq!(result.await.is_ok(), succeeds, "{backoff:?}: back after {back_after} s");
         assert!(began.elapsed() <= Duration::from_secs(16), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_denies_everything_while_it_starts_is_waited_for_and_no_other() {
+    for (lost_first, succeeds) in [(true, true), (false, false)] {
+        let calls = std::cell::Cell::new(0);
+        let result = Backoff::CLUSTER.run(|| async {
+            calls.set(calls.get() + 1);
+            match calls.get() {
+                1 if lost_first => {
+                    let error = io::Error::from(io::ErrorKind::ConnectionReset);
+                    Err(CallError::transport(&error, "reset".to_owned()))
+                }
+                1..=3 => Err(answer(403, &[], "").into_success(None).unwrap_err()),
+                _ => Ok(()),
+            }
+        });
+        assert_eq!(result.await.is_ok(), succeeds);
     }
 }

@@ -67,7 +67,7 @@ struct Open(Box<dyn Stream>);
 impl Open {
     async fn upgraded(gateway: &Gateway, client: &Client, name: &str) -> Self {
         let stream = client.connect(gateway.tls_addr(), name).await.unwrap();
-        let request = request("/", "websocket").replace("a.local", "a.local");
+        let request = request("/", "websocket");
         let answer = pinniped_test_support::wire::raw_request(stream, request.as_bytes()).await.unwrap();
         assert_eq!(answer.status, 101, "{}", answer.head);
         Self(Box::new(answer.stream))

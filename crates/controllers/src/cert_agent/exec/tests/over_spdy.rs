@@ -204,7 +204,8 @@ async fn without_any_permission_the_api_servers_words_name_the_verb_create() {
 
 #[tokio::test]
 async fn a_response_that_is_no_upgrade_to_the_protocol_is_an_error() {
-    let responses: [(fn() -> Response<Full<Bytes>>, &str); 4] = [
+    type Respond = fn() -> Response<Full<Bytes>>;
+    let responses: [(Respond, &str); 4] = [
         (|| Response::new(Full::from("<html>")), "200 OK"),
         (
             || Response::builder().status(502).body(Full::from(vec![b'x'; 1 << 20])).unwrap(),

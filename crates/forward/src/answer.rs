@@ -12,7 +12,7 @@ use pinniped_serve::BoxError;
 use tokio::time::{Instant, Sleep};
 
 use crate::lingering::Lingering;
-use crate::upstream::ResponseBody;
+use crate::upstream::{ResponseBody, is_ours_behind};
 
 /// The deadline passed after the answer had begun: the stream is reset, the connection closed.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +137,10 @@ impl<H: Send + Unpin + 'static> Body for ForwardedBody<H> {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(ended) => {
+                if matches!(&ended, Some(Err(error)) if is_ours_behind(error)) {
+                    // It lingers.
+                    this.hold = None;
+                }
                 this.finish();
                 Poll::Ready(ended)
             }

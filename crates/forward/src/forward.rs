@@ -98,7 +98,9 @@ where
     let mut response = match sent {
         Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => response,
         failed => {
-            hold.finish();
+            if failed.as_ref().err().is_none_or(UpstreamError::is_over) {
+                hold.finish();
+            }
             return Err(failed.map_or_else(ForwardError::from, |_| ForwardError::UnaskedSwitch));
         }
     };

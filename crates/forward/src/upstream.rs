@@ -53,6 +53,7 @@ mod pool;
 mod upload;
 mod waiting;
 
+pub(crate) use body::is_ours_behind;
 pub use body::{RequestBody, ResponseBody};
 pub use connector::DialError;
 pub use dial::Dial;
@@ -222,6 +223,19 @@ pub enum UpstreamError {
     Http2(#[source] h2::Error),
 }
 
+impl UpstreamError {
+    /// Whether the server has nothing more to do for the request.
+    pub(crate) fn is_over(&self) -> bool {
+        !matches!(self, Self::Http2(error) if is_ours(error))
+    }
+}
+
+/// Whether we ended a stream, because its client broke its body off or because the answer broke the rules. The server may
+/// still be at work then.
+pub(crate) fn is_ours(error: &h2::Error) -> bool {
+    error.is_reset() && !error.is_remote()
+}
+
 /// How much of the pool is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamStats {
@@ -319,7 +333,9 @@ impl Upstream {
                 Ok((response, upload)) => return Ok(ResponseBody::http2(response, upload, lease.stream)),
                 Err(error) => error,
             };
-            lease.stream.finish();
+            if !matches!(&error, Http2Failure::Sent(error) if is_ours(error)) {
+                lease.stream.finish();
+            }
             let (again, error) = match error {
                 // The connection was about to close. The next one may be, too, but not for ever.
                 Http2Failure::Unsent(error) => (count(&mut unsent, 3), error),

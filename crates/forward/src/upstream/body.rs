@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use pinniped_serve::{BoxError, Incoming, StreamBody};
 
+use super::is_ours;
 use super::kept::KeptBody;
 use super::pool::Stream;
 use super::upload::Upload;
@@ -137,10 +138,19 @@ impl ResponseBody {
     }
 }
 
+/// The same for the error of a body, see [`is_ours`].
+pub(crate) fn is_ours_behind(error: &BoxError) -> bool {
+    error.downcast_ref().is_some_and(is_ours)
+}
+
 impl Http2Body {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(self.inner.poll_frame(cx));
         if !matches!(frame, Some(Ok(_))) || self.inner.is_end_stream() {
+            if matches!(&frame, Some(Err(error)) if is_ours_behind(error)) {
+                // It lingers.
+                self.stream = None;
+            }
             self.finish();
             self.upload = None;
         }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::StatusCode;
-use http_body_util::Empty;
+use http::{Method, Request, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Empty, StreamBody};
 use pinniped_proxy::impersonator::InFlightLimits;
+use pinniped_serve::{Body, BoxError, body};
 use tokio::sync::mpsc;
 
 use crate::api_server::{Handler, Script};
-use crate::world::{Options, PATIENCE, World, eventually};
+use crate::world::{Client, Options, PATIENCE, World, eventually};
 
 /// How long a request counts at least that was given up, with a grain of salt for two clocks.
 const LINGERS: Duration = Duration::from_millis(1900);
@@ -25,8 +27,8 @@ fn silent() -> (Handler, mpsc::UnboundedReceiver<Instant>) {
     (handler, asked)
 }
 
-#[tokio::test]
-async fn a_client_that_resets_what_was_sent_on_keeps_its_permits_for_a_while() {
+/// A user who has three permits opens nine streams and resets each of them once it was sent on.
+async fn nine_resets(request: impl Fn(&Client<'_>) -> Request<Body>) {
     // A quarter is for users who hold little.
     const PERMITS: usize = 4;
     const ONE_USERS: usize = 3;
@@ -36,13 +38,12 @@ async fn a_client_that_resets_what_was_sent_on_keeps_its_permits_for_a_while() {
     let script = Script { handler, ..Script::default() };
     let world = World::start_with(script, Options { in_flight, ..Options::default() }).await;
     let client = world.certificate("u", &[]);
-    let sender = client.h2::<Empty<Bytes>>().await;
+    let sender = client.h2::<Body>().await;
     let mut came = Vec::new();
     for _ in 0..3 * ONE_USERS {
         let mut sender = sender.clone();
-        let asking = sender.send_request(client.request("/x").body(Empty::new()).unwrap());
         tokio::select! {
-            _answered = asking => panic!("nothing is answered"),
+            _answered = sender.send_request(request(&client)) => panic!("nothing is answered"),
             arrived = asked.recv() => came.push(arrived.unwrap()),
         }
         // Here it is reset.
@@ -52,6 +53,22 @@ async fn a_client_that_resets_what_was_sent_on_keeps_its_permits_for_a_while() {
         let apart = next.duration_since(*first);
         assert!(apart >= LINGERS, "{apart:?}");
     }
+}
+
+#[tokio::test]
+async fn a_client_that_resets_what_was_sent_on_keeps_its_permits_for_a_while() {
+    nine_resets(|client| client.request("/x").body(body::empty()).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_client_that_breaks_off_its_bodies_keeps_its_permits_for_a_while() {
+    nine_resets(|client| {
+        let endless = futures::stream::pending::<Result<Frame<Bytes>, BoxError>>();
+        let mut request = client.request("/x").body(StreamBody::new(endless).boxed_unsync()).unwrap();
+        *request.method_mut() = Method::POST;
+        request
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -113,7 +113,14 @@ impl State {
         if !ended && let Some(length) = body.size_hint().exact() {
             parts.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
         }
-        let stream = respond.send_response(Response::from_parts(parts, ()), ended)?;
+        let stream = match respond.send_response(Response::from_parts(parts, ()), ended) {
+            Ok(stream) => stream,
+            Err(error) => {
+                // The stream is gone, and an answer that says so came before anything looked for a reset.
+                body.running().reset();
+                return Poll::Ready(Err(error.into()));
+            }
+        };
         if ended {
             return Poll::Ready(Ok(()));
         }

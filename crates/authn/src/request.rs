@@ -166,13 +166,24 @@ impl RequestAuthenticator {
     /// Unless the outcome is [`Outcome::Rejected`], credentials and front-proxy headers are removed.
     pub async fn authenticate(&self, headers: &mut HeaderMap, peer: Peer<'_>, now: Timestamp) -> Outcome {
         let trust = self.trust();
-        let verdict = if peer.chain.is_empty() { None } else { Some(self.verdict(&trust, peer, now).await) };
+        let verdict = (!peer.chain.is_empty()).then(|| self.verdict(&trust, peer, now));
         let outcome = self.walk(headers, &trust, verdict.as_deref(), peer.address).await;
         if !matches!(outcome, Outcome::Rejected { .. }) {
             request_header::clear(headers, trust.request_header());
             remove_websocket_tokens(headers);
         }
         outcome
+    }
+
+    /// Whether a client's certificates are those of a user or of the front proxy. It says nothing about requests: each is
+    /// authenticated by itself.
+    pub fn knows(&self, peer: Peer<'_>, now: Timestamp) -> bool {
+        if peer.chain.is_empty() {
+            return false;
+        }
+        let verdict = self.verdict(&self.trust(), peer, now);
+        matches!(verdict.front_proxy, FrontProxyVerdict::Trusted)
+            || matches!(verdict.client, ClientVerdict::User(_))
     }
 
     async fn walk(
@@ -240,22 +251,21 @@ impl RequestAuthenticator {
         }
     }
 
-    async fn verdict(&self, trust: &Trust, peer: Peer<'_>, now: Timestamp) -> Arc<Verdict> {
+    fn verdict(&self, trust: &Trust, peer: Peer<'_>, now: Timestamp) -> Arc<Verdict> {
         if let Some(kept) = peer.kept
             && let Some(verdict) = &*kept.0.load()
             && verdict.holds(trust, now)
         {
             return Arc::clone(verdict);
         }
-        // Once a connection, and a large future.
-        let verdict = Box::pin(self.verdict_of_chain(trust, peer.chain, now)).await;
+        let verdict = self.verdict_of_chain(trust, peer.chain, now);
         if let Some(kept) = peer.kept {
             kept.0.store(Some(Arc::clone(&verdict)));
         }
         verdict
     }
 
-    async fn verdict_of_chain(
+    fn verdict_of_chain(
         &self,
         trust: &Trust,
         chain: &[CertificateDer<'static>],

@@ -5,6 +5,7 @@
 //! each step; the tests in `tests/it` run the same steps and compare what came out.
 #![forbid(unsafe_code)]
 
+pub mod attacked;
 pub mod bystanders;
 pub mod cert_manager;
 pub mod contour;

@@ -41,7 +41,6 @@ impl GatewayParams {
             header_fields: 200,
             idle_timeout: Duration::from_secs(60),
             h2_streams: 100,
-            h2_connection_window: 1 << 20,
             ..Limits::default()
         };
         Self { tls, plain, limits, revoked_grace: Duration::from_secs(10) }

@@ -86,8 +86,14 @@ impl Service for Http {
         // other requests, so a panic must not get through to it.
         match layers::catch_panic(|| self.0.decide(connection, request)) {
             Ok(Next::Answer(response)) => Box::pin(ready(response)),
-            Ok(Next::Send(mut exchange)) => Box::pin(async move { exchange.send().await }),
-            Ok(Next::Upgrade(upgrade)) => Box::pin(upgrade.run()),
+            Ok(Next::Send(mut exchange)) => {
+                connection.permit.confirm();
+                Box::pin(async move { exchange.send().await })
+            }
+            Ok(Next::Upgrade(upgrade)) => {
+                connection.permit.confirm();
+                Box::pin(upgrade.run())
+            }
             Err(panicked) => {
                 tracing::error!(error = %panicked, "no route was chosen");
                 Box::pin(ready(answer::status(StatusCode::INTERNAL_SERVER_ERROR)))

@@ -1,10 +1,9 @@
 //! Port 80: requests, by their `Host` header.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pinniped_serve::connection::http;
-use pinniped_serve::{ConnectionError, Handler, Shared};
+use pinniped_serve::{ConnectionError, Handler, Peer, Shared};
 use tokio::net::TcpStream;
 
 use crate::gateway::Inner;
@@ -15,13 +14,8 @@ use crate::http::{Entry, Http};
 pub(crate) struct PlainPort(pub(crate) Arc<Inner>);
 
 impl Handler for PlainPort {
-    async fn run(
-        self,
-        shared: Arc<Shared>,
-        stream: TcpStream,
-        peer_addr: SocketAddr,
-    ) -> Result<(), ConnectionError> {
+    async fn run(self, shared: Arc<Shared>, stream: TcpStream, peer: Peer) -> Result<(), ConnectionError> {
         let service = Http::new(self.0, Entry::Plain);
-        http(&shared.limits, &shared.draining, service, stream, peer_addr).await
+        http(&shared.limits, &shared.draining, service, stream, peer).await
     }
 }

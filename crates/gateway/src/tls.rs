@@ -7,7 +7,6 @@
 //!        └── no TLS, no name, a name that nobody has: closed, no certificate was shown
 //! ```
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use pinniped_routing::table::{
     TCP_IDLE_TIMEOUT, TcpProxy, Terminated, Termination, TlsAction, TlsHost, TlsTarget,
 };
 use pinniped_serve::connection::{https, linger};
-use pinniped_serve::{ConnectionError, Handler, Limits, Shared};
+use pinniped_serve::{ConnectionError, ConnectionPermit, Handler, Limits, Peer, Shared};
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -46,12 +45,7 @@ enum Place {
 }
 
 impl Handler for TlsPort {
-    async fn run(
-        self,
-        shared: Arc<Shared>,
-        stream: TcpStream,
-        peer_addr: SocketAddr,
-    ) -> Result<(), ConnectionError> {
+    async fn run(self, shared: Arc<Shared>, stream: TcpStream, peer: Peer) -> Result<(), ConnectionError> {
         let Self(inner) = self;
         let Shared { limits, draining } = &*shared;
         let hello = tokio::select! {
@@ -85,7 +79,7 @@ impl Handler for TlsPort {
         match place {
             Place::Passthrough(live, host) => {
                 let TlsAction::Passthrough(proxy) = &host.action else { return Ok(()) };
-                pass(&inner, &live, proxy, &stream).await
+                pass(&inner, &live, proxy, &stream, &peer.permit).await
             }
             Place::Bytes(live, host, end) => {
                 let TlsAction::Terminate(Termination { inside: Terminated::Tcp(proxy), .. }) = &host.action
@@ -93,12 +87,12 @@ impl Handler for TlsPort {
                     return Ok(());
                 };
                 // Boxed, as the next one: those that are passed through need not have room for them.
-                Box::pin(unwrap(&inner, &live, proxy, &end, limits, stream)).await
+                Box::pin(unwrap(&inner, &live, proxy, &end, limits, stream, &peer.permit)).await
             }
             Place::Requests(entry, end) => {
                 let grace = inner.revoked_grace;
                 let service = Http::new(inner, entry);
-                let serving = https(limits, &end.retired, &end.acceptor, service, stream, peer_addr);
+                let serving = https(limits, &end.retired, &end.acceptor, service, stream, peer);
                 let overdue = Box::pin(async {
                     end.grant.revoked.cancelled().await;
                     sleep(grace).await;
@@ -186,6 +180,7 @@ async fn pass(
     live: &Live,
     proxy: &TcpProxy,
     stream: &TcpStream,
+    permit: &ConnectionPermit,
 ) -> Result<(), ConnectionError> {
     let connected = async {
         let upstream = inner.weights.pick(&proxy.backends);
@@ -197,6 +192,7 @@ async fn pass(
         return Ok(());
     };
     inner.counts.relayed.one();
+    permit.relay();
     let moved = relay::relay(stream, &to, TCP_IDLE_TIMEOUT, Way::Adaptive).await;
     inner.ended(moved)
 }
@@ -209,6 +205,7 @@ async fn unwrap(
     end: &End,
     limits: &Limits,
     stream: TcpStream,
+    permit: &ConnectionPermit,
 ) -> Result<(), ConnectionError> {
     let handshake = timeout(limits.handshake_timeout, end.acceptor.accept(stream)).await;
     let mut client = handshake
@@ -223,6 +220,7 @@ async fn unwrap(
         return Ok(());
     };
     inner.counts.relayed.one();
+    permit.confirm();
     let moved = match backend.tls().map_err(other)? {
         None => {
             let mut to = to;

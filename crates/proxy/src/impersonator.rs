@@ -122,6 +122,10 @@ impl Service for Stack {
         let mut request = request.map(RequestBody::from);
         Box::pin(async move { stack.answer(&connection, &mut request).await })
     }
+
+    fn knows(&self, connection: &Connection) -> bool {
+        authenticate::knows(&self.0.authenticator, connection)
+    }
 }
 
 impl StackInner {

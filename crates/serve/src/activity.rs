@@ -7,7 +7,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use crate::body::{Body, BoxError};
+use crate::capacity::{ConnectionPermit, Refusal};
 use crate::limits::ResetLimits;
 
 /// Which timeouts a connection has.
@@ -51,6 +52,14 @@ pub(crate) struct Activity {
     head_since: AtomicU64,
     /// Requests that the client took back.
     pub(crate) resets: Resets,
+    /// What all of this costs.
+    pub(crate) permit: Arc<ConnectionPermit>,
+    /// Bytes of heads that came since the last request.
+    head_bytes: AtomicUsize,
+    /// Of those, the ones that are charged to the permit.
+    head_charged: AtomicUsize,
+    /// Bytes of bodies that were read.
+    uploaded: AtomicUsize,
 }
 
 /// How often a client takes requests back, as a leaky bucket.
@@ -84,8 +93,15 @@ impl Resets {
     }
 }
 
+/// Memory of a request that is being answered, in bytes: its tasks, its stream, its response.
+const REQUEST_BYTES: usize = 8 << 10;
+/// Memory of one field in a header map, in bytes, besides its text.
+const FIELD_BYTES: usize = 128;
+/// A body as large as this shows that the client uploads something.
+const UPLOAD_BYTES: usize = 32 << 10;
+
 impl Activity {
-    pub(crate) fn new(resets: ResetLimits) -> Arc<Self> {
+    pub(crate) fn new(permit: Arc<ConnectionPermit>, resets: ResetLimits) -> Arc<Self> {
         Arc::new(Self {
             began: Instant::now(),
             running: AtomicU32::new(0),
@@ -93,21 +109,56 @@ impl Activity {
             idle_since: AtomicU64::new(0),
             head_since: AtomicU64::new(0),
             resets: Resets::new(resets),
+            permit,
+            head_bytes: AtomicUsize::new(0),
+            head_charged: AtomicUsize::new(0),
+            uploaded: AtomicUsize::new(0),
         })
     }
 
-    /// A request's headers are complete. The guard goes with its response.
-    pub(crate) fn request(self: &Arc<Self>) -> Running {
+    /// A request's headers are complete, in a map with room for `fields`. The guard goes with its response.
+    pub(crate) fn request(self: &Arc<Self>, fields: usize) -> Result<Running, Refusal> {
         self.running.fetch_add(1, Ordering::AcqRel);
         self.served.store(true, Ordering::Release);
         self.head_since.store(0, Ordering::Release);
-        Running(Arc::clone(self))
+        let mut running = Running { activity: Arc::clone(self), charged: 0 };
+        let head = self.head_bytes.swap(0, Ordering::AcqRel);
+        self.permit.release(self.head_charged.swap(0, Ordering::AcqRel));
+        // Twice: as it came, and as it was decoded.
+        let bytes = REQUEST_BYTES + fields.saturating_mul(FIELD_BYTES) + head.saturating_mul(2);
+        self.permit.charge(bytes)?;
+        running.charged = bytes;
+        Ok(running)
     }
 
-    fn bytes_arrived(&self) {
-        if self.running.load(Ordering::Acquire) == 0 && self.head_since.load(Ordering::Acquire) == 0 {
+    /// Bytes were read that the next head may begin with, of a protocol without frames.
+    fn bytes_arrived(&self, count: usize) -> Result<(), Refusal> {
+        if self.running.load(Ordering::Acquire) > 0 {
+            return Ok(());
+        }
+        if self.head_since.load(Ordering::Acquire) == 0 {
             self.head_since.store(self.elapsed() + 1, Ordering::Release);
         }
+        self.head_arrived(count);
+        self.permit.charge(count)?;
+        self.head_charged.fetch_add(count, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Bytes of a head were read.
+    pub(crate) fn head_arrived(&self, count: usize) {
+        self.head_bytes.fetch_add(count, Ordering::AcqRel);
+    }
+
+    /// Bytes of a body were read by the service.
+    pub(crate) fn uploaded(&self, count: usize) {
+        self.uploaded.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Whether the client uploads so much that larger windows pay, since this was last true.
+    pub(crate) fn uploads(&self) -> bool {
+        self.uploaded.load(Ordering::Relaxed) >= UPLOAD_BYTES
+            && self.uploaded.swap(0, Ordering::Relaxed) >= UPLOAD_BYTES
     }
 
     pub(crate) fn verdict(&self, now: Instant, timeouts: Timeouts) -> Verdict {
@@ -143,20 +194,41 @@ impl Activity {
 
 /// A request that runs until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Running(Arc<Activity>);
+pub(crate) struct Running {
+    activity: Arc<Activity>,
+    /// Bytes that are charged for it.
+    charged: usize,
+}
+
+impl Running {
+    /// A request that was refused, so that nothing is charged for it.
+    pub(crate) fn refused(activity: &Arc<Activity>) -> Self {
+        activity.running.fetch_add(1, Ordering::AcqRel);
+        Self { activity: Arc::clone(activity), charged: 0 }
+    }
+
+    /// Its response has begun. That of a known client may last, and costs little; a client that is not known may leave
+    /// it unread.
+    pub(crate) fn begins_response(&mut self) {
+        if self.activity.permit.is_confirmed() {
+            self.activity.permit.release(std::mem::take(&mut self.charged));
+        }
+    }
+}
 
 impl Running {
     /// The client took it back.
     pub(crate) fn reset(&self) {
-        let now = u64::try_from(self.0.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.0.resets.count(now);
+        let now = u64::try_from(self.activity.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.activity.resets.count(now);
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.idle_since.store(self.0.elapsed(), Ordering::Release);
-        self.0.running.fetch_sub(1, Ordering::AcqRel);
+        self.activity.permit.release(self.charged);
+        self.activity.idle_since.store(self.activity.elapsed(), Ordering::Release);
+        self.activity.running.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -225,11 +297,18 @@ pub(crate) struct Watched<T> {
     activity: Arc<Activity>,
     /// Weak, because an upgraded socket outlives its connection, and then nobody wants it back.
     back_to: Weak<Returned<T>>,
+    /// Whether bytes between two requests are those of a head. In HTTP/2 [`crate::intake`] knows more.
+    has_heads: bool,
 }
 
 impl<T> Watched<T> {
-    pub(crate) fn new(inner: T, activity: Arc<Activity>, back_to: &Arc<Returned<T>>) -> Self {
-        Self { inner: Some(inner), activity, back_to: Arc::downgrade(back_to) }
+    pub(crate) fn new(
+        inner: T,
+        activity: Arc<Activity>,
+        back_to: &Arc<Returned<T>>,
+        has_heads: bool,
+    ) -> Self {
+        Self { inner: Some(inner), activity, back_to: Arc::downgrade(back_to), has_heads }
     }
 }
 
@@ -255,8 +334,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = self.socket().poll_read(cx, buf);
-        if buf.filled().len() > before {
-            self.activity.bytes_arrived();
+        let count = buf.filled().len() - before;
+        // What comes after an upgrade is no head.
+        if self.has_heads && count > 0 && self.back_to.strong_count() > 0 {
+            self.activity.bytes_arrived(count).map_err(io::Error::other)?;
         }
         result
     }
@@ -295,13 +376,17 @@ mod tests {
     const H1: Timeouts = Timeouts { header: Some(Duration::from_secs(32)), idle: Duration::from_secs(90) };
     const H2: Timeouts = Timeouts { header: None, idle: Duration::from_secs(90) };
 
+    fn permit() -> Arc<ConnectionPermit> {
+        crate::capacity::Capacity::default().connect([127, 0, 0, 1].into()).unwrap()
+    }
+
     fn secs(n: u64) -> Duration {
         Duration::from_secs(n)
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_first_request_must_come_within_the_header_time() {
-        let activity = Activity::new(ResetLimits::default());
+        let activity = Activity::new(permit(), ResetLimits::default());
         let start = Instant::now();
         assert_eq!(activity.verdict(start, H1), Verdict::LookAgain(start + secs(32)));
         assert_eq!(activity.verdict(start + secs(32), H1), Verdict::HeadersTooSlow);
@@ -309,30 +394,30 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_running_request_has_no_timeout_here() {
-        let activity = Activity::new(ResetLimits::default());
+        let activity = Activity::new(permit(), ResetLimits::default());
         let start = Instant::now();
-        let _running = activity.request();
+        let _running = activity.request(0).unwrap();
         assert_eq!(activity.verdict(start + secs(1000), H1), Verdict::LookAgain(start + secs(1032)));
         assert_eq!(activity.verdict(start + secs(1000), H2), Verdict::LookAgain(start + secs(1090)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn between_requests_the_idle_time_counts_until_a_byte_comes() {
-        let activity = Activity::new(ResetLimits::default());
-        drop(activity.request());
+        let activity = Activity::new(permit(), ResetLimits::default());
+        drop(activity.request(0).unwrap());
         let start = Instant::now();
         assert_eq!(activity.verdict(start, H1), Verdict::LookAgain(start + secs(32)));
         assert_eq!(activity.verdict(start + secs(64), H1), Verdict::LookAgain(start + secs(90)));
         assert_eq!(activity.verdict(start + secs(90), H1), Verdict::Idle);
         tokio::time::advance(secs(80)).await;
-        activity.bytes_arrived();
+        activity.bytes_arrived(1).unwrap();
         assert_eq!(activity.verdict(start + secs(90), H1), Verdict::LookAgain(start + secs(112)));
         assert_eq!(activity.verdict(start + secs(112), H1), Verdict::HeadersTooSlow);
     }
 
     #[tokio::test(start_paused = true)]
     async fn http2_without_any_request_is_idle_from_its_start() {
-        let activity = Activity::new(ResetLimits::default());
+        let activity = Activity::new(permit(), ResetLimits::default());
         let start = Instant::now();
         assert_eq!(activity.verdict(start, H2), Verdict::LookAgain(start + secs(90)));
         assert_eq!(activity.verdict(start + secs(90), H2), Verdict::Idle);

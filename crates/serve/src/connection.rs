@@ -27,12 +27,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::activity::{Activity, Returned, Timeouts, Verdict, Watched};
 use crate::body::BoxError;
+use crate::capacity::{ConnectionPermit, Refusal};
 use crate::cork::Corked;
 use crate::delivery::{Overdue, delivers};
 use crate::http2::Http2;
 use crate::limits::Limits;
 use crate::service::{self, AnyService, PerConnection, Service};
 use crate::single::Single;
+
+/// The client of an accepted connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// Its connection's part of the program's capacity.
+    pub permit: Arc<ConnectionPermit>,
+}
 
 /// What is known about the connection of a request.
 #[derive(Debug)]
@@ -50,6 +60,8 @@ pub struct Connection {
     pub alpn: Option<Vec<u8>>,
     /// What the service keeps for the connection.
     pub kept: Kept,
+    /// The connection's part of the program's capacity.
+    pub permit: Arc<ConnectionPermit>,
 }
 
 /// Room for one thing of the service's own, which lives as long as the connection.
@@ -70,23 +82,24 @@ impl fmt::Debug for Kept {
 }
 
 impl Connection {
-    fn new(peer_addr: SocketAddr, local_addr: SocketAddr, tls: &rustls::ServerConnection) -> Self {
+    fn new(peer: Peer, local_addr: SocketAddr, tls: &rustls::ServerConnection) -> Self {
         Self {
             peer_certificates: tls.peer_certificates().unwrap_or_default().iter().cloned().collect(),
             tls_version: tls.protocol_version(),
             alpn: tls.alpn_protocol().map(<[u8]>::to_vec),
-            ..Self::plain(peer_addr, local_addr)
+            ..Self::plain(peer, local_addr)
         }
     }
 
-    fn plain(peer_addr: SocketAddr, local_addr: SocketAddr) -> Self {
+    fn plain(peer: Peer, local_addr: SocketAddr) -> Self {
         Self {
-            peer_addr,
+            peer_addr: peer.addr,
             local_addr,
             peer_certificates: Arc::default(),
             tls_version: None,
             alpn: None,
             kept: Kept::default(),
+            permit: peer.permit,
         }
     }
 }
@@ -94,6 +107,9 @@ impl Connection {
 /// Why a connection ended other than well. Never worth more than a debug line: clients come and go.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
+    /// The client sent more than there is memory for.
+    #[error("the client's certificates were refused")]
+    Refused(#[source] Refusal),
     /// Nothing for too long, or too little.
     #[error("the TLS handshake took too long")]
     HandshakeTimeout,
@@ -145,9 +161,9 @@ pub fn https<'a>(
     tls: &'a TlsAcceptor,
     service: impl Service,
     stream: TcpStream,
-    peer_addr: SocketAddr,
+    peer: Peer,
 ) -> BoxFuture<'a, Result<(), ConnectionError>> {
-    boxed_https(limits, draining, tls, service::any(service), stream, peer_addr)
+    boxed_https(limits, draining, tls, service::any(service), stream, peer)
 }
 
 /// In a box made here: what an async function does is built where it is polled, and with the settings of that crate.
@@ -158,9 +174,9 @@ fn boxed_https<'a>(
     tls: &'a TlsAcceptor,
     service: AnyService,
     stream: TcpStream,
-    peer_addr: SocketAddr,
+    peer: Peer,
 ) -> BoxFuture<'a, Result<(), ConnectionError>> {
-    Box::pin(async move { shake_hands(limits, draining, tls, service, stream, peer_addr).await })
+    Box::pin(async move { shake_hands(limits, draining, tls, service, stream, peer).await })
 }
 
 async fn shake_hands(
@@ -169,7 +185,7 @@ async fn shake_hands(
     tls: &TlsAcceptor,
     service: AnyService,
     stream: TcpStream,
-    peer_addr: SocketAddr,
+    peer: Peer,
 ) -> Result<(), ConnectionError> {
     let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
     let mut handshake = pin!(timeout(limits.handshake_timeout, accept(tls, stream)));
@@ -186,7 +202,13 @@ async fn shake_hands(
     let tls: TlsStream<Single<TcpStream>> =
         tls.map_err(|_elapsed| ConnectionError::HandshakeTimeout)?.map_err(ConnectionError::Handshake)?;
 
-    let connection = Connection::new(peer_addr, local_addr, tls.get_ref().1);
+    let connection = Connection::new(peer, local_addr, tls.get_ref().1);
+    // Kept by TLS and by us.
+    let certificates: usize = connection.peer_certificates.iter().map(|certificate| certificate.len()).sum();
+    connection.permit.charge(2 * certificates).map_err(ConnectionError::Refused)?;
+    if service.knows(&connection) {
+        connection.permit.confirm();
+    }
     speak(limits, draining, connection, service, tls).await
 }
 
@@ -199,9 +221,9 @@ pub fn http<'a>(
     draining: &'a CancellationToken,
     service: impl Service,
     stream: TcpStream,
-    peer_addr: SocketAddr,
+    peer: Peer,
 ) -> BoxFuture<'a, Result<(), ConnectionError>> {
-    boxed_http(limits, draining, service::any(service), stream, peer_addr)
+    boxed_http(limits, draining, service::any(service), stream, peer)
 }
 
 /// As [`boxed_https`].
@@ -211,11 +233,11 @@ fn boxed_http<'a>(
     draining: &'a CancellationToken,
     service: AnyService,
     stream: TcpStream,
-    peer_addr: SocketAddr,
+    peer: Peer,
 ) -> BoxFuture<'a, Result<(), ConnectionError>> {
     Box::pin(async move {
         let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
-        speak(limits, draining, Connection::plain(peer_addr, local_addr), service, Single(stream)).await
+        speak(limits, draining, Connection::plain(peer, local_addr), service, Single(stream)).await
     })
 }
 
@@ -231,14 +253,15 @@ where
 {
     let connection = Arc::new(connection);
     let is_h2 = connection.alpn.as_deref() == Some(b"h2");
-    let activity = Activity::new(limits.h2_resets);
+    let permit = Arc::clone(&connection.permit);
+    let activity = Activity::new(Arc::clone(&permit), limits.h2_resets);
     let service = PerConnection { inner: service, connection, activity: Arc::clone(&activity) };
     let timeouts =
         Timeouts { header: (!is_h2).then_some(limits.header_read_timeout), idle: limits.idle_timeout };
     if is_h2 {
         let returned = Returned::new();
         let socket = Corked::new(socket);
-        let io = Watched::new(socket.clone(), Arc::clone(&activity), &returned);
+        let io = Watched::new(socket.clone(), Arc::clone(&activity), &returned, false);
         let outcome = {
             let http = pin!(Http2::new(io, service, limits));
             drive(pin!(Released { http, socket }), &activity, timeouts, draining).await
@@ -246,9 +269,9 @@ where
         part(outcome, &returned).await
     } else {
         let returned = Returned::new();
-        let io = TokioIo::new(Watched::new(socket, Arc::clone(&activity), &returned));
+        let io = TokioIo::new(Watched::new(socket, Arc::clone(&activity), &returned, true));
         let outcome = {
-            let http = pin!(h1(limits).serve_connection(io, service).with_upgrades());
+            let http = pin!(h1(limits, &permit).serve_connection(io, service).with_upgrades());
             let mut overdue = Overdue::default();
             let served = async {
                 tokio::select! {
@@ -350,7 +373,8 @@ pub async fn linger(mut socket: impl AsyncRead + AsyncWrite + Unpin) {
     let _unimportant = timeout(LINGER, farewell).await;
 }
 
-fn h1(limits: &Limits) -> http1::Builder {
+fn h1(limits: &Limits, permit: &ConnectionPermit) -> http1::Builder {
+    let header_bytes = limits.header_bytes_for(permit);
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -360,9 +384,9 @@ fn h1(limits: &Limits) -> http1::Builder {
         // cancelled, so end of stream ends the request. Tunnels copy half-closes themselves.
         .half_close(false)
         .max_headers(limits.header_fields)
-        .max_header_size(limits.header_bytes)
+        .max_header_size(header_bytes)
         // The buffer starts at 8 KiB and grows only under load; the headers and what follows must fit.
-        .max_buf_size(limits.header_bytes.saturating_add(64 << 10));
+        .max_buf_size(header_bytes.saturating_add(64 << 10));
     builder
 }
 

@@ -5,7 +5,8 @@
 //! for one that ended, which a proxy must not pass on.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -17,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::connection::{ConnectionError, Graceful};
 use crate::delivery::delivers;
 use crate::incoming::{Incoming, StreamBody};
+use crate::intake::{Intake, Turn};
 use crate::limits::Limits;
 use crate::service::PerConnection;
 use crate::silence::{Heard, Listening};
@@ -27,7 +29,7 @@ use stream::Stream;
 
 /// A connection, to its end.
 pub(crate) struct Http2<T> {
-    state: State<Listening<T>>,
+    state: State<Listening<Intake<T>>>,
     heard: Heard,
     service: PerConnection,
     /// To be told to go as soon as there is somebody to tell it.
@@ -35,7 +37,13 @@ pub(crate) struct Http2<T> {
     /// It was told to calm down, and that is all that is still to be sent.
     calming: bool,
     limits: Limits,
+    turn: Arc<Turn>,
+    /// Bytes that are charged for larger windows.
+    windows: usize,
 }
+
+/// Windows of a connection that has not uploaded much: the least that HTTP/2 has for a connection.
+const FIRST_WINDOW: u32 = 65_535;
 
 enum State<T> {
     Handshake(Handshake<T, Bytes>),
@@ -44,18 +52,55 @@ enum State<T> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Http2<T> {
     pub(crate) fn new(io: T, service: PerConnection, limits: &Limits) -> Self {
+        let header_bytes = limits.header_bytes_for(&service.activity.permit);
         let mut builder = h2::server::Builder::new();
         builder
             .max_concurrent_streams(limits.h2_streams)
-            .initial_window_size(limits.h2_stream_window)
-            .initial_connection_window_size(limits.h2_connection_window)
-            .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+            .initial_window_size(limits.h2_stream_window.min(FIRST_WINDOW))
+            .initial_connection_window_size(FIRST_WINDOW)
+            .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
             .max_send_buffer_size(limits.h2_send_buffer)
             .max_pending_accept_reset_streams(limits.h2_pending_resets)
             .max_local_error_reset_streams(Some(limits.h2_local_resets));
+        let turn = Arc::new(Turn::default());
+        let io = Intake::new(io, Arc::clone(&service.activity), Arc::clone(&turn), header_bytes);
         let (io, heard) = Heard::on(io);
         let state = State::Handshake(builder.handshake(io));
-        Self { state, heard, service, goodbye: false, calming: false, limits: limits.clone() }
+        Self {
+            state,
+            heard,
+            service,
+            goodbye: false,
+            calming: false,
+            limits: limits.clone(),
+            turn,
+            windows: 0,
+        }
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Http2<T> {
+    /// Lets a client that uploads send more ahead, where there is memory for it.
+    fn widen(&mut self) {
+        let State::Serving { connection, .. } = &mut self.state else { return };
+        let permit = &self.service.activity.permit;
+        let window = self.limits.h2_connection_window;
+        let bytes = window as usize;
+        if window <= FIRST_WINDOW || !permit.is_confirmed() || permit.charge(bytes).is_err() {
+            return;
+        }
+        // Fails while the client has not acknowledged the settings before: it is tried again after more of the upload.
+        if connection.set_initial_window_size(self.limits.h2_stream_window).is_err() {
+            return permit.release(bytes);
+        }
+        connection.set_target_window_size(window);
+        self.windows = bytes;
+    }
+}
+
+impl<T> Drop for Http2<T> {
+    fn drop(&mut self) {
+        self.service.activity.permit.release(self.windows);
     }
 }
 
@@ -67,6 +112,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        this.turn.begins(&this.service.activity);
         if let State::Handshake(handshake) = &mut this.state {
             let mut connection = ready!(Pin::new(handshake).poll(cx)).map_err(ConnectionError::Http2)?;
             if this.goodbye {
@@ -75,6 +121,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
             let (interval, answer) = (this.limits.h2_ping_interval, this.limits.h2_ping_timeout);
             let silence = Box::pin(this.heard.clone().nothing(connection.ping_pong(), interval, answer));
             this.state = State::Serving { connection, silence };
+        }
+        if this.windows == 0 && this.service.activity.uploads() {
+            this.widen();
         }
         let State::Serving { connection, silence } = &mut this.state else { return Poll::Pending };
         if silence.as_mut().poll(cx).is_ready() {
@@ -86,12 +135,21 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
         loop {
-            match ready!(pin!(connection.accept()).poll(cx)) {
+            match ready!(connection.poll_accept(cx)) {
                 _ended if this.calming => return Poll::Ready(Err(ConnectionError::TooManyResets)),
                 Some(Ok((request, respond))) => {
                     let (parts, stream) = request.into_parts();
-                    let body = Incoming::Http2(StreamBody::of_request(&parts.headers, stream));
-                    let answer = this.service.answer(Request::from_parts(parts, body));
+                    let activity = &this.service.activity;
+                    let body = Incoming::Http2(StreamBody::of_request(&parts.headers, stream, activity));
+                    let answer = match this.service.answer(Request::from_parts(parts, body)) {
+                        Ok(answer) => answer,
+                        Err(why) if activity.permit.is_confirmed() => this.service.refuse(why),
+                        // Even a refusal takes memory until the client has read it.
+                        Err(_why) => {
+                            connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                            continue;
+                        }
+                    };
                     tokio::spawn(delivers(true, Stream::new(answer, respond)));
                 }
                 Some(Err(error)) => return Poll::Ready(Err(ConnectionError::Http2(error))),

@@ -1,6 +1,7 @@
 //! The body of a request, as it comes.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use http::header::{CONTENT_LENGTH, EXPECT};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
+use crate::activity::Activity;
 use crate::body::BoxError;
 use crate::delivery;
 
@@ -58,19 +60,22 @@ pub struct StreamBody {
     length: Option<u64>,
     /// The client waits to be asked for it.
     expected: bool,
+    /// Told how much a client uploads.
+    activity: Option<Arc<Activity>>,
 }
 
 impl StreamBody {
     /// The rest of a message whose head was `headers`.
     pub fn new(headers: &HeaderMap, stream: h2::RecvStream) -> Self {
         let length = if stream.is_end_stream() { Some(0) } else { content_length(headers) };
-        Self { stream, data_ended: false, length, expected: false }
+        Self { stream, data_ended: false, length, expected: false, activity: None }
     }
 
     /// The same for a request. Whoever reads its body in the task of its answer asks a client for it that waits with
     /// `Expect: 100-continue` (RFC 9110, section 10.1.1); others let it come by itself, a moment later.
-    pub(crate) fn of_request(headers: &HeaderMap, stream: h2::RecvStream) -> Self {
+    pub(crate) fn of_request(headers: &HeaderMap, stream: h2::RecvStream, activity: &Arc<Activity>) -> Self {
         let mut body = Self::new(headers, stream);
+        body.activity = (!body.is_end_stream()).then(|| Arc::clone(activity));
         let expects = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
         body.expected = !body.is_end_stream() && headers.get(EXPECT).is_some_and(expects);
         body
@@ -87,6 +92,9 @@ impl StreamBody {
         if !self.data_ended {
             match ready!(self.stream.poll_data(cx)) {
                 Some(Ok(data)) => {
+                    if let Some(activity) = &self.activity {
+                        activity.uploaded(data.len());
+                    }
                     // As room is made here the peer may send more: its pace is kept by not reading on. Fails only for a
                     // stream that has ended, and then there is no window to keep.
                     let _unimportant = self.stream.flow_control().release_capacity(data.len());

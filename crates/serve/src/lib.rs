@@ -22,12 +22,14 @@
 
 mod activity;
 pub mod body;
+pub mod capacity;
 pub mod connection;
 mod cork;
 mod date;
 mod delivery;
 mod http2;
 mod incoming;
+mod intake;
 pub mod lanes;
 pub mod layers;
 pub mod limits;
@@ -42,7 +44,8 @@ mod single;
 pub mod tunnels;
 
 pub use body::{Body, BoxError};
-pub use connection::{Connection, ConnectionError};
+pub use capacity::{Capacity, CapacityParams, ConnectionPermit};
+pub use connection::{Connection, ConnectionError, Peer};
 pub use delivery::{EndBy, interim};
 pub use incoming::{Incoming, StreamBody};
 pub use lanes::Lanes;

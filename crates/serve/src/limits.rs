@@ -5,11 +5,15 @@
 
 use std::time::Duration;
 
+use crate::capacity::{Capacity, ConnectionPermit};
+
 /// Bounds and timeouts of a server. Start from [`Limits::default`] and change what must differ.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes of the request line and all headers of one request. Over it: 431, on both protocols.
     pub header_bytes: usize,
+    /// The same on connections that are provisional when they begin to speak HTTP: see [`Capacity`].
+    pub provisional_header_bytes: usize,
     /// Header fields of one HTTP/1.1 request. Over it: 431. (HTTP/2 is bounded by the bytes.)
     pub header_fields: usize,
     /// From accept to the end of the TLS handshake.
@@ -21,10 +25,11 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Concurrent streams of one HTTP/2 connection.
     pub h2_streams: u32,
-    /// Flow-control window of one HTTP/2 stream, bytes: what a client may send ahead of the reader.
+    /// Flow-control window of one HTTP/2 stream, bytes: what a client may send ahead of the reader. Connections begin
+    /// with 64 KiB less one for the stream and for the connection, and get the larger windows when a service reads a
+    /// larger body and the [`Capacity`] has room for them.
     pub h2_stream_window: u32,
-    /// Flow-control window of a whole HTTP/2 connection, bytes. Large enough that some streams whose body
-    /// nobody reads yet do not stop the others, small enough that one connection cannot fill the memory.
+    /// Flow-control window of a whole HTTP/2 connection, bytes, as above.
     pub h2_connection_window: u32,
     /// Response bytes that may wait in one HTTP/2 stream for a slow client.
     pub h2_send_buffer: usize,
@@ -40,23 +45,37 @@ pub struct Limits {
     pub h2_ping_interval: Duration,
     /// How long the answer to a PING may take.
     pub h2_ping_timeout: Duration,
-    /// Open connections; further ones are closed right after accept, and counted.
+    /// Open connections of this listener; further ones are closed right after accept, and counted.
     pub connections: usize,
+    /// What all listeners of the program share.
+    pub capacity: Capacity,
     /// Time without traffic after which TCP asks whether the peer is still there.
     pub tcp_keepalive: Duration,
+}
+
+impl Limits {
+    /// [`Self::header_bytes`] of a connection with this permit.
+    pub(crate) fn header_bytes_for(&self, permit: &ConnectionPermit) -> usize {
+        if permit.is_confirmed() {
+            self.header_bytes
+        } else {
+            self.header_bytes.min(self.provisional_header_bytes)
+        }
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             header_bytes: 1 << 20,
+            provisional_header_bytes: 64 << 10,
             header_fields: 2000,
             handshake_timeout: Duration::from_secs(10),
             header_read_timeout: Duration::from_secs(32),
             idle_timeout: Duration::from_secs(90),
             h2_streams: 1000,
             h2_stream_window: 256 << 10,
-            h2_connection_window: 16 << 20,
+            h2_connection_window: 1 << 20,
             h2_send_buffer: 64 << 10,
             h2_pending_resets: 200,
             h2_local_resets: 1024,
@@ -64,6 +83,7 @@ impl Default for Limits {
             h2_ping_interval: Duration::from_secs(30),
             h2_ping_timeout: Duration::from_secs(15),
             connections: 16_384,
+            capacity: Capacity::default(),
             tcp_keepalive: Duration::from_secs(180),
         }
     }

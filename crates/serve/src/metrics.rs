@@ -9,6 +9,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::capacity::Capacity;
 use crate::server::Stats;
 
 /// Content type of [`Metrics::encode`].
@@ -35,6 +36,12 @@ impl Metrics {
     /// Adds the connection counts of a server under `<prefix>_connections_...`.
     pub fn register_server(&self, prefix: &'static str, stats: impl Fn() -> Stats + Send + Sync + 'static) {
         let collector = Box::new(ServerCollector { prefix, stats: Box::new(stats) });
+        self.register(|registry| registry.register_collector(collector));
+    }
+
+    /// Adds the figures of a program's capacity under `<prefix>_capacity_...`.
+    pub fn register_capacity(&self, prefix: &'static str, capacity: &Capacity) {
+        let collector = Box::new(CapacityCollector { prefix, capacity: capacity.clone() });
         self.register(|registry| registry.register_collector(collector));
     }
 
@@ -87,9 +94,71 @@ impl Collector for ServerCollector {
     }
 }
 
+#[derive(Debug)]
+struct CapacityCollector {
+    prefix: &'static str,
+    capacity: Capacity,
+}
+
+impl Collector for CapacityCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let stats = self.capacity.stats();
+        let gauges = [
+            ("connections_limit", "Connections that may be open", stats.connections_limit),
+            ("connections_open", "Connections that are open", stats.connections_open),
+            (
+                "connections_provisional",
+                "Open connections without any known client",
+                stats.connections_provisional,
+            ),
+            ("buffer_limit_bytes", "Memory for data of clients that no service has read", stats.budget_limit),
+            ("buffer_used_bytes", "Its part that is in use", stats.budget_used),
+        ];
+        for (suffix, help, value) in gauges {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            let name = format!("{}_capacity_{suffix}", self.prefix);
+            gauge.encode(encoder.encode_descriptor(&name, help, None, gauge.metric_type())?)?;
+        }
+        let displaced = ConstCounter::new(stats.connections_displaced);
+        let name = format!("{}_capacity_connections_displaced", self.prefix);
+        let help = "Connections without any known client that were closed for new ones";
+        displaced.encode(encoder.encode_descriptor(&name, help, None, displaced.metric_type())?)?;
+        let name = format!("{}_capacity_refused", self.prefix);
+        let help = "Connections and requests refused";
+        let kind = ConstCounter::new(0_u64).metric_type();
+        let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
+        for (reason, value) in [
+            ("connections", stats.refused_connections),
+            ("address", stats.refused_address),
+            ("buffer", stats.refused_budget),
+        ] {
+            ConstCounter::new(value).encode(family.encode_family(&[("reason", reason)])?)?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_capacity_shows_its_bounds_their_use_and_what_was_refused() {
+        let metrics = Metrics::new();
+        let capacity = Capacity::default();
+        metrics.register_capacity("program", &capacity);
+        let _open = capacity.connect([192, 0, 2, 1].into()).expect("a permit");
+        let text = metrics.encode().expect("encode");
+        for line in [
+            "program_capacity_connections_open 1",
+            "program_capacity_connections_provisional 1",
+            "program_capacity_buffer_limit_bytes 268435456",
+            "program_capacity_buffer_used_bytes 0",
+            "program_capacity_refused_total{reason=\"address\"} 0",
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{line} is not in {text}");
+        }
+    }
 
     #[test]
     fn a_server_shows_its_connections() {

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::{self, ConnectionError};
+use crate::connection::{self, ConnectionError, Peer};
 use crate::lanes::Lanes;
 use crate::limits::Limits;
 use crate::listener::{AcceptFailure, Listener, classify};
@@ -53,7 +53,7 @@ pub trait Handler: Clone + Send + 'static {
         self,
         shared: Arc<Shared>,
         stream: TcpStream,
-        peer_addr: SocketAddr,
+        peer: Peer,
     ) -> impl Future<Output = Result<(), ConnectionError>> + Send + 'static;
 }
 
@@ -73,14 +73,9 @@ struct Https<S> {
 }
 
 impl<S: Service> Handler for Https<S> {
-    async fn run(
-        self,
-        shared: Arc<Shared>,
-        stream: TcpStream,
-        peer_addr: SocketAddr,
-    ) -> Result<(), ConnectionError> {
+    async fn run(self, shared: Arc<Shared>, stream: TcpStream, peer: Peer) -> Result<(), ConnectionError> {
         let Shared { limits, draining } = &*shared;
-        connection::https(limits, draining, &self.tls, self.service, stream, peer_addr).await
+        connection::https(limits, draining, &self.tls, self.service, stream, peer).await
     }
 }
 
@@ -188,7 +183,7 @@ pub struct Stats {
     pub open: u64,
     /// Ever accepted.
     pub accepted: u64,
-    /// Closed right after accept because [`Limits::connections`] were open.
+    /// Closed right after accept because [`Limits::connections`] were open, or [`Limits::capacity`] had no permit.
     pub refused: u64,
     /// Ended in the TLS handshake, by error or timeout.
     pub handshakes_failed: u64,
@@ -300,12 +295,16 @@ impl Server {
                         tracing::info!("connections are accepted again");
                     }
                     self.counters.accepted.fetch_add(1, Ordering::Relaxed);
-                    if connections.len() >= self.shared.limits.connections {
+                    let limits = &self.shared.limits;
+                    let within = connections.len() < limits.connections;
+                    let permit = within.then(|| limits.capacity.connect(peer_addr.ip())).and_then(Result::ok);
+                    let Some(permit) = permit else {
                         self.counters.refused.fetch_add(1, Ordering::Relaxed);
                         continue;
-                    }
+                    };
                     self.counters.open.fetch_add(1, Ordering::Relaxed);
-                    self.spawn(handler.clone(), stream, peer_addr, connections);
+                    let peer = Peer { addr: peer_addr, permit: Arc::clone(&permit) };
+                    permit.runs_as(self.spawn(handler.clone(), stream, peer, connections));
                 }
                 Err(error) => match classify(&error) {
                     AcceptFailure::Connection => {}
@@ -331,14 +330,13 @@ impl Server {
         &self,
         handler: H,
         stream: TcpStream,
-        peer_addr: SocketAddr,
+        peer: Peer,
         connections: &mut Connections,
-    ) {
+    ) -> AbortHandle {
         let shared = Arc::clone(&self.shared);
         let Some(lanes) = &self.lanes else {
             crate::listener::tune(&stream, shared.limits.tcp_keepalive);
-            connections.spawn(handler.run(shared, stream, peer_addr));
-            return;
+            return connections.spawn(handler.run(shared, stream, peer));
         };
         let place = lanes.place();
         let lane = place.runtime.clone();
@@ -347,9 +345,9 @@ impl Server {
             // A socket belongs to the runtime that it was made in.
             let stream = stream.into_std().and_then(TcpStream::from_std).map_err(ConnectionError::Address)?;
             crate::listener::tune(&stream, shared.limits.tcp_keepalive);
-            handler.run(shared, stream, peer_addr).await
+            handler.run(shared, stream, peer).await
         };
-        connections.spawn_on(run, &lane);
+        connections.spawn_on(run, &lane)
     }
 
     fn reap(&self, ended: Result<Result<(), ConnectionError>, JoinError>) {
@@ -365,6 +363,9 @@ impl Server {
                 }
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::debug!(%error, cause, "connection ended");
+            }
+            Err(error) if error.is_cancelled() => {
+                tracing::debug!("a provisional connection was closed for a new one");
             }
             Err(error) => tracing::error!(%error, "a connection's task failed"),
         }

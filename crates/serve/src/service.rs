@@ -1,23 +1,30 @@
 //! What answers requests, and the way from a connection to it.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{self, Context, Poll};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Map};
-use http::header::CONTENT_LENGTH;
-use http::{HeaderValue, Method, Request, Response};
+use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
+use tokio::time::Instant;
 
 use crate::activity::{Activity, CountedBody, Running};
 use crate::body::Body;
+use crate::capacity::Refusal;
 use crate::connection::Connection;
 use crate::delivery::EndBy;
 use crate::incoming::Incoming;
+use crate::layers;
+
+/// How long a client may take to read that its request was refused.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The answer to one request. Dropped when nobody waits for it any more. In a box, since it travels with its stream.
 pub type Answer = BoxFuture<'static, Response<Body>>;
@@ -28,6 +35,12 @@ pub type Answer = BoxFuture<'static, Response<Body>>;
 pub trait Service: Clone + Send + 'static {
     /// Begins to answer a request which came over `connection`.
     fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer;
+
+    /// Whether the service knows the client of a new connection by its certificate, so that the connection is
+    /// [confirmed](crate::ConnectionPermit::confirm) before its first request, and has the larger limits.
+    fn knows(&self, _connection: &Connection) -> bool {
+        false
+    }
 }
 
 impl<F, A> Service for F
@@ -42,11 +55,27 @@ where
 
 /// A service whose type is forgotten. What serves a connection is the larger part of a small server's code: without a
 /// type in it there is one of it for all servers of a program, and it is built as this crate is, for speed.
-pub(crate) type AnyService = Box<dyn Fn(&Arc<Connection>, Request<Incoming>) -> Answer + Send>;
+pub(crate) type AnyService = Box<dyn Erased>;
 
 /// As [`AnyService`].
 pub(crate) fn any(service: impl Service) -> AnyService {
-    Box::new(move |connection, request| service.call(connection, request))
+    Box::new(service)
+}
+
+/// A [`Service`] that cannot be cloned.
+pub(crate) trait Erased: Send {
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer;
+    fn knows(&self, connection: &Connection) -> bool;
+}
+
+impl<S: Service> Erased for S {
+    fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
+        Service::call(self, connection, request)
+    }
+
+    fn knows(&self, connection: &Connection) -> bool {
+        Service::knows(self, connection)
+    }
 }
 
 /// Hands the connection's facts to each request and counts it.
@@ -58,10 +87,32 @@ pub(crate) struct PerConnection {
 
 impl PerConnection {
     /// The answer to a request.
-    pub(crate) fn answer(&self, request: Request<Incoming>) -> Answering {
-        let running = Some(self.activity.request());
+    ///
+    /// # Errors
+    /// When there is no memory for it; see [`Self::refuse`].
+    pub(crate) fn answer(&self, request: Request<Incoming>) -> Result<Answering, Refusal> {
+        let headers = request.headers();
+        // Values of a name that is there already are not in the capacity, but in a list that doubles as it grows.
+        let running = self.activity.request(headers.capacity() + 2 * (headers.len() - headers.keys_len()))?;
         let is_head = *request.method() == Method::HEAD;
-        Answering { answer: (self.inner)(&self.connection, request), running, is_head }
+        let answer = self.inner.call(&self.connection, request);
+        Ok(Answering { answer, running: Some(running), is_head })
+    }
+
+    /// The answer to a request that there is no memory for.
+    pub(crate) fn refuse(&self, why: Refusal) -> Answering {
+        tracing::debug!(%why, client = %self.connection.peer_addr, "a request was refused");
+        let mut response = layers::plain_error(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the server is overloaded, please try again later",
+        );
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        response.extensions_mut().insert(EndBy(Instant::now() + REFUSAL_TIMEOUT));
+        Answering {
+            answer: Box::pin(ready(response)),
+            running: Some(Running::refused(&self.activity)),
+            is_head: false,
+        }
     }
 }
 
@@ -72,7 +123,8 @@ impl hyper::service::Service<Request<hyper::body::Incoming>> for PerConnection {
     type Future = Map<Answering, fn(Response<CountedBody>) -> Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<hyper::body::Incoming>) -> Self::Future {
-        self.answer(request.map(Incoming::Http1)).map(Ok)
+        let answering = self.answer(request.map(Incoming::Http1)).unwrap_or_else(|why| self.refuse(why));
+        answering.map(Ok)
     }
 }
 
@@ -100,7 +152,7 @@ impl Future for Answering {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let mut response = ready!(this.answer.poll(cx));
+        let mut response = task::ready!(this.answer.poll(cx));
         if *this.is_head {
             drop_body(&mut response);
         }
@@ -108,7 +160,8 @@ impl Future for Answering {
         if let Some(end_by) = response.extensions().get::<EndBy>() {
             end_by.set();
         }
-        let running = this.running.take().expect("a future is not polled after its end");
+        let mut running = this.running.take().expect("a future is not polled after its end");
+        running.begins_response();
         Poll::Ready(response.map(|body| CountedBody::new(body, running)))
     }
 }

@@ -33,7 +33,7 @@ use pinniped_api::suffix::GroupSuffix;
 use pinniped_authn::cluster::{Authorizer, TokenReviewer};
 use pinniped_authn::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_authn::registry::Registry;
-use pinniped_authn::request::{RequestAuthenticator, RequestAuthenticatorParams};
+use pinniped_authn::request::{Peer, RequestAuthenticator, RequestAuthenticatorParams};
 use pinniped_core::anonymous::is_health;
 use pinniped_core::attributes::Attributes;
 use pinniped_core::deadline;
@@ -46,7 +46,9 @@ use pinniped_pki::tls::{self, CipherRestriction, ClientCertificates, Profile};
 use pinniped_serve::Incoming;
 use pinniped_serve::metrics::{self, Metrics};
 use pinniped_serve::respond::{self, Negotiated, accept};
-use pinniped_serve::{Body, BoxError, Connection, EndBy, Limits, Listener, ServerHandle, body, layers};
+use pinniped_serve::{
+    Answer, Body, BoxError, Connection, EndBy, Limits, Listener, ServerHandle, Service, body, layers,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -111,6 +113,8 @@ pub struct Params {
     pub health: Health,
     /// What `/metrics` shows; the server adds its own connections.
     pub metrics: Metrics,
+    /// Bounds on connections.
+    pub limits: Limits,
 }
 
 /// Serves the API over TLS 1.3. Client certificates are asked for and judged a request at a time.
@@ -142,14 +146,25 @@ pub fn serve(listener: Listener, params: Params) -> ServerHandle {
         credential_lifetime: params.credential_lifetime,
         started: Timestamp::now(),
     }));
-    let service = move |connection: &Arc<Connection>, mut request: Request<Incoming>| {
-        let server = Arc::clone(&server);
-        request.extensions_mut().insert(Arc::clone(connection));
-        Box::pin(async move { server.handle(request, Timestamp::now()).await })
-    };
-    let handle = pinniped_serve::serve(listener, tls, service, Limits::default());
+    let handle = pinniped_serve::serve(listener, tls, Api(server), params.limits);
     metrics.register_server("aggregated_api", handle.stats_source());
     handle
+}
+
+/// The server as a service.
+#[derive(Clone)]
+struct Api(Arc<ApiServer>);
+
+impl Service for Api {
+    fn call(&self, connection: &Arc<Connection>, mut request: Request<Incoming>) -> Answer {
+        let server = Arc::clone(&self.0);
+        request.extensions_mut().insert(Arc::clone(connection));
+        Box::pin(async move { server.handle(request, Timestamp::now()).await })
+    }
+
+    fn knows(&self, connection: &Connection) -> bool {
+        self.0.access.authenticator.knows(Peer::new(&connection.peer_certificates), Timestamp::now())
+    }
 }
 
 /// What the handlers work with.

@@ -34,6 +34,7 @@ use pinniped_pki::{CaBundle, CertificateHolder};
 use pinniped_proxy::impersonator::ImpersonatorMetrics;
 use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client, review_client, through};
 use pinniped_serve::metrics::Metrics;
+use pinniped_serve::{Capacity, CapacityParams, Limits};
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::time::Instant;
 
@@ -44,6 +45,7 @@ use crate::impersonation::ProxyFactory;
 use crate::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
 use crate::issuer::{self, ClientCertIssuer, HolderIssuer};
 use crate::log::{self, LogLevel};
+use crate::memory;
 use crate::owner;
 use crate::stop::{Shutdown, Signals};
 use crate::token_client::TokenClient;
@@ -121,6 +123,8 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         async move { cluster_auth.run(stop).await }
     });
 
+    background.spawn("memory", memory::return_unused);
+
     let account = &config.names.impersonation_proxy_service_account;
     let token_client = TokenClient::new(client.clone(), &pod.namespace, account.clone(), |tokens| {
         kube_client(&upstream, tokens, pod.namespace.as_str())
@@ -135,6 +139,14 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
     metrics.register(|registry| proxy_metrics.register(registry));
     let proxy_config_metrics = ConfigMetrics::default();
     metrics.register(|registry| proxy_config_metrics.register(registry));
+
+    // Both servers share it.
+    let capacity = Capacity::new(&CapacityParams::of_this_process(
+        config.max_connections,
+        config.max_connections_per_address,
+    ));
+    metrics.register_capacity("concierge", &capacity);
+    let limits = Limits { connections: config.max_connections, capacity, ..Limits::default() };
 
     let api_serving = CertificateHolder::serving("concierge-serving-cert");
     let kube_signer = CertificateHolder::signer(issuer::KUBE_SIGNING_CERT);
@@ -161,6 +173,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
         impersonator_username: format!("system:serviceaccount:{}:{account}", pod.namespace),
         uid_impersonation: config.uid_impersonation,
         metrics: proxy_metrics,
+        limits: limits.clone(),
     };
 
     // The port is bound before the controllers start: a port in use ends the program before it changes anything.
@@ -255,6 +268,7 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
             credential_lifetime: config.credential_lifetime,
             health,
             metrics,
+            limits,
         },
     );
 

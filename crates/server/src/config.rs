@@ -5,6 +5,7 @@
 //! are validated in upstream's order with upstream's texts.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
 
@@ -60,6 +61,10 @@ pub struct Config {
     pub credential_lifetime: Duration,
     /// How the process ends.
     pub shutdown: Shutdown,
+    /// Connections that both servers may have open together, at most. Ours.
+    pub max_connections: usize,
+    /// Connections that one client address may have open; `None`: as many as there are. Ours.
+    pub max_connections_per_address: Option<NonZero<usize>>,
     /// Whether identities with a UID are impersonated with it. Ours; upstream refuses them.
     pub uid_impersonation: bool,
     /// Whether requests to the API server that are no upgrades go only over HTTP/2, as upstream's do. Ours.
@@ -239,6 +244,9 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         delay: seconds("shutdownDelaySeconds", raw.shutdown_delay_seconds.unwrap_or(3), 0, 60)?,
         grace: seconds("shutdownGraceSeconds", raw.shutdown_grace_seconds.unwrap_or(10), 0, 3600)?,
     };
+    let max_connections = connections("maxConnections", raw.max_connections.unwrap_or(16_384), 1)?;
+    let per_address = raw.max_connections_per_address.unwrap_or(0);
+    let max_connections_per_address = NonZero::new(connections("maxConnectionsPerAddress", per_address, 0)?);
     let proxy_serving_lifetime = match raw.proxy_serving_cert_days {
         None => None,
         Some(days) if (1..=36_500).contains(&days) => Some(Duration::from_secs(days.unsigned_abs() * 86_400)),
@@ -273,6 +281,8 @@ fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
         log_usernames_and_groups,
         credential_lifetime,
         shutdown,
+        max_connections,
+        max_connections_per_address,
         uid_impersonation,
         upstream_http2_only: raw.upstream_http2_only,
         proxy_serving_lifetime,
@@ -283,6 +293,14 @@ fn seconds(setting: &'static str, number: i64, least: u64, most: u64) -> Result<
     match u64::try_from(number) {
         Ok(number) if (least..=most).contains(&number) => Ok(Duration::from_secs(number)),
         _ => Err(invalid(setting, format!("must be within range {least} to {most}"))),
+    }
+}
+
+fn connections(setting: &'static str, number: i64, least: usize) -> Result<usize, ConfigError> {
+    const MOST: usize = 1_000_000;
+    match usize::try_from(number) {
+        Ok(number) if (least..=MOST).contains(&number) => Ok(number),
+        _ => Err(invalid(setting, format!("must be within range {least} to {MOST}"))),
     }
 }
 

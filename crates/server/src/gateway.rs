@@ -26,14 +26,15 @@ use pinniped_controllers::gateway::{Election, GatewayMetrics, Params, StatusAddr
 use pinniped_controllers::lease::LeaseParams;
 use pinniped_gateway::GatewayParams;
 use pinniped_proxy::upstream::{Upstream, UpstreamParams, kube_client, through};
-use pinniped_serve::Listener;
 use pinniped_serve::metrics::Metrics;
+use pinniped_serve::{Capacity, CapacityParams, Listener};
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 
 use crate::apiserver::Health;
 use crate::downward_api::{self, PodInfo};
 use crate::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
 use crate::log;
+use crate::memory;
 use crate::stop::Signals;
 
 pub use flags::Flags;
@@ -86,13 +87,23 @@ async fn run(options: Options, pod: PodInfo) -> anyhow::Result<()> {
     let admin = Listener::bind(options.admin)
         .with_context(|| format!("could not listen for health and metrics on {}", options.admin))?;
     let (tls, plain) = (options.tls, options.plain);
+    let capacity = Capacity::new(&CapacityParams {
+        // A connection has another one to its backend.
+        files_per_connection: 2,
+        ..CapacityParams::of_this_process(options.max_connections, options.max_connections_per_address)
+    });
+    let max_connections = options.max_connections;
     let monitor = TaskMonitor::default();
     let params = params(client(&pod)?, options, &pod, monitor.clone())?;
 
-    let gateway = pinniped_gateway::start(&GatewayParams::new(tls, plain))?;
+    let mut ports = GatewayParams::new(tls, plain);
+    ports.limits.connections = max_connections;
+    ports.limits.capacity = capacity.clone();
+    let gateway = pinniped_gateway::start(&ports)?;
     tracing::info!(tls = %gateway.tls_addr(), plain = %gateway.plain_addr(), "the ports are open");
     let metrics = Metrics::new();
     metrics::register(&metrics, gateway.readings());
+    metrics.register_capacity("pinniped_gateway", &capacity);
     let controller_metrics = GatewayMetrics::default();
     metrics.register(|registry| controller_metrics.register(registry));
 
@@ -112,6 +123,7 @@ async fn run(options: Options, pod: PodInfo) -> anyhow::Result<()> {
     controllers.spawn("controllers", |stop| {
         pinniped_controllers::gateway::run(params, publish, controller_metrics, stop)
     });
+    controllers.spawn("memory", memory::return_unused);
 
     let failure = tokio::select! {
         () = signals.next() => None,

@@ -33,6 +33,7 @@ pub(crate) struct ProxyFactory {
     pub(crate) impersonator_username: String,
     pub(crate) uid_impersonation: bool,
     pub(crate) metrics: ImpersonatorMetrics,
+    pub(crate) limits: Limits,
 }
 
 impl ProxyServer for ProxyFactory {
@@ -51,7 +52,7 @@ impl ProxyServer for ProxyFactory {
             impersonator_username: self.impersonator_username.clone(),
             uid_impersonation: self.uid_impersonation,
             probe_interval: impersonator::PROBE_INTERVAL,
-            limits: Limits::default(),
+            limits: self.limits.clone(),
             in_flight: InFlightLimits::default(),
             metrics: self.metrics.clone(),
         };

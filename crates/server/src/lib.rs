@@ -16,6 +16,7 @@ pub mod in_cluster;
 pub mod issuer;
 pub mod local_user_authenticator;
 pub mod log;
+mod memory;
 mod owner;
 pub mod stop;
 pub mod token_client;

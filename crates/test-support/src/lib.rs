@@ -35,6 +35,7 @@
 //! upgrades: [`wire`]. Programs: [`kubectl`], [`tools::binary`].
 #![forbid(unsafe_code)]
 
+pub mod attacks;
 pub mod certs;
 pub mod chance;
 pub mod control_plane;

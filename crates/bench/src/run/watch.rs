@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde::de::DeserializeOwned;
@@ -17,6 +18,10 @@ use super::{Phase, settle};
 /// On a connection of its own; what all of them get together; while nobody waits longer for a list.
 const KIB: f64 = 64.0;
 const LIST_MS: f64 = 1000.0;
+/// Resident memory of the Concierge, in MiB, [`GONE_FOR`] after the last watch ended.
+const MIB_AFTER: f64 = 40.0;
+/// How long the Concierge has for returning memory to the system.
+const GONE_FOR: Duration = Duration::from_secs(60);
 
 /// One crowd.
 struct Crowd {
@@ -29,8 +34,10 @@ struct Crowd {
 struct Measured {
     opened: Opened,
     kib: f64,
-    /// What the Concierge holds once they are gone, in MiB.
+    /// Resident memory of the Concierge right after they ended, in MiB.
     after: f64,
+    /// The same [`GONE_FOR`] after they ended.
+    later: f64,
     lists: Outcome,
     /// The same, asked of the server directly.
     direct: Outcome,
@@ -57,13 +64,14 @@ pub(super) fn measure(phase: &mut Phase<'_>, verdicts: &mut Verdicts) -> anyhow:
         "held",
         "KiB each",
         "MiB after",
+        "MiB after 60 s",
         "lists meanwhile",
         "slowest ms",
         "slowest ms, direct",
     ]);
     for crowd in crowds {
         phase.fresh_concierge()?;
-        let Measured { opened, kib, after, lists, direct } = open(phase, &crowd)?;
+        let Measured { opened, kib, after, later, lists, direct } = open(phase, &crowd)?;
         let slowest = lists.max as f64 / 1000.0;
         table.row(vec![
             format!("{} watches", crowd.count),
@@ -73,11 +81,12 @@ pub(super) fn measure(phase: &mut Phase<'_>, verdicts: &mut Verdicts) -> anyhow:
             opened.held.to_string(),
             format!("{kib:.1}"),
             format!("{after:.1}"),
+            format!("{later:.1}"),
             format!("{} answered, {} not", lists.requests, lists.failed),
             format!("{slowest:.0}"),
             format!("{:.0}", direct.max as f64 / 1000.0),
         ]);
-        let [.., watches, list, memory, _rest] = MUSTS;
+        let [.., watches, list, memory, returned, _rest] = MUSTS;
         let name = |must: &str| match crowd.per_connection {
             1 => format!("{must}: {}", crowd.protocol.name()),
             several => format!("{must}: {}, {several} a connection", crowd.protocol.name()),
@@ -87,6 +96,7 @@ pub(super) fn measure(phase: &mut Phase<'_>, verdicts: &mut Verdicts) -> anyhow:
         verdicts.at_most(name(list), Some(if unanswered { f64::INFINITY } else { slowest }), LIST_MS);
         if crowd.per_connection == 1 {
             verdicts.at_most(name(memory), Some(kib), KIB);
+            verdicts.at_most(name(returned), Some(later), MIB_AFTER);
         }
     }
     Ok(table)
@@ -122,11 +132,18 @@ fn open(phase: &Phase<'_>, crowd: &Crowd) -> anyhow::Result<Measured> {
     let lists: Outcome = lists.release()?;
     let direct: Outcome = direct.release()?;
     let held: Opened = watches.release()?;
+    let ended = Instant::now();
     let after = settle(phase.setup, way.pid)? as f64 / 1_048_576.0;
+    #[expect(clippy::disallowed_methods, reason = "the memory at a fixed time is what is measured")]
+    std::thread::sleep(GONE_FOR.saturating_sub(ended.elapsed()));
+    let later = settle(phase.setup, way.pid)? as f64 / 1_048_576.0;
     let kib = with.saturating_sub(before) as f64 / 1024.0 / (opened.opened.max(1) as f64);
-    eprintln!("{} opened, {} held, {kib:.1} KiB each, {after:.1} MiB after", held.opened, held.held);
+    eprintln!(
+        "{} opened, {} held, {kib:.1} KiB each, {after:.1} MiB after, {later:.1} after 60 s",
+        held.opened, held.held
+    );
     ensure!(lists.requests + lists.failed > 0, "no list was asked for meanwhile");
-    Ok(Measured { opened: held, kib, after, lists, direct })
+    Ok(Measured { opened: held, kib, after, later, lists, direct })
 }
 
 /// A load that goes on until it is let go. Dropping it lets it go too.

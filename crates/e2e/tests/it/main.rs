@@ -17,6 +17,7 @@ mod gateway_delegation;
 mod impersonation;
 mod informer;
 mod installed;
+mod memory_limit;
 mod own;
 mod page;
 mod request_info;

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pinniped_routing::table::{Backends, Protocol};
+use pinniped_serve::{Capacity, CapacityParams};
 use pinniped_test_support::certs::Pair;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::world::{Backend, Client, Table, gateway, one, pair, server_config, to, until, upstream, within};
+use crate::world::{
+    Backend, Client, Table, gateway, gateway_with, one, pair, server_config, to, until, upstream, within,
+};
 
 const HOST: &str = "impersonation-proxy-mtls.local";
 
@@ -305,4 +308,36 @@ async fn the_longest_wildcard_and_any_depth_find_a_passthrough_host() {
         let hello = Client::new().hello(name);
         assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), wanted, "{name}");
     }
+}
+
+#[tokio::test]
+async fn silent_connections_make_way_and_one_that_goes_to_a_backend_stays() {
+    let own = pair(&[HOST]);
+    let backend = backend(&own).await;
+    let capacity = Capacity::new(&CapacityParams {
+        connections: 4,
+        connections_per_address: None,
+        memory: None,
+        files: None,
+        files_per_connection: 2,
+    });
+    let gateway = gateway_with(|params| params.limits.capacity = capacity.clone());
+    Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
+    let mut relayed = Client::new().connect(gateway.tls_addr(), HOST).await.unwrap();
+    let mut told = [0; 2];
+    within(relayed.read_exact(&mut told)).await.unwrap();
+    let mut silent = Vec::new();
+    for address in [gateway.tls_addr(), gateway.plain_addr()].repeat(10) {
+        silent.push(within(TcpStream::connect(address)).await.unwrap());
+    }
+    // Both ports count together.
+    until("the first ones made way", || capacity.stats().connections_displaced >= 17).await;
+    let mut end = [0; 1];
+    assert!(!matches!(within(silent[0].read(&mut end)).await, Ok(1..)));
+    for stream in [&mut relayed, &mut Client::new().connect(gateway.tls_addr(), HOST).await.unwrap()] {
+        within(stream.write_all(b"ab")).await.unwrap();
+    }
+    let mut twice = [0; 4];
+    within(relayed.read_exact(&mut twice)).await.unwrap();
+    assert_eq!(&twice, b"abab");
 }

@@ -11,6 +11,7 @@ mod gateway;
 mod install;
 mod kubectl;
 mod lifecycle;
+mod memory_limit;
 mod open;
 mod rollout;
 mod walkthrough;

@@ -69,10 +69,17 @@ pub(super) async fn authenticate(
             return Err(Refusal::Unauthenticated);
         }
     };
-    if caller.user.is_anonymous() && !policy.admits(info) {
-        return Err(Refusal::Unauthenticated);
+    if caller.user.is_anonymous() {
+        return if policy.admits(info) { Ok(caller) } else { Err(Refusal::Unauthenticated) };
     }
+    connection.permit.confirm();
     Ok(caller)
+}
+
+/// Whether the client of a new connection is known by its certificate.
+pub(super) fn knows(authenticator: &RequestAuthenticator, connection: &Connection) -> bool {
+    let kept = Client::of(connection).map(|client| &client.verdict);
+    authenticator.knows(Peer { chain: &connection.peer_certificates, kept, address: None }, Timestamp::now())
 }
 
 /// Was the client recognised before anybody looked for a token?

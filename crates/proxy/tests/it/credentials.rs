@@ -36,7 +36,7 @@ async fn get(client: &Client<'_>, headers: &[(&str, &[u8])]) -> Answer {
 #[tokio::test]
 async fn of_authorization_headers_the_first_counts_and_only_as_a_bearer_token() {
     let (anonymous, gina, account) = ("system:anonymous", "gina", "(passed through)");
-    let long = [b"Bearer ", "x".repeat(500_000).as_bytes()].concat();
+    let long = [b"Bearer ", "x".repeat(60_000).as_bytes()].concat();
     for (values, wanted) in [
         (&[&b"Bearer good"[..]][..], gina),
         (&[b"bEARER good"], gina),

@@ -3,5 +3,6 @@
 mod drain;
 mod hostile;
 mod http2;
+mod memory;
 mod protocols;
 mod support;

@@ -88,6 +88,8 @@ pub(crate) struct TestService {
     /// Told the path of each request whose handler was dropped or finished.
     pub(crate) ended: mpsc::UnboundedSender<String>,
     pub(crate) tunnels: Tunnels,
+    /// As if each client had shown the certificate of a user.
+    pub(crate) knows_clients: bool,
 }
 
 struct TellWhenDropped(mpsc::UnboundedSender<String>, String);
@@ -99,6 +101,10 @@ impl Drop for TellWhenDropped {
 }
 
 impl Service for TestService {
+    fn knows(&self, _: &Connection) -> bool {
+        self.knows_clients
+    }
+
     fn call(&self, connection: &Arc<Connection>, mut request: Request<pinniped_serve::Incoming>) -> Answer {
         let service = self.clone();
         let connection = Arc::clone(connection);
@@ -123,6 +129,10 @@ impl Service for TestService {
                         },
                     );
                     Response::new(http_body_util::StreamBody::new(lines).boxed_unsync())
+                }
+                "/login" => {
+                    connection.permit.confirm();
+                    Response::new(body::empty())
                 }
                 "/echo" => Response::new(body::from_incoming(request.into_body())),
                 "/upgrade" => {
@@ -224,6 +234,16 @@ impl World {
     }
 
     pub(crate) fn on(listener: Listener, limits: Limits) -> Self {
+        Self::with(listener, limits, false)
+    }
+
+    /// One that knows its clients as soon as they connect.
+    pub(crate) fn of_known_clients(limits: Limits) -> Self {
+        let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        Self::with(listener, limits, true)
+    }
+
+    fn with(listener: Listener, limits: Limits, knows_clients: bool) -> Self {
         let (begun_tx, begun) = mpsc::unbounded_channel();
         let (ended_tx, ended) = mpsc::unbounded_channel();
         let service = TestService {
@@ -231,6 +251,7 @@ impl World {
             begun: begun_tx,
             ended: ended_tx,
             tunnels: Tunnels::new(),
+            knows_clients,
         };
         let handle = serve(listener, server_tls(), service.clone(), limits);
         Self { handle, service, begun, ended }

@@ -49,7 +49,12 @@ impl Access {
             address: connection.map(|connection| connection.peer_addr.ip()),
         };
         match self.authenticator.authenticate(headers, peer, now).await {
-            Outcome::User { user, .. } => Ok(user),
+            Outcome::User { user, .. } => {
+                if let Some(connection) = connection.filter(|_| !user.is_anonymous()) {
+                    connection.permit.confirm();
+                }
+                Ok(user)
+            }
             Outcome::Anonymous => Ok(User::anonymous().into()),
             Outcome::Overloaded => Err(Denial::Overloaded),
             Outcome::Rejected { reason } => {

@@ -49,6 +49,10 @@ pub(super) struct Config {
     pub(super) shutdown_delay_seconds: Option<i64>,
     #[serde(rename = "shutdowngraceseconds")]
     pub(super) shutdown_grace_seconds: Option<i64>,
+    #[serde(rename = "maxconnections")]
+    pub(super) max_connections: Option<i64>,
+    #[serde(rename = "maxconnectionsperaddress")]
+    pub(super) max_connections_per_address: Option<i64>,
     #[serde(rename = "impersonationproxyuidimpersonation")]
     pub(super) uid_impersonation: String,
     #[serde(rename = "upstreamhttp2only")]

@@ -38,7 +38,10 @@ fn only_the_names_are_required() {
     assert!(!config.upstream_http2_only);
     assert!(with("upstreamHTTP2Only: true").unwrap().upstream_http2_only);
     assert!(matches!(with("upstreamHTTP2Only: sometimes"), Err(ConfigError::Decode(_))));
+    assert_eq!((config.max_connections, config.max_connections_per_address), (16_384, None));
     assert_eq!(config.proxy_serving_lifetime, None);
+    let config = with("maxConnections: 5\nmaxConnectionsPerAddress: 2").unwrap();
+    assert_eq!((config.max_connections, config.max_connections_per_address), (5, NonZero::new(2)));
     let config = with("impersonationProxyServingCertDays: 30").unwrap();
     assert_eq!(config.proxy_serving_lifetime, Some(Duration::from_secs(2_592_000)));
 }
@@ -139,6 +142,11 @@ fn bad_values_are_named_with_upstreams_texts() {
         (
             "credentialLifetimeSeconds: 59",
             "validate credentialLifetimeSeconds: must be within range 60 to 3600",
+        ),
+        ("maxConnections: 0", "validate maxConnections: must be within range 1 to 1000000"),
+        (
+            "maxConnectionsPerAddress: -1",
+            "validate maxConnectionsPerAddress: must be within range 0 to 1000000",
         ),
         ("shutdownDelaySeconds: -1", "validate shutdownDelaySeconds: must be within range 0 to 60"),
         ("shutdownGraceSeconds: 3601", "validate shutdownGraceSeconds: must be within range 0 to 3600"),

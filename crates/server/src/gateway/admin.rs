@@ -2,7 +2,6 @@
 //! told here, and the program has no right to ask who asks.
 
 use std::future::ready;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use pinniped_serve::Incoming;
 use pinniped_serve::connection;
 use pinniped_serve::metrics::{self, Metrics};
 use pinniped_serve::{
-    Answer, Body, Connection, ConnectionError, EndBy, Handler, Limits, Listener, ServerHandle, Service,
+    Answer, Body, Connection, ConnectionError, EndBy, Handler, Limits, Listener, Peer, ServerHandle, Service,
     Shared, body, layers, serve_with,
 };
 use tokio::net::TcpStream;
@@ -51,13 +50,8 @@ struct Admin {
 }
 
 impl Handler for AdminPort {
-    async fn run(
-        self,
-        shared: Arc<Shared>,
-        stream: TcpStream,
-        peer_addr: SocketAddr,
-    ) -> Result<(), ConnectionError> {
-        connection::http(&shared.limits, &shared.draining, self, stream, peer_addr).await
+    async fn run(self, shared: Arc<Shared>, stream: TcpStream, peer: Peer) -> Result<(), ConnectionError> {
+        connection::http(&shared.limits, &shared.draining, self, stream, peer).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! The program's flags. Those that Contour has, too, have its names, so that an installation can be carried over.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -129,6 +130,14 @@ pub struct Flags {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = short_duration)]
     shutdown_grace: Duration,
 
+    /// Connections at most, of both ports together; fewer where the memory limit or the limit on open files says so
+    #[arg(long, value_name = "NUMBER", default_value = "16384")]
+    max_connections: NonZero<usize>,
+
+    /// Connections of one client address at most; none: as many as there are
+    #[arg(long, value_name = "NUMBER")]
+    max_connections_per_address: Option<NonZero<usize>>,
+
     /// Path to the directory that holds the pod's metadata from the Kubernetes downward API
     #[arg(long, default_value = "/etc/podinfo", value_name = "DIRECTORY")]
     downward_api_path: PathBuf,
@@ -156,6 +165,8 @@ pub(super) struct Options {
     pub(super) admin: SocketAddr,
     pub(super) log_level: LogLevel,
     pub(super) shutdown: Shutdown,
+    pub(super) max_connections: usize,
+    pub(super) max_connections_per_address: Option<NonZero<usize>>,
     pub(super) downward_api_path: PathBuf,
 }
 
@@ -212,6 +223,8 @@ impl Flags {
             admin: SocketAddr::new(self.http_address, self.http_port),
             log_level: self.log_level,
             shutdown: Shutdown { delay: self.shutdown_delay, grace: self.shutdown_grace },
+            max_connections: self.max_connections.get(),
+            max_connections_per_address: self.max_connections_per_address,
             downward_api_path: self.downward_api_path,
         })
     }
@@ -285,6 +298,7 @@ mod tests {
         let wanted = Shutdown { delay: Duration::from_secs(3), grace: Duration::from_secs(10) };
         assert_eq!(options.shutdown, wanted);
         assert_eq!(options.log_level, LogLevel::Warning);
+        assert_eq!((options.max_connections, options.max_connections_per_address), (16_384, None));
     }
 
     #[test]
@@ -328,6 +342,8 @@ mod tests {
             (&["--leader-election-retry-period=0s"], "it must be above zero"),
             (&["--leader-election-renew-deadline=15s"], "below --leader-election-lease-duration"),
             (&["--envoy-service-http-port=99999"], "99999"),
+            (&["--max-connections=0"], "zero"),
+            (&["--max-connections-per-address=-1"], "invalid"),
         ] {
             let error = options(words).unwrap_err();
             assert!(error.contains(wanted) && !error.contains('\n'), "{words:?}: {error}");

@@ -141,6 +141,7 @@ async fn concierge(plane: &ControlPlane, token: String) -> anyhow::Result<Concie
             credential_lifetime: Duration::from_secs(300),
             health: Health::new(),
             metrics: Metrics::new(),
+            limits: pinniped_serve::Limits::default(),
         },
     );
     Ok(Concierge { proxy, api })

@@ -13,6 +13,9 @@ use kube::{Api, ResourceExt as _};
 use super::volumes::{Source, field_value};
 use super::{NODE_IP, Shared};
 
+/// The annotation of a pod with the folder of the cgroup that its container shall run in.
+const CGROUP: &str = "stand-in-kubelet/cgroup";
+
 /// Everything that a container needs to be started.
 pub(super) struct ContainerParams<'a> {
     pub(super) pod: &'a Pod,
@@ -94,6 +97,11 @@ fn start_script(
         name = quote(&params.program.file_name().unwrap_or_default().to_string_lossy()),
         network = network(params.ip),
     );
+    // A container that the kubelet's stand-in is told to put into a cgroup sees the hierarchies, as with a real one.
+    if let Some(cgroup) = params.pod.annotations().get(CGROUP) {
+        let _ = writeln!(script, "echo $$ >{}/cgroup.procs", quote(cgroup));
+        script.push_str("mkdir -p \"$R\"/sys/fs/cgroup\nmount --rbind /sys/fs/cgroup \"$R\"/sys/fs/cgroup\n");
+    }
     let read_only =
         container.security_context.as_ref().and_then(|c| c.read_only_root_filesystem).unwrap_or_default();
     let mut mounts = String::new();

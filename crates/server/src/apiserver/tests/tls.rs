@@ -36,6 +36,7 @@ fn start(ca: &CertificateAuthority, validity: &Validity) -> ServerHandle {
             credential_lifetime: Duration::from_secs(300),
             health: Health::new(),
             metrics: Metrics::new(),
+            limits: pinniped_serve::Limits::default(),
         },
     )
 }

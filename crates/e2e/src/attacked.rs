@@ -1,0 +1,123 @@
+//! A user's lists through an impersonation proxy that clients without credentials attack.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use pinniped_test_support::attacks::{Attack, Attackers};
+use pinniped_test_support::certs::Pair;
+use pinniped_test_support::wire;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::walkthrough::EXTERNAL_NAME;
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps?limit=1";
+/// How long an attack goes on, unless the environment says otherwise.
+const ATTACK: Duration = Duration::from_secs(15);
+/// Sets the length of an attack in seconds, for a run on a machine that does nothing else. Only then the lists have to be
+/// quick: beside other tests their time says nothing.
+const ATTACK_ENV: &str = "PINNIPED_ATTACK_SECONDS";
+/// For nine of ten lists meanwhile; the others may meet a machine that is busy with something else.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// For each list.
+const SOON: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// How long the lists took.
+#[derive(Debug)]
+pub struct Lists {
+    attack: Attack,
+    connections: usize,
+    /// In order.
+    took: Vec<Duration>,
+}
+
+impl Lists {
+    fn most(&self) -> Duration {
+        self.took[self.took.len() * 9 / 10]
+    }
+
+    /// Fails when more than one of ten took longer than a second, if the environment says that nothing else runs.
+    ///
+    /// # Errors
+    /// Then.
+    pub fn are_quick(&self) -> anyhow::Result<()> {
+        let alone = std::env::var_os(ATTACK_ENV).is_some();
+        ensure!(
+            !alone || self.most() < PATIENCE,
+            "{:?}: one of ten lists took {:?}",
+            self.attack,
+            self.most()
+        );
+        Ok(())
+    }
+}
+
+impl fmt::Display for Lists {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, most, all) = (self.took.len(), self.most(), self.took[self.took.len() - 1]);
+        let connections = self.connections;
+        write!(f, "{connections} connections, {count} lists, nine of ten within {most:?}, all within {all:?}")
+    }
+}
+
+/// Attacks the server for a while. Meanwhile the user lists over an open and over new connections.
+///
+/// # Errors
+/// When a list is not answered.
+pub async fn under_attack(attack: Attack, server: SocketAddr, pair: &Pair) -> anyhow::Result<Lists> {
+    let seconds = std::env::var(ATTACK_ENV).ok().and_then(|seconds| seconds.parse().ok());
+    let time = seconds.map_or(ATTACK, Duration::from_secs);
+    let known = User::connect(server, pair).await?;
+    known.list().await?;
+    let attackers = Attackers::start(attack, server, EXTERNAL_NAME);
+    let began = Instant::now();
+    let mut took = Vec::new();
+    while began.elapsed() < time || took.is_empty() {
+        let asked = Instant::now();
+        known.list().await.with_context(|| format!("{attack:?}, over an open connection"))?;
+        took.push(asked.elapsed());
+        let asked = Instant::now();
+        let fresh = async { User::connect(server, pair).await?.list().await };
+        let fresh = tokio::time::timeout(SOON, fresh).await.context("no answer").flatten();
+        fresh.with_context(|| format!("{attack:?}, over a new connection"))?;
+        took.push(asked.elapsed());
+        tokio::time::sleep(PAUSE).await;
+    }
+    took.sort_unstable();
+    Ok(Lists { attack, connections: attackers.opened(), took })
+}
+
+/// A connection of a user with a certificate.
+struct User {
+    sender: http2::SendRequest<Empty<Bytes>>,
+    _driver: JoinSet<()>,
+}
+
+impl User {
+    async fn connect(server: SocketAddr, pair: &Pair) -> anyhow::Result<Self> {
+        let tcp = TcpStream::connect(server).await?;
+        let tls = wire::connect_unverified(tcp, EXTERNAL_NAME, &[b"h2"], Some(pair)).await?;
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await?;
+        let mut driver = JoinSet::new();
+        driver.spawn(async move { drop(connection.await) });
+        Ok(Self { sender, _driver: driver })
+    }
+
+    async fn list(&self) -> anyhow::Result<()> {
+        let request = Request::get(format!("https://{EXTERNAL_NAME}{CONFIG_MAPS}")).body(Empty::new())?;
+        let mut sender = self.sender.clone();
+        sender.ready().await?;
+        let answer = tokio::time::timeout(SOON, sender.send_request(request)).await??;
+        ensure!(answer.status() == 200, "{answer:?}");
+        answer.into_body().collect().await?;
+        Ok(())
+    }
+}

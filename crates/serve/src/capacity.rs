@@ -1,0 +1,510 @@
+//! The connections and bytes that clients may cost a program, shared by all its listeners.
+//!
+//! Without bounds that follow from the memory limit, any client can have the program killed. So each connection has a
+//! [permit](ConnectionPermit), and there are only as many permits as connections fit into the memory limit. A
+//! connection's fixed cost covers the first [`FREE_BYTES`] that it sends ahead of the service; more is charged to one
+//! budget of the program.
+//!
+//! A connection is *provisional* until its service [confirms](ConnectionPermit::confirm) it, as a rule when a request of
+//! it was authenticated. Provisional connections have half of the budget, and when all permits are taken the oldest of
+//! them is closed for a new one: a client that only opens connections displaces its own.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::AbortHandle;
+
+pub mod system;
+
+/// Memory of a connection, in bytes: TLS, HTTP, its task, and [`FREE_BYTES`]. Measured: 33 to 43 KiB with nothing in
+/// transit, and a partial TLS record of 16 KiB at most.
+pub const CONNECTION_BYTES: u64 = 64 << 10;
+
+/// Memory of a connection whose bytes are passed on as they are, in bytes.
+const RELAYED_BYTES: u64 = 8 << 10;
+
+/// What a connection may hold before the budget is charged, in bytes.
+pub const FREE_BYTES: usize = 16 << 10;
+
+/// What one provisional connection may hold at most, in bytes: some 400 requests at once.
+const PROVISIONAL_BYTES: usize = 4 << 20;
+
+/// Memory for everything that is no connection, in bytes: the program, its caches, responses in transit.
+const LEAST_RESERVE: u64 = 64 << 20;
+
+/// Connections that may end while their successors are open already.
+const ENDING: usize = 64;
+
+/// Connections that there always may be.
+const LEAST_CONNECTIONS: u64 = 16;
+
+/// The budget of a program whose memory has no limit, in bytes.
+const UNLIMITED_BUDGET: u64 = 256 << 20;
+
+/// What the capacity of a program follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapacityParams {
+    /// Connections at most, however much memory there is.
+    pub connections: usize,
+    /// Connections of one client address at most: of an IPv4 address, or of the 64 bits of an IPv6 address that name
+    /// its network. `None` where a load balancer may stand for many clients.
+    pub connections_per_address: Option<NonZero<usize>>,
+    /// The memory limit in bytes.
+    pub memory: Option<u64>,
+    /// Open files that the program may have.
+    pub files: Option<u64>,
+    /// Open files for a connection: 2 where each has another one behind it.
+    pub files_per_connection: u64,
+}
+
+impl CapacityParams {
+    /// The limits that the system sets for this process. The soft limit on open files is raised to the hard one.
+    pub fn of_this_process(connections: usize, connections_per_address: Option<NonZero<usize>>) -> Self {
+        Self {
+            connections,
+            connections_per_address,
+            memory: system::memory_limit(),
+            files: system::raise_open_files(),
+            files_per_connection: 1,
+        }
+    }
+
+    /// Connections at most, the memory of all of them, and the budget, both in bytes.
+    fn sizes(&self) -> (usize, u64, u64) {
+        let (memory, budget) = match self.memory {
+            None => (u64::MAX, UNLIMITED_BUDGET),
+            Some(limit) => {
+                let usable = limit.saturating_sub(LEAST_RESERVE.max(limit / 5));
+                let budget = (usable / 5).min(UNLIMITED_BUDGET);
+                // A program with next to no memory still answers a probe.
+                ((usable - budget).max(LEAST_CONNECTIONS * CONNECTION_BYTES), budget)
+            }
+        };
+        // A quarter is for the files of everything else, such as connections to the API server.
+        let by_files =
+            self.files.map_or(u64::MAX, |files| (files - files / 4) / self.files_per_connection.max(1));
+        let by_files = usize::try_from(by_files.max(LEAST_CONNECTIONS)).unwrap_or(usize::MAX);
+        (self.connections.min(by_files).max(1), memory, budget)
+    }
+}
+
+/// Why a connection or a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// All permits belong to confirmed connections.
+    #[error("too many connections are open")]
+    Connections,
+    /// The client's address has as many as it may.
+    #[error("too many connections of this address are open")]
+    Address,
+    /// The budget is used up.
+    #[error("the memory for data of clients is used up")]
+    Budget,
+}
+
+/// See the [module](self). Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Capacity(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    connections: usize,
+    memory: u64,
+    per_address: Option<NonZero<usize>>,
+    budget: i64,
+    used: AtomicI64,
+    state: Mutex<State>,
+    displaced: AtomicU64,
+    refused: [AtomicU64; 3],
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: usize,
+    /// Memory of the open ones.
+    memory: u64,
+    next: u64,
+    by_address: HashMap<IpAddr, usize>,
+    /// By age; without a handle until the connection's task exists.
+    provisional: BTreeMap<u64, Option<AbortHandle>>,
+}
+
+/// The figures of a [`Capacity`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CapacityStats {
+    /// Connections that may be open.
+    pub connections_limit: u64,
+    /// Connections that are open.
+    pub connections_open: u64,
+    /// Of those, the ones that are provisional.
+    pub connections_provisional: u64,
+    /// Provisional connections that were closed for new ones.
+    pub connections_displaced: u64,
+    /// Connections refused because all others were confirmed.
+    pub refused_connections: u64,
+    /// Connections refused because of their address.
+    pub refused_address: u64,
+    /// Requests and connections refused because the budget was used up.
+    pub refused_budget: u64,
+    /// The budget in bytes.
+    pub budget_limit: u64,
+    /// Its part that is in use.
+    pub budget_used: u64,
+}
+
+impl Default for Capacity {
+    /// No limit but a budget: for tests, and for programs that only their own user can reach.
+    fn default() -> Self {
+        Self::new(&CapacityParams {
+            connections: usize::MAX,
+            connections_per_address: None,
+            memory: None,
+            files: None,
+            files_per_connection: 1,
+        })
+    }
+}
+
+impl Capacity {
+    /// The capacity that follows from these.
+    pub fn new(params: &CapacityParams) -> Self {
+        let (connections, memory, budget) = params.sizes();
+        Self(Arc::new(Inner {
+            connections,
+            memory,
+            per_address: params.connections_per_address,
+            budget: i64::try_from(budget).unwrap_or(i64::MAX),
+            used: AtomicI64::new(0),
+            state: Mutex::default(),
+            displaced: AtomicU64::new(0),
+            refused: Default::default(),
+        }))
+    }
+
+    /// A permit for a connection of this client.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn connect(&self, client: IpAddr) -> Result<Arc<ConnectionPermit>, Refusal> {
+        let network = network(client);
+        let mut state = self.0.state();
+        if let Some(most) = self.0.per_address
+            && state.by_address.get(&network).is_some_and(|open| *open >= most.get())
+        {
+            return Err(self.0.refuse(Refusal::Address));
+        }
+        if !self.0.has_room(&state, 0) {
+            let oldest = state.provisional.iter().find(|(_, task)| task.is_some()).map(|(number, _)| *number);
+            let oldest = oldest.filter(|_| self.0.has_room(&state, ENDING));
+            let displaced = oldest.and_then(|number| state.provisional.remove(&number)).flatten();
+            let Some(task) = displaced else { return Err(self.0.refuse(Refusal::Connections)) };
+            task.abort();
+            self.0.displaced.fetch_add(1, Ordering::Relaxed);
+        }
+        state.open += 1;
+        state.memory += CONNECTION_BYTES;
+        if self.0.per_address.is_some() {
+            *state.by_address.entry(network).or_default() += 1;
+        }
+        let number = state.next;
+        state.next += 1;
+        state.provisional.insert(number, None);
+        drop(state);
+        Ok(Arc::new(ConnectionPermit {
+            capacity: Arc::clone(&self.0),
+            number,
+            network,
+            confirmed: AtomicBool::new(false),
+            memory: AtomicU64::new(CONNECTION_BYTES),
+            held: AtomicUsize::new(0),
+        }))
+    }
+
+    /// The figures of this moment.
+    pub fn stats(&self) -> CapacityStats {
+        let state = self.0.state();
+        let (open, provisional) = (state.open as u64, state.provisional.len() as u64);
+        drop(state);
+        let refused = |why: Refusal| self.0.refused[why as usize].load(Ordering::Relaxed);
+        CapacityStats {
+            connections_limit: (self.0.connections as u64).min(self.0.memory / CONNECTION_BYTES),
+            connections_open: open,
+            connections_provisional: provisional,
+            connections_displaced: self.0.displaced.load(Ordering::Relaxed),
+            refused_connections: refused(Refusal::Connections),
+            refused_address: refused(Refusal::Address),
+            refused_budget: refused(Refusal::Budget),
+            budget_limit: u64::try_from(self.0.budget).unwrap_or_default(),
+            budget_used: u64::try_from(self.0.used.load(Ordering::Relaxed)).unwrap_or_default(),
+        }
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // It is whole between any two statements that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is room for one more connection when so many of the open ones do not count.
+    fn has_room(&self, state: &State, ending: usize) -> bool {
+        let ending_bytes = ending as u64 * CONNECTION_BYTES;
+        state.open < self.connections.saturating_add(ending)
+            && state.memory.saturating_add(CONNECTION_BYTES) <= self.memory.saturating_add(ending_bytes)
+    }
+
+    fn refuse(&self, why: Refusal) -> Refusal {
+        self.refused[why as usize].fetch_add(1, Ordering::Relaxed);
+        why
+    }
+}
+
+/// The part of an address that one client has.
+fn network(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        v4 @ IpAddr::V4(_) => v4,
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
+    }
+}
+
+/// A connection's part of the capacity, until dropped.
+#[derive(Debug)]
+pub struct ConnectionPermit {
+    capacity: Arc<Inner>,
+    number: u64,
+    network: IpAddr,
+    confirmed: AtomicBool,
+    memory: AtomicU64,
+    /// Bytes that are charged to this connection, the free ones included.
+    held: AtomicUsize,
+}
+
+impl ConnectionPermit {
+    /// Keeps the connection from being closed for new ones.
+    pub fn confirm(&self) {
+        // Nearly always it is.
+        if !self.is_confirmed() && !self.confirmed.swap(true, Ordering::AcqRel) {
+            self.capacity.state().provisional.remove(&self.number);
+        }
+    }
+
+    /// The connection's bytes are passed on as they are from now on, which takes less memory.
+    pub fn relay(&self) {
+        self.confirm();
+        let before = self.memory.swap(RELAYED_BYTES, Ordering::AcqRel);
+        self.capacity.state().memory -= before - RELAYED_BYTES;
+    }
+
+    /// Whether it was [confirmed](Self::confirm).
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmed.load(Ordering::Acquire)
+    }
+
+    /// The connection runs as this task, which may be aborted.
+    pub(crate) fn runs_as(&self, task: AbortHandle) {
+        // Gone from there when it has ended or was confirmed meanwhile.
+        if let Some(known) = self.capacity.state().provisional.get_mut(&self.number) {
+            *known = Some(task);
+        }
+    }
+
+    /// Charges bytes to the connection, until they are [released](Self::release).
+    ///
+    /// # Errors
+    /// When there is no memory for them; nothing is charged then.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<(), Refusal> {
+        let before = self.held.fetch_add(bytes, Ordering::AcqRel);
+        let more = over(before.saturating_add(bytes)) - over(before);
+        if more == 0 {
+            return Ok(());
+        }
+        let used = self.capacity.used.fetch_add(signed(more), Ordering::AcqRel) + signed(more);
+        let budget = self.capacity.budget;
+        let fits = if self.is_confirmed() {
+            used <= budget
+        } else {
+            used <= budget / 2 && before.saturating_add(bytes) <= PROVISIONAL_BYTES
+        };
+        if fits {
+            return Ok(());
+        }
+        self.release(bytes);
+        Err(self.capacity.refuse(Refusal::Budget))
+    }
+
+    /// Gives charged bytes back.
+    pub(crate) fn release(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let before = self.held.fetch_sub(bytes, Ordering::AcqRel);
+        let less = over(before) - over(before.saturating_sub(bytes));
+        if less > 0 {
+            self.capacity.used.fetch_sub(signed(less), Ordering::AcqRel);
+        }
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        let held = *self.held.get_mut();
+        self.release(held);
+        let mut state = self.capacity.state();
+        state.open -= 1;
+        state.memory -= *self.memory.get_mut();
+        state.provisional.remove(&self.number);
+        if self.capacity.per_address.is_some()
+            && let Some(open) = state.by_address.get_mut(&self.network)
+        {
+            *open -= 1;
+            if *open == 0 {
+                state.by_address.remove(&self.network);
+            }
+        }
+    }
+}
+
+/// What of a connection's bytes is the budget's.
+fn over(held: usize) -> usize {
+    held.saturating_sub(FREE_BYTES)
+}
+
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn params() -> CapacityParams {
+        CapacityParams {
+            connections: 3,
+            connections_per_address: None,
+            memory: None,
+            files: None,
+            files_per_connection: 1,
+        }
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn task() -> AbortHandle {
+        tokio::spawn(std::future::pending::<()>()).abort_handle()
+    }
+
+    #[test]
+    fn connections_and_budget_follow_from_the_limits_of_the_system() {
+        let sizes = |memory: Option<u64>, files: Option<u64>| {
+            CapacityParams { connections: 16_384, memory, files, ..params() }.sizes()
+        };
+        assert_eq!(sizes(None, None), (16_384, u64::MAX, UNLIMITED_BUDGET));
+        for (mib, connections) in [(128, 819), (256, 2457), (512, 5242), (1024, 10_485), (4096, 16_384)] {
+            let memory = Some(mib * MIB);
+            let (_, of_connections, budget) = sizes(memory, None);
+            assert!(of_connections + budget + LEAST_RESERVE <= mib * MIB, "{mib} MiB");
+            let stats = Capacity::new(&CapacityParams { connections: 16_384, memory, ..params() }).stats();
+            assert_eq!(stats.connections_limit, connections, "{mib} MiB");
+        }
+        let stats =
+            Capacity::new(&CapacityParams { memory: Some(8 * MIB), connections: 99, ..params() }).stats();
+        assert_eq!(stats.connections_limit, 16, "enough for probes");
+        assert_eq!(sizes(None, Some(1024)).0, 768);
+        let relayed =
+            CapacityParams { connections: 16_384, files: Some(1024), files_per_connection: 2, ..params() };
+        assert_eq!(relayed.sizes().0, 384);
+    }
+
+    #[tokio::test]
+    async fn the_oldest_provisional_connection_makes_way_and_a_confirmed_one_never() {
+        let capacity = Capacity::new(&params());
+        let [first, second, third] = [1, 2, 3].map(|_| capacity.connect(address("192.0.2.1")).unwrap());
+        let tasks = [task(), task(), task()];
+        for (permit, task) in [&first, &second, &third].into_iter().zip(&tasks) {
+            permit.runs_as(task.clone());
+        }
+        first.confirm();
+        let fourth = capacity.connect(address("192.0.2.1")).unwrap();
+        tokio::task::yield_now().await;
+        assert_eq!(tasks.each_ref().map(AbortHandle::is_finished), [false, true, false]);
+        drop(second);
+        third.confirm();
+        fourth.confirm();
+        assert_eq!(capacity.connect(address("192.0.2.2")).unwrap_err(), Refusal::Connections);
+        let stats = capacity.stats();
+        assert_eq!(
+            (stats.connections_open, stats.connections_displaced, stats.refused_connections),
+            (3, 1, 1)
+        );
+        drop((first, third, fourth));
+        assert_eq!(capacity.stats().connections_open, 0);
+        assert_eq!(capacity.stats().connections_provisional, 0);
+    }
+
+    #[test]
+    fn a_relayed_connection_leaves_room_for_others() {
+        let params = CapacityParams { memory: Some(8 * MIB), connections: 99, ..params() };
+        let capacity = Capacity::new(&params);
+        let connect = || capacity.connect(address("192.0.2.1"));
+        let open: Vec<_> = (0..16).map(|_| connect().unwrap()).collect();
+        assert_eq!(connect().unwrap_err(), Refusal::Connections);
+        for permit in &open[..8] {
+            permit.relay();
+            permit.relay();
+        }
+        let more: Vec<_> = (0..7).map(|_| connect().unwrap()).collect();
+        assert_eq!(connect().unwrap_err(), Refusal::Connections);
+        drop((open, more));
+        assert_eq!((0..16).map_while(|_| connect().ok()).collect::<Vec<_>>().len(), 16);
+    }
+
+    #[test]
+    fn an_address_has_its_own_bound_and_an_ipv6_network_is_one_address() {
+        let most = NonZero::new(1);
+        let capacity =
+            Capacity::new(&CapacityParams { connections_per_address: most, connections: 9, ..params() });
+        let open: Vec<_> = ["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8:0:1::1"]
+            .map(|client| capacity.connect(address(client)).unwrap())
+            .into();
+        for taken in ["192.0.2.1", "::ffff:192.0.2.2", "2001:db8::2"] {
+            assert_eq!(capacity.connect(address(taken)).unwrap_err(), Refusal::Address, "{taken}");
+        }
+        drop(open);
+        capacity.connect(address("2001:db8::2")).unwrap();
+        assert_eq!(capacity.stats().refused_address, 3);
+    }
+
+    #[test]
+    fn provisional_connections_leave_half_of_the_budget_to_confirmed_ones() {
+        let capacity =
+            Capacity::new(&CapacityParams { memory: Some(128 * MIB), connections: 99, ..params() });
+        let budget = capacity.stats().budget_limit;
+        let greedy: Vec<_> = (0..99)
+            .map_while(|_| {
+                let permit = capacity.connect(address("192.0.2.1")).ok()?;
+                permit.charge(1 << 20).ok()?;
+                Some(permit)
+            })
+            .collect();
+        let used = capacity.stats().budget_used;
+        assert!(used <= budget / 2 && used > budget / 2 - MIB, "{used} of {budget}");
+        assert_eq!(greedy[0].charge(4 << 20), Err(Refusal::Budget));
+        assert_eq!(capacity.stats().budget_used, used, "nothing was charged");
+        let other = capacity.connect(address("192.0.2.2")).unwrap();
+        assert_eq!(other.charge(FREE_BYTES), Ok(()), "the first piece is free");
+        assert_eq!(other.charge(1 << 20), Err(Refusal::Budget));
+        other.confirm();
+        assert_eq!(other.charge(1 << 20), Ok(()));
+        other.release(1 << 20);
+        drop((greedy, other));
+        assert_eq!(capacity.stats().budget_used, 0);
+        assert_eq!(capacity.stats().refused_budget, 3);
+    }
+}

@@ -1,0 +1,120 @@
+//! The limits that the system sets for this process: memory and open files.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// A version 1 limit as large as this means "none": the kernel writes the largest multiple of a page.
+const NO_LIMIT: u64 = 1 << 60;
+
+/// The lowest memory limit of this process's cgroup and of those above it, in bytes. `None` when there is none, or none
+/// can be read.
+pub fn memory_limit() -> Option<u64> {
+    let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let limits = directories(&cgroups, &mounts).into_iter().flat_map(|(own, top, file)| {
+        let within = own.ancestors().take_while(|directory| directory.starts_with(&top));
+        within.filter_map(|directory| limit(&directory.join(file))).collect::<Vec<_>>()
+    });
+    limits.min()
+}
+
+/// The directories of this process's cgroup, each with the mount point above it and the name of the file with the limit.
+/// Version 1 has a hierarchy for memory, version 2 has one for everything.
+///
+/// A container often sees only its own cgroup, mounted where the root would be. `/proc/self/cgroup` may then name a path
+/// that is not there, and the mount's root says how much of it is hidden.
+fn directories(cgroups: &str, mounts: &str) -> Vec<(PathBuf, PathBuf, &'static str)> {
+    let mut found = Vec::new();
+    for line in mounts.lines() {
+        // 30 23 0:26 ROOT MOUNT-POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER-OPTIONS (proc_pid_mountinfo(5))
+        let Some((mount, kind)) = line.split_once(" - ") else { continue };
+        let mut mount = mount.split(' ').skip(3);
+        let mut kind = kind.split(' ');
+        let (Some(root), Some(point), Some(kind), Some(options)) =
+            (mount.next(), mount.next(), kind.next(), kind.nth(1))
+        else {
+            continue;
+        };
+        let (controller, file) = match kind {
+            "cgroup2" => ("", "memory.max"),
+            "cgroup" if options.split(',').any(|option| option == "memory") => {
+                ("memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let own = cgroups.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let controllers = parts.next()?;
+            controllers.split(',').any(|named| named == controller).then(|| parts.next()).flatten()
+        });
+        let point = PathBuf::from(point);
+        let below = own.and_then(|own| Path::new(own).strip_prefix(root).ok());
+        // Of a process outside of its cgroup namespace the path begins with `..`.
+        let below = below.filter(|below| below.components().all(|part| matches!(part, Component::Normal(_))));
+        let own = below.map(|below| below.components().fold(point.clone(), |to, part| to.join(part)));
+        let own = own.filter(|own| own.is_dir()).unwrap_or_else(|| point.clone());
+        found.push((own, point, file));
+    }
+    found
+}
+
+fn limit(file: &Path) -> Option<u64> {
+    let limit = fs::read_to_string(file).ok()?.trim().parse().ok()?;
+    (limit < NO_LIMIT).then_some(limit)
+}
+
+/// Raises the soft limit on open files to the hard one. Returns the limit that then holds, `None` for no limit.
+pub fn raise_open_files() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(cgroups: &str, mounts: &str) -> (String, &'static str) {
+        let found = directories(cgroups, mounts);
+        let [(directory, _, file)] = &found[..] else { panic!("{found:?}") };
+        (directory.display().to_string(), file)
+    }
+
+    #[test]
+    fn the_limit_is_looked_for_where_the_process_sees_its_cgroup() {
+        let here = tempfile::tempdir().unwrap();
+        let point = here.path().display().to_string();
+        fs::create_dir_all(here.path().join("pods/mine")).unwrap();
+        let v2 = format!("30 23 0:26 / {point} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate");
+        // Version 2 with a namespace, and without one.
+        assert_eq!(only("0::/\n", &v2), (point.clone(), "memory.max"));
+        assert_eq!(only("0::/pods/mine\n", &v2), (format!("{point}/pods/mine"), "memory.max"));
+        assert_eq!(only("0::/../..\n", &v2).0, point);
+        // Version 1, where the container sees its own cgroup as the mount's root.
+        let v1 = format!("41 30 0:35 /pods/mine {point} ro,nosuid master:9 - cgroup cgroup rw,memory");
+        assert_eq!(only("4:memory:/pods/mine\n0::/\n", &v1), (point.clone(), "memory.limit_in_bytes"));
+        let named = format!("42 30 0:36 / {point} rw - cgroup cgroup rw,name=systemd");
+        assert!(directories("1:name=systemd:/\n", &named).is_empty());
+    }
+
+    #[test]
+    fn the_largest_number_of_the_kernel_is_no_limit() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (text, wanted) in
+            [("268435456\n", Some(268_435_456)), ("max\n", None), ("9223372036854771712\n", None), ("", None)]
+        {
+            fs::write(file.path(), text).unwrap();
+            assert_eq!(limit(file.path()), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_limit_on_open_files_is_raised() {
+        let raised = raise_open_files();
+        assert_eq!(getrlimit(Resource::Nofile).current, raised);
+    }
+}

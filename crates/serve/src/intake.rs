@@ -1,0 +1,323 @@
+//! The bytes that an HTTP/2 client makes a connection hold before its service sees them.
+//!
+//! The `h2` crate decodes every frame that it can read, and reads as long as there is input. What it holds is not visible
+//! from outside, but the frames are (RFC 9113, section 4.1), and reading can be stopped. So this socket
+//!
+//! - lets a connection read a bounded amount and then yields, so that heads cannot pile up before the service gets them,
+//! - charges the [capacity](crate::capacity) for unfinished frames and for header blocks that continue in another frame,
+//! - while a connection is provisional, charges it for unread bodies and for trailers, and does not read while the client
+//!   does not read its responses.
+//!
+//! A charge that is refused closes the connection.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::activity::Activity;
+
+/// What a connection may read before its task yields, in bytes. Small while the connection is provisional, so that few
+/// requests are decoded before they are charged.
+const PROVISIONAL_PIECE: usize = 4 << 10;
+const PIECE: usize = 64 << 10;
+
+/// Memory of the responses that wait for a client which does not read, with 64 KiB in TLS, in bytes.
+const UNREAD_RESPONSES: usize = 1 << 20;
+/// Memory of a window full of DATA frames, in bytes. The `h2` crate bounds the number of small ones.
+const UNREAD_BODIES: usize = 128 << 10;
+/// Bytes of bodies that a provisional connection may send without a charge: a login.
+const FREE_BODY: u64 = 8 << 10;
+/// Memory of a decoded header list in relation to its size: a field of 33 bytes, as RFC 9113 counts, takes 128 in a map
+/// whose capacity doubles.
+const DECODED: usize = 6;
+/// The most that a header map takes, in bytes.
+const MOST_DECODED: usize = 4 << 20;
+
+/// What a connection may still read in this poll of its task, in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(AtomicUsize);
+
+impl Turn {
+    /// The connection's task begins to run.
+    pub(crate) fn begins(&self, activity: &Activity) {
+        let piece = if activity.permit.is_confirmed() { PIECE } else { PROVISIONAL_PIECE };
+        self.0.store(piece, Ordering::Relaxed);
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Intake<T> {
+    io: T,
+    activity: Arc<Activity>,
+    turn: Arc<Turn>,
+    frames: Frames,
+    /// The most that one header list takes.
+    header_list: usize,
+    /// Bytes that are charged.
+    charged: usize,
+    /// The client does not take what is sent.
+    blocked: bool,
+    /// A read was put off because of that.
+    put_off: bool,
+}
+
+impl<T> Intake<T> {
+    pub(crate) fn new(io: T, activity: Arc<Activity>, turn: Arc<Turn>, header_bytes: usize) -> Self {
+        let header_list = header_bytes.saturating_mul(DECODED).min(MOST_DECODED);
+        let frames = Frames::default();
+        Self { io, activity, turn, frames, header_list, charged: 0, blocked: false, put_off: false }
+    }
+
+    /// Charges what the connection holds now.
+    fn settle(&mut self) -> io::Result<()> {
+        let mut holds = self.frames.unfinished();
+        if self.frames.block_open {
+            holds += self.header_list;
+        }
+        if !self.activity.permit.is_confirmed() {
+            holds += self.frames.trailers * self.header_list;
+            if self.frames.data > FREE_BODY {
+                holds += UNREAD_BODIES;
+            }
+            if self.blocked {
+                holds += UNREAD_RESPONSES;
+            }
+        }
+        if holds > self.charged {
+            self.activity.permit.charge(holds - self.charged).map_err(io::Error::other)?;
+        } else {
+            self.activity.permit.release(self.charged - holds);
+        }
+        self.charged = holds;
+        Ok(())
+    }
+
+    /// Notes whether a write could be done.
+    fn wrote<R>(&mut self, written: &Poll<io::Result<R>>, cx: &Context<'_>) -> io::Result<()> {
+        let blocked = written.is_pending();
+        if blocked == self.blocked {
+            return Ok(());
+        }
+        self.blocked = blocked;
+        if !blocked && std::mem::take(&mut self.put_off) {
+            cx.waker().wake_by_ref();
+        }
+        self.settle()
+    }
+}
+
+impl<T> Drop for Intake<T> {
+    fn drop(&mut self) {
+        self.activity.permit.release(self.charged);
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Intake<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.blocked && !this.activity.permit.is_confirmed() {
+            // The write that is pending wakes the task.
+            this.put_off = true;
+            return Poll::Pending;
+        }
+        let left = this.turn.0.load(Ordering::Relaxed);
+        if left == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+        let read = &buf.filled()[before..];
+        this.turn.0.store(left.saturating_sub(read.len()), Ordering::Relaxed);
+        this.activity.head_arrived(this.frames.read(read));
+        Poll::Ready(this.settle())
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Intake<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, buf);
+        self.wrote(&written, cx)?;
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        self.wrote(&written, cx)?;
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        self.wrote(&flushed, cx)?;
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// What begins an HTTP/2 connection (RFC 9113, section 3.4).
+const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
+
+/// The frames of a connection, as far as memory depends on them.
+#[derive(Debug)]
+struct Frames {
+    preface: usize,
+    head: [u8; 9],
+    /// Of the frame's head.
+    known: usize,
+    /// Of its payload, once the head is complete.
+    size: usize,
+    left: usize,
+    /// A header block goes on in another frame.
+    block_open: bool,
+    /// The highest stream that was opened.
+    highest: u32,
+    /// Header blocks of streams that had one.
+    trailers: usize,
+    /// Bytes of bodies.
+    data: u64,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self {
+            preface: PREFACE,
+            head: [0; 9],
+            known: 0,
+            size: 0,
+            left: 0,
+            block_open: false,
+            highest: 0,
+            trailers: 0,
+            data: 0,
+        }
+    }
+}
+
+impl Frames {
+    /// Goes through the next bytes. Returns how many of them are those of header blocks.
+    fn read(&mut self, mut bytes: &[u8]) -> usize {
+        let preface = self.preface.min(bytes.len());
+        self.preface -= preface;
+        bytes = &bytes[preface..];
+        let mut heads = 0;
+        while !bytes.is_empty() {
+            if self.left > 0 {
+                let part = self.left.min(bytes.len());
+                if matches!(self.head[3], HEADERS | CONTINUATION) {
+                    heads += part;
+                }
+                self.left -= part;
+                bytes = &bytes[part..];
+                continue;
+            }
+            let part = (self.head.len() - self.known).min(bytes.len());
+            self.head[self.known..self.known + part].copy_from_slice(&bytes[..part]);
+            self.known += part;
+            bytes = &bytes[part..];
+            if self.known == self.head.len() {
+                self.begin();
+            }
+        }
+        heads
+    }
+
+    /// A frame's head is complete.
+    fn begin(&mut self) {
+        self.known = 0;
+        let [a, b, c, kind, flags, stream @ ..] = self.head;
+        self.size = u32::from_be_bytes([0, a, b, c]) as usize;
+        self.left = self.size;
+        match kind {
+            DATA => self.data = self.data.saturating_add(self.size as u64),
+            HEADERS | CONTINUATION => {
+                self.block_open = flags & END_HEADERS == 0;
+                let stream = u32::from_be_bytes(stream) & (u32::MAX >> 1);
+                if kind == HEADERS && stream <= self.highest {
+                    self.trailers = self.trailers.saturating_add(1);
+                }
+                self.highest = self.highest.max(stream);
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes of a frame that is not complete.
+    fn unfinished(&self) -> usize {
+        if self.left == 0 { 0 } else { self.size - self.left }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: usize) -> Vec<u8> {
+        let size = u32::try_from(payload).unwrap().to_be_bytes();
+        let mut frame = vec![size[1], size[2], size[3], kind, flags];
+        frame.extend(stream.to_be_bytes());
+        frame.resize(frame.len() + payload, b'x');
+        frame
+    }
+
+    fn opening() -> Vec<u8> {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend(frame(4, 0, 0, 18));
+        bytes
+    }
+
+    #[test]
+    fn frames_are_the_same_however_the_bytes_come() {
+        let mut bytes = opening();
+        bytes.extend(frame(HEADERS, END_HEADERS, 1, 100));
+        bytes.extend(frame(DATA, 0, 1, 5000));
+        bytes.extend(frame(HEADERS, 0, 3, 16_384));
+        bytes.extend(frame(CONTINUATION, END_HEADERS, 3, 7));
+        bytes.extend(frame(HEADERS, END_HEADERS, 1, 9));
+        bytes.extend(frame(DATA, 0, 3, 0));
+        for piece in [1, 2, 9, 10, 1000, bytes.len()] {
+            let mut frames = Frames::default();
+            let heads: usize = bytes.chunks(piece).map(|piece| frames.read(piece)).sum();
+            assert_eq!(heads, 100 + 16_384 + 7 + 9, "pieces of {piece}");
+            assert_eq!((frames.data, frames.trailers, frames.highest), (5000, 1, 3));
+            assert_eq!((frames.unfinished(), frames.block_open), (0, false));
+        }
+    }
+
+    #[test]
+    fn an_unfinished_frame_and_an_open_block_are_known() {
+        let mut frames = Frames::default();
+        frames.read(&opening());
+        let head = frame(HEADERS, 0, 1, 1000);
+        frames.read(&head[..509]);
+        assert_eq!((frames.unfinished(), frames.block_open), (500, true));
+        frames.read(&head[509..]);
+        assert_eq!((frames.unfinished(), frames.block_open), (0, true));
+        frames.read(&frame(CONTINUATION, END_HEADERS, 1, 0));
+        assert!(!frames.block_open);
+    }
+}

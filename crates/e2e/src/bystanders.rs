@@ -62,7 +62,7 @@ impl Target {
     }
 }
 
-/// An HTTP/2 connection to the proxy without a library's manners.
+/// An HTTP/2 connection to the proxy that can send frames which a library refuses to send.
 struct Client {
     sender: SendRequest<Bytes>,
     _driver: JoinSet<()>,
@@ -104,7 +104,7 @@ impl Client {
 async fn next_chunk(body: &mut RecvStream) -> Option<Result<Bytes, h2::Error>> {
     let chunk = body.data().await?;
     if let Ok(chunk) = &chunk {
-        // The stream may be gone already, and then nobody needs the room.
+        // The stream may be closed already; its window is not needed then.
         let _unimportant = body.flow_control().release_capacity(chunk.len());
     }
     Some(chunk)

@@ -214,9 +214,7 @@ impl Running {
             self.activity.permit.release(std::mem::take(&mut self.charged));
         }
     }
-}
 
-impl Running {
     /// The client took it back.
     pub(crate) fn reset(&self) {
         let now = u64::try_from(self.activity.began.elapsed().as_micros()).unwrap_or(u64::MAX);

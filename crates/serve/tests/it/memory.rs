@@ -22,7 +22,7 @@ fn limits(connections: usize) -> (Limits, Capacity) {
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let [_, size @ ..] = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let [_, size @ ..] = u32::try_from(payload.len()).expect("a short frame").to_be_bytes();
     let mut frame = size.to_vec();
     frame.extend([kind, flags]);
     frame.extend(stream.to_be_bytes());
@@ -38,7 +38,7 @@ const END_HEADERS: u8 = 4;
 
 /// The fields that each request has (RFC 7541, appendix A): `:method`, `:scheme`, `:authority` and `:path`.
 fn request(method: u8, path: &str) -> Vec<u8> {
-    let mut block = vec![method, 0x87, 0x01, 1, b'a', 0x04, u8::try_from(path.len()).unwrap()];
+    let mut block = vec![method, 0x87, 0x01, 1, b'a', 0x04, u8::try_from(path.len()).expect("a short path")];
     block.extend(path.as_bytes());
     block
 }

@@ -17,7 +17,7 @@ case $1 in
   *) exec "$@" ;;
 esac
 # Tests of the real node make namespaces themselves, as root of the machine, or are skipped.
-[ "${CARGO_PKG_NAME:-}" != pinniped-node ] || exec "$@"
+[ "${CARGO_PKG_NAME:-}" != pinniped-node-tests ] || exec "$@"
 # Only once: a program inside that runs cargo stays in the same network.
 [ -z "${PINNIPED_WORLD:-}" ] || exec "$@"
 

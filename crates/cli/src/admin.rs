@@ -11,7 +11,7 @@ use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, NamedAuthIn
 use secrecy::ExposeSecret;
 use tower::ServiceBuilder;
 
-use pinniped_api::login::ImpersonatedUser;
+use pinniped_concierge_api::login::ImpersonatedUser;
 
 use crate::dial::Dialer;
 use crate::https::{describe, tls_cause, tls_text};

@@ -6,13 +6,13 @@ use serde_json::json;
 use url::Url;
 use zeroize::Zeroizing;
 
-use pinniped_api::client_auth::ExecCredentialStatus;
-use pinniped_api::gojson::{self, quote};
-use pinniped_api::login::{
+use pinniped_concierge_api::login::{
     CredentialType, TokenCredentialRequest, TokenCredentialRequestSpec, TokenCredentialRequestStatus,
     TypedLocalObjectReference,
 };
-use pinniped_api::suffix::GroupSuffix;
+use pinniped_go_compat::{json as gojson, json::quote};
+use pinniped_kube_types::client_auth::ExecCredentialStatus;
+use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots};
 
@@ -21,7 +21,7 @@ use crate::dial::Dialer;
 use crate::https::HttpsClient;
 use crate::login::{Login, impersonation_headers};
 use crate::printer::Printer;
-use pinniped_api::gobase64;
+use pinniped_go_compat::base64 as gobase64;
 
 /// What a Concierge says when it gives no reason.
 const AUTHENTICATION_FAILED: &str = "authentication failed";

@@ -17,7 +17,7 @@ use url::Url;
 
 use crate::environment::Environment;
 use crate::flags::value::go_io;
-use pinniped_api::gobase64;
+use pinniped_go_compat::base64 as gobase64;
 
 /// A proxy's answer to `CONNECT` may not be longer.
 const MAX_PROXY_ANSWER: usize = 8 * 1024;

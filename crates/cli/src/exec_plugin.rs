@@ -10,12 +10,12 @@ use http::{HeaderName, HeaderValue};
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use serde_json::json;
 
-use pinniped_api::client_auth::{ExecCredential, ExecCredentialStatus, KIND};
-use pinniped_api::gojson::{self, quote};
+use pinniped_go_compat::{json as gojson, json::quote};
+use pinniped_kube_types::client_auth::{ExecCredential, ExecCredentialStatus, KIND};
 
 use crate::environment::{KUBERNETES_EXEC_INFO, PINNIPED_EXEC_REQUEST_HEADERS};
 use crate::flags::value::go_io;
-use pinniped_api::gobase64;
+use pinniped_go_compat::base64 as gobase64;
 
 /// Replaces the plugin in `user` with what it answers, unless another credential goes before it. Returns the headers
 /// that have to go with every request.

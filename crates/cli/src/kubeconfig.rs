@@ -9,11 +9,11 @@ use std::path::Path;
 
 use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
 
-use pinniped_api::gojson::quote;
+use pinniped_go_compat::json::quote;
 
 use crate::environment::Environment;
 use crate::flags::value::go_io;
-use pinniped_api::gobase64;
+use pinniped_go_compat::base64 as gobase64;
 
 /// Loads what `--kubeconfig` names, or without it what `KUBECONFIG` lists, or `~/.kube/config`.
 ///

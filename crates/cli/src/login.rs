@@ -19,11 +19,11 @@ use std::time::Duration;
 use http::HeaderMap;
 use jiff::Timestamp;
 
-use pinniped_api::client_auth::ExecCredentialStatus;
-use pinniped_api::login::ImpersonatedUser;
-use pinniped_core::identity::{User, escape_extra_key};
-use pinniped_core::impersonation::Impersonation;
-use pinniped_core::service_account_tokens::limits::{TooLarge, check_headers};
+use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_concierge_domain::service_account_tokens::limits::{TooLarge, check_headers};
+use pinniped_kube_request::identity::{User, escape_extra_key};
+use pinniped_kube_request::impersonation::Impersonation;
+use pinniped_kube_types::client_auth::ExecCredentialStatus;
 
 /// How long before its end a credential should be replaced, if it lives long enough for that.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::config::Kubeconfig;
-use pinniped_api::suffix::GroupSuffix;
+use pinniped_kube_types::suffix::GroupSuffix;
 
 use self::finding::Finding;
 use self::logins::{logins_of, only_token_logins};

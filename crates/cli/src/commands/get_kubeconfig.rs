@@ -22,8 +22,8 @@ use std::io::Write as _;
 use serde_json::json;
 use tokio::time::Instant;
 
-use pinniped_api::login::ImpersonatedUser;
-use pinniped_api::suffix::GroupSuffix;
+use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::CaBundle;
 
 use self::options::Options;

@@ -1,10 +1,10 @@
 //! What a login command answers to kubectl: the credential, or an error that says what to do about the headers which
 //! the credential needs.
 
-use pinniped_api::client_auth::ExecCredential;
-use pinniped_api::gojson;
-use pinniped_api::login::ImpersonatedUser;
-use pinniped_core::identity::digest::IdentityDigest;
+use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_go_compat::json as gojson;
+use pinniped_kube_request::identity::digest::IdentityDigest;
+use pinniped_kube_types::client_auth::ExecCredential;
 
 use crate::environment::{Environment, PINNIPED_EXPECTED_IDENTITY};
 use crate::kubeconfig::identity::{Recorded, kubectl_flags, record};

@@ -19,21 +19,21 @@ use std::time::Duration;
 
 use http::Uri;
 use jiff::Timestamp;
-use pinniped_api::gojson::quote;
-use pinniped_forward::upstream::Upstream;
+use pinniped_go_compat::json::quote;
+use pinniped_http_client::upstream::Upstream;
+use pinniped_http_server::tunnels::Tunnels;
+use pinniped_http_server::{Limits, Listener, ServerHandle, serve};
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
 use pinniped_pki::{CertificateAuthority, CertificateHolder, Validity};
-use pinniped_serve::tunnels::Tunnels;
-use pinniped_serve::{Limits, Listener, ServerHandle, serve};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::dial::Dialer;
 use crate::environment::Environment;
 use crate::flags::{Parsed, Value};
-use crate::kubeconfig::{self as kubeconfigs, Resolved};
 use crate::login::session::Session;
 use crate::printer::Printer;
+use crate::{kubeconfig as kubeconfigs, kubeconfig::Resolved};
 
 mod gate;
 mod identity;
@@ -59,7 +59,7 @@ const REMEDY: &str = "make a kubeconfig with `pinniped get kubeconfig --concierg
 /// Serves until it is asked to stop.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
     let could_not = |why: std::io::Error| format!("could not start: {why}");
-    pinniped_serve::process::disable_core_dumps().map_err(could_not)?;
+    pinniped_http_server::process::disable_core_dumps().map_err(could_not)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(could_not)?;
     let outcome = runtime.block_on(proxy(parsed, environment, printer));
     // A name that is being resolved may hang, and nobody waits for it any more.

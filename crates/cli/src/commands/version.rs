@@ -3,7 +3,7 @@
 use crate::flags::Parsed;
 use crate::printer::Printer;
 use crate::{version, write};
-use pinniped_api::{gojson, goyaml};
+use pinniped_go_compat::{json as gojson, yaml as goyaml};
 
 /// Prints the version, or everything known about the build.
 pub(crate) fn run(parsed: &Parsed, printer: Printer) -> Result<(), String> {

@@ -3,9 +3,9 @@
 use http::{Request, header};
 use kube::config::Kubeconfig;
 
-use pinniped_api::gojson::{self, quote};
-use pinniped_api::goyaml;
-use pinniped_api::identity::WhoAmIRequest;
+use pinniped_concierge_api::identity::WhoAmIRequest;
+use pinniped_go_compat::yaml as goyaml;
+use pinniped_go_compat::{json as gojson, json::quote};
 
 use super::block_on;
 use crate::admin::{Admin, Subject};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pinniped_api::gojson::quote;
+use pinniped_go_compat::json::quote;
 
 use super::parse::command_path;
 use super::tree::{CommandSpec, Default, FlagSpec, HELP_FLAG};

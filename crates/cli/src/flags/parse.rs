@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pinniped_api::gojson::quote;
+use pinniped_go_compat::json::quote;
 
 use super::tree::{Action, CommandSpec, FlagSpec, HELP_FLAG};
 use super::value::{Kind, Value};

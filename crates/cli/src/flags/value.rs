@@ -4,10 +4,10 @@
 
 use std::fmt;
 
-use pinniped_api::goduration::GoDuration;
-use pinniped_api::gojson::quote;
-use pinniped_api::login::CredentialType;
-use pinniped_core::identity::digest::IdentityDigest;
+use pinniped_concierge_api::login::CredentialType;
+use pinniped_go_compat::duration::GoDuration;
+use pinniped_go_compat::json::quote;
+use pinniped_kube_request::identity::digest::IdentityDigest;
 use pinniped_pki::CaBundle;
 
 /// What a flag takes.

@@ -4,8 +4,8 @@ use kube::config::Cluster;
 use serde_json::{Map, Value, json};
 
 use super::{Resolved, identity};
-use pinniped_api::login::ImpersonatedUser;
-use pinniped_api::{gobase64, goyaml};
+use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_go_compat::{base64 as gobase64, yaml as goyaml};
 
 /// How kubectl runs this program.
 #[derive(Clone, Debug, PartialEq, Eq)]

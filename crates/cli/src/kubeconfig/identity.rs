@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use kube::config::AuthInfo;
 use serde_json::{Map, Value, json};
 
-use pinniped_api::goyaml;
-use pinniped_api::login::ImpersonatedUser;
-use pinniped_core::identity::digest::IdentityDigest;
+use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_go_compat::yaml as goyaml;
+use pinniped_kube_request::identity::digest::IdentityDigest;
 
 use super::paths;
 use super::replace::{ReplaceError, replace};

@@ -4,8 +4,8 @@
 //! out only where it knows, from its own arguments, that the headers come from elsewhere, or where it was told that
 //! whoever reads its answer sends the headers in it.
 
-use pinniped_api::login::ImpersonatedUser;
-use pinniped_core::identity::digest::IdentityDigest;
+use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_kube_request::identity::digest::IdentityDigest;
 
 use crate::flags::Delivery;
 

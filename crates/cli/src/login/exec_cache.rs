@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use zeroize::Zeroizing;
 
-use pinniped_api::client_auth::{Cluster, ExecCredentialStatus};
-use pinniped_api::login::ImpersonatedUser;
-use pinniped_api::{gojson, goyaml};
+use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_go_compat::{json as gojson, yaml as goyaml};
+use pinniped_kube_types::client_auth::{Cluster, ExecCredentialStatus};
 
 use super::Login;
 use super::private_files::{Folder, Private};

@@ -1,6 +1,6 @@
 //! What kubectl tells an exec plugin about the cluster.
 
-use pinniped_api::client_auth::{API_VERSION, Cluster, ExecCredential, KIND};
+use pinniped_kube_types::client_auth::{API_VERSION, Cluster, ExecCredential, KIND};
 
 /// The cluster in a `KUBERNETES_EXEC_INFO` value.
 ///

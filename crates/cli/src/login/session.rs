@@ -10,12 +10,12 @@ use jiff::{SignedDuration, Timestamp};
 use kube::config::{AuthInfo, ExecConfig};
 use serde_json::{Value as Json, json};
 
-use pinniped_api::SecretString;
-use pinniped_api::client_auth::{Cluster, ExecCredentialStatus};
-use pinniped_api::gobase64;
-use pinniped_api::gojson::{self, quote};
-use pinniped_api::login::CredentialType;
-use pinniped_core::identity::digest::IdentityDigest;
+use pinniped_concierge_api::login::CredentialType;
+use pinniped_go_compat::base64 as gobase64;
+use pinniped_go_compat::{json as gojson, json::quote};
+use pinniped_kube_request::identity::digest::IdentityDigest;
+use pinniped_kube_types::client_auth::{Cluster, ExecCredentialStatus};
+use pinniped_secret::SecretString;
 
 use super::exec_cache::{ExecCache, Hit, static_key};
 use super::{Login, exec_info};

@@ -22,7 +22,7 @@ fn a_jwt_authenticator_makes_an_oidc_login() {
         ],
         secrets: vec![json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca"},
-            "data": {"ca.crt": pinniped_api::gobase64::encode(oidc.ca.as_bytes()), "empty": "", "other": "aGVsbG8="},
+            "data": {"ca.crt": pinniped_go_compat::base64::encode(oidc.ca.as_bytes()), "empty": "", "other": "aGVsbG8="},
         })],
         ..Cluster::default()
     };

@@ -114,7 +114,7 @@ impl Server {
 
     /// The CA certificate as flags and kubeconfigs have it.
     pub(crate) fn ca_data(&self) -> String {
-        pinniped_api::gobase64::encode(self.ca.as_bytes())
+        pinniped_go_compat::base64::encode(self.ca.as_bytes())
     }
 
     /// All requests so far.

@@ -1,6 +1,6 @@
 //! Installations to judge.
 
-use pinniped_core::delegation::SecretReference;
+use pinniped_delegation::grants::SecretReference;
 use serde_json::{Value, json};
 
 use super::finding::Finding;
@@ -43,7 +43,7 @@ pub(super) fn observed(proxy: Value, strategies: &[Value]) -> Observed {
 pub(super) fn secret(reference: &str, values: &[(&str, &str)]) -> SecretLook {
     let values: serde_json::Map<_, _> = values
         .iter()
-        .map(|(key, value)| ((*key).to_owned(), pinniped_api::gobase64::encode(value.as_bytes()).into()))
+        .map(|(key, value)| ((*key).to_owned(), pinniped_go_compat::base64::encode(value.as_bytes()).into()))
         .collect();
     let secret = serde_json::from_value(json!({"metadata": {"name": "x"}, "data": values})).unwrap();
     SecretLook {

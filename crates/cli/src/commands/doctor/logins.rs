@@ -2,9 +2,9 @@
 //! their entry impersonates is what their plugin expects.
 
 use kube::config::{AuthInfo, Kubeconfig};
-use pinniped_api::config::{StrategyStatus, StrategyType};
-use pinniped_api::login::{CredentialType, ImpersonatedUser};
-use pinniped_core::identity::digest::IdentityDigest;
+use pinniped_concierge_api::config::{StrategyStatus, StrategyType};
+use pinniped_concierge_api::login::{CredentialType, ImpersonatedUser};
+use pinniped_kube_request::identity::digest::IdentityDigest;
 
 use super::finding::Finding;
 use super::observed::Observed;

@@ -1,11 +1,11 @@
 //! What was looked at: objects of the cluster, the endpoint, the kubeconfig. No judgement.
 
 use k8s_openapi::api::core::v1::{Secret, Service};
-use pinniped_api::config::{
+use pinniped_concierge_api::config::{
     CredentialIssuer, CredentialIssuerStrategy, ImpersonationProxySpec, StrategyType,
 };
-use pinniped_api::delegation::TlsCertificateDelegation;
-use pinniped_core::delegation::SecretReference;
+use pinniped_delegation::api::TlsCertificateDelegation;
+use pinniped_delegation::grants::SecretReference;
 use pinniped_pki::tls::Shown;
 
 use super::logins::LoginEntry;

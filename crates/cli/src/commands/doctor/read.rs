@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Resource};
-use pinniped_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
-use pinniped_api::config::{CredentialIssuer, StrategyType};
-use pinniped_api::delegation::{DelegationGroup, TlsCertificateDelegation};
-use pinniped_api::names::{ANNOTATION_BOOKKEEPING_ANNOTATIONS, ANNOTATION_BOOKKEEPING_LABELS};
-use pinniped_api::suffix::GroupSuffix;
-use pinniped_core::delegation::SecretReference;
+use pinniped_concierge_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
+use pinniped_concierge_api::config::{CredentialIssuer, StrategyType};
+use pinniped_concierge_api::names::{ANNOTATION_BOOKKEEPING_ANNOTATIONS, ANNOTATION_BOOKKEEPING_LABELS};
+use pinniped_delegation::api::{DelegationGroup, TlsCertificateDelegation};
+use pinniped_delegation::grants::SecretReference;
+use pinniped_kube_types::suffix::GroupSuffix;
 use serde::de::DeserializeOwned;
 
 use super::observed::{
@@ -92,7 +92,9 @@ impl Reader<'_> {
         let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
         let resource = ApiResource::from_gvk_with_plural(&kind, "apiservices");
         let api: Api<DynamicObject> = Api::all_with(self.admin.client.clone(), &resource);
-        let name = pinniped_api::names::api_service(&self.suffix.replace(pinniped_api::names::GROUP_LOGIN));
+        let name = pinniped_concierge_api::names::api_service(
+            &self.suffix.replace(pinniped_concierge_api::names::GROUP_LOGIN),
+        );
         let found = self.get(&api, "apiservices.apiregistration.k8s.io", &name).await;
         let namespace = found.clone().map(|object| {
             object.data["spec"]["service"]["namespace"].as_str().unwrap_or(DEFAULT_NAMESPACE).to_owned()

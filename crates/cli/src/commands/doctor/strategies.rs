@@ -1,7 +1,9 @@
 //! Judges what the Concierge says of itself: its strategies, its condition, its API, its authenticators.
 
-use pinniped_api::config::{CredentialIssuerStrategy, StrategyReason, StrategyStatus, StrategyType};
-use pinniped_core::strategy::validation;
+use pinniped_concierge_api::config::{
+    CredentialIssuerStrategy, StrategyReason, StrategyStatus, StrategyType,
+};
+use pinniped_concierge_domain::strategy::validation;
 
 use super::finding::Finding;
 use super::observed::{Look, Observed};

@@ -1,7 +1,7 @@
 //! Judges what stands around the proxy: its Services, and the kubeconfigs that lead to it.
 
-use pinniped_api::config::StrategyReason;
-use pinniped_api::gobase64;
+use pinniped_concierge_api::config::StrategyReason;
+use pinniped_go_compat::base64 as gobase64;
 use pinniped_pki::CaBundle;
 
 use super::finding::Finding;
@@ -14,7 +14,7 @@ pub(super) fn judge_services(observed: &Observed) -> Vec<Finding> {
         Some("ClusterIP") => "ClusterIP",
         Some(_) => "LoadBalancer",
     };
-    let off = |strategy: &pinniped_api::config::CredentialIssuerStrategy| {
+    let off = |strategy: &pinniped_concierge_api::config::CredentialIssuerStrategy| {
         strategy.reason == StrategyReason::Disabled
     };
     if observed.proxy_strategy().is_none_or(off) {

@@ -9,19 +9,19 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;
 
-use pinniped_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
-use pinniped_api::config::{
+use pinniped_concierge_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
+use pinniped_concierge_api::config::{
     CredentialIssuer, CredentialIssuerStrategy, FrontendType, StrategyReason, StrategyStatus,
 };
-use pinniped_api::gojson::quote;
-use pinniped_api::suffix::GroupSuffix;
+use pinniped_go_compat::json::quote;
+use pinniped_kube_types::suffix::GroupSuffix;
 
 use super::options::Options;
 use super::{count_roots, validate};
 use crate::admin::{Admin, Subject};
 use crate::flags::ConciergeMode;
 use crate::printer::Printer;
-use pinniped_api::gobase64;
+use pinniped_go_compat::base64 as gobase64;
 
 /// Limit of each lookup.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(20);

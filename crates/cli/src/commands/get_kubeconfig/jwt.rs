@@ -6,9 +6,9 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
-use pinniped_api::authentication::{CertificateAuthorityDataSource, JwtAuthenticator};
-use pinniped_api::gojson::quote;
-use pinniped_api::suffix::GroupSuffix;
+use pinniped_concierge_api::authentication::{CertificateAuthorityDataSource, JwtAuthenticator};
+use pinniped_go_compat::json::quote;
+use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::CaBundle;
 
 use super::count_roots;
@@ -16,7 +16,7 @@ use super::discovery::Authenticator;
 use super::options::Options;
 use crate::admin::{Admin, Subject};
 use crate::printer::Printer;
-use pinniped_api::gobase64;
+use pinniped_go_compat::base64 as gobase64;
 
 /// Fills authenticator, issuer, audience and issuer CA where they were left open.
 pub(super) async fn fill_in(

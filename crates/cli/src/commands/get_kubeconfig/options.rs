@@ -1,6 +1,6 @@
 //! What was asked for on the command line.
 
-use pinniped_api::goduration::GoDuration;
+use pinniped_go_compat::duration::GoDuration;
 
 use crate::flags::tree::{
     DEFAULT_CLIENT_ID, DEFAULT_INSTALL_HINT, DEFAULT_NAME_SUFFIX, DEFAULT_SCOPES, DEFAULT_SUFFIX,

@@ -5,7 +5,7 @@ use crate::environment::Environment;
 use crate::flags::ConciergeMode;
 use crate::flags::value::SERVICE_ACCOUNT_TOKEN;
 use crate::kubeconfig::generated::ExecPlugin;
-use pinniped_api::gobase64;
+use pinniped_go_compat::base64 as gobase64;
 
 /// Audiences of Pinniped's own; tokens for them are not given to clients.
 const RESERVED_AUDIENCE: &str = ".pinniped.dev";

@@ -6,7 +6,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use url::Url;
 
-use pinniped_api::gojson::{self, quote};
+use pinniped_go_compat::{json as gojson, json::quote};
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots};
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use url::Url;
 
-use pinniped_api::goduration::GoDuration;
+use pinniped_go_compat::duration::GoDuration;
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use kube::config::Kubeconfig;
 
-use pinniped_api::goyaml;
+use pinniped_go_compat::yaml as goyaml;
 
 use crate::environment::Environment;
 use crate::private_file;

@@ -9,7 +9,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::error::Unspecified;
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, Uri};
-use pinniped_api::secret::SecretString;
+use pinniped_secret::text::SecretString;
 
 /// Bytes of a secret.
 const SECRET: usize = 32;

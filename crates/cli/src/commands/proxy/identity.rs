@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use jiff::{SignedDuration, Timestamp};
-use pinniped_core::nested::intake::leftover;
-use pinniped_core::ready::ReadyFields;
-use pinniped_forward::bearer;
+use pinniped_http_headers::ready::ReadyFields;
+use pinniped_kube_request::nested::intake::leftover;
+use pinniped_reverse_proxy::bearer;
 
 use crate::login::{Login, impersonation_headers};
 
@@ -149,8 +149,8 @@ pub(super) mod tests {
 
     use http::header::HeaderName;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use pinniped_api::client_auth::ExecCredentialStatus;
-    use pinniped_api::login::ImpersonatedUser;
+    use pinniped_concierge_api::login::ImpersonatedUser;
+    use pinniped_kube_types::client_auth::ExecCredentialStatus;
 
     use super::*;
 

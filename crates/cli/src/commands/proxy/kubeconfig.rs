@@ -3,9 +3,9 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use pinniped_api::gojson::quote;
-use pinniped_api::secret::SecretString;
-use pinniped_api::{gobase64, goyaml};
+use pinniped_go_compat::json::quote;
+use pinniped_go_compat::{base64 as gobase64, yaml as goyaml};
+use pinniped_secret::text::SecretString;
 use serde_json::{Map, json};
 
 use crate::flags::value::go_io;

@@ -6,7 +6,7 @@
 //! 3 the secret           gate              401; nothing below is reached without it
 //! 4 the login            logins            a fresh one if need be; 503 with the reason
 //! 5 the head             identity, (here)  hop-by-hop headers, credentials and impersonation of the client off, ours on
-//! 6 forward or upgrade   pinniped_forward  streamed both ways; 503 with the reason
+//! 6 forward or upgrade   reverse_proxy     streamed both ways; 503 with the reason
 //! 7 refused?             identity          401 of the API server: the next request logs in again
 //! ```
 //!
@@ -19,15 +19,15 @@ use http::header::{EXPECT, HOST, HeaderValue, WARNING};
 use http::{Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use jiff::Timestamp;
-use pinniped_api::status::Status;
-use pinniped_core::hop;
-use pinniped_core::request_info::RequestInfo;
-use pinniped_forward::upstream::{RequestBody, Upstream, add_ready};
-use pinniped_forward::{Carrier, ForwardError, Span, Wanted};
-use pinniped_serve::Incoming;
-use pinniped_serve::respond::{self, Negotiated};
-use pinniped_serve::tunnels::Tunnels;
-use pinniped_serve::{Answer, Body, Connection, Service, layers};
+use pinniped_apiserver::respond::{self, Negotiated};
+use pinniped_http_client::upstream::{RequestBody, Upstream, add_ready};
+use pinniped_http_headers::hop;
+use pinniped_http_server::Incoming;
+use pinniped_http_server::tunnels::Tunnels;
+use pinniped_http_server::{Answer, Body, Connection, Service, layers};
+use pinniped_kube_request::request_info::RequestInfo;
+use pinniped_kube_types::status::Status;
+use pinniped_reverse_proxy::{Carrier, ForwardError, Span, Wanted};
 use tokio_util::sync::CancellationToken;
 
 use super::gate::Gate;
@@ -134,13 +134,13 @@ impl Inner {
                 add_ready(request, &[ready]).map_err(|error| Refusal::Forward(error.into()))?;
                 let request = std::mem::take(request);
                 let upgrade =
-                    pinniped_forward::upgrade(&self.upstream, request, wanted, &self.tunnels, None, ());
+                    pinniped_reverse_proxy::upgrade(&self.upstream, request, wanted, &self.tunnels, None, ());
                 // Rare, and large: every other request would carry its room.
                 Box::pin(upgrade).await
             }
             _ => {
                 let span = if lasts { Span::Long } else { Span::Short(None) };
-                pinniped_forward::forward(&self.upstream, request, &[ready], carrier, span, ()).await
+                pinniped_reverse_proxy::forward(&self.upstream, request, &[ready], carrier, span, ()).await
             }
         }
         .map_err(Refusal::Forward)?;

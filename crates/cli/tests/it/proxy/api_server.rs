@@ -10,11 +10,11 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
+use pinniped_http_server::Incoming;
+use pinniped_http_server::tunnels::Tunnels;
+use pinniped_http_server::{Answer, Body, Connection, Limits, Listener, ServerHandle, Service, body, serve};
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
 use pinniped_pki::{CertificateAuthority, CertificateHolder, Validity};
-use pinniped_serve::Incoming;
-use pinniped_serve::tunnels::Tunnels;
-use pinniped_serve::{Answer, Body, Connection, Limits, Listener, ServerHandle, Service, body, serve};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -94,7 +94,7 @@ impl ApiServer {
     }
 
     pub(super) fn ca_data(&self) -> String {
-        pinniped_api::gobase64::encode(self.ca.as_bytes())
+        pinniped_go_compat::base64::encode(self.ca.as_bytes())
     }
 
     pub(super) fn logins(&self) -> usize {
@@ -180,7 +180,7 @@ impl Inner {
         let events = self.events.subscribe();
         let lines = futures::stream::unfold(events, async |mut events| {
             events.changed().await.ok()?;
-            Some((Ok::<_, pinniped_serve::BoxError>(Frame::data(Bytes::from("event\n"))), events))
+            Some((Ok::<_, pinniped_http_server::BoxError>(Frame::data(Bytes::from("event\n"))), events))
         });
         Response::new(StreamBody::new(lines).boxed_unsync())
     }

@@ -117,7 +117,7 @@ impl Running {
         assert_eq!(config["contexts"][0]["context"]["namespace"], "ns");
         let cluster = &config["clusters"][0]["cluster"];
         let ca = cluster["certificate-authority-data"].as_str().unwrap();
-        let ca = pinniped_api::gobase64::decode(ca.as_bytes()).unwrap();
+        let ca = pinniped_go_compat::base64::decode(ca.as_bytes()).unwrap();
         // As text: the type of the library does not show it.
         let secret = text.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
         Self {

@@ -1,0 +1,226 @@
+//! From an endpoint to an encrypted connection, directly or through a proxy.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use url::{Host, Url};
+
+use pinniped_go_compat::network as go_text;
+
+/// How long all addresses of a name together may take to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The least time that one address gets.
+const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Bytes of a proxy's answer to CONNECT that are read at most.
+const LONGEST_PROXY_ANSWER: usize = 16 * 1024;
+
+/// A connection could not be made. The text is Go's.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ConnectError {
+    /// What Go programs print for this failure.
+    pub message: String,
+    /// The failed read, write or connect, where that was the cause.
+    #[source]
+    pub source: Option<std::io::Error>,
+}
+
+impl ConnectError {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), source: None }
+    }
+
+    fn io(source: std::io::Error, message: String) -> Self {
+        Self { message, source: Some(source) }
+    }
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Without brackets.
+    host: String,
+    port: u16,
+}
+
+impl Target {
+    /// What a URL names; `None` without a host.
+    pub fn of(url: &Url) -> Option<Self> {
+        let host = match url.host()? {
+            Host::Domain(name) => name.to_owned(),
+            Host::Ipv4(ip) => ip.to_string(),
+            Host::Ipv6(ip) => ip.to_string(),
+        };
+        Some(Self { host, port: url.port_or_known_default().unwrap_or(443) })
+    }
+
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, ConnectError> {
+        if let Ok(ip) = self.host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, self.port)]);
+        }
+        let failed = |reason: &str| ConnectError::new(format!("dial tcp: lookup {}: {reason}", self.host));
+        let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
+        let addresses: Vec<_> = found.map_err(|error| failed(go_text::lookup(&error)))?.collect();
+        if addresses.is_empty() { Err(failed("no such host")) } else { Ok(addresses) }
+    }
+
+    /// Connects to the first address that answers; the first failure is the one reported.
+    async fn connect(&self) -> Result<TcpStream, ConnectError> {
+        let addresses = self.addresses().await?;
+        let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+        let each = (CONNECT_TIMEOUT / share).max(LEAST_CONNECT_TIMEOUT);
+        let mut first_failure = None;
+        for address in addresses {
+            let failure = match tokio::time::timeout(each, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    // A request is one small write, and must not wait for more.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => {
+                    let text = format!("dial tcp {address}: connect: {}", go_text::io(&error));
+                    ConnectError::io(error, text)
+                }
+                Err(_) => ConnectError::new(format!("dial tcp {address}: i/o timeout")),
+            };
+            first_failure.get_or_insert(failure);
+        }
+        Err(first_failure.unwrap_or_else(|| ConnectError::new(format!("dial tcp {self}: no addresses"))))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.parse::<Ipv6Addr>().is_ok() {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Knows all it takes to reach one endpoint.
+pub struct Dialer {
+    /// The server.
+    pub target: Target,
+    /// The proxy in front of it; `None` to connect directly.
+    pub proxy: Option<HttpProxy>,
+    /// How the server is verified.
+    pub tls: Arc<ClientConfig>,
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialer").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+impl Dialer {
+    /// Connects and completes the TLS handshake. The caller sets the deadline.
+    pub async fn dial(&self) -> Result<TlsStream<TcpStream>, ConnectError> {
+        let stream = match &self.proxy {
+            None => self.target.connect().await?,
+            Some(proxy) => proxy.tunnel(&self.target).await?,
+        };
+        let name = ServerName::try_from(self.target.host.clone())
+            .map_err(|_| ConnectError::new(format!("lookup {}: invalid server name", self.target.host)))?;
+        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        connector.connect(name, stream).await.map_err(|error| {
+            let text = go_text::handshake(&error, &self.target.host);
+            ConnectError::io(error, text)
+        })
+    }
+}
+
+/// A proxy of the environment, which is asked for tunnels (CONNECT).
+#[derive(Clone, PartialEq, Eq)]
+pub struct HttpProxy(pub(crate) Url);
+
+impl fmt::Debug for HttpProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URL may hold a password.
+        f.debug_tuple("HttpProxy").field(&self.0.host_str().unwrap_or_default()).finish()
+    }
+}
+
+impl HttpProxy {
+    /// A connection to `host` (an address without brackets) through the proxy. The caller sets the deadline.
+    ///
+    /// # Errors
+    /// Go's text for what went wrong.
+    pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
+        let target = Target { host: host.to_owned(), port };
+        self.tunnel(&target).await.map_err(|error| error.message)
+    }
+
+    async fn tunnel(&self, target: &Target) -> Result<TcpStream, ConnectError> {
+        let proxy = &self.0;
+        let failed = |reason: String| ConnectError::new(format!("proxyconnect tcp: {reason}"));
+        if proxy.scheme() != "http" {
+            return Err(failed(format!("proxies with scheme {} are not supported", proxy.scheme())));
+        }
+        let address = Target::of(proxy).ok_or_else(|| failed("proxy URL has no host".to_owned()))?;
+        let mut stream = address.connect().await.map_err(|error| failed(error.message))?;
+        let io_failed = |error: std::io::Error| failed(go_text::io(&error));
+        stream.write_all(self.connect_request(target).as_bytes()).await.map_err(io_failed)?;
+        let mut answer = Vec::new();
+        // Byte by byte: what follows the answer belongs to TLS. It happens once per connection.
+        while !answer.ends_with(b"\r\n\r\n") {
+            if answer.len() >= LONGEST_PROXY_ANSWER {
+                return Err(failed("answer of the proxy is too long".to_owned()));
+            }
+            answer.push(stream.read_u8().await.map_err(io_failed)?);
+        }
+        let line = String::from_utf8_lossy(answer.split(|byte| *byte == b'\r').next().unwrap_or_default())
+            .into_owned();
+        let status = line.split_once(' ').map(|(_, status)| status).unwrap_or_default();
+        if status.starts_with("200") {
+            return Ok(stream);
+        }
+        Err(ConnectError::new(status.split_once(' ').map_or("unknown status code", |(_, text)| text)))
+    }
+
+    fn connect_request(&self, target: &Target) -> String {
+        let proxy = &self.0;
+        let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
+        if !proxy.username().is_empty() || proxy.password().is_some() {
+            let decode =
+                |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+            let pair =
+                format!("{}:{}", decode(proxy.username()), decode(proxy.password().unwrap_or_default()));
+            request.push_str(&format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(pair)));
+        }
+        request.push_str("\r\n");
+        request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_a_port_and_brackets_where_needed() {
+        for (url, expected) in [
+            ("https://example.com/authenticate", "example.com:443"),
+            ("https://example.com:8443", "example.com:8443"),
+            ("https://127.0.0.1:1", "127.0.0.1:1"),
+            ("https://[::1]/x", "[::1]:443"),
+        ] {
+            let target = Target::of(&Url::parse(url).unwrap()).unwrap();
+            assert_eq!(target.to_string(), expected, "{url}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Bodies on the way to the API server and back, without a box around each frame.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::Response;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use pinniped_http_server::{BoxError, Incoming, StreamBody};
+
+use super::is_ours;
+use super::kept::KeptBody;
+use super::pool::Stream;
+use super::upload::Upload;
+use crate::lingering::Lingering;
+
+/// What is sent to the API server.
+#[derive(Default)]
+pub enum RequestBody {
+    /// Nothing.
+    #[default]
+    Empty,
+    /// All of it at once.
+    Full(Bytes),
+    /// A client's body, passed on as it comes, trailers included.
+    Incoming(Incoming),
+    /// A body of another kind.
+    Boxed(UnsyncBoxBody<Bytes, BoxError>),
+}
+
+impl RequestBody {
+    /// Is it known that nothing will come?
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Full(bytes) => bytes.is_empty(),
+            Self::Incoming(body) => body.is_end_stream(),
+            Self::Boxed(body) => body.is_end_stream(),
+        }
+    }
+}
+
+impl From<Incoming> for RequestBody {
+    fn from(body: Incoming) -> Self {
+        if body.is_end_stream() { Self::Empty } else { Self::Incoming(body) }
+    }
+}
+
+impl fmt::Debug for RequestBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "RequestBody::Empty",
+            Self::Full(_) => "RequestBody::Full",
+            Self::Incoming(_) => "RequestBody::Incoming",
+            Self::Boxed(_) => "RequestBody::Boxed",
+        })
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Self::Empty;
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Self::Incoming(body) => Pin::new(body).poll_frame(cx),
+            Self::Boxed(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Incoming(body) => body.size_hint(),
+            Self::Boxed(body) => body.size_hint(),
+        }
+    }
+}
+
+/// What the API server answers. Its stream counts as open until the end is read or this is dropped.
+#[derive(Debug)]
+pub struct ResponseBody(Source);
+
+#[derive(Debug)]
+enum Source {
+    Http1(hyper::body::Incoming),
+    Kept(KeptBody),
+    Http2(Http2Body),
+}
+
+#[derive(Debug)]
+struct Http2Body {
+    inner: StreamBody,
+    upload: Option<Upload>,
+    /// Dropped before the end, the stream is reset.
+    stream: Option<Lingering<Stream>>,
+}
+
+impl ResponseBody {
+    /// The rest of an answer over HTTP/2.
+    pub(super) fn http2(
+        response: Response<h2::RecvStream>,
+        upload: Option<Upload>,
+        stream: Lingering<Stream>,
+    ) -> Response<Self> {
+        let (parts, inner) = response.into_parts();
+        let inner = StreamBody::new(&parts.headers, inner);
+        let mut body = Http2Body { inner, upload, stream: Some(stream) };
+        if body.inner.is_end_stream() {
+            body.finish();
+        }
+        Response::from_parts(parts, Self(Source::Http2(body)))
+    }
+
+    pub(super) fn http1(inner: hyper::body::Incoming) -> Self {
+        Self(Source::Http1(inner))
+    }
+
+    /// The same over a connection that may serve another request then.
+    pub(super) fn kept(inner: KeptBody) -> Self {
+        Self(Source::Kept(inner))
+    }
+}
+
+/// The same for the error of a body, see [`is_ours`].
+pub fn is_ours_behind(error: &BoxError) -> bool {
+    error.downcast_ref().is_some_and(is_ours)
+}
+
+impl Http2Body {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(self.inner.poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) || self.inner.is_end_stream() {
+            if matches!(&frame, Some(Err(error)) if is_ours_behind(error)) {
+                // It lingers.
+                self.stream = None;
+            }
+            self.finish();
+            self.upload = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    /// The server has nothing more to do.
+    fn finish(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            stream.finish();
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.0 {
+            Source::Http1(inner) => Pin::new(inner).poll_frame(cx).map_err(BoxError::from),
+            Source::Kept(inner) => inner.poll_frame(cx),
+            Source::Http2(body) => body.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Source::Http1(inner) => inner.is_end_stream(),
+            Source::Kept(inner) => inner.is_end_stream(),
+            Source::Http2(body) => body.inner.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Source::Http1(inner) => inner.size_hint(),
+            Source::Kept(inner) => inner.size_hint(),
+            Source::Http2(body) => body.inner.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! One connection at a time: TCP, TLS, and then the HTTP that was agreed on beforehand.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::uri::{Authority, Scheme};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use pinniped_http_server::Single;
+use pinniped_pki::tls::client_config;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::dial::Dial;
+use super::http2::Http2;
+use super::kept::{Connection as Kept, Socket};
+use super::{AddressParams, RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
+
+/// Tunnels carry no pings of ours, so TCP must find out that the server is gone.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Why there is no connection to the API server.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// TCP did not connect in time.
+    #[error("dial tcp {0}: i/o timeout")]
+    DialTimeout(String),
+    /// TCP did not connect.
+    #[error("dial tcp {address}: {source}")]
+    Dial {
+        /// Whom we dialled.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// What stands between us and the server gave no connection.
+    #[error("{0}")]
+    Proxy(String),
+    /// TLS took too long.
+    #[error("net/http: TLS handshake timeout")]
+    HandshakeTimeout,
+    /// TLS failed.
+    #[error("TLS handshake failed: {0}")]
+    Handshake(#[source] io::Error),
+    /// The server did not say how many streams it takes.
+    #[error("http2: timeout awaiting the server's settings")]
+    SettingsTimeout,
+    /// HTTP/1.1 could not begin.
+    #[error("HTTP handshake failed: {0}")]
+    Http(#[source] hyper::Error),
+    /// HTTP/2 could not begin.
+    #[error("HTTP handshake failed: {0}")]
+    Http2(#[source] h2::Error),
+    /// The server closed the connection before it could be used.
+    #[error("HTTP handshake failed: the server closed the connection")]
+    Closed(#[source] io::Error),
+}
+
+/// Makes connections, and owns the tasks that drive them: they end when this is dropped.
+pub(super) struct Connector {
+    authority: Authority,
+    pub(super) scheme: Scheme,
+    address: (String, u16),
+    server_name: ServerName<'static>,
+    dial: Option<Arc<dyn Dial>>,
+    /// TLS for each protocol, where there is TLS.
+    tls: Option<Tls>,
+    pub(super) limits: UpstreamLimits,
+    /// Headers of HTTP/1.1 are written as `Content-Type`, not as `content-type`.
+    title_case: bool,
+    pub(super) tasks: Tasks,
+    ended: CancellationToken,
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connector").field("authority", &self.authority).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+#[derive(Clone)]
+struct Tls {
+    h2: TlsConnector,
+    http1: TlsConnector,
+}
+
+impl Connector {
+    pub(super) fn new(params: UpstreamParams) -> Result<Self, UpstreamConfigError> {
+        let UpstreamParams { server, roots, profile, server_name, dial, limits } = params;
+        let refused = || UpstreamConfigError::Server(server.clone());
+        let authority =
+            server.authority().filter(|_| server.scheme() == Some(&Scheme::HTTPS)).ok_or_else(refused)?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let server_name = match server_name {
+            Some(name) => name,
+            None => ServerName::try_from(host.clone()).map_err(|_| refused())?,
+        };
+        let config = |alpn| client_config(profile, roots.clone(), &[alpn]);
+        let ended = CancellationToken::new();
+        Ok(Self {
+            address: (host, authority.port_u16().unwrap_or(443)),
+            authority: authority.clone(),
+            scheme: Scheme::HTTPS,
+            server_name,
+            dial,
+            tls: Some(Tls { h2: config(b"h2")?.into(), http1: config(b"http/1.1")?.into() }),
+            limits,
+            // Go's servers do not mind, but some of what is behind their proxy subresource does.
+            title_case: true,
+            tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
+            ended,
+        })
+    }
+
+    pub(super) fn to_address(params: &AddressParams) -> Self {
+        let AddressParams { address, tls, limits } = params;
+        let text = address.to_string();
+        let tls_for = |config: &Arc<ClientConfig>, alpn: &[u8]| {
+            let mut config = ClientConfig::clone(config);
+            config.alpn_protocols = vec![alpn.to_vec()];
+            TlsConnector::from(Arc::new(config))
+        };
+        let ended = CancellationToken::new();
+        Self {
+            authority: Authority::try_from(text).expect("an address and a port are an authority"),
+            scheme: if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP },
+            address: (address.ip().to_string(), address.port()),
+            server_name: match tls {
+                Some((_, Some(name))) => name.clone(),
+                _ => ServerName::IpAddress(address.ip().into()),
+            },
+            dial: None,
+            tls: tls
+                .as_ref()
+                .map(|(config, _)| Tls { h2: tls_for(config, b"h2"), http1: tls_for(config, b"http/1.1") }),
+            limits: limits.clone(),
+            // As clients of HTTP/2 send them, and other ingresses pass them on.
+            title_case: false,
+            tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
+            ended,
+        }
+    }
+
+    /// One to the same server that shares nothing with this one.
+    pub(super) fn another(&self) -> Self {
+        let ended = CancellationToken::new();
+        Self {
+            authority: self.authority.clone(),
+            scheme: self.scheme.clone(),
+            address: self.address.clone(),
+            server_name: self.server_name.clone(),
+            dial: self.dial.clone(),
+            tls: self.tls.clone(),
+            limits: self.limits.clone(),
+            title_case: self.title_case,
+            tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
+            ended,
+        }
+    }
+
+    pub(super) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Dials an HTTP/2 connection.
+    pub(super) async fn h2(&self) -> Result<Http2, DialError> {
+        let tcp = self.tcp().await?;
+        match &self.tls {
+            Some(tls) => Http2::handshake(self.secure(&tls.h2, tcp).await?, &self.limits, &self.tasks).await,
+            None => Http2::handshake(tcp, &self.limits, &self.tasks).await,
+        }
+    }
+
+    /// Dials an HTTP/1.1 connection which can leave HTTP by an upgrade.
+    pub(super) async fn http1(&self) -> Result<http1::SendRequest<RequestBody>, DialError> {
+        let tcp = self.tcp().await?;
+        match &self.tls {
+            Some(tls) => self.begin_http1(self.secure(&tls.http1, tcp).await?).await,
+            None => self.begin_http1(tcp).await,
+        }
+    }
+
+    /// Dials an HTTP/1.1 connection for one request after the other.
+    pub(super) async fn kept(&self) -> Result<Box<Kept>, DialError> {
+        let tcp = self.tcp().await?;
+        let socket = match &self.tls {
+            Some(tls) => Socket::Tls(Box::new(self.secure(&tls.http1, tcp).await?)),
+            None => Socket::Plain(tcp),
+        };
+        Ok(Kept::new(socket, self.limits.header_bytes as usize))
+    }
+
+    /// The same for short reads. Nobody pings there, so TCP gives up what is not acknowledged for as long as a ping may
+    /// take: after a laptop slept, or a network went away, the read goes over HTTP/2 then. Only for requests without a body,
+    /// for it also ends a connection on which the other side takes nothing for so long.
+    pub(super) async fn kept_for_reads(&self) -> Result<Box<Kept>, DialError> {
+        let connection = self.kept().await?;
+        if let Err(error) = connection.give_up_after(self.limits.ping_interval + self.limits.ping_timeout) {
+            tracing::debug!(%error, "could not set an option of a connection to the API server");
+        }
+        Ok(connection)
+    }
+
+    async fn begin_http1<T>(&self, io: T) -> Result<http1::SendRequest<RequestBody>, DialError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let header_bytes = self.limits.header_bytes as usize;
+        let (sender, connection) = http1::Builder::new()
+            .title_case_headers(self.title_case)
+            .max_headers(2000)
+            .max_header_size(header_bytes)
+            .max_buf_size(header_bytes.saturating_add(64 << 10))
+            .handshake(TokioIo::new(io))
+            .await
+            .map_err(DialError::Http)?;
+        self.tasks.spawn(async move {
+            if let Err(error) = connection.with_upgrades().await {
+                tracing::debug!(%error, "connection to the API server ended");
+            }
+        });
+        Ok(sender)
+    }
+
+    /// Runs something that ends with this.
+    pub(super) fn spawn(&self, task: impl Future + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
+    async fn tcp(&self) -> Result<Single<TcpStream>, DialError> {
+        let (host, port) = &self.address;
+        let dialled = async {
+            match &self.dial {
+                None => TcpStream::connect((host.as_str(), *port))
+                    .await
+                    .map_err(|source| DialError::Dial { address: format!("{host}:{port}"), source }),
+                Some(dial) => dial.dial(host, *port).await.map_err(DialError::Proxy),
+            }
+        };
+        let tcp = timeout(self.limits.dial_timeout, dialled)
+            .await
+            .map_err(|_| DialError::DialTimeout(format!("{host}:{port}")))??;
+        tune(&tcp);
+        Ok(Single(tcp))
+    }
+
+    async fn secure(
+        &self,
+        connector: &TlsConnector,
+        tcp: Single<TcpStream>,
+    ) -> Result<TlsStream<Single<TcpStream>>, DialError> {
+        timeout(self.limits.handshake_timeout, connector.connect(self.server_name.clone(), tcp))
+            .await
+            .map_err(|_| DialError::HandshakeTimeout)?
+            .map_err(DialError::Handshake)
+    }
+}
+
+fn tune(tcp: &TcpStream) {
+    let keepalive = TcpKeepalive::new().with_time(TCP_KEEPALIVE).with_interval(TCP_KEEPALIVE);
+    let outcomes = [tcp.set_nodelay(true), SockRef::from(tcp).set_tcp_keepalive(&keepalive)];
+    for error in outcomes.into_iter().filter_map(Result::err) {
+        tracing::debug!(%error, "could not set an option of a connection to the API server");
+    }
+}
+
+/// Runs what drives connections, all of which ends with the [`Connector`].
+#[derive(Clone)]
+pub(super) struct Tasks {
+    tracker: TaskTracker,
+    ended: CancellationToken,
+}
+
+impl Tasks {
+    pub(super) fn spawn(&self, task: impl Future + Send + 'static) {
+        let ended = self.ended.clone();
+        self.tracker.spawn(async move {
+            let mut task = pin!(task);
+            let mut cancelled = pin!(ended.cancelled());
+            let mut heard = false;
+            // What drives a connection runs for every request. The waker of a task stays the same, so it is enough to
+            // leave it there once.
+            poll_fn(|cx| {
+                let listens = std::mem::replace(&mut heard, true);
+                if ended.is_cancelled() || !listens && cancelled.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                task.as_mut().poll(cx).map(drop)
+            })
+            .await;
+        });
+    }
+}

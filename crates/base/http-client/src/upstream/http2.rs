@@ -1,0 +1,222 @@
+//! One HTTP/2 connection to the API server, straight on the `h2` crate.
+//!
+//! hyper's client for HTTP/2 puts a channel and a task of its own between a request and its stream; at the rate of a
+//! proxy both are felt. Here the task of a request opens its stream itself and waits for the answer itself; only
+//! the connection is driven by another task, and a body that does not go out at once by a third.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::Reason;
+use h2::client::{Connection, SendRequest};
+use http::Response;
+use pinniped_http_server::silence::{Heard, Listening};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{sleep, timeout};
+
+use super::connector::{DialError, Tasks};
+use super::upload::Upload;
+use super::{RequestBody, UpstreamLimits};
+
+/// How often a new connection is asked whether the server's settings have come.
+const SETTINGS_TICK: Duration = Duration::from_millis(1);
+
+/// A connection that takes requests. Clones are the same connection, which closes in good order when the last one and
+/// all streams are gone.
+#[derive(Clone)]
+pub(super) struct Http2 {
+    sender: SendRequest<Bytes>,
+    shared: Arc<Shared>,
+    tasks: Tasks,
+}
+
+impl std::fmt::Debug for Http2 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Http2").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Takes no more requests.
+    closed: AtomicBool,
+    /// Streams the server allows, kept current.
+    allowed: AtomicUsize,
+}
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It never got a stream: another connection may take it.
+    Unsent(h2::Error),
+    /// It is none that HTTP/2 can carry: no connection would take it, and this one is as good as before.
+    Unfit(h2::Error),
+    /// It had a stream.
+    Sent(h2::Error),
+}
+
+/// An answer's head, the stream of its body, and what is still on its way up.
+pub(super) type Answer = (Response<h2::RecvStream>, Option<Upload>);
+
+impl Http2 {
+    /// Begins HTTP/2 on `io` and waits for the server's settings.
+    pub(super) async fn handshake<T>(io: T, limits: &UpstreamLimits, tasks: &Tasks) -> Result<Self, DialError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let streams = u32::try_from(limits.streams_per_connection).unwrap_or(u32::MAX);
+        // The protocol's largest window is 2^31 - 1.
+        let connection_window = limits.stream_window.saturating_mul(streams).min(i32::MAX.unsigned_abs());
+        let (io, heard) = Heard::on(io);
+        let (sender, mut connection) = h2::client::Builder::new()
+            .enable_push(false)
+            // None before the server has said how many, see below.
+            .initial_max_send_streams(0)
+            .initial_window_size(limits.stream_window)
+            .initial_connection_window_size(connection_window)
+            .max_header_list_size(limits.header_bytes)
+            .max_send_buffer_size(limits.send_buffer)
+            .handshake::<_, Bytes>(io)
+            .await
+            .map_err(DialError::Http2)?;
+        let pings = connection.ping_pong();
+        // A stream beyond the server's limit would wait for ever, so the limit must be known before the first one. h2
+        // tells nobody when it comes; it follows the handshake at once.
+        let announced = async {
+            while connection.max_concurrent_send_streams() == 0 {
+                match futures::poll!(&mut connection) {
+                    Poll::Ready(Err(error)) => return Err(DialError::Http2(error)),
+                    Poll::Ready(Ok(())) => {
+                        return Err(DialError::Closed(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                    Poll::Pending => sleep(SETTINGS_TICK).await,
+                }
+            }
+            Ok(())
+        };
+        timeout(limits.handshake_timeout, announced).await.map_err(|_| DialError::SettingsTimeout)??;
+        let shared = Arc::new(Shared {
+            closed: AtomicBool::new(false),
+            allowed: AtomicUsize::new(connection.max_concurrent_send_streams()),
+        });
+        let silence = heard.nothing(pings, limits.ping_interval, limits.ping_timeout);
+        tasks.spawn(drive(connection, Arc::clone(&shared), silence));
+        Ok(Self { sender, shared, tasks: tasks.clone() })
+    }
+
+    /// Streams that the server allows now.
+    pub(super) fn allowed(&self) -> usize {
+        self.shared.allowed.load(Ordering::Relaxed)
+    }
+
+    /// Takes no more requests.
+    pub(super) fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Acquire)
+    }
+
+    /// Sends a request and waits for the head of the answer. Dropping this, or later the answer, resets the stream.
+    pub(super) async fn send(
+        &mut self,
+        head: http::Request<()>,
+        body: &mut RequestBody,
+    ) -> Result<Answer, Failure> {
+        let sender = &mut self.sender;
+        if let Err(error) = poll_fn(|cx| sender.poll_ready(cx)).await {
+            return Err(self.unsent(error));
+        }
+        let empty = body.is_empty();
+        let (answer, stream) = match self.sender.send_request(head, empty) {
+            Ok(sent) => sent,
+            Err(error) if is_misuse(&error) => return Err(Failure::Unfit(error)),
+            Err(error) => return Err(self.unsent(error)),
+        };
+        let upload = if empty {
+            None
+        } else {
+            let (upload, work) = Upload::new(std::mem::take(body), stream);
+            let mut work = Box::pin(work);
+            // Most bodies are here already and small: no task for those.
+            if futures::poll!(&mut work).is_pending() {
+                self.tasks.spawn(work);
+            }
+            Some(upload)
+        };
+        let mut answer = answer;
+        let answer = poll_fn(|cx| {
+            // What goes before the answer, first.
+            while let Poll::Ready(Some(Ok(interim))) = answer.poll_informational(cx) {
+                pinniped_http_server::interim(interim);
+            }
+            Pin::new(&mut answer).poll(cx)
+        });
+        match answer.await {
+            Ok(response) => Ok((response, upload)),
+            Err(error) if error.is_reset() => Err(Failure::Sent(error)),
+            Err(error) => {
+                self.shared.closed.store(true, Ordering::Release);
+                Err(Failure::Sent(self.condemned().await.unwrap_or(error)))
+            }
+        }
+    }
+
+    /// What the server found fault with before it ended the connection. Streams that it had seen are not told: they end with
+    /// the connection, as if nothing had been said.
+    async fn condemned(&mut self) -> Option<h2::Error> {
+        match futures::poll!(poll_fn(|cx| self.sender.poll_ready(cx))) {
+            Poll::Ready(Err(why)) if why.reason().is_some_and(|reason| reason != Reason::NO_ERROR) => {
+                Some(why)
+            }
+            _ => None,
+        }
+    }
+
+    fn unsent(&self, error: h2::Error) -> Failure {
+        self.shared.closed.store(true, Ordering::Release);
+        Failure::Unsent(error)
+    }
+}
+
+/// h2 itself did not like what it was given; nothing happened to the connection.
+fn is_misuse(error: &h2::Error) -> bool {
+    error.reason().is_none() && !error.is_io()
+}
+
+/// Runs a connection to its end, and asks after a server that has been silent.
+async fn drive<T>(
+    connection: Connection<Listening<T>, Bytes>,
+    shared: Arc<Shared>,
+    silence: impl Future<Output = ()>,
+) where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    // Also when this is dropped before its end, with the runtime that it runs on.
+    let _closed = CloseOnDrop(Arc::clone(&shared));
+    let mut connection = pin!(connection);
+    let mut silence = pin!(silence);
+    let ended = poll_fn(|cx| {
+        let polled = connection.as_mut().poll(cx);
+        shared.allowed.store(connection.max_concurrent_send_streams(), Ordering::Relaxed);
+        if let Poll::Ready(outcome) = polled {
+            return Poll::Ready(outcome.map_err(|error| error.to_string()));
+        }
+        silence.as_mut().poll(cx).map(|()| Err("the API server does not answer pings".to_owned()))
+    })
+    .await;
+    if let Err(error) = ended {
+        tracing::debug!(error, "connection to the API server ended");
+    }
+}
+
+struct CloseOnDrop(Arc<Shared>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,103 @@
+//! The body of an answer, read by whoever wants it.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body::{Frame, SizeHint};
+use pinniped_http_server::BoxError;
+
+use super::framing::{Decoded, Decoder, is_kept};
+use super::head::Head;
+use super::{Connection, Http1Error, tidy};
+use crate::upstream::ResponseBody;
+use crate::upstream::pool::Keeper;
+
+/// The rest of an answer. When its end is read, its connection goes back to the pool if it can serve another request;
+/// when it is dropped before, the connection is closed.
+#[derive(Debug)]
+pub(in crate::upstream) struct KeptBody {
+    /// Until the end.
+    connection: Option<Box<Connection>>,
+    decoder: Decoder,
+    /// Where the connection goes then.
+    keeper: Option<Keeper>,
+}
+
+/// An answer with its head read.
+pub(super) fn answer(
+    connection: Box<Connection>,
+    mut head: Head,
+    decoder: Decoder,
+    keeper: Keeper,
+) -> Result<Response<ResponseBody>, Http1Error> {
+    let kept =
+        tidy(&mut head)? && is_kept(&head) && head.response.status() != StatusCode::SWITCHING_PROTOCOLS;
+    let mut body = KeptBody { connection: Some(connection), decoder, keeper: kept.then_some(keeper) };
+    if decoder == Decoder::Done {
+        body.end();
+    }
+    Ok(head.response.map(|()| ResponseBody::kept(body)))
+}
+
+impl KeptBody {
+    pub(in crate::upstream) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = match ready!(self.poll_decoded(cx)) {
+            Ok(Decoded::Data(data)) => Some(Ok(Frame::data(data))),
+            Ok(Decoded::Trailers(trailers)) => Some(Ok(Frame::trailers(trailers))),
+            Ok(Decoded::End | Decoded::More) => None,
+            Err(error) => {
+                self.connection = None;
+                self.decoder = Decoder::Done;
+                return Poll::Ready(Some(Err(error.into())));
+            }
+        };
+        if self.decoder == Decoder::Done {
+            self.end();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn poll_decoded(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decoded, Http1Error>> {
+        let Some(connection) = &mut self.connection else { return Poll::Ready(Ok(Decoded::End)) };
+        loop {
+            match self.decoder.decode(&mut connection.input.ready)? {
+                Decoded::More => {}
+                found => {
+                    self.decoder.skip_to_data(&mut connection.input.ready)?;
+                    return Poll::Ready(Ok(found));
+                }
+            }
+            match connection.poll_read(cx) {
+                Poll::Ready(Ok(0)) if self.decoder.may_end() => {
+                    self.decoder = Decoder::Done;
+                    return Poll::Ready(Ok(Decoded::End));
+                }
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(Http1Error::Closed)),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        let (connection, keeper) = (self.connection.take(), self.keeper.take());
+        if let Some((connection, keeper)) = connection.zip(keeper)
+            && let Some(connection) = connection.reunited()
+        {
+            keeper.keep(connection);
+        }
+    }
+
+    pub(in crate::upstream) fn is_end_stream(&self) -> bool {
+        self.decoder == Decoder::Done
+    }
+
+    pub(in crate::upstream) fn size_hint(&self) -> SizeHint {
+        self.decoder.left().map(SizeHint::with_exact).unwrap_or_default()
+    }
+}

@@ -1,0 +1,442 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use pinniped_http_server::BoxError;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::{Connection, Single, Socket, Way};
+use crate::upstream::{AddressParams, RequestBody, ResponseBody, Upstream, UpstreamError, UpstreamLimits};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server whose every byte is written in the test.
+struct Server {
+    listener: TcpListener,
+    upstream: Upstream,
+}
+
+impl Server {
+    async fn start() -> Self {
+        Self::with(UpstreamLimits::default()).await
+    }
+
+    async fn with(limits: UpstreamLimits) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let upstream = Upstream::to_address(&AddressParams { address, tls: None, limits });
+        Self { listener, upstream }
+    }
+
+    async fn accept(&self) -> Far {
+        Far(within(self.listener.accept()).await.unwrap().0)
+    }
+
+    /// Asks, while the test plays the server.
+    async fn ask<T>(
+        &self,
+        mut request: Request<RequestBody>,
+        serve: impl Future<Output = T>,
+    ) -> (Result<Response<ResponseBody>, UpstreamError>, T) {
+        within(futures::future::join(self.upstream.try_send_kept(&mut request), serve)).await
+    }
+
+    /// A connection that has served a request and waits for the next one.
+    async fn used(&self) -> Far {
+        let serve = async {
+            let mut far = self.accept().await;
+            far.answer(OK).await;
+            far
+        };
+        let (answer, far) = self.ask(get(), serve).await;
+        assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
+        far
+    }
+}
+
+/// The server's end of a connection.
+struct Far(TcpStream);
+
+impl Far {
+    async fn read_until(&mut self, end: &str) -> String {
+        let mut text = Vec::new();
+        while !text.ends_with(end.as_bytes()) {
+            let byte = within(self.0.read_u8()).await;
+            text.push(
+                byte.unwrap_or_else(|error| panic!("{error} after {:?}", String::from_utf8_lossy(&text))),
+            );
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    async fn write(&mut self, text: &str) {
+        within(self.0.write_all(text.as_bytes())).await.unwrap();
+    }
+
+    /// Reads a head and answers it.
+    async fn answer(&mut self, text: &str) -> String {
+        let head = self.read_until("\r\n\r\n").await;
+        self.write(text).await;
+        head
+    }
+
+    async fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        within(self.0.read_to_end(&mut rest)).await.map_or(true, |_| rest.is_empty())
+    }
+}
+
+async fn within<F: Future>(what: F) -> F::Output {
+    timeout(PATIENCE, what).await.expect("in time")
+}
+
+fn request(method: Method, body: RequestBody) -> Request<RequestBody> {
+    Request::builder().method(method).uri("/x").header("host", "a.local").body(body).unwrap()
+}
+
+fn get() -> Request<RequestBody> {
+    request(Method::GET, RequestBody::Empty)
+}
+
+type Frames = mpsc::Sender<Result<Frame<Bytes>, BoxError>>;
+
+/// A body that the test feeds; its end comes when the sender is dropped.
+fn fed() -> (Frames, RequestBody) {
+    let (sender, receiver) = mpsc::channel(1);
+    let frames = futures::stream::unfold(receiver, async |mut receiver: mpsc::Receiver<_>| {
+        Some((receiver.recv().await?, receiver))
+    });
+    (sender, RequestBody::Boxed(StreamBody::new(frames).boxed_unsync()))
+}
+
+async fn text(answer: Response<ResponseBody>) -> Result<String, String> {
+    let read = within(answer.into_body().collect()).await;
+    read.map(|body| String::from_utf8(body.to_bytes().to_vec()).unwrap()).map_err(|error| error.to_string())
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+#[tokio::test]
+async fn one_request_after_the_other_goes_over_one_connection() {
+    let server = Server::start().await;
+    let mut far = None;
+    let answers = [
+        OK,
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        "HTTP/1.1 204 No Content\r\n\r\n",
+        "HTTP/1.1 304 Not Modified\r\ncontent-length: 7\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\nok",
+        OK,
+    ];
+    for wanted in answers {
+        let serve = async {
+            if far.is_none() {
+                far = Some(server.accept().await);
+            }
+            far.as_mut().unwrap().answer(wanted).await
+        };
+        let (answer, head) = server.ask(get(), serve).await;
+        assert_eq!(head, "GET /x HTTP/1.1\r\nhost: a.local\r\n\r\n");
+        let answer = answer.unwrap();
+        assert!(!answer.headers().contains_key("link"));
+        let body = if answer.status() == 200 { "ok" } else { "" };
+        assert_eq!(text(answer).await.unwrap(), body, "{wanted}");
+    }
+    let mut head = request(Method::HEAD, RequestBody::Empty);
+    let serve =
+        async { far.as_mut().unwrap().answer("HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n").await };
+    let (answer, ()) = within(futures::future::join(server.upstream.try_send_kept(&mut head), async {
+        serve.await;
+    }))
+    .await;
+    assert_eq!(text(answer.unwrap()).await.unwrap(), "");
+}
+
+#[tokio::test]
+async fn a_get_that_met_the_end_of_its_connection_goes_over_a_new_one_and_a_post_does_not() {
+    for (method, body, again) in [
+        (Method::GET, RequestBody::Empty, true),
+        (Method::DELETE, RequestBody::Empty, false),
+        (Method::POST, RequestBody::Full(Bytes::from_static(b"once")), false),
+    ] {
+        let server = Server::start().await;
+        let mut far = server.used().await;
+        let serve = async {
+            far.read_until("\r\n\r\n").await;
+            drop(far);
+            if again {
+                server.accept().await.answer(OK).await;
+            }
+        };
+        let (answer, ()) = server.ask(request(method.clone(), body), serve).await;
+        assert_eq!(answer.is_ok(), again, "{method}: {answer:?}");
+        if !again {
+            let another = timeout(Duration::from_millis(50), server.listener.accept()).await;
+            assert!(another.is_err(), "{method} was repeated");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_has_closed_or_written_to_is_not_used_again() {
+    for unasked in ["", "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil"] {
+        let server = Server::start().await;
+        let mut far = server.used().await;
+        far.write(unasked).await;
+        if unasked.is_empty() {
+            drop(far);
+        }
+        // What comes on the loopback is there once the runtime has looked for it.
+        for _look in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let serve = async { server.accept().await.answer(OK).await };
+        let mut post = request(Method::DELETE, RequestBody::Empty);
+        let (answer, _) =
+            within(futures::future::join(server.upstream.try_send_kept(&mut post), serve)).await;
+        assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
+    }
+}
+
+#[tokio::test]
+async fn what_comes_behind_an_answer_is_no_answer_to_the_next_request() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil",
+        "HTTP/1.1 200 OK\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2, 2\r\nContent-Length: 2\r\n\r\nok",
+        "HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
+    ] {
+        let server = Server::start().await;
+        let (got, mut far) = server
+            .ask(get(), async {
+                let mut far = server.accept().await;
+                far.answer(answer).await;
+                far
+            })
+            .await;
+        let got = got.unwrap();
+        assert!(got.headers().get_all("content-length").iter().all(|length| length == "2"), "{got:?}");
+        assert!(
+            !got.headers().contains_key("transfer-encoding") || !got.headers().contains_key("content-length")
+        );
+        assert_eq!(text(got).await.unwrap(), "ok", "{answer}");
+        assert!(far.is_closed().await, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_an_error_and_one_without_a_length_ends_with_its_connection() {
+    for (answer, wanted) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok", None),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n", None),
+        ("HTTP/1.1 200 OK\r\n\r\nok", Some("ok")),
+    ] {
+        let server = Server::start().await;
+        let (got, ()) = server
+            .ask(get(), async {
+                server.accept().await.answer(answer).await;
+            })
+            .await;
+        assert_eq!(text(got.unwrap()).await.ok().as_deref(), wanted, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_an_error_that_says_why() {
+    let many = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(super::MOST_INTERIM + 1);
+    let long = format!("HTTP/1.1 200 OK\r\nlong: {}", "x".repeat(70 << 10));
+    for (answer, why) in [
+        ("", "the server closed the connection in the middle of its answer"),
+        ("HTTP/1.1 200", "the server closed the connection in the middle of its answer"),
+        ("220 smtp.example.com\r\n", "the head of the answer is none: invalid HTTP version"),
+        (
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
+            "the transfer coding of the answer is unknown",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+            "the length of the answer is not clear",
+        ),
+        (&many, "too many interim answers"),
+        (&long, "the head of the answer is too long"),
+    ] {
+        let server =
+            Server::with(UpstreamLimits { header_bytes: 64 << 10, ..UpstreamLimits::default() }).await;
+        let (got, ()) = server
+            .ask(get(), async {
+                let mut far = server.accept().await;
+                far.read_until("\r\n\r\n").await;
+                // The client may have seen enough before all of it is out.
+                let _seen_enough = far.0.write_all(answer.as_bytes()).await;
+            })
+            .await;
+        let Err(UpstreamError::Http1(error)) = got else { panic!("{answer:.40}: {got:?}") };
+        assert_eq!(error.to_string(), why, "{answer:.40}");
+    }
+}
+
+#[tokio::test]
+async fn bodies_go_up_with_their_length_or_in_chunks_and_the_connection_is_kept() {
+    let server = Server::start().await;
+    let (frames, body) = fed();
+    let mut far = None;
+    let serve = async {
+        let mut accepted = server.accept().await;
+        let head = accepted.read_until("\r\n\r\n").await;
+        assert!(head.contains("\r\ntransfer-encoding: chunked\r\n") && !head.contains("length"), "{head}");
+        for word in ["one", "two"] {
+            frames.send(Ok(Frame::data(Bytes::from(word)))).await.unwrap();
+            assert_eq!(accepted.read_until("\r\n").await, "3\r\n", "not kept back");
+            assert_eq!(accepted.read_until("\r\n").await, format!("{word}\r\n"));
+        }
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("x-sum", "7".parse().unwrap());
+        trailers.insert("x-unannounced", "7".parse().unwrap());
+        frames.send(Ok(Frame::trailers(trailers))).await.unwrap();
+        assert_eq!(accepted.read_until("\r\n\r\n").await, "0\r\nx-sum: 7\r\n\r\n");
+        accepted.write(OK).await;
+        far = Some(accepted);
+    };
+    let mut upload = request(Method::POST, body);
+    upload.headers_mut().insert("trailer", "X-Sum".parse().unwrap());
+    let (answer, ()) = server.ask(upload, serve).await;
+    assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
+
+    let large = vec![b'x'; 1 << 20];
+    let mut far = far.unwrap();
+    let serve = async {
+        let head = far.read_until("\r\n\r\n").await;
+        assert!(head.contains("\r\ncontent-length: 1048576\r\n"), "{head}");
+        let mut seen = vec![0; 1 << 20];
+        far.0.read_exact(&mut seen).await.unwrap();
+        far.write(OK).await;
+        seen
+    };
+    let (answer, seen) =
+        server.ask(request(Method::PUT, RequestBody::Full(large.clone().into())), serve).await;
+    assert!(seen == large);
+    assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
+    let (answer, _) = server.ask(get(), async { far.answer(OK).await }).await;
+    assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
+}
+
+#[tokio::test]
+async fn an_answer_may_come_and_end_while_the_body_is_still_on_its_way() {
+    let server = Server::start().await;
+    let (frames, body) = fed();
+    let serve = async {
+        let mut far = server.accept().await;
+        far.answer("HTTP/1.1 413 Content Too Large\r\ncontent-length: 3\r\n\r\nbig").await;
+        far
+    };
+    let (answer, mut far) = server.ask(request(Method::POST, body), serve).await;
+    let answer = answer.unwrap();
+    assert_eq!(answer.status(), 413);
+    // It goes on for as long as the answer is read, also when nobody reads at the moment.
+    frames.send(Ok(Frame::data(Bytes::from_static(b"more")))).await.unwrap();
+    assert_eq!(far.read_until("more\r\n").await, "4\r\nmore\r\n");
+    assert_eq!(text(answer).await.unwrap(), "big");
+    within(frames.closed()).await;
+    assert!(far.is_closed().await, "a request is in the middle of it");
+}
+
+#[tokio::test]
+async fn a_body_that_fails_or_is_not_as_long_as_it_said_ends_the_exchange_and_its_connection() {
+    struct Lying(u64, RequestBody);
+    impl http_body::Body for Lying {
+        type Data = Bytes;
+        type Error = BoxError;
+        fn poll_frame(
+            mut self: std::pin::Pin<&mut Self>,
+            cx: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            std::pin::Pin::new(&mut self.1).poll_frame(cx)
+        }
+        fn size_hint(&self) -> http_body::SizeHint {
+            http_body::SizeHint::with_exact(self.0)
+        }
+    }
+    for (promised, given, why) in [
+        (5, Ok(Bytes::from_static(b"four")), "it is too short"),
+        (3, Ok(Bytes::from_static(b"four")), "it is too long"),
+        (5, Err(BoxError::from("the client is gone")), "the client is gone"),
+    ] {
+        let server = Server::start().await;
+        let (frames, body) = fed();
+        let body = RequestBody::Boxed(Lying(promised, body).boxed_unsync());
+        let serve = async {
+            let mut far = server.accept().await;
+            frames.send(given.map(Frame::data)).await.unwrap();
+            drop(frames);
+            let mut seen = String::new();
+            let _reset = far.0.read_to_string(&mut seen).await;
+            seen
+        };
+        let (answer, seen) = server.ask(request(Method::POST, body), serve).await;
+        let Err(UpstreamError::Http1(error)) = answer else { panic!("{why}: {answer:?}") };
+        assert_eq!(error.to_string(), format!("the body of the request failed: {why}"));
+        let body = seen.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        assert!(body.len() as u64 <= promised && !body.contains("four!"), "{seen}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_wants_any_more_ends_its_connection() {
+    let server = Server::start().await;
+    let mut get = get();
+    let (mut far, head) = {
+        let mut asking = std::pin::pin!(server.upstream.try_send_kept(&mut get));
+        let reading = async {
+            let mut far = server.accept().await;
+            let head = far.read_until("\r\n\r\n").await;
+            (far, head)
+        };
+        tokio::select! {
+            _ = asking.as_mut() => panic!("there is no answer"),
+            read = within(reading) => read,
+        }
+    };
+    assert!(head.starts_with("GET "));
+    assert!(far.is_closed().await);
+
+    let (answer, mut far) = server
+        .ask(self::get(), async {
+            let mut far = server.accept().await;
+            far.answer("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").await;
+            far
+        })
+        .await;
+    drop(answer);
+    assert!(far.is_closed().await);
+}
+
+#[test]
+fn no_credential_is_shown_by_debug() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _runtime = runtime.enter();
+    let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let socket = super::Socket::Plain(pinniped_http_server::Single(TcpStream::from_std(stream).unwrap()));
+    let mut connection = super::Connection::new(socket, 1 << 10);
+    connection.output.extend_from_slice(b"authorization: Bearer secret");
+    connection.input.ready = Bytes::from_static(b"set-cookie: secret");
+    assert!(!format!("{connection:?}").contains("secret"));
+}
+
+#[tokio::test]
+async fn a_connection_for_reads_gives_up_what_is_not_acknowledged() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let connection = Connection::new(Socket::Plain(Single(tcp)), 1 << 10);
+    connection.give_up_after(Duration::from_secs(45)).unwrap();
+    let Way::Both(Socket::Plain(tcp)) = &connection.way else { unreachable!("as made above") };
+    assert_eq!(socket2::SockRef::from(&tcp.0).tcp_user_timeout().unwrap(), Some(Duration::from_secs(45)));
+}

@@ -1,0 +1,199 @@
+//! The body of a request, on its way to the server.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{HeaderName, TRAILER};
+use http_body::{Body as _, Frame};
+use pinniped_http_headers::ready::write_field;
+use pinniped_http_server::BoxError;
+use tokio::io::{AsyncWriteExt as _, WriteHalf};
+use tokio::sync::oneshot;
+
+use super::Socket;
+use super::head::Length;
+use crate::upstream::RequestBody;
+
+/// A chunk of so many bytes is better sent alone than copied.
+const LARGE: usize = 16 << 10;
+
+/// A body that is sent, as its answer's reader sees it. When this is dropped, what is not sent yet never will be.
+#[derive(Debug)]
+pub(super) struct Uploading {
+    ended: oneshot::Receiver<End>,
+    known: Option<End>,
+    _wanted: oneshot::Sender<()>,
+}
+
+/// How it ended.
+#[derive(Debug)]
+enum End {
+    /// All of it is out.
+    Whole(WriteHalf<Socket>),
+    /// The server takes no more, which it may say in an answer.
+    Refused,
+    /// There is no more, and there should be.
+    Failed(BoxError),
+}
+
+/// Names of the trailers that a request announces (RFC 9110, section 6.6.2): others are not sent on.
+pub(super) fn announced_trailers(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(TRAILER).iter();
+    let names = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
+}
+
+/// The work of sending a head and what follows it, and a handle to it.
+pub(super) fn begin(
+    mut socket: WriteHalf<Socket>,
+    head: Vec<u8>,
+    body: RequestBody,
+    length: Length,
+    trailers: Vec<HeaderName>,
+) -> (Uploading, impl Future<Output = ()> + Send + 'static) {
+    let (wanted, mut unwanted) = oneshot::channel::<()>();
+    let (end, ended) = oneshot::channel();
+    let work = async move {
+        let outcome = tokio::select! {
+            biased;
+            outcome = send(&mut socket, head, body, length, &trailers) => outcome,
+            _dropped = &mut unwanted => return,
+        };
+        let outcome = match outcome {
+            Ok(()) => End::Whole(socket),
+            Err(Stop::Socket(error)) => {
+                tracing::debug!(%error, "a backend takes no more of a body");
+                End::Refused
+            }
+            Err(Stop::Body(error)) => End::Failed(error),
+        };
+        let _nobody_waits = end.send(outcome);
+    };
+    (Uploading { ended, known: None, _wanted: wanted }, work)
+}
+
+impl Uploading {
+    /// Ready when the body failed, so that there is nothing to wait for any more.
+    pub(super) fn poll_failed(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+        if self.known.is_none() {
+            // The work ends without a word only when the whole connection is at its end.
+            self.known = Some(ready!(Pin::new(&mut self.ended).poll(cx)).unwrap_or(End::Refused));
+        }
+        match self.known.take_if(|known| matches!(known, End::Failed(_))) {
+            Some(End::Failed(error)) => Poll::Ready(error),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// The other half of the socket, if all of the body is out.
+    pub(super) fn done(mut self) -> Option<WriteHalf<Socket>> {
+        match self.known.take().or_else(|| self.ended.try_recv().ok()) {
+            Some(End::Whole(half)) => Some(half),
+            _ => None,
+        }
+    }
+}
+
+/// Why a body is not out.
+enum Stop {
+    Socket(io::Error),
+    Body(BoxError),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Socket(error)
+    }
+}
+
+async fn send(
+    socket: &mut WriteHalf<Socket>,
+    head: Vec<u8>,
+    mut body: RequestBody,
+    length: Length,
+    announced: &[HeaderName],
+) -> Result<(), Stop> {
+    // The head leaves with the first bytes of the body, if these are there.
+    let mut out = head;
+    let mut left = match length {
+        Length::Known(length) => Some(length),
+        Length::None | Length::Chunked => None,
+    };
+    loop {
+        let frame = match poll_once(&mut body).await {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                write(socket, &mut out).await?;
+                socket.flush().await?;
+                poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await
+            }
+        };
+        let Some(frame) = frame else { break };
+        match frame.map_err(Stop::Body)?.into_data() {
+            Ok(data) if data.is_empty() => {}
+            Ok(data) => {
+                match &mut left {
+                    // Less than was promised would leave the server waiting, more would be read as another request.
+                    Some(left) => {
+                        *left = left
+                            .checked_sub(data.len() as u64)
+                            .ok_or_else(|| Stop::Body("it is too long".into()))?;
+                    }
+                    None => out.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes()),
+                }
+                if data.len() < LARGE {
+                    out.extend_from_slice(&data);
+                } else {
+                    write(socket, &mut out).await?;
+                    socket.write_all(&data).await?;
+                }
+                if left.is_none() {
+                    out.extend_from_slice(b"\r\n");
+                }
+                if out.len() >= LARGE {
+                    write(socket, &mut out).await?;
+                }
+                if left == Some(0) {
+                    break;
+                }
+            }
+            Err(frame) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    if left.is_none() {
+                        out.extend_from_slice(b"0\r\n");
+                        for (name, value) in trailers.iter().filter(|(name, _)| announced.contains(name)) {
+                            write_field(name, value, &mut out);
+                        }
+                        out.extend_from_slice(b"\r\n");
+                        write(socket, &mut out).await?;
+                        return Ok(socket.flush().await?);
+                    }
+                    break;
+                }
+            }
+        }
+    }
+    match left {
+        None => out.extend_from_slice(b"0\r\n\r\n"),
+        Some(0) => {}
+        Some(_) => return Err(Stop::Body("it is too short".into())),
+    }
+    write(socket, &mut out).await?;
+    Ok(socket.flush().await?)
+}
+
+async fn write(socket: &mut WriteHalf<Socket>, out: &mut Vec<u8>) -> io::Result<()> {
+    socket.write_all(out).await?;
+    out.clear();
+    Ok(())
+}
+
+type Polled = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
+
+async fn poll_once(body: &mut RequestBody) -> Polled {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx))).await
+}

@@ -1,0 +1,137 @@
+//! A request's body on its way into an HTTP/2 stream.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use bytes::Bytes;
+use h2::{Reason, SendStream};
+use http_body::Body as _;
+use tokio::sync::oneshot;
+
+use super::{RequestBody, UpstreamError, head};
+
+/// Keeps an upload going. When it is dropped, what is not sent yet never will be.
+#[derive(Debug)]
+pub(super) struct Upload {
+    _wanted: oneshot::Sender<()>,
+}
+
+impl Upload {
+    /// The handle, and the work. `stream` is reset when the work ends before the body does.
+    pub(super) fn new(
+        body: RequestBody,
+        stream: SendStream<Bytes>,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (wanted, unwanted) = oneshot::channel::<()>();
+        let work = async move {
+            let mut sending = Sending { stream, done: false };
+            let outcome = {
+                let mut copy = pin!(copy(body, &mut sending.stream));
+                let mut unwanted = pin!(unwanted);
+                poll_fn(|cx| {
+                    // The last byte counts for more than the news that nobody waits for the answer any more.
+                    if let Poll::Ready(outcome) = copy.as_mut().poll(cx) {
+                        return Poll::Ready(outcome);
+                    }
+                    unwanted.as_mut().poll(cx).map(|_dropped| Err(Ended::Unwanted))
+                })
+                .await
+            };
+            sending.done = outcome.is_ok();
+            if let Err(ended) = outcome {
+                tracing::debug!(%ended, "the body of a request did not reach the API server");
+            }
+        };
+        (Self { _wanted: wanted }, work)
+    }
+}
+
+/// Resets the stream unless all of the body went out; also when the work is dropped in the middle.
+struct Sending {
+    stream: SendStream<Bytes>,
+    done: bool,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if !self.done {
+            self.stream.send_reset(Reason::CANCEL);
+        }
+    }
+}
+
+/// Why a body did not go out whole.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("nobody waits for the answer")]
+    Unwanted,
+    #[error("the client's body failed: {0}")]
+    Body(#[source] pinniped_http_server::BoxError),
+    #[error("the API server wants no more: {0:?}")]
+    Reset(Reason),
+    #[error("its trailers cannot be passed on: {0}")]
+    Trailers(#[from] UpstreamError),
+    #[error("the stream failed: {0}")]
+    Stream(#[from] h2::Error),
+}
+
+async fn copy(mut body: RequestBody, stream: &mut SendStream<Bytes>) -> Result<(), Ended> {
+    loop {
+        let frame = poll_fn(|cx| {
+            // A server that has seen enough says so while the client may be silent.
+            if let Poll::Ready(reset) = stream.poll_reset(cx) {
+                return Poll::Ready(Err(reset.map_or_else(Ended::Stream, Ended::Reset)));
+            }
+            Pin::new(&mut body).poll_frame(cx).map(Ok)
+        })
+        .await?;
+        match frame {
+            None => return Ok(stream.send_data(Bytes::new(), true)?),
+            Some(Err(error)) => return Err(Ended::Body(error)),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(chunk) => {
+                    let last = body.is_end_stream();
+                    send(chunk, last, stream).await?;
+                    if last {
+                        return Ok(());
+                    }
+                }
+                Err(frame) => {
+                    if let Ok(trailers) = frame.into_trailers() {
+                        head::check_trailers(&trailers)?;
+                        return Ok(stream.send_trailers(trailers)?);
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// Sends one chunk as the server makes room for it.
+async fn send(mut chunk: Bytes, last: bool, stream: &mut SendStream<Bytes>) -> Result<(), Ended> {
+    if chunk.is_empty() {
+        if last {
+            stream.send_data(chunk, true)?;
+        }
+        return Ok(());
+    }
+    while !chunk.is_empty() {
+        stream.reserve_capacity(chunk.len());
+        let room = poll_fn(|cx| {
+            if stream.capacity() > 0 {
+                return Poll::Ready(Some(Ok(stream.capacity())));
+            }
+            stream.poll_capacity(cx)
+        })
+        .await;
+        let room = match room {
+            Some(room) => room?,
+            None => return Err(Ended::Reset(Reason::STREAM_CLOSED)),
+        };
+        let part = chunk.split_to(room.min(chunk.len()));
+        let ends = last && chunk.is_empty();
+        stream.send_data(part, ends)?;
+    }
+    Ok(())
+}

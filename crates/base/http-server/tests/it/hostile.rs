@@ -1,0 +1,167 @@
+//! Clients that vanish, dawdle, or send too much.
+
+use std::time::{Duration, Instant};
+
+use http::{HeaderName, HeaderValue};
+use pinniped_http_server::Limits;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::support::{World, get, h1, h2, text, tls, until, within};
+
+#[tokio::test]
+async fn a_client_that_vanishes_in_the_handshake_costs_nothing() {
+    let world = World::start(Limits::default());
+    for garbage in [&b""[..], b"\x16\x03\x01\x02\x00", b"GET / HTTP/1.1\r\n\r\n"] {
+        let mut stream = within(TcpStream::connect(world.addr())).await.expect("connect");
+        within(stream.write_all(garbage)).await.expect("write");
+    }
+    until("three failed handshakes", || world.handle.stats().handshakes_failed == 3).await;
+    assert_eq!(world.handle.stats().open, 0);
+    let (mut send, _connection) = h1(world.addr()).await;
+    assert_eq!(within(send.send_request(get("/"))).await.expect("an answer").status(), 200);
+}
+
+#[tokio::test]
+async fn a_silent_handshake_is_ended_after_its_time() {
+    let limits = Limits { handshake_timeout: Duration::from_millis(150), ..Limits::default() };
+    let world = World::start(limits);
+    let mut stream = within(TcpStream::connect(world.addr())).await.expect("connect");
+    assert_eq!(within(stream.read(&mut [0; 8])).await.expect("closed"), 0);
+    until("counted", || world.handle.stats().handshakes_failed == 1).await;
+}
+
+#[tokio::test]
+async fn a_client_that_knows_only_old_versions_of_tls_is_told_so() {
+    let world = World::start(Limits::default());
+    // The head of a ClientHello of TLS 1.1, as OpenSSL sends it, and of one in SSL 3's words.
+    for version in [[3, 2], [3, 1], [3, 0]] {
+        let mut stream = within(TcpStream::connect(world.addr())).await.expect("connect");
+        let mut hello = vec![22, 3, 1, 0, 45, 1, 0, 0, 41, version[0], version[1]];
+        hello.extend([7; 32]);
+        hello.extend([0, 0, 2, 0xc0, 0x09, 1, 0]);
+        within(stream.write_all(&hello)).await.expect("write");
+        let mut answer = Vec::new();
+        within(stream.read_to_end(&mut answer)).await.expect("an alert and the end");
+        // A fatal alert, "protocol_version" (RFC 5246, 7.2.2).
+        assert_eq!(answer, [21, version[0], version[1], 0, 2, 2, 70]);
+    }
+    until("three failed handshakes", || world.handle.stats().handshakes_failed == 3).await;
+}
+
+#[tokio::test]
+async fn headers_that_trickle_in_are_cut_off() {
+    let limits = Limits { header_read_timeout: Duration::from_millis(300), ..Limits::default() };
+    let world = World::start(limits);
+    let mut fresh = tls(world.addr(), &[b"http/1.1"]).await;
+    within(fresh.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n")).await.expect("write");
+    let mut used = tls(world.addr(), &[b"http/1.1"]).await;
+    within(used.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")).await.expect("write");
+    let mut buffer = [0; 1024];
+    assert!(within(used.read(&mut buffer)).await.expect("an answer") > 0);
+    within(used.write_all(b"GET / HT")).await.expect("write");
+
+    let start = Instant::now();
+    for stream in [&mut fresh, &mut used] {
+        let end = within(stream.read_to_end(&mut Vec::new())).await;
+        // No close_notify: the connection is dropped, not ended.
+        assert!(end.is_err() || end.is_ok_and(|bytes| bytes == 0));
+    }
+    assert!(start.elapsed() < Duration::from_secs(5));
+    until("both are gone", || world.handle.stats().open == 0).await;
+}
+
+#[tokio::test]
+async fn idle_connections_are_ended_in_an_orderly_way_and_busy_ones_are_not() {
+    let limits = Limits { idle_timeout: Duration::from_millis(200), ..Limits::default() };
+    let mut world = World::start(limits);
+    let mut busy = h2(world.addr()).await;
+    let slow = tokio::spawn(busy.send.send_request(get("/slow")));
+    world.handler_runs("/slow").await;
+
+    let idle_h2 = h2(world.addr()).await;
+    let (mut send, idle_h1) = h1(world.addr()).await;
+    text(within(send.send_request(get("/"))).await.expect("an answer")).await;
+    within(idle_h2.connection).await.expect("task").expect("an orderly end");
+    within(idle_h1).await.expect("task").expect("an orderly end");
+
+    world.service.release.notify_waiters();
+    assert_eq!(text(within(slow).await.expect("task").expect("an answer")).await, "slow but done");
+}
+
+#[tokio::test]
+async fn headers_of_known_clients_pass_up_to_the_limit_on_both_protocols() {
+    let world = World::of_known_clients(Limits::default());
+    let mut client = h2(world.addr()).await;
+    let (mut send, _connection) = h1(world.addr()).await;
+    let request = || {
+        let mut request = get("/");
+        let big = HeaderValue::from_str(&"x".repeat(900 << 10)).expect("a value");
+        request.headers_mut().insert("x-big", big);
+        for n in 0..1500 {
+            request.headers_mut().append("impersonate-group", HeaderValue::from(n));
+        }
+        request
+    };
+    let answer = within(client.send.send_request(request())).await.expect("an answer");
+    let told = text(answer).await;
+    assert!(told.ends_with("headers=1502"), "{told}");
+    let told = text(within(send.send_request(request())).await.expect("an answer")).await;
+    assert!(told.ends_with("headers=1502"), "{told}");
+}
+
+#[tokio::test]
+async fn headers_over_the_limit_are_told_so() {
+    // Those of unknown clients are in `memory`: so many bytes over their limit end an HTTP/2 connection.
+    let world = World::of_known_clients(Limits::default());
+    let mut request = get("/");
+    let big = HeaderValue::from_str(&"x".repeat((1 << 20) + 1)).expect("a value");
+    request.headers_mut().insert("x-big", big);
+    let mut client = h2(world.addr()).await;
+    let answer = within(client.send.send_request(request)).await.expect("an answer");
+    assert_eq!(answer.status(), 431);
+    // The connection lives on.
+    assert_eq!(within(client.send.send_request(get("/"))).await.expect("an answer").status(), 200);
+
+    let mut stream = tls(world.addr(), &[b"http/1.1"]).await;
+    within(stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nx-big: ")).await.expect("write");
+    let mut answer = [0; 12];
+    let (mut read, mut write) = tokio::io::split(stream);
+    let writing = async {
+        let chunk = [b'x'; 16 << 10];
+        // Ends with an error when the server has closed.
+        while write.write_all(&chunk).await.is_ok() {}
+    };
+    let reading = async { read.read_exact(&mut answer).await.map(|_| ()) };
+    tokio::pin!(writing, reading);
+    match within(futures::future::select(reading, writing)).await {
+        futures::future::Either::Left((read, _)) => read.expect("an answer"),
+        futures::future::Either::Right(((), reading)) => within(reading).await.expect("an answer"),
+    }
+    assert_eq!(&answer, b"HTTP/1.1 431");
+}
+
+#[tokio::test]
+async fn a_flood_of_header_fields_is_refused_and_not_a_crash() {
+    let world = World::start(Limits::default());
+    let mut request = get("/");
+    for n in 0..5000 {
+        let name = HeaderName::from_bytes(format!("x-{n}").as_bytes()).expect("a name");
+        request.headers_mut().insert(name, HeaderValue::from_static("1"));
+    }
+    let (mut send, _connection) = h1(world.addr()).await;
+    assert_eq!(within(send.send_request(request)).await.expect("an answer").status(), 431);
+    let (mut send, _connection) = h1(world.addr()).await;
+    assert_eq!(within(send.send_request(get("/"))).await.expect("an answer").status(), 200);
+}
+
+#[tokio::test]
+async fn connections_over_the_cap_are_closed_and_counted() {
+    let world = World::start(Limits { connections: 1, ..Limits::default() });
+    let (mut send, _connection) = h1(world.addr()).await;
+    let mut second = within(TcpStream::connect(world.addr())).await.expect("connect");
+    let end = within(second.read(&mut [0; 8])).await;
+    assert!(end.is_err() || end.is_ok_and(|bytes| bytes == 0));
+    assert_eq!(world.handle.stats().refused, 1);
+    assert_eq!(within(send.send_request(get("/"))).await.expect("an answer").status(), 200);
+}

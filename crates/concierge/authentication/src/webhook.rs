@@ -1,0 +1,174 @@
+//! TokenReview over HTTPS to an endpoint of the administrator's choice.
+//!
+//! The wire is that of `k8s.io/apiserver/plugin/pkg/authenticator/token/webhook`: `authentication.k8s.io/v1beta1`,
+//! the endpoint's exact path with query `timeout=30s`, no audiences, up to five tries, no cache. HTTP/2 where the
+//! server offers it, else HTTP/1.1; connections are kept and reused. Redirects are not followed. Proxies of the
+//! environment (`HTTPS_PROXY`, `NO_PROXY`) are used as Go uses them.
+//!
+//! Errors carry Go's texts (`go_text.rs`), since they end up in status conditions that people search the web for.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::{HeaderValue, Method, header};
+use pinniped_kube_request::identity::User;
+use pinniped_pki::tls::{ALPN_HTTP, CipherRestriction, Profile, Roots, client_config_with};
+use url::Url;
+
+mod pool;
+
+use self::pool::Pool;
+use crate::registry::{AuthenticateError, TokenAuthenticator};
+use pinniped_delegated_auth::review::{
+    Backoff, CallError, TokenReviewAnswer, TokenVerdict, token_review_body,
+};
+use pinniped_http_client::dial::{Dialer, Target};
+use pinniped_http_client::proxy_environment::{ProxyEnvironment, ProxyEnvironmentError};
+use pinniped_secret::token::Token;
+
+/// How long one try may take, from dialling to the end of the answer.
+const TRY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long the dial probe may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A client could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// TLS settings are not usable.
+    #[error("could not make TLS configuration: {0}")]
+    Tls(#[from] pinniped_pki::tls::TlsError),
+    /// The proxy environment is not usable.
+    #[error(transparent)]
+    Proxy(#[from] ProxyEnvironmentError),
+    /// The URL names no host.
+    #[error("no Host in request URL")]
+    NoHost,
+}
+
+/// The endpoint could not be dialled; the text is Go's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ProbeError(String);
+
+/// Asks one webhook.
+#[derive(Debug)]
+pub struct WebhookClient {
+    pool: Pool,
+    /// Origin and path with query, as requests name them.
+    url: Url,
+    backoff: Backoff,
+    try_timeout: Duration,
+}
+
+impl WebhookClient {
+    /// A client for this endpoint that trusts these roots. Nothing is dialled yet.
+    ///
+    /// # Errors
+    ///
+    /// [`WebhookError`] when there are no roots, the URL has no host or the proxy environment is not usable.
+    pub fn new(
+        endpoint: &Url,
+        roots: Roots,
+        proxies: &ProxyEnvironment,
+        ciphers: &CipherRestriction,
+    ) -> Result<Self, WebhookError> {
+        let mut url = endpoint.clone();
+        url.set_query(Some("timeout=30s"));
+        url.set_fragment(None);
+        let dialer = Dialer {
+            target: Target::of(endpoint).ok_or(WebhookError::NoHost)?,
+            proxy: proxies.proxy_for(endpoint)?,
+            tls: client_config_with(Profile::Default, ciphers, roots, ALPN_HTTP)?,
+        };
+        Ok(Self { pool: Pool::new(dialer), url, backoff: Backoff::REVIEWS, try_timeout: TRY_TIMEOUT })
+    }
+
+    async fn review(&self, token: &Token) -> Result<Option<User>, AuthenticateError> {
+        let body = token_review_body("authentication.k8s.io/v1beta1", token);
+        let answer = self.backoff.run(|| self.try_once(body.clone())).await;
+        let body = answer.map_err(|error| AuthenticateError::Failed(error.message))?;
+        match verdict(&body)? {
+            TokenVerdict::Yes(user) => Ok(Some(user)),
+            TokenVerdict::No(error) if error.is_empty() => Ok(None),
+            TokenVerdict::No(error) => Err(AuthenticateError::Failed(error)),
+        }
+    }
+
+    async fn try_once(&self, body: bytes::Bytes) -> Result<bytes::Bytes, CallError> {
+        let request = http::Request::builder()
+            .method(Method::POST)
+            .uri(self.url.as_str())
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(
+                header::USER_AGENT,
+                HeaderValue::from_static(concat!("pinniped-rs/", env!("CARGO_PKG_VERSION"))),
+            )
+            .body(http_body_util::Full::new(body))
+            .map_err(|error| CallError::last(error.to_string()))?;
+        let result = match tokio::time::timeout(self.try_timeout, self.pool.send(request)).await {
+            Ok(result) => result.map_err(|mut error| {
+                error.message =
+                    format!("Post {}: {}", pinniped_go_compat::json::quote(self.url.as_str()), error.message);
+                error
+            })?,
+            Err(_) => {
+                let url = pinniped_go_compat::json::quote(self.url.as_str());
+                return Err(CallError::last(format!("Post {url}: context deadline exceeded")));
+            }
+        };
+        result.into_success(None)
+    }
+}
+
+impl TokenAuthenticator for WebhookClient {
+    fn authenticate<'a>(
+        &'a self,
+        token: &'a Token,
+    ) -> BoxFuture<'a, Result<Option<User>, AuthenticateError>> {
+        Box::pin(self.review(token))
+    }
+}
+
+/// Reads an answered review. Kind and version may be missing; a wrong one is an error, as it is for Go.
+fn verdict(body: &[u8]) -> Result<TokenVerdict, AuthenticateError> {
+    let answer: TokenReviewAnswer = serde_json::from_slice(body).map_err(|error| {
+        AuthenticateError::Failed(format!("couldn't get version/kind; json parse error: {error}"))
+    })?;
+    let kind = answer.kind.as_deref().unwrap_or_default();
+    let version = answer.api_version.as_deref().unwrap_or_default();
+    match (kind, version) {
+        ("" | "TokenReview", "" | "authentication.k8s.io/v1beta1") => {
+            Ok(answer.status.unwrap_or_default().into_verdict())
+        }
+        ("" | "TokenReview", "authentication.k8s.io/v1") => Err(AuthenticateError::Failed(
+            "converting (v1.TokenReview) to (v1beta1.TokenReview): unknown conversion".to_owned(),
+        )),
+        _ => Err(AuthenticateError::Failed(format!(
+            "no kind {} is registered for version {}",
+            pinniped_go_compat::json::quote(kind),
+            pinniped_go_compat::json::quote(version)
+        ))),
+    }
+}
+
+/// Dials the endpoint directly and completes a TLS handshake, nothing more.
+///
+/// # Errors
+///
+/// [`ProbeError`] with the text that Go's `tls.Dial` would give.
+pub async fn probe(endpoint: &Url, roots: Roots, ciphers: &CipherRestriction) -> Result<(), ProbeError> {
+    let target = Target::of(endpoint).ok_or_else(|| ProbeError("no Host in request URL".to_owned()))?;
+    let tls = client_config_with(Profile::Default, ciphers, roots, ALPN_HTTP)
+        .map_err(|error| ProbeError(error.to_string()))?;
+    let dialer = Dialer { target, proxy: None, tls };
+    match tokio::time::timeout(PROBE_TIMEOUT, dialer.dial()).await {
+        Ok(Ok(_connection)) => Ok(()),
+        Ok(Err(error)) => Err(ProbeError(error.message)),
+        Err(_) => Err(ProbeError("context deadline exceeded".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

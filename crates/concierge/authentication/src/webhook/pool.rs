@@ -1,0 +1,193 @@
+//! Connections to one endpoint, kept for the next request.
+//!
+//! One HTTP/2 connection serves all requests; of HTTP/1.1 connections a few idle ones are kept. Each connection's
+//! task lives exactly as long as the connection is known here or used by a request.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderValue, Request, Response, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio_util::task::AbortOnDropHandle;
+
+use pinniped_delegated_auth::review::{Answer, CallError, MAX_ANSWER};
+use pinniped_go_compat::network as go_text;
+use pinniped_http_client::dial::{ConnectError, Dialer};
+
+/// Idle HTTP/1.1 connections that are kept.
+const MOST_IDLE: usize = 4;
+
+/// How long an idle connection is trusted to be alive; Go's default.
+const IDLE: Duration = Duration::from_secs(90);
+
+/// How long an HTTP/2 connection may be silent before it is asked for a sign of life, as in Kubernetes' clients.
+const PING_AFTER: Duration = Duration::from_secs(30);
+
+/// How long the sign of life may take. A server that vanished is noticed by this only.
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    dialer: Dialer,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    http2: Option<Arc<Http2>>,
+    idle: Vec<(Http1, Instant)>,
+}
+
+#[derive(Debug)]
+struct Http2 {
+    requests: http2::SendRequest<Full<Bytes>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+#[derive(Debug)]
+struct Http1 {
+    requests: http1::SendRequest<Full<Bytes>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+enum Connection {
+    Http2(Arc<Http2>),
+    Http1(Http1),
+}
+
+impl Pool {
+    pub(super) fn new(dialer: Dialer) -> Self {
+        Self { dialer, kept: Mutex::default() }
+    }
+
+    /// Sends a request whose URI is absolute and reads the answer whole. The caller sets the deadline.
+    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, CallError> {
+        let connection = match self.kept() {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        match connection {
+            Connection::Http2(connection) => {
+                let response =
+                    connection.requests.clone().send_request(request).await.map_err(|e| failed(&e))?;
+                read(response).await
+            }
+            Connection::Http1(mut connection) => {
+                let request = origin_form(request)?;
+                connection.requests.ready().await.map_err(|error| failed(&error))?;
+                let response =
+                    connection.requests.send_request(request).await.map_err(|error| failed(&error))?;
+                let answer = read(response).await?;
+                self.keep(connection);
+                Ok(answer)
+            }
+        }
+    }
+
+    fn kept(&self) -> Option<Connection> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = &kept.http2 {
+            if !connection.requests.is_closed() {
+                return Some(Connection::Http2(Arc::clone(connection)));
+            }
+            kept.http2 = None;
+        }
+        while let Some((connection, since)) = kept.idle.pop() {
+            if since.elapsed() < IDLE && !connection.requests.is_closed() {
+                return Some(Connection::Http1(connection));
+            }
+        }
+        None
+    }
+
+    fn keep(&self, connection: Http1) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.idle.len() < MOST_IDLE && !connection.requests.is_closed() {
+            kept.idle.push((connection, Instant::now()));
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, CallError> {
+        let stream = self.dialer.dial().await.map_err(unconnected)?;
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let stream = TokioIo::new(stream);
+        if !is_http2 {
+            let (requests, connection) = http1::handshake(stream).await.map_err(|error| failed(&error))?;
+            let task = spawn(connection);
+            return Ok(Connection::Http1(Http1 { requests, _task: task }));
+        }
+        let (requests, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .handshake(stream)
+            .await
+            .map_err(|error| failed(&error))?;
+        let connection = Arc::new(Http2 { requests, _task: spawn(connection) });
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.http2 = Some(Arc::clone(&connection));
+        Ok(Connection::Http2(connection))
+    }
+}
+
+/// Runs a connection; its errors also reach the requests on it.
+fn spawn(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(async {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "connection to webhook ended");
+        }
+    }))
+}
+
+/// HTTP/1.1 wants the path in the request line and the host in a header.
+fn origin_form(mut request: Request<Full<Bytes>>) -> Result<Request<Full<Bytes>>, CallError> {
+    let uri = request.uri().clone();
+    let authority = uri.authority().map_or("", http::uri::Authority::as_str);
+    let host = HeaderValue::try_from(authority).map_err(|error| CallError::last(error.to_string()))?;
+    let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    *request.uri_mut() = Uri::try_from(path).map_err(|error| CallError::last(error.to_string()))?;
+    request.headers_mut().insert(HOST, host);
+    Ok(request)
+}
+
+async fn read(response: Response<Incoming>) -> Result<Answer, CallError> {
+    let (parts, body) = response.into_parts();
+    let body = Limited::new(body, MAX_ANSWER)
+        .collect()
+        .await
+        .map_err(|error| CallError::transport(error.as_ref(), cause(error.as_ref())))?;
+    Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+}
+
+fn failed(error: &hyper::Error) -> CallError {
+    CallError::transport(error, cause(error))
+}
+
+/// The text of the innermost cause, which is what Go prints.
+fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    if let Some(io) = innermost.downcast_ref::<std::io::Error>() {
+        return go_text::io(io);
+    }
+    match innermost.downcast_ref::<hyper::Error>() {
+        Some(error) if error.is_incomplete_message() || error.is_canceled() => "EOF".to_owned(),
+        _ => innermost.to_string(),
+    }
+}
+
+/// A server that could not be reached: worth another try where the network was at fault.
+fn unconnected(error: ConnectError) -> CallError {
+    match &error.source {
+        Some(source) => CallError::transport(source, error.message),
+        None => CallError::last(error.message),
+    }
+}

@@ -1,0 +1,426 @@
+//! Against a real TLS server whose answers each test scripts.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, Version};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use pinniped_pki::CaBundle;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::*;
+
+/// What the server saw of one request.
+#[derive(Clone, Debug)]
+struct Seen {
+    version: Version,
+    line: String,
+    headers: HeaderMap,
+    body: String,
+}
+
+type Script = dyn Fn(usize) -> Response<Full<Bytes>> + Send + Sync;
+
+/// A webhook on loopback; gone when dropped.
+struct Webhook {
+    address: SocketAddr,
+    ca_pem: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    connections: Arc<AtomicUsize>,
+    task: AbortOnDropHandle<()>,
+}
+
+type ServerConfigBuilder = rustls::ConfigBuilder<rustls::ServerConfig, rustls::WantsVerifier>;
+
+struct Setup {
+    alpn: &'static [&'static [u8]],
+    names: &'static [&'static str],
+    is_ca: bool,
+}
+
+const USUAL: Setup = Setup { alpn: ALPN_HTTP, names: &["127.0.0.1", "localhost"], is_ca: false };
+
+impl Webhook {
+    async fn start(
+        setup: Setup,
+        script: impl Fn(usize) -> Response<Full<Bytes>> + Send + Sync + 'static,
+    ) -> Self {
+        pinniped_pki::install_crypto_provider();
+        Self::start_with(setup, rustls::ServerConfig::builder(), script).await
+    }
+
+    async fn start_with(
+        setup: Setup,
+        tls: ServerConfigBuilder,
+        script: impl Fn(usize) -> Response<Full<Bytes>> + Send + Sync + 'static,
+    ) -> Self {
+        let (ca_pem, tls) = certificates(&setup, tls);
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (script, seen_there, count) =
+            (Arc::new(script) as Arc<Script>, Arc::clone(&seen), Arc::clone(&connections));
+        let task = tokio::spawn(async move {
+            let mut tasks = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                tasks.spawn(serve(acceptor.clone(), stream, Arc::clone(&script), Arc::clone(&seen_there)));
+            }
+        });
+        Self { address, ca_pem, seen, connections, task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Returns when nobody listens any more.
+    async fn stop(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+
+    fn url(&self) -> Url {
+        Url::parse(&format!("https://{}/some/authenticate?ignored=1", self.address)).unwrap()
+    }
+
+    fn roots(&self) -> Roots {
+        Roots::Bundle(CaBundle::from_pem(self.ca_pem.as_bytes()).unwrap())
+    }
+
+    fn client(&self) -> WebhookClient {
+        quick(asking(&self.url(), self.roots(), &ProxyEnvironment::default()))
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+/// A client with all suites.
+fn asking(endpoint: &Url, roots: Roots, proxies: &ProxyEnvironment) -> WebhookClient {
+    WebhookClient::new(endpoint, roots, proxies, &CipherRestriction::default()).unwrap()
+}
+
+/// Dials with all suites.
+async fn probe(endpoint: &Url, roots: Roots) -> Result<(), ProbeError> {
+    super::probe(endpoint, roots, &CipherRestriction::default()).await
+}
+
+fn quick(client: WebhookClient) -> WebhookClient {
+    WebhookClient { backoff: Backoff::REVIEWS.with_first(Duration::from_millis(1)), ..client }
+}
+
+fn certificates(setup: &Setup, tls: ServerConfigBuilder) -> (String, rustls::ServerConfig) {
+    let ca_key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, "test-ca");
+    let ca_pem = params.self_signed(&ca_key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(params, ca_key);
+    let names: Vec<String> = setup.names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = rcgen::CertificateParams::new(names).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let (bundle, leaf) = if setup.is_ca {
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let leaf = params.self_signed(&key).unwrap();
+        (leaf.pem(), leaf)
+    } else {
+        (ca_pem, params.signed_by(&key, &issuer).unwrap())
+    };
+    let private_key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let mut tls = tls.with_no_client_auth().with_single_cert(vec![leaf.der().clone()], private_key).unwrap();
+    tls.alpn_protocols = setup.alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    (bundle, tls)
+}
+
+async fn serve(acceptor: TlsAcceptor, stream: TcpStream, script: Arc<Script>, seen: Arc<Mutex<Vec<Seen>>>) {
+    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (script, seen) = (Arc::clone(&script), Arc::clone(&seen));
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let line = format!("{} {}", parts.method, parts.uri.path_and_query().unwrap());
+            let body = String::from_utf8(body.to_vec()).unwrap();
+            let call = {
+                let mut seen = seen.lock().unwrap();
+                seen.push(Seen { version: parts.version, line, headers: parts.headers, body });
+                seen.len() - 1
+            };
+            Ok::<_, Infallible>(script(call))
+        }
+    });
+    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    // How a connection ends is the client's to judge.
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+}
+
+fn answer(code: u16, body: &str) -> Response<Full<Bytes>> {
+    Response::builder()
+        .status(code)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
+        .unwrap()
+}
+
+const YES: &str = r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1beta1","status":{"authenticated":true,
+    "user":{"username":"pinny","uid":"1","groups":["group-for-mtls"],"extra":{"a":["b"]}}}}"#;
+
+fn pinny() -> User {
+    User {
+        name: "pinny".to_owned(),
+        uid: "1".to_owned(),
+        groups: vec!["group-for-mtls".to_owned()],
+        extra: BTreeMap::from([("a".to_owned(), vec!["b".to_owned()])]),
+    }
+}
+
+#[tokio::test]
+async fn the_request_is_the_one_of_kubernetes_and_connections_are_reused() {
+    const H1: &[&[u8]] = &[b"http/1.1"];
+    for (alpn, version) in [(ALPN_HTTP, Version::HTTP_2), (H1, Version::HTTP_11), (&[], Version::HTTP_11)] {
+        let webhook = Webhook::start(Setup { alpn, ..USUAL }, |_| answer(200, YES)).await;
+        let client = webhook.client();
+        for _ in 0..3 {
+            assert_eq!(client.authenticate(&Token::new("pinny:password123")).await, Ok(Some(pinny())));
+        }
+        let seen = webhook.seen();
+        assert_eq!(seen[0].version, version);
+        assert_eq!(seen[0].line, "POST /some/authenticate?timeout=30s");
+        assert_eq!(
+            seen[0].body,
+            r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1beta1","metadata":{},"spec":{"token":"pinny:password123"},"status":{"user":{}}}"#
+        );
+        assert_eq!(seen[0].headers["accept"], "application/json");
+        assert_eq!(seen[0].headers["content-type"], "application/json");
+        assert_eq!(seen.len(), 3);
+        assert_eq!(webhook.connections.load(Ordering::SeqCst), 1, "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn answers_become_verdicts() {
+    let v1 =
+        r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":true}}"#;
+    for (code, body, expected) in [
+        (200, YES, Ok(Some(pinny()))),
+        (201, r#"{"status":{"authenticated":true}}"#, Ok(Some(User::default()))),
+        (200, r#"{"status":{"authenticated":false}}"#, Ok(None)),
+        (200, "{}", Ok(None)),
+        (200, r#"{"status":{"error":"expired"}}"#, Err("expired")),
+        (200, v1, Err("converting (v1.TokenReview) to (v1beta1.TokenReview): unknown conversion")),
+        (200, r#"{"kind":"Pod","apiVersion":"v1"}"#, Err(r#"no kind "Pod" is registered for version "v1""#)),
+        (200, "", Err("0-length response with status code: 200 and content type: application/json")),
+        (401, "", Err("the server has asked for the client to provide credentials")),
+        (404, "", Err("the server could not find the requested resource")),
+        (302, "", Err("the server responded with the status code 302 but did not return more information")),
+    ] {
+        let webhook = Webhook::start(USUAL, move |_| answer(code, body)).await;
+        let verdict = webhook.client().authenticate(&Token::new("x")).await;
+        let expected = expected.map_err(|text| AuthenticateError::Failed(text.to_owned()));
+        assert_eq!(verdict, expected, "{code} {body}");
+        assert_eq!(webhook.seen().len(), 1, "{code} {body}");
+    }
+    let webhook = Webhook::start(USUAL, |_| answer(200, "<html>")).await;
+    let AuthenticateError::Failed(text) = webhook.client().authenticate(&Token::new("x")).await.unwrap_err();
+    assert!(text.starts_with("couldn't get version/kind; json parse error: "), "{text}");
+}
+
+#[tokio::test]
+async fn transient_failures_are_tried_five_times() {
+    for code in [500, 504, 429] {
+        let webhook =
+            Webhook::start(USUAL, move |call| if call < 4 { answer(code, "") } else { answer(200, YES) })
+                .await;
+        assert_eq!(webhook.client().authenticate(&Token::new("x")).await, Ok(Some(pinny())));
+        let webhook = Webhook::start(USUAL, move |_| answer(code, "")).await;
+        webhook.client().authenticate(&Token::new("x")).await.unwrap_err();
+        assert_eq!(webhook.seen().len(), 5, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn answers_without_end_are_cut() {
+    let huge = "x".repeat(pinniped_delegated_auth::review::MAX_ANSWER + 1);
+    let webhook = Webhook::start(USUAL, move |_| answer(200, &huge)).await;
+    let AuthenticateError::Failed(text) = webhook.client().authenticate(&Token::new("x")).await.unwrap_err();
+    assert!(text.contains("length limit exceeded"), "{text}");
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_is_dialled_again() {
+    let first = Webhook::start(USUAL, |_| answer(200, YES)).await;
+    let client = first.client();
+    client.authenticate(&Token::new("x")).await.unwrap();
+    let address = first.address;
+    first.stop().await;
+    let AuthenticateError::Failed(text) = client.authenticate(&Token::new("x")).await.unwrap_err();
+    let expected = format!(
+        "Post \"https://{address}/some/authenticate?timeout=30s\": dial tcp {address}: connect: connection refused"
+    );
+    assert_eq!(text, expected);
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_runs_into_the_deadline() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = Url::parse(&format!("https://{}", listener.local_addr().unwrap())).unwrap();
+    let webhook = Webhook::start(USUAL, |_| answer(200, YES)).await;
+    let client = asking(&url, webhook.roots(), &ProxyEnvironment::default());
+    let client = WebhookClient { try_timeout: Duration::from_millis(50), ..client };
+    let AuthenticateError::Failed(text) = client.authenticate(&Token::new("x")).await.unwrap_err();
+    assert!(text.ends_with("/?timeout=30s\": context deadline exceeded"), "{text}");
+}
+
+#[tokio::test]
+async fn the_probe_says_what_go_would_say() {
+    let good = Webhook::start(USUAL, |_| answer(500, "")).await;
+    assert_eq!(probe(&good.url(), good.roots()).await, Ok(()));
+    assert_eq!(good.seen().len(), 0);
+    let own_ca = Webhook::start(Setup { is_ca: true, ..USUAL }, |_| answer(500, "")).await;
+    assert_eq!(probe(&own_ca.url(), own_ca.roots()).await, Ok(()));
+
+    let error = async |url: &Url, roots: Roots| probe(url, roots).await.unwrap_err().to_string();
+    assert_eq!(
+        error(&good.url(), own_ca.roots()).await,
+        "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    );
+    let named = Webhook::start(Setup { names: &["a.example"], ..USUAL }, |_| answer(500, "")).await;
+    assert_eq!(
+        error(&named.url(), named.roots()).await,
+        "tls: failed to verify certificate: x509: cannot validate certificate for 127.0.0.1 because it doesn't contain \
+         any IP SANs"
+    );
+    let localhost = Url::parse(&format!("https://localhost:{}", named.address.port())).unwrap();
+    assert_eq!(
+        error(&localhost, named.roots()).await,
+        "tls: failed to verify certificate: x509: certificate is valid for a.example, not localhost"
+    );
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let url = Url::parse(&format!("https://{closed}/x")).unwrap();
+    assert_eq!(error(&url, good.roots()).await, format!("dial tcp {closed}: connect: connection refused"));
+    let nowhere = Url::parse("https://nowhere.invalid/x").unwrap();
+    let text = error(&nowhere, good.roots()).await;
+    assert!(text.starts_with("dial tcp: lookup nowhere.invalid: "), "{text}");
+}
+
+#[tokio::test]
+async fn only_the_allowed_ciphers_are_spoken() {
+    // The webhook knows TLS 1.2 only, and one suite of it.
+    let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
+    let provider = rustls::crypto::CryptoProvider {
+        cipher_suites: vec![suite],
+        ..rustls::crypto::aws_lc_rs::default_provider()
+    };
+    let builder = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap();
+    let webhook = Webhook::start_with(USUAL, builder, |_| answer(200, YES)).await;
+    for (allowed, works) in [
+        (&[][..], true),
+        (&["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"], true),
+        (&["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"], false),
+    ] {
+        let names: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+        let ciphers = CipherRestriction::parse(&names).unwrap();
+        let dialled = super::probe(&webhook.url(), webhook.roots(), &ciphers).await;
+        let proxies = ProxyEnvironment::default();
+        let client = WebhookClient::new(&webhook.url(), webhook.roots(), &proxies, &ciphers).unwrap();
+        let answered = quick(client).authenticate(&Token::new("x")).await;
+        if works {
+            assert_eq!((dialled, answered), (Ok(()), Ok(Some(pinny()))), "{allowed:?}");
+        } else {
+            let refusal = "remote error: tls: handshake failure";
+            assert_eq!(dialled.unwrap_err().to_string(), refusal);
+            let AuthenticateError::Failed(text) = answered.unwrap_err();
+            assert!(text.ends_with(refusal), "{text}");
+        }
+    }
+}
+
+/// Accepts one connection, reads a little, answers with these bytes and closes.
+async fn rude_server(answer: &'static [u8]) -> (SocketAddr, AbortOnDropHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let task = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut some = [0; 4096];
+        let _ = stream.read(&mut some).await;
+        let _ = stream.write_all(answer).await;
+        let _ = stream.shutdown().await;
+        while matches!(stream.read(&mut some).await, Ok(1..)) {}
+    });
+    (address, AbortOnDropHandle::new(task))
+}
+
+#[tokio::test]
+async fn servers_that_speak_no_tls_are_told_apart() {
+    let webhook = Webhook::start(USUAL, |_| answer(200, YES)).await;
+    for (bytes, expected) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "tls: first record does not look like a TLS handshake"),
+        (b"", "EOF"),
+        (b"\x15\x03\x01\x00\x02\x02\x28", "remote error: tls: handshake failure"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", "remote error: tls: protocol version not supported"),
+    ] {
+        let (address, _task) = rude_server(bytes).await;
+        let url = Url::parse(&format!("https://{address}")).unwrap();
+        assert_eq!(probe(&url, webhook.roots()).await.unwrap_err().to_string(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_of_the_environment_is_asked_for_a_tunnel() {
+    let webhook = Webhook::start(USUAL, |_| answer(200, YES)).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = listener.local_addr().unwrap();
+    let target = webhook.address;
+    let task = AbortOnDropHandle::new(tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            request.push(stream.read_u8().await.unwrap());
+        }
+        stream.write_all(b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\n").await.unwrap();
+        let mut upstream = TcpStream::connect(target).await.unwrap();
+        let _ = tokio::io::copy_bidirectional(&mut stream, &mut upstream).await;
+        String::from_utf8(request).unwrap()
+    }));
+    // Loopback addresses are never proxied, so the endpoint needs a name.
+    let url = Url::parse(&format!("https://webhook.example:{}/x", target.port())).unwrap();
+    let environment = ProxyEnvironment::new(format!("http://user:p%40ss@{proxy}"), "");
+    let named = Setup { names: &["webhook.example"], ..USUAL };
+    let (ca_pem, _) = certificates(&named, rustls::ServerConfig::builder());
+    let roots = Roots::Bundle(CaBundle::from_pem(ca_pem.as_bytes()).unwrap());
+    let client = quick(asking(&url, roots, &environment));
+    let AuthenticateError::Failed(text) = client.authenticate(&Token::new("x")).await.unwrap_err();
+    assert!(
+        text.ends_with("x509: certificate signed by unknown authority"),
+        "it got as far as the webhook: {text}"
+    );
+    drop(client);
+    let request = task.await.unwrap();
+    let port = target.port();
+    assert_eq!(
+        request,
+        format!(
+            "CONNECT webhook.example:{port} HTTP/1.1\r\nHost: webhook.example:{port}\r\nProxy-Authorization: Basic \
+             dXNlcjpwQHNz\r\n\r\n"
+        )
+    );
+
+    let (refusing, _task) = rude_server(b"HTTP/1.1 403 Forbidden\r\n\r\n").await;
+    let environment = ProxyEnvironment::new(refusing.to_string(), "");
+    let client = quick(asking(&url, webhook.roots(), &environment));
+    let AuthenticateError::Failed(text) = client.authenticate(&Token::new("x")).await.unwrap_err();
+    assert!(text.ends_with(": Forbidden"), "{text}");
+}

@@ -1,0 +1,108 @@
+//! `certs-expirer-controller`: deletes a certificate Secret that is due, so that the manager makes the next one.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use pinniped_concierge_domain::renewal;
+use pinniped_pki::{Certificate, pem};
+
+use super::{SecretRef, bytes};
+use crate::context::Context;
+use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
+
+/// The controller.
+pub struct CertsExpirer {
+    context: Context,
+    secret: SecretRef,
+    key: &'static str,
+    renew_before: Duration,
+}
+
+impl CertsExpirer {
+    /// Looks at the certificate under `key` of `secret`, which is due at the age of `renew_before`.
+    pub fn new(context: Context, secret: SecretRef, key: &'static str, renew_before: Duration) -> Self {
+        Self { context, secret, key, renew_before }
+    }
+
+    /// Begin and end of the certificate's life.
+    fn bounds(&self, secret: &Secret) -> Result<(Timestamp, Timestamp), String> {
+        let failed = |why: &dyn std::fmt::Display| {
+            let (name, key) = (
+                pinniped_go_compat::json::quote(&self.secret.name),
+                pinniped_go_compat::json::quote(self.key),
+            );
+            format!("failed to get cert bounds for secret {name} with key {key}: {why}")
+        };
+        let text = bytes(secret, self.key);
+        if text.is_empty() {
+            return Err(failed(&"failed to find certificate"));
+        }
+        let block = pem::first(text).ok_or_else(|| failed(&"failed to decode certificate PEM"))?;
+        let certificate = Certificate::parse_der(&block.contents)
+            .map_err(|error| failed(&format_args!("failed to parse certificate: {error}")))?;
+        Ok((certificate.not_before, certificate.not_after))
+    }
+}
+
+impl Reconcile for CertsExpirer {
+    fn name(&self) -> &'static str {
+        "certs-expirer-controller"
+    }
+
+    async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
+        let Some(secret) = self.secret.get() else { return Ok(Action::done()) };
+        // What cannot be read is never deleted: it may be somebody's.
+        let (not_before, not_after) = self.bounds(&secret).map_err(ReconcileError::Failed)?;
+        let now = Timestamp::now();
+        if !renewal::due(not_before, not_after, self.renew_before, now) {
+            return Ok(Action::recheck(renewal::due_in(not_before, not_after, self.renew_before, now)));
+        }
+        let api = Api::namespaced(self.context.client.clone(), &self.context.namespace);
+        self.context.writer().delete_object(&api, secret.as_ref()).await?;
+        tracing::info!(secret = %self.secret.name, "deleted a certificate secret that was due");
+        Ok(Action::done())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinniped_pki::{CertificateAuthority, Validity};
+
+    use super::*;
+    use crate::api_certs::data;
+
+    fn expirer() -> impl Fn(&[u8]) -> Result<(Timestamp, Timestamp), String> {
+        let context = crate::context::tests::context();
+        let (store, _writer) = kube::runtime::reflector::store::<Secret>();
+        let secret = SecretRef { store, namespace: "ns".into(), name: "x".into() };
+        let expirer = CertsExpirer::new(context, secret, "key", Duration::from_secs(1));
+        move |text| expirer.bounds(&Secret { data: data([("key", text)]), ..Secret::default() })
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_has_upstreams_message() {
+        let bounds = expirer();
+        let prefix = r#"failed to get cert bounds for secret "x" with key "key": "#;
+        for (text, wanted) in [
+            ("", "failed to find certificate"),
+            ("garbage", "failed to decode certificate PEM"),
+            (
+                "-----BEGIN CERTIFICATE-----\naGkh\n-----END CERTIFICATE-----\n",
+                "failed to parse certificate: x509: malformed certificate",
+            ),
+        ] {
+            assert_eq!(bounds(text.as_bytes()), Err(format!("{prefix}{wanted}")));
+        }
+    }
+
+    #[tokio::test]
+    async fn bounds_are_those_of_the_first_certificate() {
+        let now = Timestamp::from_second(1_000_000_000).unwrap();
+        let ca =
+            CertificateAuthority::generate("x", &Validity::starting(now, Duration::from_secs(100))).unwrap();
+        let (not_before, not_after) = expirer()(ca.certificate_pem().as_bytes()).unwrap();
+        assert_eq!((not_before.as_second(), not_after.as_second()), (1_000_000_000 - 300, 1_000_000_100));
+    }
+}

@@ -1,0 +1,82 @@
+//! `certs-manager-controller`: makes a certificate Secret that is missing.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use pinniped_pki::{CertificateAuthority, IssueError, Validity};
+
+use super::{CA_CERTIFICATE, CA_PRIVATE_KEY, SecretRef, TLS_CERTIFICATE_CHAIN, TLS_PRIVATE_KEY, data};
+use crate::context::Context;
+use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
+
+/// What is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Material {
+    /// Common name of the CA.
+    pub ca_common_name: String,
+    /// Lifetime of the CA, and of the leaf when there is one.
+    pub lifetime: Duration,
+    /// Names of a serving certificate signed by the CA; none for a CA alone.
+    pub serving_names: Vec<String>,
+}
+
+/// The controller.
+pub struct CertsManager {
+    context: Context,
+    secret: SecretRef,
+    material: Material,
+}
+
+impl CertsManager {
+    /// Keeps `secret` in existence.
+    pub fn new(context: Context, secret: SecretRef, material: Material) -> Self {
+        Self { context, secret, material }
+    }
+
+    fn make(&self, now: Timestamp) -> Result<Secret, IssueError> {
+        let validity = Validity::starting(now, self.material.lifetime);
+        let ca = CertificateAuthority::generate(&self.material.ca_common_name, &validity)?;
+        let ca_key = ca.private_key_pem();
+        let mut data =
+            data([(CA_CERTIFICATE, ca.certificate_pem().as_bytes()), (CA_PRIVATE_KEY, ca_key.as_bytes())]);
+        if !self.material.serving_names.is_empty() {
+            let leaf = ca.issue_server(&self.material.serving_names, &[], &validity)?;
+            let more = super::data([
+                (TLS_CERTIFICATE_CHAIN, leaf.certificate_pem.as_bytes()),
+                (TLS_PRIVATE_KEY, leaf.private_key_pem.as_bytes()),
+            ]);
+            data.get_or_insert_default().extend(more.unwrap_or_default());
+        }
+        Ok(Secret { metadata: self.context.new_namespaced(&self.secret.name), data, ..Secret::default() })
+    }
+}
+
+impl Reconcile for CertsManager {
+    fn name(&self) -> &'static str {
+        "certs-manager-controller"
+    }
+
+    async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
+        if self.secret.get().is_some() {
+            return Ok(Action::done());
+        }
+        // Asked before work is done for nothing.
+        let writer = self.context.writer();
+        writer.guard()?;
+        let secret = self
+            .make(Timestamp::now())
+            .map_err(|error| ReconcileError::Failed(format!("could not initialize CA: {error}")))?;
+        let api = Api::namespaced(self.context.client.clone(), &self.context.namespace);
+        match writer.create(&api, &secret).await {
+            // The cache lags behind our own write or that of the leader before us.
+            Err(error) if error.is_race() => Ok(Action::recheck(Duration::from_secs(5))),
+            Err(error) => Err(ReconcileError::from(error).context("could not create secret")),
+            Ok(_) => {
+                tracing::info!(secret = %self.secret.name, "created a certificate secret");
+                Ok(Action::done())
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `certs-observer-controller`: puts the aggregated API's serving pair into the holder that the server serves from.
+
+use pinniped_pki::CertificateHolder;
+
+use super::{SecretRef, TLS_CERTIFICATE_CHAIN, TLS_PRIVATE_KEY, bytes};
+use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
+
+/// The controller; runs in every replica and writes nothing.
+pub struct CertsObserver {
+    secret: SecretRef,
+    holder: CertificateHolder,
+}
+
+impl CertsObserver {
+    /// Keeps `holder` at what `secret` holds.
+    pub fn new(secret: SecretRef, holder: CertificateHolder) -> Self {
+        Self { secret, holder }
+    }
+}
+
+impl Reconcile for CertsObserver {
+    fn name(&self) -> &'static str {
+        "certs-observer-controller"
+    }
+
+    async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
+        match self.secret.get() {
+            // A serving holder keeps its last pair, so that a rotation is not an outage.
+            None => self.holder.unset(),
+            Some(secret) => self
+                .holder
+                .set(bytes(&secret, TLS_CERTIFICATE_CHAIN), bytes(&secret, TLS_PRIVATE_KEY))
+                .map_err(|error| {
+                    ReconcileError::Failed(format!(
+                        "failed to set serving cert/key content from secret {}/{}: {error}",
+                        self.secret.namespace, self.secret.name
+                    ))
+                })?,
+        }
+        Ok(Action::done())
+    }
+}

@@ -1,0 +1,109 @@
+//! `api-service-updater-controller`: tells the aggregator which CA signs our serving certificate.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::json;
+
+use super::{CA_CERTIFICATE, SecretRef, bytes};
+use crate::context::Context;
+use pinniped_controller::client::{WriteError, error_text};
+use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
+
+/// The controller, for one APIService.
+pub struct ApiServiceUpdater {
+    context: Context,
+    secret: SecretRef,
+    api_service: String,
+}
+
+impl ApiServiceUpdater {
+    /// Keeps `spec.caBundle` of `api_service` at the CA in `secret`.
+    pub fn new(context: Context, secret: SecretRef, api_service: String) -> Self {
+        Self { context, secret, api_service }
+    }
+
+    /// The kind, which no crate of types has.
+    pub fn resource() -> ApiResource {
+        ApiResource::from_gvk(&GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService"))
+    }
+
+    async fn update(&self, bundle: &str) -> Result<(), ReconcileError> {
+        let api: Api<DynamicObject> = Api::all_with(self.context.client.clone(), &Self::resource());
+        for last in [false, false, true] {
+            let existing = api.get(&self.api_service).await.map_err(|error| {
+                let text = error_text(&error);
+                ReconcileError::Failed(format!("could not get existing version of API service: {text}"))
+            })?;
+            let Some(patch) = patch(&existing, &self.context.namespace, bundle) else { return Ok(()) };
+            match self.context.writer().merge_patch(&api, &self.api_service, &patch).await {
+                Ok(_) => {
+                    tracing::info!(api_service = %self.api_service, "updated the CA bundle of an APIService");
+                    return Ok(());
+                }
+                Err(error @ WriteError::Api(_)) if error.is_race() && !last => {}
+                Err(error) => return Err(ReconcileError::from(error).context("could not update API service")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What has to change, if anything. An APIService that leads to another namespace belongs to another installation.
+fn patch(existing: &DynamicObject, namespace: &str, bundle: &str) -> Option<serde_json::Value> {
+    let spec = existing.data.get("spec")?;
+    if spec.pointer("/service/namespace").and_then(|value| value.as_str()) != Some(namespace) {
+        return None;
+    }
+    if spec.get("caBundle").and_then(|value| value.as_str()) == Some(bundle) {
+        return None;
+    }
+    Some(json!({
+        "metadata": {
+            "uid": existing.metadata.uid,
+            "resourceVersion": existing.metadata.resource_version,
+        },
+        "spec": {"caBundle": bundle},
+    }))
+}
+
+impl Reconcile for ApiServiceUpdater {
+    fn name(&self) -> &'static str {
+        "api-service-updater-controller"
+    }
+
+    async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
+        let Some(secret) = self.secret.get() else { return Ok(Action::done()) };
+        let bundle = STANDARD.encode(bytes(&secret, CA_CERTIFICATE));
+        self.update(&bundle).await.map_err(|error| error.context("could not update the API service"))?;
+        Ok(Action::done())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_api_service_of_this_installation_is_written_and_only_when_it_differs() {
+        let object = |spec: serde_json::Value| -> DynamicObject {
+            serde_json::from_value(json!({
+                "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+                "metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}, "spec": spec,
+            }))
+            .unwrap()
+        };
+        let ours = json!({"namespace": "ns", "name": "api"});
+        let change = json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "spec": {"caBundle": "new"}});
+        for (case, spec, wanted) in [
+            ("no bundle yet", json!({"service": ours}), Some(change.clone())),
+            ("an old bundle", json!({"service": ours, "caBundle": "old"}), Some(change)),
+            ("the same bundle", json!({"service": ours, "caBundle": "new"}), None),
+            ("another installation's", json!({"service": {"namespace": "other"}, "caBundle": "old"}), None),
+            ("a local API", json!({}), None),
+        ] {
+            assert_eq!(patch(&object(spec), "ns", "new"), wanted, "{case}");
+        }
+    }
+}

@@ -1,0 +1,541 @@
+//! Everything of this crate, composed: which caches exist, who reads them, what wakes whom, and the order of stopping.
+//!
+//! Stopping: controllers end first (the impersonation proxy begins to drain), then the Lease is given back, then the
+//! watches end, last the draining is awaited. So nobody writes after the Lease is free, and the next leader need not
+//! wait for open streams.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::DynamicObject;
+use kube::runtime::watcher;
+use kube::{Api, Resource};
+use pinniped_concierge_api::authentication::{JwtAuthenticator, WebhookAuthenticator};
+use pinniped_concierge_api::config::CredentialIssuer;
+use pinniped_concierge_authentication::registry::Registry;
+use pinniped_http_client::proxy_environment::ProxyEnvironment;
+use pinniped_kube_types::partial::Pod;
+use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_pki::CertificateHolder;
+use pinniped_pki::tls::CipherRestriction;
+use pinniped_tasks::{TaskGroup, TaskMonitor};
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+
+use crate::api_certs::{
+    ApiServiceUpdater, CA_CERTIFICATE, CertsExpirer, CertsManager, CertsObserver, Material, SecretRef,
+    TLS_CERTIFICATE_CHAIN,
+};
+use crate::authenticator_cleanup::AuthenticatorCleanup;
+use crate::cert_agent::{AgentWatches, CertAgentController, CertAgentParams};
+use crate::cleanup::{LegacyPodCleaner, LegacySecretCleaner};
+use crate::context::{Context, Names};
+use crate::credential_issuer::CredentialIssuers;
+use crate::delegated_secret::DelegatedSecret;
+use crate::impersonator::{Health, ImpersonatorController, ImpersonatorParams, Sees};
+use crate::service_account_tokens::{ServiceAccountTokenController, TokensParams};
+use crate::tls_source::{WatchedCaObjects, is_ca_secret};
+use crate::webhook_authenticator::{WebhookAuthenticatorController, WebhookAuthenticatorParams};
+use pinniped_controller::lease::{LeaderElection, Leadership, LeaseParams, Timing};
+use pinniped_controller::runtime::{Reconcile, Trigger, run};
+use pinniped_controller::watch::{NotSynced, Problem, Watched, Watches};
+
+/// Lifetime of the CA that signs the impersonation proxy's client certificates.
+const SIGNER_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// How long before its end that CA is replaced.
+const SIGNER_OVERLAP: Duration = Duration::from_secs(60 * 60);
+
+/// Everything the controllers are told.
+pub struct ControllersParams {
+    /// For reads, writes and watches: wants a connection that carries many streams, and a read timeout or pings.
+    pub client: kube::Client,
+    /// The namespace this pod runs in.
+    pub namespace: String,
+    /// This pod's name: its identity in the election.
+    pub pod_name: String,
+    /// The API group suffix of this installation.
+    pub suffix: GroupSuffix,
+    /// Put on every created object.
+    pub labels: BTreeMap<String, String>,
+    /// Object names from the configuration.
+    pub names: Names,
+    /// The Concierge's Deployment; the Lease has its name.
+    pub owner_deployment: OwnerReference,
+    /// The login APIService.
+    pub owner_api_service: OwnerReference,
+    /// Lifetime of the aggregated API's CA and serving certificate.
+    pub api_serving_lifetime: Duration,
+    /// Age at which they are replaced.
+    pub api_serving_renew_before: Duration,
+    /// What the aggregated API serves with.
+    pub api_serving: CertificateHolder,
+    /// The agent that fetches the cluster's signing key.
+    pub cert_agent: CertAgentParams,
+    /// The impersonation proxy.
+    pub impersonator: ImpersonatorParams,
+    /// Service account tokens.
+    pub service_account_tokens: TokensParams,
+    /// The authenticators that are ready.
+    pub registry: Registry,
+    /// Proxies between this pod and webhooks.
+    pub proxies: ProxyEnvironment,
+    /// TLS 1.2 suites that may be spoken with webhooks.
+    pub ciphers: CipherRestriction,
+    /// Usually the default.
+    pub lease_timing: Timing,
+    /// Receives the unexpected end of a controller, of the election or of a watch.
+    pub monitor: TaskMonitor,
+}
+
+/// The running controllers.
+pub struct Controllers {
+    controllers: TaskGroup,
+    election: TaskGroup,
+    watches: Watches,
+    proxies: TaskTracker,
+    leadership: Leadership,
+    impersonator: ImpersonatorHealth,
+}
+
+/// Whether this pod's impersonation proxy is as it should be.
+#[derive(Clone, Debug)]
+pub struct ImpersonatorHealth {
+    health: watch::Receiver<Health>,
+    problem: Problem,
+}
+
+impl ImpersonatorHealth {
+    /// For the pod's readiness. A `CredentialIssuer` that cannot be read is no reason to take the pod out: its other
+    /// APIs work.
+    pub fn is_ready(&self) -> bool {
+        let health = *self.health.borrow();
+        health.is_ready() || (!health.observed && self.problem.current().is_some())
+    }
+
+    /// The details.
+    pub fn current(&self) -> Health {
+        *self.health.borrow()
+    }
+
+    /// The details, with every change.
+    pub fn subscribe(&self) -> watch::Receiver<Health> {
+        self.health.clone()
+    }
+}
+
+impl Controllers {
+    /// Starts all controllers and the election; returns at once.
+    pub fn spawn(params: ControllersParams) -> Self {
+        let election = LeaderElection::new(
+            params.client.clone(),
+            LeaseParams {
+                namespace: params.namespace.clone(),
+                name: params.owner_deployment.name.clone(),
+                identity: params.pod_name,
+                owner: Some(params.owner_deployment.clone()),
+                labels: params.labels.clone(),
+                timing: params.lease_timing,
+            },
+        );
+        let context = Context {
+            client: params.client,
+            namespace: params.namespace,
+            suffix: params.suffix,
+            labels: params.labels,
+            names: params.names,
+            owner_deployment: params.owner_deployment,
+            owner_api_service: params.owner_api_service,
+            leadership: election.leadership(),
+        };
+        let mut spawner = Spawner::new(context.clone(), params.monitor.clone());
+        let mut caches = Caches::new(&context, &params.cert_agent.settings.deployment_name);
+        let issuers = CredentialIssuers::new(&context, caches.issuers.store());
+
+        spawner.api_certs(
+            &mut caches,
+            params.api_serving_lifetime,
+            params.api_serving_renew_before,
+            params.api_serving,
+        );
+        spawner.signer_certs(&mut caches);
+        spawner.cleaners(&mut caches);
+        spawner.cert_agent(&mut caches, issuers.clone(), params.cert_agent);
+        spawner.service_account_tokens(&mut caches, issuers.clone(), params.service_account_tokens);
+        spawner.authenticators(&mut caches, params.registry, params.proxies, params.ciphers);
+        let impersonator = spawner.impersonator(&mut caches, issuers, params.impersonator);
+
+        let watches = caches.start(&params.monitor);
+        let mut elections = TaskGroup::new(&params.monitor);
+        elections.spawn("leader election", |stop| election.run(stop));
+        Self {
+            controllers: spawner.tasks,
+            election: elections,
+            watches,
+            proxies: spawner.proxies,
+            leadership: context.leadership,
+            impersonator,
+        }
+    }
+
+    /// Resolves when every cache is filled, or will not be because the API server refuses it.
+    ///
+    /// # Errors
+    /// [`NotSynced`] when some had no answer within that time.
+    pub fn synced(&self, within: Duration) -> impl Future<Output = Result<(), NotSynced>> + Send + use<> {
+        self.watches.synced(within)
+    }
+
+    /// Whether this pod is the leader.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// What this pod's readiness has to know about its impersonation proxy.
+    pub fn impersonator(&self) -> ImpersonatorHealth {
+        self.impersonator.clone()
+    }
+
+    /// Stops everything in its order; returns when the impersonation proxy has drained.
+    pub async fn shutdown(self) {
+        self.controllers.stop().await;
+        self.election.stop().await;
+        self.watches.stop().await;
+        self.proxies.close();
+        self.proxies.wait().await;
+    }
+}
+
+/// The watches, before they start.
+struct Caches {
+    issuers: Watched<CredentialIssuer>,
+    secrets: Watched<Secret>,
+    services: Watched<Service>,
+    config_maps: Watched<ConfigMap>,
+    agent: AgentWatches,
+    legacy_pods: Watched<Pod>,
+    webhooks: Watched<WebhookAuthenticator>,
+    jwts: Watched<JwtAuthenticator>,
+    login_api_service: Watched<DynamicObject>,
+    identity_api_service: Watched<DynamicObject>,
+    delegated: Option<DelegatedSecret>,
+}
+
+impl Caches {
+    fn new(context: &Context, agent_deployment: &str) -> Self {
+        let client = || context.client.clone();
+        let (suffix, namespace) = (&context.suffix, context.namespace.as_str());
+        let any = || watcher::Config::default().any_semantic();
+        let named = |name: &str| any().fields(&format!("metadata.name={name}"));
+        let inside = |kind: &str, namespace: &str| format!("{kind} in namespace {namespace}");
+        let api_service = |group: &str| {
+            let name = api_service_name(suffix, group);
+            let resource = ApiServiceUpdater::resource();
+            let api = Api::all_with(client(), &resource);
+            Watched::new(api, resource, named(&name), "apiservices.apiregistration.k8s.io")
+        };
+        Self {
+            issuers: Watched::new(
+                Api::all_with(client(), suffix),
+                suffix.clone(),
+                named(&context.names.credential_issuer),
+                CredentialIssuer::plural(suffix),
+            ),
+            secrets: Watched::new(
+                Api::namespaced(client(), namespace),
+                (),
+                any(),
+                inside("secrets", namespace),
+            ),
+            services: Watched::new(
+                Api::namespaced(client(), namespace),
+                (),
+                any(),
+                inside("services", namespace),
+            ),
+            config_maps: Watched::new(
+                Api::namespaced(client(), namespace),
+                (),
+                any(),
+                inside("configmaps", namespace),
+            ),
+            agent: AgentWatches::new(context, agent_deployment),
+            legacy_pods: Watched::new(
+                Api::namespaced(client(), namespace),
+                (),
+                any().labels(&LegacyPodCleaner::selector(context)),
+                inside("pods", namespace),
+            ),
+            webhooks: Watched::new(
+                Api::all_with(client(), suffix),
+                suffix.clone(),
+                any(),
+                WebhookAuthenticator::plural(suffix),
+            ),
+            jwts: Watched::new(
+                Api::all_with(client(), suffix),
+                suffix.clone(),
+                any(),
+                JwtAuthenticator::plural(suffix),
+            ),
+            login_api_service: api_service("login"),
+            identity_api_service: api_service("identity"),
+            delegated: None,
+        }
+    }
+
+    fn start(self, monitor: &TaskMonitor) -> Watches {
+        let mut watches = Watches::new(monitor);
+        watches.start(self.issuers);
+        watches.start(self.secrets);
+        watches.start(self.services);
+        watches.start(self.config_maps);
+        self.agent.start(&mut watches);
+        watches.start(self.legacy_pods);
+        watches.start(self.webhooks);
+        watches.start(self.jwts);
+        watches.start(self.login_api_service);
+        watches.start(self.identity_api_service);
+        if let Some(delegated) = self.delegated {
+            watches.keep("watch of a delegated Secret", |stop| delegated.run(stop));
+        }
+        watches
+    }
+}
+
+fn api_service_name(suffix: &GroupSuffix, group: &str) -> String {
+    format!("v1alpha1.{}", suffix.replace(&format!("{group}.concierge.pinniped.dev")))
+}
+
+/// Starts controllers, each with its triggers and the caches it has to wait for.
+struct Spawner {
+    context: Context,
+    tasks: TaskGroup,
+    monitor: TaskMonitor,
+    proxies: TaskTracker,
+}
+
+impl Spawner {
+    fn new(context: Context, monitor: TaskMonitor) -> Self {
+        Self { context, tasks: TaskGroup::new(&monitor), monitor, proxies: TaskTracker::new() }
+    }
+
+    fn start(
+        &mut self,
+        controller: impl Reconcile,
+        trigger: Trigger,
+        ready: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let leadership = self.context.leadership.clone();
+        self.tasks.spawn(controller.name(), |stop| run(controller, trigger, ready, leadership, stop));
+    }
+
+    /// A trigger pulled by one Secret of the own namespace.
+    fn on_secret(&self, caches: &mut Caches, name: &str) -> (SecretRef, Trigger) {
+        let trigger = Trigger::new();
+        let wanted = name.to_owned();
+        caches.secrets.wake(&trigger, move |secret| secret.metadata.name.as_deref() == Some(wanted.as_str()));
+        let secret = SecretRef {
+            store: caches.secrets.store(),
+            namespace: self.context.namespace.clone(),
+            name: name.to_owned(),
+        };
+        (secret, trigger)
+    }
+
+    fn certs(
+        &mut self,
+        caches: &mut Caches,
+        name: &str,
+        material: Material,
+        looks_at: &'static str,
+        renew_before: Duration,
+    ) {
+        let (secret, trigger) = self.on_secret(caches, name);
+        let manager = CertsManager::new(self.context.clone(), secret, material);
+        self.start(manager, trigger, caches.secrets.ready());
+        let (secret, trigger) = self.on_secret(caches, name);
+        let expirer = CertsExpirer::new(self.context.clone(), secret, looks_at, renew_before);
+        self.start(expirer, trigger, caches.secrets.ready());
+    }
+
+    fn api_certs(
+        &mut self,
+        caches: &mut Caches,
+        lifetime: Duration,
+        renew_before: Duration,
+        holder: CertificateHolder,
+    ) {
+        let names = self.context.names.clone();
+        let host = format!("{}.{}.svc", names.api_service, self.context.namespace);
+        let material = Material {
+            ca_common_name: "Pinniped Aggregation CA".to_owned(),
+            lifetime,
+            serving_names: vec![host.clone(), format!("{host}.cluster.local")],
+        };
+        let name = &names.serving_certificate_secret;
+        self.certs(caches, name, material, TLS_CERTIFICATE_CHAIN, renew_before);
+        let (secret, trigger) = self.on_secret(caches, name);
+        self.start(CertsObserver::new(secret, holder), trigger, caches.secrets.ready());
+        for group in ["login", "identity"] {
+            let (secret, trigger) = self.on_secret(caches, name);
+            let api_services = match group {
+                "login" => &mut caches.login_api_service,
+                _ => &mut caches.identity_api_service,
+            };
+            api_services.wake(&trigger, |_| true);
+            let api_service = api_service_name(&self.context.suffix, group);
+            let updater = ApiServiceUpdater::new(self.context.clone(), secret, api_service);
+            self.start(updater, trigger, caches.secrets.ready());
+        }
+    }
+
+    fn signer_certs(&mut self, caches: &mut Caches) {
+        let name = self.context.names.impersonation_signer_secret.clone();
+        let material = Material {
+            ca_common_name: "Pinniped Impersonation Proxy Signer CA".to_owned(),
+            lifetime: SIGNER_LIFETIME,
+            serving_names: Vec::new(),
+        };
+        self.certs(caches, &name, material, CA_CERTIFICATE, SIGNER_LIFETIME - SIGNER_OVERLAP);
+    }
+
+    fn cleaners(&mut self, caches: &mut Caches) {
+        let name = self.context.names.impersonation_proxy_legacy_secret.clone();
+        let (secret, trigger) = self.on_secret(caches, &name);
+        let cleaner = LegacySecretCleaner::new(self.context.clone(), secret.store);
+        self.start(cleaner, trigger, caches.secrets.ready());
+
+        let trigger = Trigger::new();
+        caches.legacy_pods.wake(&trigger, |_| true);
+        let cleaner = LegacyPodCleaner::new(self.context.clone(), caches.legacy_pods.store());
+        self.start(cleaner, trigger, caches.legacy_pods.ready());
+    }
+
+    fn cert_agent(&mut self, caches: &mut Caches, issuers: CredentialIssuers, params: CertAgentParams) {
+        let trigger = Trigger::new();
+        caches.issuers.wake(&trigger, |_| true);
+        caches.agent.wake(&trigger);
+        let (issuers_ready, agent_ready) = (caches.issuers.ready(), caches.agent.ready());
+        let controller =
+            CertAgentController::new(self.context.clone(), params, issuers, caches.agent.caches());
+        self.start(controller, trigger, async move {
+            issuers_ready.await;
+            agent_ready.await;
+        });
+    }
+
+    fn service_account_tokens(
+        &mut self,
+        caches: &mut Caches,
+        issuers: CredentialIssuers,
+        params: TokensParams,
+    ) {
+        let trigger = Trigger::new();
+        caches.issuers.wake(&trigger, |_| true);
+        caches.agent.wake_for_cluster_info(&trigger);
+        let (issuers_ready, cluster_info_ready) = (caches.issuers.ready(), caches.agent.cluster_info_ready());
+        let cluster_info = caches.agent.cluster_info();
+        let controller =
+            ServiceAccountTokenController::new(self.context.clone(), params, issuers, cluster_info);
+        self.start(controller, trigger, async move {
+            issuers_ready.await;
+            cluster_info_ready.await;
+        });
+    }
+
+    fn authenticators(
+        &mut self,
+        caches: &mut Caches,
+        registry: Registry,
+        proxies: ProxyEnvironment,
+        ciphers: CipherRestriction,
+    ) {
+        let trigger = Trigger::new();
+        caches.webhooks.wake(&trigger, |_| true);
+        caches.config_maps.wake(&trigger, |_| true);
+        caches.secrets.wake(&trigger, is_ca_secret);
+        let controller = WebhookAuthenticatorController::new(WebhookAuthenticatorParams {
+            context: self.context.clone(),
+            registry: registry.clone(),
+            authenticators: caches.webhooks.store(),
+            ca_objects: WatchedCaObjects {
+                namespace: self.context.namespace.clone(),
+                secrets: caches.secrets.store(),
+                config_maps: caches.config_maps.store(),
+            },
+            proxies,
+            ciphers,
+        });
+        let (webhooks, secrets, config_maps) =
+            (caches.webhooks.ready(), caches.secrets.ready(), caches.config_maps.ready());
+        self.start(controller, trigger, async move {
+            webhooks.await;
+            secrets.await;
+            config_maps.await;
+        });
+
+        let trigger = Trigger::new();
+        caches.webhooks.wake(&trigger, |_| true);
+        caches.jwts.wake(&trigger, |_| true);
+        let cleanup = AuthenticatorCleanup {
+            suffix: self.context.suffix.clone(),
+            registry,
+            webhooks: caches.webhooks.store(),
+            jwts: caches.jwts.store(),
+        };
+        let (webhooks, jwts) = (caches.webhooks.ready(), caches.jwts.ready());
+        self.start(cleanup, trigger, async move {
+            webhooks.await;
+            jwts.await;
+        });
+    }
+
+    fn impersonator(
+        &mut self,
+        caches: &mut Caches,
+        issuers: CredentialIssuers,
+        params: ImpersonatorParams,
+    ) -> ImpersonatorHealth {
+        let trigger = Trigger::new();
+        caches.issuers.wake(&trigger, |_| true);
+        // Any Secret may be the external one, whatever its type; there are few, and a pass is cheap.
+        caches.secrets.wake(&trigger, |_| true);
+        let names = &self.context.names;
+        let services = [
+            names.impersonation_load_balancer_service.clone(),
+            names.impersonation_cluster_ip_service.clone(),
+        ];
+        caches.services.wake(&trigger, move |service| {
+            service.metadata.name.as_ref().is_some_and(|name| services.contains(name))
+        });
+        let delegated = DelegatedSecret::new(
+            self.context.client.clone(),
+            self.context.namespace.clone(),
+            params.serving.clone(),
+            trigger.clone(),
+        );
+        caches.delegated = Some(delegated.clone());
+        let controller = ImpersonatorController::new(
+            self.context.clone(),
+            params,
+            issuers,
+            Sees { secrets: caches.secrets.store(), services: caches.services.store(), delegated },
+            trigger.clone(),
+            self.proxies.clone(),
+            self.monitor.clone(),
+        );
+        let health = ImpersonatorHealth { health: controller.health(), problem: caches.issuers.problem() };
+        let (issuers, secrets, services) =
+            (caches.issuers.ready(), caches.secrets.ready(), caches.services.ready());
+        self.start(controller, trigger, async move {
+            issuers.await;
+            secrets.await;
+            services.await;
+        });
+        health
+    }
+}

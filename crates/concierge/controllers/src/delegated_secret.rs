@@ -1,0 +1,212 @@
+//! One Secret of another namespace, and whether its owner lets us have it.
+//!
+//! ```text
+//! look(reference)  ->  follow grants in the owner's namespace   three API groups; one that is not served grants nothing
+//!                      once they permit: follow the Secret      by name, so that the owner's Role can name it too
+//! ```
+//!
+//! Nothing is watched while no such Secret is wanted, only the owner's namespace is looked into, and the Secret is not
+//! asked for before its owner permits it, so nobody learns whether it exists. The rules are those of
+//! [`pinniped_delegation::grants`].
+//!
+//! When the permission ends, handshakes are refused right here: this does not wait for a pass of the controller.
+
+mod state;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::runtime::watcher;
+use pinniped_concierge_domain::strategy::impersonator::Permission;
+use pinniped_delegation::api::{DelegationGroup, TlsCertificateDelegation};
+use pinniped_delegation::grants::SecretReference;
+use pinniped_pki::CertificateHolder;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use pinniped_controller::follow::follow;
+use pinniped_controller::runtime::Trigger;
+use state::State;
+
+/// How long a pass of the controller waits for the first answers about a Secret that it has not asked for before.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
+
+/// Follows at most one Secret of another namespace. Clones are the same follower.
+#[derive(Clone)]
+pub struct DelegatedSecret {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: kube::Client,
+    /// Our namespace: the one that has to be permitted.
+    namespace: String,
+    serving: CertificateHolder,
+    trigger: Trigger,
+    state: Mutex<State>,
+    wanted: watch::Sender<Option<SecretReference>>,
+    changes: watch::Sender<u64>,
+}
+
+/// What there is to say about a Secret.
+#[derive(Clone)]
+pub struct Answer {
+    /// Whether it may be used.
+    pub permission: Permission,
+    /// The Secret, if it may be used and exists.
+    pub secret: Option<Arc<Secret>>,
+}
+
+impl DelegatedSecret {
+    /// Follows nothing yet. Changes wake `trigger`; `serving` is made to refuse when a permission ends.
+    pub fn new(
+        client: kube::Client,
+        namespace: String,
+        serving: CertificateHolder,
+        trigger: Trigger,
+    ) -> Self {
+        let shared = Shared {
+            client,
+            serving,
+            trigger,
+            state: Mutex::new(State::new(namespace.clone(), None)),
+            wanted: watch::Sender::default(),
+            changes: watch::Sender::default(),
+            namespace,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// What is known about this Secret, which is followed from now on in place of any other. Waits a moment for the
+    /// first answers.
+    pub async fn look(&self, reference: &SecretReference) -> Answer {
+        self.want(Some(reference.clone()));
+        let settled = self.until(|state| state.answer().1);
+        // Not answered in time is an answer, too.
+        let _in_time = tokio::time::timeout(FIRST_ANSWER, settled).await;
+        self.with_state(|state| state.answer().0)
+    }
+
+    /// Follows nothing any more.
+    pub fn forget(&self) {
+        self.want(None);
+    }
+
+    /// Whether this Secret may be used at this moment. If not, handshakes are refused from now on: asked after a pair
+    /// was taken, it makes sure that no permission ended in between.
+    pub fn confirm(&self, reference: &SecretReference) -> bool {
+        self.with_state(|state| {
+            let confirmed = state.reference.as_ref() == Some(reference) && state.answer().0.secret.is_some();
+            if !confirmed {
+                self.shared.serving.refuse();
+            }
+            confirmed
+        })
+    }
+
+    /// Does the following until `cancel`.
+    pub async fn run(self, cancel: CancellationToken) {
+        let mut wanted = self.shared.wanted.subscribe();
+        loop {
+            let reference = wanted.borrow_and_update().clone();
+            let session = async {
+                match &reference {
+                    Some(reference) => self.session(reference).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => return,
+                changed = wanted.changed() => if changed.is_err() { return },
+                () = session => {}
+            }
+        }
+    }
+
+    async fn session(&self, reference: &SecretReference) {
+        let grants = join_all(DelegationGroup::ALL.map(|group| self.follow_grants(group, reference)));
+        tokio::join!(grants, self.follow_secret(reference));
+    }
+
+    async fn follow_grants(&self, group: DelegationGroup, reference: &SecretReference) {
+        let client = self.shared.client.clone();
+        let api = Api::<TlsCertificateDelegation>::namespaced_with(client, &reference.namespace, &group);
+        follow(&api, watcher::Config::default(), None, |change| {
+            self.change(reference, |state| state.take_grants(group, change));
+        })
+        .await;
+    }
+
+    async fn follow_secret(&self, reference: &SecretReference) {
+        let api = Api::<Secret>::namespaced(self.shared.client.clone(), &reference.namespace);
+        let by_name = watcher::Config::default().fields(&format!("metadata.name={}", reference.name));
+        loop {
+            self.until(|state| state.permits()).await;
+            let followed = follow(&api, by_name.clone(), Some(&reference.name), |change| {
+                self.change(reference, |state| state.take_secret(change));
+            });
+            tokio::select! {
+                () = self.until(|state| !state.permits()) => {}
+                () = followed => {}
+            }
+        }
+    }
+
+    async fn until(&self, holds: impl Fn(&State) -> bool) {
+        let mut changes = self.shared.changes.subscribe();
+        while !self.with_state(|state| holds(state)) {
+            if changes.changed().await.is_err() {
+                // Nobody is left who could change anything.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn want(&self, reference: Option<SecretReference>) {
+        let changed = self.with_state(|state| {
+            let changed = state.reference != reference;
+            if changed {
+                *state = State::new(self.shared.namespace.clone(), reference.clone());
+            }
+            changed
+        });
+        if changed {
+            self.shared.wanted.send_replace(reference);
+        }
+    }
+
+    /// Takes in what happened to what `reference` leads to, unless something else is wanted by now.
+    fn change(&self, reference: &SecretReference, change: impl FnOnce(&mut State)) {
+        let relevant = self.with_state(|state| {
+            if state.reference.as_ref() != Some(reference) {
+                return false;
+            }
+            let before = state.answer().0.secret.is_some();
+            change(state);
+            if before && state.answer().0.secret.is_none() {
+                // Within the lock: whoever takes a pair now asks afterwards.
+                self.shared.serving.refuse();
+                tracing::warn!(
+                    secretName = %reference,
+                    "refusing TLS handshakes of the impersonation proxy: the delegated certificate may not be used any more"
+                );
+            }
+            true
+        });
+        if relevant {
+            self.shared.changes.send_modify(|count| *count += 1);
+            self.shared.trigger.wake();
+        }
+    }
+
+    fn with_state<T>(&self, use_it: impl FnOnce(&mut State) -> T) -> T {
+        use_it(&mut self.shared.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! What is known so far: the grants of each API group, and the Secret once it is permitted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use pinniped_concierge_domain::strategy::impersonator::Permission;
+use pinniped_delegation::api::{CertificateDelegation, DelegationGroup, TlsCertificateDelegation};
+use pinniped_delegation::grants::{Grants, SecretReference, inert_wildcards};
+
+use super::Answer;
+use pinniped_controller::follow::{Change, Refusal};
+
+/// Why nothing is known, as long as nobody has said anything.
+const NO_ANSWER: &str = "the API server has not answered yet";
+
+/// Everything about one reference.
+pub(super) struct State {
+    /// Our namespace: the one that has to be permitted.
+    referrer: String,
+    pub(super) reference: Option<SecretReference>,
+    sources: BTreeMap<DelegationGroup, Source>,
+    secret: Found,
+    /// The Secrets of which it was said that the wildcard of an object does nothing for them.
+    warned: BTreeMap<(DelegationGroup, String), Vec<String>>,
+}
+
+/// The grants of one API group, in the owner's namespace, by the object's name.
+#[derive(Default)]
+enum Source {
+    #[default]
+    Unanswered,
+    Failing(String),
+    Refused(Refusal),
+    Known(BTreeMap<String, Vec<CertificateDelegation>>),
+}
+
+/// The Secret itself.
+#[derive(Default)]
+enum Found {
+    #[default]
+    Unanswered,
+    Failing(String),
+    Unreadable(String),
+    Absent,
+    Present(Arc<Secret>),
+}
+
+impl State {
+    /// Nothing is known about `reference`.
+    pub(super) fn new(referrer: String, reference: Option<SecretReference>) -> Self {
+        let (sources, secret, warned) = Default::default();
+        Self { referrer, reference, sources, secret, warned }
+    }
+
+    /// Whether the owner lets us have the Secret.
+    pub(super) fn permits(&self) -> bool {
+        let Some(reference) = &self.reference else { return false };
+        let mut grants = Grants::default();
+        for source in self.sources.values() {
+            if let Source::Known(objects) = source {
+                for delegations in objects.values() {
+                    grants.add(&reference.namespace, delegations);
+                }
+            }
+        }
+        grants.permit(reference, &self.referrer)
+    }
+
+    /// What there is to say, and whether everybody who was asked has answered.
+    pub(super) fn answer(&self) -> (Answer, bool) {
+        let without = |permission, settled| (Answer { permission, secret: None }, settled);
+        if self.permits() {
+            return match &self.secret {
+                Found::Unanswered => without(Permission::Unreadable(NO_ANSWER.to_owned()), false),
+                Found::Failing(text) => without(Permission::Unreadable(text.clone()), false),
+                Found::Unreadable(text) => without(Permission::Unreadable(text.clone()), true),
+                Found::Absent => without(Permission::Granted, true),
+                Found::Present(secret) => {
+                    let secret = Some(Arc::clone(secret));
+                    (Answer { permission: Permission::Granted, secret }, true)
+                }
+            };
+        }
+        for group in DelegationGroup::ALL {
+            match self.sources.get(&group).unwrap_or(&Source::Unanswered) {
+                Source::Unanswered => return without(Permission::Unknown(NO_ANSWER.to_owned()), false),
+                Source::Failing(text) => return without(Permission::Unknown(text.clone()), false),
+                Source::Refused(_) | Source::Known(_) => {}
+            }
+        }
+        without(Permission::Denied, true)
+    }
+
+    pub(super) fn take_grants(&mut self, group: DelegationGroup, change: Change<TlsCertificateDelegation>) {
+        let source = self.sources.entry(group).or_default();
+        match change {
+            Change::All(objects) => {
+                let mut known = BTreeMap::new();
+                for object in objects {
+                    known.insert(object.name_any(), object.spec.delegations);
+                }
+                *source = Source::Known(known);
+            }
+            Change::Set(object) => {
+                if let Source::Known(known) = source {
+                    known.insert(object.name_any(), object.spec.delegations);
+                }
+            }
+            Change::Gone(object) => {
+                if let Source::Known(known) = source {
+                    known.remove(&object.name_any());
+                }
+            }
+            Change::Refused(refusal) => {
+                let again = matches!(source, Source::Refused(said) if *said == refusal);
+                if !again {
+                    tell_refusal(group, &refusal);
+                }
+                *source = Source::Refused(refusal);
+            }
+            // What was known before stays true: nobody has revoked it.
+            Change::Failing(text) => {
+                if !matches!(source, Source::Known(_)) {
+                    *source = Source::Failing(text);
+                }
+            }
+        }
+        self.warn_of_wildcards(group);
+        if !self.permits() {
+            // Not kept for a moment longer than it may be used.
+            self.secret = Found::Unanswered;
+        }
+    }
+
+    pub(super) fn take_secret(&mut self, change: Change<Secret>) {
+        self.secret = match change {
+            Change::All(secrets) => {
+                secrets.into_iter().next().map_or(Found::Absent, |secret| Found::Present(Arc::new(secret)))
+            }
+            Change::Set(secret) => Found::Present(Arc::new(secret)),
+            Change::Gone(_) => Found::Absent,
+            Change::Refused(refusal) => Found::Unreadable(refusal.text),
+            // What was known before stays true.
+            Change::Failing(text) => match std::mem::take(&mut self.secret) {
+                Found::Unanswered | Found::Failing(_) => Found::Failing(text),
+                known => known,
+            },
+        };
+    }
+
+    fn warn_of_wildcards(&mut self, group: DelegationGroup) {
+        let known = match self.sources.get(&group) {
+            Some(Source::Known(known)) => known,
+            _ => return,
+        };
+        self.warned.retain(|(of, name), _| *of != group || known.contains_key(name));
+        for (name, delegations) in known {
+            let inert: Vec<String> = inert_wildcards(delegations).map(str::to_owned).collect();
+            if inert.is_empty() {
+                self.warned.remove(&(group, name.clone()));
+            } else if self.warned.get(&(group, name.clone())) != Some(&inert) {
+                tracing::warn!(
+                    apiGroup = group.group(),
+                    namespace = self.reference.as_ref().map_or("", |secret| &secret.namespace),
+                    delegation = name.as_str(),
+                    secretNames = ?inert,
+                    "a wildcard beside other target namespaces does nothing: \"*\" has to be the only one"
+                );
+                self.warned.insert((group, name.clone()), inert);
+            }
+        }
+    }
+}
+
+fn tell_refusal(group: DelegationGroup, refusal: &Refusal) {
+    let Refusal { missing, text } = refusal;
+    let resource = format!("{}.{}", TlsCertificateDelegation::PLURAL, group.group());
+    if *missing {
+        tracing::debug!(
+            resource,
+            "certificate delegations of this group are not served: none is granted in it"
+        );
+    } else {
+        let error = text.as_str();
+        tracing::warn!(
+            resource,
+            error,
+            "a right is missing: certificate delegations of this group are not seen"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Request, Response};
+use kube::client::Body;
+use pinniped_pki::{CertificateAuthority, Validity};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::*;
+use pinniped_controller::follow::Change;
+
+fn holder() -> CertificateHolder {
+    let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(1000));
+    let ca = CertificateAuthority::generate("ca", &validity).unwrap();
+    let leaf = ca.issue_server(&["a.example.com".to_owned()], &[], &validity).unwrap();
+    let holder = CertificateHolder::serving("serving");
+    holder.set(leaf.certificate_pem.as_bytes(), leaf.private_key_pem.as_bytes()).unwrap();
+    holder
+}
+
+/// A client whose requests are answered with a status code and a body, and counted by the name in them.
+fn client(answer: fn(&Request<Body>) -> (u16, Value), asked: &Arc<AtomicUsize>) -> kube::Client {
+    let asked = Arc::clone(asked);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        asked.fetch_add(1, Ordering::SeqCst);
+        async move {
+            let (code, body) = answer(&request);
+            if code == 0 {
+                std::future::pending::<()>().await;
+            }
+            let body = Body::from(body.to_string().into_bytes());
+            Ok::<_, std::io::Error>(Response::builder().status(code).body(body).expect("a response"))
+        }
+    });
+    kube::Client::new(service, "app")
+}
+
+fn refusal(code: u16) -> (u16, Value) {
+    (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no"}))
+}
+
+fn list(items: &Value) -> (u16, Value) {
+    (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+}
+
+fn is_watch(request: &Request<Body>) -> bool {
+    request.uri().query().is_some_and(|query| query.contains("watch=true"))
+}
+
+fn grant() -> TlsCertificateDelegation {
+    let spec = json!({"delegations": [{"secretName": "w", "targetNamespaces": ["app"]}]});
+    serde_json::from_value(json!({"metadata": {"name": "d", "namespace": "certs"}, "spec": spec})).unwrap()
+}
+
+fn secret() -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "w", "namespace": "certs"}})
+}
+
+fn reference() -> SecretReference {
+    SecretReference::parse("certs/w", "app")
+}
+
+#[tokio::test]
+async fn a_permission_that_ends_is_refused_without_anybody_looking() {
+    provider();
+    let holder = holder();
+    let client = crate::context::tests::context().client;
+    let delegated = DelegatedSecret::new(client, "app".into(), holder.clone(), Trigger::new());
+    let group = DelegationGroup::ProjectContour;
+    delegated.want(Some(reference()));
+    delegated.change(&reference(), |state| state.take_grants(group, Change::All(vec![grant()])));
+    let secret = serde_json::from_value(secret()).unwrap();
+    delegated.change(&reference(), |state| state.take_secret(Change::Set(secret)));
+    assert!(delegated.confirm(&reference()));
+    assert!(holder.current().is_some());
+    // News about what was wanted before are no news.
+    let other = SecretReference::parse("certs/other", "app");
+    delegated.change(&other, |state| state.take_grants(group, Change::All(Vec::new())));
+    assert!(holder.current().is_some());
+
+    delegated.change(&reference(), |state| state.take_grants(group, Change::Gone(grant())));
+    assert!(holder.current().is_none());
+}
+
+#[tokio::test]
+async fn a_pair_that_was_taken_too_late_is_refused() {
+    provider();
+    let holder = holder();
+    let client = crate::context::tests::context().client;
+    let delegated = DelegatedSecret::new(client, "app".into(), holder.clone(), Trigger::new());
+    delegated.want(Some(reference()));
+    assert!(!delegated.confirm(&reference()));
+    assert!(holder.current().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_there_is_asked_for_every_few_seconds_and_no_more() {
+    provider();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let client = client(|_| refusal(404), &asked);
+    let delegated = DelegatedSecret::new(client, "app".into(), holder(), Trigger::new());
+    let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+    tasks.spawn(delegated.clone().run(stop.clone()));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(asked.load(Ordering::SeqCst), 0, "nothing is wanted");
+
+    assert_eq!(delegated.look(&reference()).await.permission, Permission::Denied);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let count = asked.load(Ordering::SeqCst);
+    assert!((3 * 12..=3 * 14).contains(&count), "{count} requests in a minute");
+    delegated.forget();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(asked.load(Ordering::SeqCst) <= count + 3, "it goes on");
+    stop.cancel();
+    tasks.join_all().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_who_answers_is_no_denial() {
+    provider();
+    let client = client(|_| (0, Value::Null), &Arc::default());
+    let delegated = DelegatedSecret::new(client, "app".into(), holder(), Trigger::new());
+    let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+    tasks.spawn(delegated.clone().run(stop.clone()));
+    let answer = delegated.look(&reference()).await;
+    assert!(matches!(answer.permission, Permission::Unknown(_)), "{:?}", answer.permission);
+    stop.cancel();
+    tasks.join_all().await;
+}
+
+/// Who may only get the Secret, and not list it, has it all the same.
+#[tokio::test(start_paused = true)]
+async fn a_role_with_get_alone_is_enough() {
+    provider();
+    let answer = |request: &Request<Body>| match request.uri().path() {
+        _ if is_watch(request) => (0, Value::Null),
+        "/apis/projectcontour.io/v1/namespaces/certs/tlscertificatedelegations" => {
+            list(&json!([serde_json::to_value(grant()).unwrap()]))
+        }
+        "/api/v1/namespaces/certs/secrets/w" => (200, secret()),
+        "/api/v1/namespaces/certs/secrets" => refusal(403),
+        _ => refusal(404),
+    };
+    let delegated =
+        DelegatedSecret::new(client(answer, &Arc::default()), "app".into(), holder(), Trigger::new());
+    let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+    tasks.spawn(delegated.clone().run(stop.clone()));
+    let answer = delegated.look(&reference()).await;
+    assert_eq!(answer.permission, Permission::Granted);
+    assert!(answer.secret.is_some());
+    stop.cancel();
+    tasks.join_all().await;
+}
+
+fn provider() {
+    pinniped_pki::install_crypto_provider();
+}

@@ -1,0 +1,126 @@
+//! The log lines of the decisions, with the words and keys that upstream's users search for.
+
+use std::collections::HashMap;
+use std::mem::Discriminant;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use pinniped_concierge_domain::strategy::impersonator::{Note, Removal};
+use pinniped_logging::value as log_value;
+use serde_json::json;
+
+use super::ImpersonatorController;
+
+/// The `logger` key of this controller's lines.
+pub(super) const LOGGER: &str = "impersonator-config-controller";
+
+/// What was said last, by kind: a note is a line only when it says something new.
+#[derive(Default)]
+pub(super) struct Said(HashMap<Discriminant<Note>, Note>);
+
+impl Said {
+    fn is_news(&mut self, note: &Note) -> bool {
+        self.0.insert(std::mem::discriminant(note), note.clone()).as_ref() != Some(note)
+    }
+}
+
+impl ImpersonatorController {
+    /// `{"name": …, "namespace": …}` of an object in the own namespace.
+    pub(super) fn reference(&self, name: &str) -> String {
+        log_value::json(&json!({"name": name, "namespace": self.settings.namespace}))
+    }
+
+    pub(super) fn log_note(&mut self, note: &Note) {
+        if !self.said.is_news(note) {
+            return;
+        }
+        let load_balancer = self.reference(&self.settings.load_balancer_service);
+        let tls = self.reference(&self.settings.tls_secret);
+        match note {
+            // Said where it is asked.
+            Note::ControlPlaneNodes(_) => {}
+            Note::WaitingForIngress => tracing::info!(
+                logger = LOGGER,
+                service = load_balancer,
+                "load balancer for impersonation proxy does not have an ingress yet, so skipping tls cert generation while we wait"
+            ),
+            Note::CheckedNames { desired, actual_ips, actual_hostnames } => tracing::info!(
+                logger = LOGGER,
+                desiredIPs = log_value::json(&json!(desired.ips)),
+                desiredHostname = desired.hostname.as_deref().unwrap_or_default(),
+                actualIPs = log_value::json(&json!(actual_ips)),
+                actualHostnames = log_value::json(&json!(actual_hostnames)),
+                secret = tls,
+                "checking TLS certificate names"
+            ),
+            Note::UsingExternal { secret_name } => tracing::info!(
+                logger = LOGGER,
+                secretName = secret_name.as_str(),
+                "configuring the impersonation proxy to use an externally provided TLS secret"
+            ),
+            Note::ExternalNotFound { secret_name } => tracing::info!(
+                logger = LOGGER,
+                secretName = secret_name.as_str(),
+                "could not find externally provided TLS secret for the impersonation proxy"
+            ),
+            Note::ExternalFound { secret_name } => tracing::info!(
+                logger = LOGGER,
+                secretName = secret_name.as_str(),
+                "found externally provided TLS secret for the impersonation proxy"
+            ),
+            Note::ExternalCaCrt { secret_name, ca_crt } => tracing::info!(
+                secretName = secret_name.as_str(),
+                caCertPEM = STANDARD.encode(ca_crt),
+                "found a ca.crt field in the externally provided TLS secret for the impersonation proxy"
+            ),
+            Note::ExternalCaCrtNotPem => tracing::warn!(
+                "error loading cert from externally provided TLS secret for the impersonation proxy: data is not a certificate"
+            ),
+            Note::AdvertisesConfigured { pem } => tracing::info!(
+                logger = LOGGER,
+                CertificateAuthorityData = STANDARD.encode(pem),
+                "the impersonation proxy will advertise its CA Bundle from impersonationSpec.TLS.CertificateAuthorityData"
+            ),
+        }
+    }
+
+    /// Why a generated certificate goes. Its content is not printed: a key may have been put in its place.
+    pub(super) fn log_removal(&self, removal: &Removal) {
+        let secret = self.reference(&self.settings.tls_secret);
+        let not_pem = "found missing or not PEM-encoded data in TLS Secret";
+        match removal {
+            Removal::NotPem => tracing::info!(logger = LOGGER, secret, "{not_pem}"),
+            Removal::NotX509(error) => {
+                tracing::error!(logger = LOGGER, secret, error = error.as_str(), "{not_pem}");
+            }
+            Removal::BadKey(error) => tracing::error!(
+                logger = LOGGER,
+                secret,
+                error = error.as_str(),
+                "found invalid private key PEM data in TLS Secret"
+            ),
+            Removal::NotWanted
+            | Removal::Replaced
+            | Removal::Untrusted
+            | Removal::NamesPending
+            | Removal::NamesDiffer
+            | Removal::Due => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_news_only_when_it_changes() {
+        let mut said = Said::default();
+        let found = |name: &str| Note::ExternalFound { secret_name: name.to_owned() };
+        assert!(said.is_news(&found("a")));
+        assert!(!said.is_news(&found("a")));
+        assert!(said.is_news(&Note::WaitingForIngress));
+        assert!(said.is_news(&found("b")));
+        assert!(said.is_news(&found("a")));
+    }
+}

@@ -1,0 +1,191 @@
+//! Tells what was found out about a serving certificate from outside: metric, log and Event here, the condition with
+//! the status.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use pinniped_concierge_api::config::CredentialIssuer;
+use pinniped_concierge_domain::strategy::validation::{CONDITION, INVALID, NOT_CHECKED, Told, VALID};
+use pinniped_kube_types::condition::{self, Wanted};
+use pinniped_logging::value as log_value;
+use serde_json::json;
+
+use super::ImpersonatorController;
+use super::log::LOGGER;
+use crate::credential_issuer::ConditionChange;
+use pinniped_controller::event::{Warning, shortened, warning};
+
+/// Reason of the Events.
+const EVENT_REASON: &str = "TLSValidation";
+
+/// Events about cluster-scoped objects lie here.
+const EVENT_NAMESPACE: &str = "default";
+
+/// A condition's message may be twice as long.
+const CONDITION_MESSAGE: usize = 16 * 1024;
+
+/// What has been told about a certificate.
+#[derive(Default)]
+pub(super) struct Announced {
+    /// The concerns that are in the log.
+    logged: Vec<String>,
+    /// They are still to be an Event.
+    event_due: bool,
+    /// That Events may not be written is in the log.
+    forbidden: bool,
+}
+
+impl Announced {
+    /// Whether these concerns are news. What was not checked takes back nothing.
+    fn is_news(&mut self, told: &Told) -> bool {
+        let concerns = told.concerns();
+        if !matches!(told, Told::Checked { .. }) || self.logged == concerns {
+            return false;
+        }
+        self.event_due = !concerns.is_empty();
+        self.logged = concerns;
+        self.event_due
+    }
+}
+
+/// What the status gets to say, of one kind of condition.
+pub(super) fn condition_change(told: &Told) -> ConditionChange {
+    let message = || shortened(&told.concerns().join("; "), CONDITION_MESSAGE);
+    match told {
+        Told::Nothing => ConditionChange::Remove(CONDITION),
+        Told::NotChecked(why) => ConditionChange::Set(Wanted::unknown(CONDITION, NOT_CHECKED, why)),
+        Told::Checked { findings, .. } if findings.problems.is_empty() => {
+            ConditionChange::Set(Wanted::new(CONDITION, condition::TRUE, VALID, message()))
+        }
+        Told::Checked { .. } => ConditionChange::Set(Wanted::failure(CONDITION, INVALID, message())),
+    }
+}
+
+impl ImpersonatorController {
+    /// Sets the metric, and writes log and Event when there is something new to say.
+    pub(super) async fn tell(&mut self, told: &Told) {
+        self.params.metrics.set_certificate_valid(told.is_valid());
+        if self.announced.is_news(told) {
+            let secret_name = match told {
+                Told::Checked { secret_name, .. } => secret_name.as_str(),
+                Told::Nothing | Told::NotChecked(_) => "",
+            };
+            tracing::warn!(
+                logger = LOGGER,
+                secretName = secret_name,
+                problems = log_value::json(&json!(told.concerns())),
+                "externally provided TLS certificate may not work for clients"
+            );
+            // An earlier leader, or this pod before it was restarted, has told it.
+            self.announced.event_due = !self.is_in_the_status(told);
+        }
+        if self.announced.event_due {
+            self.write_event(told).await;
+        }
+    }
+
+    /// Whether the condition says the same already.
+    fn is_in_the_status(&self, told: &Told) -> bool {
+        let ConditionChange::Set(wanted) = condition_change(told) else { return false };
+        let status = self.issuers.get().and_then(|issuer| issuer.status.clone()).unwrap_or_default();
+        status.conditions.iter().any(|condition| {
+            (&condition.type_, &condition.status, &condition.message)
+                == (&wanted.type_, &wanted.status, &wanted.message)
+        })
+    }
+
+    async fn write_event(&mut self, told: &Told) {
+        let writer = self.context.writer();
+        if writer.guard().is_err() {
+            // The leader writes it, and after it the condition.
+            self.announced.event_due = !self.is_in_the_status(told);
+            return;
+        }
+        let Some(issuer) = self.issuers.get() else { return };
+        let event = event(&issuer, &self.announced.logged.join("; "), Timestamp::now());
+        let events: Api<Event> = Api::namespaced(self.context.client.clone(), EVENT_NAMESPACE);
+        match writer.create(&events, &event).await {
+            Ok(_) => self.announced.event_due = false,
+            Err(error) if error.is_forbidden() => {
+                self.announced.event_due = false;
+                if !std::mem::replace(&mut self.announced.forbidden, true) {
+                    tracing::warn!(
+                        verb = "create",
+                        resource = "events in namespace default",
+                        %error,
+                        "a right is missing: there are no Events about the serving certificate"
+                    );
+                }
+            }
+            // It stays due: the next pass tries again.
+            Err(error) => tracing::debug!(logger = LOGGER, %error, "could not write an Event"),
+        }
+    }
+}
+
+fn event(issuer: &CredentialIssuer, message: &str, now: Timestamp) -> Event {
+    let name = issuer.metadata.name.clone().unwrap_or_default();
+    let metadata = ObjectMeta {
+        generate_name: Some(format!("{name}.")),
+        namespace: Some(EVENT_NAMESPACE.to_owned()),
+        ..ObjectMeta::default()
+    };
+    let about = ObjectReference {
+        api_version: Some(issuer.api_version.clone()).filter(|version| !version.is_empty()),
+        kind: Some(CredentialIssuer::KIND.to_owned()),
+        name: Some(name),
+        uid: issuer.metadata.uid.clone(),
+        resource_version: issuer.metadata.resource_version.clone(),
+        ..ObjectReference::default()
+    };
+    warning(Warning { metadata, about, component: LOGGER, reason: EVENT_REASON, message }, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use pinniped_concierge_domain::strategy::validation::Findings;
+
+    use super::*;
+
+    fn checked(problems: &[&str], ends_soon: Option<&str>) -> Told {
+        let findings = Findings {
+            problems: problems.iter().map(|&problem| problem.to_owned()).collect(),
+            ends_soon: ends_soon.map(str::to_owned),
+            changes_after: None,
+        };
+        Told::Checked { secret_name: "mine".to_owned(), findings }
+    }
+
+    #[test]
+    fn each_list_of_concerns_is_news_once() {
+        let mut announced = Announced::default();
+        let nothing = Told::NotChecked("x".to_owned());
+        for (step, told, news) in [
+            ("all is well", checked(&[], None), false),
+            ("a problem", checked(&["a"], None), true),
+            ("the same", checked(&["a"], None), false),
+            ("not checked for a moment", nothing, false),
+            ("the same", checked(&["a"], None), false),
+            ("one more", checked(&["a", "b"], None), true),
+            ("only an end that is near", checked(&[], Some("c")), true),
+            ("solved", checked(&[], None), false),
+            ("there again", checked(&["a"], None), true),
+        ] {
+            assert_eq!(announced.is_news(&told), news, "{step}");
+        }
+    }
+
+    #[test]
+    fn the_condition_says_what_was_found() {
+        for (told, wanted) in [
+            (Told::NotChecked("why".into()), Wanted::new(CONDITION, "Unknown", "NotChecked", "why")),
+            (checked(&[], None), Wanted::new(CONDITION, "True", "Valid", "")),
+            (checked(&[], Some("soon")), Wanted::new(CONDITION, "True", "Valid", "soon")),
+            (checked(&["a", "b"], None), Wanted::new(CONDITION, "False", "Invalid", "a; b")),
+        ] {
+            assert_eq!(condition_change(&told), ConditionChange::Set(wanted));
+        }
+        assert_eq!(condition_change(&Told::Nothing), ConditionChange::Remove("ServingCertificateValid"));
+    }
+}

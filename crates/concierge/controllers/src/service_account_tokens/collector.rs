@@ -1,0 +1,261 @@
+//! Removes and restores what was made for identities, at a pace that the API server does not notice.
+//!
+//! It lists and looks, rather than watching: only the leader does it, nothing waits for it, and no replica has to keep
+//! the objects of all users in memory.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::ListParams;
+use kube::{Api, Resource};
+use pinniped_concierge_domain::service_account_tokens::collection::{
+    Kind, Object, Observed, Step, Why, last_used, plan, remove_all,
+};
+use pinniped_concierge_domain::service_account_tokens::{Maker, Settings};
+use serde::de::DeserializeOwned;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::account::Account;
+use crate::context::Context;
+use pinniped_controller::client::{WriteError, Writer};
+use pinniped_controller::runtime::ReconcileError;
+
+/// Between two requests: below 20 in any second, whatever there is to do.
+const PACE: Duration = Duration::from_millis(55);
+
+/// Requests of one pass; then the controller looks whether something else is due.
+const MOST: usize = 90;
+
+/// Objects in one part of a list.
+const PAGE: u32 = 500;
+
+/// What a pass came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Collected {
+    /// Everything is as it should be.
+    All,
+    /// There was more to do than goes into one pass.
+    Some,
+}
+
+/// Collects.
+pub(super) struct Collector {
+    context: Context,
+    account: Account,
+    pace: Interval,
+    /// Namespaces in which there were, or may be, objects.
+    namespaces: BTreeSet<String>,
+}
+
+impl Collector {
+    /// Looks at nothing yet.
+    pub(super) fn new(context: Context, account: Account) -> Self {
+        let mut pace = tokio::time::interval(PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { context, account, pace, namespaces: BTreeSet::new() }
+    }
+
+    /// One pass while tokens are issued.
+    pub(super) async fn collect(
+        &mut self,
+        settings: &Settings,
+        maker: &Maker,
+    ) -> Result<Collected, ReconcileError> {
+        self.namespaces.insert(settings.namespace.clone());
+        let client = self.client().await?;
+        let observed = self.observe(&client, maker).await?;
+        let steps = plan(&observed, settings, maker, jiff::Timestamp::now());
+        let done = self.walk(&client, steps).await?;
+        if done == Collected::All {
+            // What was elsewhere has gone.
+            self.namespaces.retain(|namespace| *namespace == settings.namespace);
+        }
+        Ok(done)
+    }
+
+    /// One pass after tokens were disabled: everything goes. [`Collected::All`] says that there was nothing.
+    pub(super) async fn remove_all(
+        &mut self,
+        namespace: &str,
+        maker: &Maker,
+    ) -> Result<Collected, ReconcileError> {
+        self.namespaces.insert(namespace.to_owned());
+        let client = self.client().await?;
+        let observed = self.observe(&client, maker).await?;
+        if observed.is_empty() {
+            return Ok(Collected::All);
+        }
+        tracing::info!(objects = observed.len(), "removing the objects of service account tokens");
+        self.walk(&client, remove_all(&observed)).await?;
+        Ok(Collected::Some)
+    }
+
+    async fn client(&self) -> Result<kube::Client, ReconcileError> {
+        self.account.client().await.map_err(|error| ReconcileError::Failed(error.to_string()))
+    }
+
+    async fn observe(&mut self, client: &kube::Client, maker: &Maker) -> Result<Observed, ReconcileError> {
+        let selector = maker.selector();
+        let mut observed = Observed::default();
+        let roles = Api::<ClusterRole>::all(client.clone());
+        self.list(&roles, &selector, |role| observed.role(&role))
+            .await
+            .map_err(|error| error.context("could not list ClusterRoles"))?;
+        let bindings = Api::<ClusterRoleBinding>::all(client.clone());
+        self.list(&bindings, &selector, |binding| observed.binding(binding))
+            .await
+            .map_err(|error| error.context("could not list ClusterRoleBindings"))?;
+        self.namespaces.extend(observed.bound_namespaces());
+        for namespace in self.namespaces.clone() {
+            let own = || self.context.client.clone();
+            let (accounts, secrets) =
+                (Api::namespaced(own(), &namespace), Api::<Secret>::namespaced(own(), &namespace));
+            self.list::<ServiceAccount>(&accounts, &selector, |account| observed.account(&account))
+                .await
+                .map_err(|error| error.context("could not list ServiceAccounts"))?;
+            self.list(&secrets, &selector, |secret| observed.secret(&secret))
+                .await
+                .map_err(|error| error.context("could not list Secrets"))?;
+        }
+        Ok(observed)
+    }
+
+    async fn list<K>(
+        &mut self,
+        api: &Api<K>,
+        selector: &str,
+        mut each: impl FnMut(K),
+    ) -> Result<(), ReconcileError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let mut params = ListParams::default().labels(selector).limit(PAGE);
+        loop {
+            self.pace.tick().await;
+            let list = api.list(&params).await?;
+            let next = list.metadata.continue_.clone().filter(|next| !next.is_empty());
+            list.items.into_iter().for_each(&mut each);
+            match next {
+                None => return Ok(()),
+                Some(next) => params = params.continue_token(&next),
+            }
+        }
+    }
+
+    /// Does as much as goes into one pass. What one step could not do keeps no other from being done.
+    async fn walk(&mut self, client: &kube::Client, steps: Vec<Step>) -> Result<Collected, ReconcileError> {
+        let writer = self.context.writer();
+        let mut requests = 0;
+        let mut failures = Vec::new();
+        for step in steps {
+            if requests >= MOST {
+                return ReconcileError::aggregate(failures).map_or(Ok(Collected::Some), Err);
+            }
+            let walk = Walk { writer: &writer, client, own: &self.context.client };
+            match walk.step(step, &mut self.pace, &mut requests).await {
+                Ok(()) => {}
+                // Somebody else was faster; the next pass sees what came of it.
+                Err(error) if error.is_race() || error.is_not_found() => {}
+                Err(error @ WriteError::NotLeader(_)) => return Err(error.into()),
+                Err(error) => failures.push(error.into()),
+            }
+        }
+        ReconcileError::aggregate(failures).map_or(Ok(Collected::All), Err)
+    }
+}
+
+/// What a step needs.
+struct Walk<'a> {
+    writer: &'a Writer,
+    /// As the account that writes roles.
+    client: &'a kube::Client,
+    own: &'a kube::Client,
+}
+
+impl Walk<'_> {
+    async fn step(&self, step: Step, pace: &mut Interval, requests: &mut usize) -> Result<(), WriteError> {
+        match step {
+            Step::Delete(object, why) => {
+                if why.is_suspicious() {
+                    tracing::warn!(kind = ?object.kind, name = %object.name, why = why.as_str(), "removing an object of an identity");
+                } else {
+                    tracing::debug!(kind = ?object.kind, name = %object.name, why = why.as_str(), "removing an object of an identity");
+                }
+                self.delete(&object, pace, requests).await
+            }
+            Step::Retire { account, last_used: seen, objects } => {
+                self.turn(pace, requests).await?;
+                let accounts: Api<ServiceAccount> = Api::namespaced(self.own.clone(), &account.namespace);
+                let now = accounts.get_opt(&account.name).await.map_err(WriteError::Api)?;
+                if now.is_some_and(|now| now.metadata.uid != account.uid || last_used(&now) != seen) {
+                    return Ok(());
+                }
+                tracing::info!(name = %account.name, why = Why::Unused.as_str(), "removing an identity");
+                for object in objects {
+                    self.delete(&object, pace, requests).await?;
+                }
+                Ok(())
+            }
+            Step::RestoreRole(role, why) => self.restore(role.as_ref(), &why, pace, requests).await,
+            Step::RestoreBinding(binding, why) => self.restore(binding.as_ref(), &why, pace, requests).await,
+        }
+    }
+
+    async fn turn(&self, pace: &mut Interval, requests: &mut usize) -> Result<(), WriteError> {
+        *requests += 1;
+        pace.tick().await;
+        // Waiting may have taken longer than the Lease.
+        Ok(self.writer.guard()?)
+    }
+
+    async fn restore<K>(
+        &self,
+        object: &K,
+        why: &[&str],
+        pace: &mut Interval,
+        requests: &mut usize,
+    ) -> Result<(), WriteError>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + serde::Serialize,
+    {
+        self.turn(pace, requests).await?;
+        let name = object.meta().name.as_deref().unwrap_or_default();
+        tracing::warn!(
+            kind = %K::kind(&()), name, why = %why.join(", "),
+            "an object of an identity was changed by somebody else, restoring it"
+        );
+        self.writer.replace(&Api::all(self.client.clone()), name, object).await.map(drop)
+    }
+
+    async fn delete(
+        &self,
+        object: &Object,
+        pace: &mut Interval,
+        requests: &mut usize,
+    ) -> Result<(), WriteError> {
+        self.turn(pace, requests).await?;
+        let Object { kind, namespace, name, uid } = object;
+        let uid = uid.as_deref();
+        match kind {
+            Kind::Binding => {
+                let api = Api::<ClusterRoleBinding>::all(self.client.clone());
+                self.writer.delete_exactly(&api, name, uid, None).await
+            }
+            Kind::Role => {
+                let api = Api::<ClusterRole>::all(self.client.clone());
+                self.writer.delete_exactly(&api, name, uid, None).await
+            }
+            Kind::Account => {
+                let api = Api::<ServiceAccount>::namespaced(self.own.clone(), namespace);
+                self.writer.delete_exactly(&api, name, uid, None).await
+            }
+            Kind::Secret => {
+                let api = Api::<Secret>::namespaced(self.own.clone(), namespace);
+                self.writer.delete_exactly(&api, name, uid, None).await
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What is true of a `WebhookAuthenticator`, in two steps around the network.
+
+use pinniped_concierge_api::authentication::WebhookAuthenticatorSpec;
+use pinniped_http_client::proxy_environment::ProxyEnvironment;
+use pinniped_kube_types::condition::{self, Wanted};
+use pinniped_pki::tls::Roots;
+use url::Url;
+
+use super::endpoint;
+use crate::tls_source::{self, CaObjects};
+
+const AUTHENTICATOR_VALID: &str = "AuthenticatorValid";
+const CONNECTION_VALID: &str = "WebhookConnectionValid";
+
+const DIALLED: &str = "successfully dialed webhook server";
+const PROXIED: &str =
+    "skipped dialing connection probe because HTTPS_PROXY is configured for use with the specified host";
+const INITIALIZED: &str = "authenticator initialized";
+
+/// All that the decision depends on.
+pub(super) struct Observed<'a, O> {
+    pub(super) spec: &'a WebhookAuthenticatorSpec,
+    pub(super) ca_objects: &'a O,
+    pub(super) proxies: &'a ProxyEnvironment,
+    /// Fingerprint of the registry's entry.
+    pub(super) ready: Option<String>,
+}
+
+/// What can be said without the network.
+#[derive(Debug)]
+pub(super) struct Inspection {
+    pub(super) conditions: Vec<Wanted>,
+    pub(super) next: Next,
+    is_proxied: bool,
+}
+
+/// What has to be done to know the rest.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Nothing: it cannot be used.
+    Invalid,
+    /// Nothing: the registry has an authenticator made of the same inputs.
+    Unchanged,
+    /// Dial, unless a proxy is between, and make a client.
+    Validate { url: Url, roots: Roots, is_proxied: bool, fingerprint: String },
+}
+
+/// What the network had to say.
+pub(super) enum Validation<C> {
+    /// It was not asked.
+    Skipped,
+    /// It was.
+    Done {
+        /// The probe, or its error.
+        dialled: Result<(), String>,
+        /// The client, or why there is none.
+        client: Result<C, String>,
+    },
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan<C> {
+    /// Conditions, with their sum.
+    pub(super) conditions: Vec<Wanted>,
+    /// Whether they are all true.
+    pub(super) is_ready: bool,
+    /// What becomes of the registry's entry.
+    pub(super) entry: Entry<C>,
+    /// Failures that may go away by themselves, and are tried again.
+    pub(super) errors: Vec<String>,
+}
+
+/// What becomes of the registry's entry.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Entry<C> {
+    Remove,
+    Keep,
+    /// After the status says so.
+    Insert {
+        client: C,
+        fingerprint: String,
+    },
+}
+
+/// Judges what can be judged cheaply, every time.
+pub(super) fn inspect(observed: &Observed<'_, impl CaObjects>) -> Inspection {
+    let (tls_condition, trusted) = tls_source::resolve(observed.spec.tls.as_ref(), observed.ca_objects);
+    let (endpoint_condition, endpoint) = endpoint::judge(&observed.spec.endpoint, observed.proxies);
+    let is_proxied = endpoint.as_ref().is_some_and(|endpoint| endpoint.is_proxied);
+    let next = match (trusted, endpoint) {
+        (Some(trusted), Some(endpoint)) => {
+            let fingerprint = format!("{} {}", observed.spec.endpoint, trusted.fingerprint);
+            if observed.ready.as_ref() == Some(&fingerprint) {
+                Next::Unchanged
+            } else {
+                Next::Validate { url: endpoint.url, roots: trusted.roots, is_proxied, fingerprint }
+            }
+        }
+        _ => Next::Invalid,
+    };
+    Inspection { conditions: vec![tls_condition, endpoint_condition], next, is_proxied }
+}
+
+/// Puts everything together.
+pub(super) fn conclude<C>(inspection: Inspection, validation: Validation<C>) -> Plan<C> {
+    let Inspection { mut conditions, next, is_proxied } = inspection;
+    let connected = || Wanted::success(CONNECTION_VALID, if is_proxied { PROXIED } else { DIALLED });
+    let initialized = || Wanted::success(AUTHENTICATOR_VALID, INITIALIZED);
+    let mut errors = Vec::new();
+    let entry = match (next, validation) {
+        (Next::Unchanged, _) => {
+            conditions.extend([connected(), initialized()]);
+            Entry::Keep
+        }
+        (Next::Validate { fingerprint, .. }, Validation::Done { dialled: Ok(()), client }) => {
+            conditions.push(connected());
+            match client {
+                Ok(client) => {
+                    conditions.push(initialized());
+                    Entry::Insert { client, fingerprint }
+                }
+                Err(error) => {
+                    let message = format!("unable to instantiate webhook: {error}");
+                    errors.push(message.clone());
+                    conditions.push(Wanted::failure(
+                        AUTHENTICATOR_VALID,
+                        "UnableToInstantiateWebhook",
+                        message,
+                    ));
+                    Entry::Remove
+                }
+            }
+        }
+        (Next::Validate { .. }, Validation::Done { dialled: Err(error), .. }) => {
+            let message = format!("cannot dial server: {error}");
+            errors.push(message.clone());
+            conditions.push(Wanted::failure(CONNECTION_VALID, "UnableToDialServer", message));
+            conditions.push(unable(AUTHENTICATOR_VALID));
+            Entry::Remove
+        }
+        (Next::Invalid | Next::Validate { .. }, _) => {
+            conditions.extend([unable(CONNECTION_VALID), unable(AUTHENTICATOR_VALID)]);
+            Entry::Remove
+        }
+    };
+    let is_ready = conditions.iter().all(|condition| condition.status == condition::TRUE);
+    conditions.push(if is_ready {
+        Wanted::success(condition::TYPE_READY, "the WebhookAuthenticator is ready")
+    } else {
+        let message = "the WebhookAuthenticator is not ready: see other conditions for details";
+        Wanted::failure(condition::TYPE_READY, "NotReady", message)
+    });
+    Plan { conditions, is_ready, entry, errors }
+}
+
+fn unable(type_: &str) -> Wanted {
+    Wanted::unknown(type_, "UnableToValidate", "unable to validate; see other conditions for details")
+}

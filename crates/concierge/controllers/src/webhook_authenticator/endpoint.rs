@@ -1,0 +1,213 @@
+//! `spec.endpoint`: is it a URL that can be dialled, and is a proxy between?
+//!
+//! Go's `net/url` is asked in upstream, and its words are in the condition, so its rules for scheme, host and escapes
+//! are followed here before the `url` crate, which is more forgiving, gets to see the text.
+
+use pinniped_concierge_domain::endpoint::{Endpoint, HTTPS_PORT};
+use pinniped_go_compat::json::quote;
+use pinniped_http_client::proxy_environment::ProxyEnvironment;
+use pinniped_kube_types::condition::Wanted;
+use url::Url;
+
+const ENDPOINT_VALID: &str = "EndpointURLValid";
+const INVALID: &str = "InvalidEndpointURL";
+
+/// An endpoint that can be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Usable {
+    pub(super) url: Url,
+    pub(super) is_proxied: bool,
+}
+
+/// The condition, and the endpoint when that is true.
+pub(super) fn judge(text: &str, proxies: &ProxyEnvironment) -> (Wanted, Option<Usable>) {
+    match usable(text, proxies) {
+        Ok(endpoint) => (Wanted::success(ENDPOINT_VALID, "spec.endpoint is a valid URL"), Some(endpoint)),
+        Err((reason, message)) => (Wanted::failure(ENDPOINT_VALID, reason, message), None),
+    }
+}
+
+fn usable(text: &str, proxies: &ProxyEnvironment) -> Result<Usable, (&'static str, String)> {
+    let parts = go_parts(text).map_err(|problem| {
+        (INVALID, format!("spec.endpoint URL cannot be parsed: parse {}: {problem}", quote(text)))
+    })?;
+    if parts.scheme != "https" {
+        let message = format!("spec.endpoint URL {text} has invalid scheme, require 'https'");
+        return Err(("InvalidEndpointURLScheme", message));
+    }
+    let invalid = |problem: String| (INVALID, format!("spec.endpoint URL is not valid: {problem}"));
+    let address = Endpoint::parse(parts.host, HTTPS_PORT).map_err(|error| invalid(error.to_string()))?;
+    let url = Url::parse(text).map_err(|error| invalid(error.to_string()))?;
+    let proxy = proxies.proxy_for(&url).map_err(|error| {
+        let host = quote(&address.host);
+        let message =
+            format!("spec.endpoint URL error: could not determine if requests will be proxied for host {host}: {error}");
+        ("InvalidEndpointCannotDetermineProxy", message)
+    })?;
+    Ok(Usable { url, is_proxied: proxy.is_some() })
+}
+
+struct Parts<'a> {
+    scheme: String,
+    /// With port, without user.
+    host: &'a str,
+}
+
+/// Go's `url.Parse`, as far as it concerns an absolute URL with a host.
+fn go_parts(text: &str) -> Result<Parts<'_>, String> {
+    if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
+        return Err("net/url: invalid control character in URL".to_owned());
+    }
+    let text = text.split_once('#').map_or(text, |(before, _)| before);
+    let (scheme, rest) = go_scheme(text)?;
+    let rest = rest.split_once('?').map_or(rest, |(before, _)| before);
+    let Some(rest) = rest.strip_prefix("//") else {
+        let is_colon_first =
+            scheme.is_empty() && rest.split('/').next().is_some_and(|first| first.contains(':'));
+        if is_colon_first {
+            return Err("first path segment in URL cannot contain colon".to_owned());
+        }
+        return Ok(Parts { scheme, host: "" });
+    };
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let host = match authority.rsplit_once('@') {
+        Some((user, _)) if !user.bytes().all(is_user_byte) => {
+            return Err("net/url: invalid userinfo".to_owned());
+        }
+        Some((_, host)) => host,
+        None => authority,
+    };
+    check_host(host)?;
+    check_escapes(path)?;
+    Ok(Parts { scheme, host })
+}
+
+fn go_scheme(text: &str) -> Result<(String, &str), String> {
+    for (at, letter) in text.char_indices() {
+        match letter {
+            'a'..='z' | 'A'..='Z' => {}
+            '0'..='9' | '+' | '-' | '.' if at > 0 => {}
+            ':' if at == 0 => return Err("missing protocol scheme".to_owned()),
+            ':' => return Ok((text[..at].to_ascii_lowercase(), &text[at + 1..])),
+            _ => break,
+        }
+    }
+    Ok((String::new(), text))
+}
+
+fn check_host(host: &str) -> Result<(), String> {
+    let port = if host.starts_with('[') {
+        let end = host.rfind(']').ok_or("missing ']' in host")?;
+        &host[end + 1..]
+    } else {
+        host.rfind(':').map_or("", |at| &host[at..])
+    };
+    let is_port = port.is_empty()
+        || port.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
+    if !is_port {
+        return Err(format!("invalid port {} after host", quote(port)));
+    }
+    if let Some(at) = host.find('%')
+        && !host.starts_with('[')
+    {
+        let escape: String = host[at..].chars().take(3).collect();
+        return Err(format!("invalid URL escape {}", quote(&escape)));
+    }
+    match host.bytes().find(|byte| byte.is_ascii() && !is_host_byte(*byte)) {
+        Some(byte) => Err(format!("invalid character {} in host name", quote(&char::from(byte).to_string()))),
+        None => Ok(()),
+    }
+}
+
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"%".contains(&byte)
+}
+
+fn is_user_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte)
+}
+
+/// Every `%` in a path begins an escape.
+fn check_escapes(path: &str) -> Result<(), String> {
+    for (at, _) in path.match_indices('%') {
+        let is_escape = path
+            .as_bytes()
+            .get(at + 1..at + 3)
+            .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        if !is_escape {
+            let escape: String = path[at..].chars().take(3).collect();
+            return Err(format!("invalid URL escape {}", quote(&escape)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(endpoint: &str) -> String {
+        judge(endpoint, &ProxyEnvironment::default()).0.message
+    }
+
+    #[test]
+    fn messages_are_those_of_go() {
+        for (endpoint, expected) in [
+            ("https://example.com/authenticate", "spec.endpoint is a valid URL"),
+            ("https://[::1]:8443/x", "spec.endpoint is a valid URL"),
+            ("https://webhook.ns.svc", "spec.endpoint is a valid URL"),
+            (
+                "https://.café   .com/café/café/café/coffee",
+                "spec.endpoint URL cannot be parsed: parse \"https://.café   .com/café/café/café/coffee\": invalid \
+                 character \" \" in host name",
+            ),
+            ("http://localhost", "spec.endpoint URL http://localhost has invalid scheme, require 'https'"),
+            (":foo", "spec.endpoint URL cannot be parsed: parse \":foo\": missing protocol scheme"),
+            (
+                "https://localhost:port/x",
+                "spec.endpoint URL cannot be parsed: parse \"https://localhost:port/x\": invalid port \":port\" after \
+                 host",
+            ),
+            (
+                "https://[::1",
+                "spec.endpoint URL cannot be parsed: parse \"https://[::1\": missing ']' in host",
+            ),
+            (
+                "https://h/%zz",
+                "spec.endpoint URL cannot be parsed: parse \"https://h/%zz\": invalid URL escape \"%zz\"",
+            ),
+            (
+                "https://[0:0:0:0:0:0:0:1]:69999/some",
+                "spec.endpoint URL is not valid: invalid port \"69999\"",
+            ),
+            (
+                "https://bad_host",
+                "spec.endpoint URL is not valid: host \"bad_host\" is not a valid hostname or IP address",
+            ),
+            (
+                "https://\u{7f}",
+                "spec.endpoint URL cannot be parsed: parse \"https://\\x7f\": net/url: invalid control character in URL",
+            ),
+        ] {
+            assert_eq!(message(endpoint), expected);
+        }
+    }
+
+    #[test]
+    fn a_proxy_for_the_host_is_noticed_and_a_bad_one_is_an_error() {
+        let proxies = ProxyEnvironment::new("http://proxy:3128", "inside.example");
+        let is_proxied = |endpoint: &str| judge(endpoint, &proxies).1.map(|endpoint| endpoint.is_proxied);
+        assert_eq!(is_proxied("https://outside.example"), Some(true));
+        assert_eq!(is_proxied("https://inside.example"), Some(false));
+        let (condition, endpoint) =
+            judge("https://outside.example", &ProxyEnvironment::new("http://[bad", ""));
+        assert_eq!((condition.reason.as_str(), endpoint), ("InvalidEndpointCannotDetermineProxy", None));
+        assert!(
+            condition.message.starts_with(
+                "spec.endpoint URL error: could not determine if requests will be proxied for host \"outside.example\": "
+            ),
+            "{}",
+            condition.message
+        );
+    }
+}

@@ -1,0 +1,167 @@
+//! The log lines of each situation, with the words and levels that people search for.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use super::*;
+
+/// Lines of the controllers at level info and above: `LEVEL message`, and of errors their text.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+#[derive(Default)]
+struct Line {
+    message: String,
+    error: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            "error" => self.error = format!(" {{{value:?}}}"),
+            _ => {}
+        }
+    }
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        ["pinniped_concierge_controllers", "pinniped_controller"]
+            .iter()
+            .any(|own| metadata.target().starts_with(own))
+            && *metadata.level() <= Level::INFO
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        let text = format!("{} {}{}", event.metadata().level(), line.message, line.error);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+impl Lines {
+    /// Waits until these have come, in this order, whatever else came between; what is told next comes after them.
+    async fn are(&self, what: &str, wanted: &[&str]) -> anyhow::Result<()> {
+        wait::until_ok(PATIENCE, format!("the lines: {what}"), async || {
+            let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut rest = wanted.iter();
+            let mut next = rest.next();
+            for line in lines.iter() {
+                if next == Some(&line.as_str()) {
+                    next = rest.next();
+                }
+            }
+            anyhow::ensure!(next.is_none(), "{next:?} is missing in {lines:#?}");
+            lines.clear();
+            Ok(())
+        })
+        .await
+    }
+}
+
+// One thread, so that everything of this test, and nothing of others, comes to its subscriber.
+#[tokio::test]
+async fn certificates_have_the_log_lines_of_each_situation() -> anyhow::Result<()> {
+    let lines = Lines::default();
+    // With one subscriber only, tracing asks that of the thread which comes to a line first, maybe another test's, that is
+    // none, whether the line is wanted at all. With two it asks each of them.
+    let _second = tracing::Dispatch::new(Lines::default());
+    let _guard = tracing::subscriber::set_default(lines.clone());
+    let mut proxy = enabled("LoadBalancer", HOST);
+    let story = Story::new("lines", proxy.clone()).await?;
+    let generates = [
+        "INFO starting impersonation proxy",
+        "INFO creating service for impersonation proxy",
+        "INFO creating CA certificates for impersonation proxy",
+        "INFO creating TLS certificates for impersonation proxy",
+        "INFO loading TLS certificates for impersonation proxy",
+        "INFO loading credential signing certificate for impersonation proxy",
+    ];
+    lines.are("it generates certificates", &generates).await?;
+
+    story.tls(json!({"secretName": "mine"})).await?;
+    let using = "INFO configuring the impersonation proxy to use an externally provided TLS secret";
+    let found = "INFO found externally provided TLS secret for the impersonation proxy";
+    let unhandled = |text: &str| {
+        format!("ERROR Unhandled Error {{impersonator-config-controller: {{ }} failed with: {text}}}")
+    };
+    let missing = [
+        using,
+        "INFO could not find externally provided TLS secret for the impersonation proxy",
+        &unhandled(&format!("{LOAD_FAILED}secret \"mine\" not found")),
+    ];
+    lines.are("the Secret is not found", &missing).await?;
+
+    story.put("mine", "Opaque", &[("tls.crt", "x"), ("tls.key", "x")]).await?;
+    let text = "could not parse TLS cert PEM data from Secret: impersonation-proxy-serving-cert: attempt to set \
+                invalid key pair: tls: failed to find any PEM data in certificate input";
+    let loading = "INFO loading TLS certificates for impersonation proxy";
+    let error = "error loading cert from externally provided TLS secret for the impersonation proxy";
+    let failed = format!("ERROR {error} {{{text}}}");
+    let bad = [found, loading, &failed, &unhandled(&format!("{LOAD_FAILED}{text}"))];
+    lines.are("tls.crt is bad", &bad).await?;
+
+    let ca = authority("external")?;
+    let pair = issue(&ca, &[HOST])?;
+    story.put_pair("mine", &pair, "x").await?;
+    let ca_crt =
+        "INFO found a ca.crt field in the externally provided TLS secret for the impersonation proxy";
+    let warning = format!("WARN {error}: data is not a certificate");
+    let text = format!("{LOAD_FAILED}unable to read provided ca.crt: data is not a certificate");
+    lines.are("ca.crt is bad", &[loading, ca_crt, &warning, &unhandled(&text)]).await?;
+
+    story.put_pair("mine", &pair, ca.certificate_pem()).await?;
+    let deleting = "INFO deleting TLS serving certificate for impersonation proxy";
+    lines.are("all is well, and it cleans up", &[ca_crt, deleting]).await?;
+
+    story.tls(json!({"secretName": "mine", "certificateAuthorityData": "x!"})).await?;
+    let text = "could not decode impersonationSpec.TLS.certificateAuthorityData: illegal base64 data at input byte 1";
+    lines.are("the spec's bundle is bad", &[&unhandled(text)]).await?;
+
+    let other = issue(&ca, &["other.example.com"])?;
+    story.put_pair("mine", &other, ca.certificate_pem()).await?;
+    story.tls(json!({"secretName": "mine"})).await?;
+    let told = ["WARN externally provided TLS certificate may not work for clients"];
+    lines.are("another host", &told).await?;
+
+    story.install.configure(json!({"mode": "disabled"})).await?;
+    let stops = ["INFO stopping impersonation proxy", "INFO deleting load balancer for impersonation proxy"];
+    lines.are("it is switched off", &stops).await?;
+
+    // Switched on with an external certificate, as the release post has it.
+    story.put_pair("yours", &pair, ca.certificate_pem()).await?;
+    let data = STANDARD.encode(ca.certificate_pem());
+    proxy["service"] = json!({"type": "ClusterIP"});
+    proxy["tls"] = json!({"secretName": "yours", "certificateAuthorityData": data});
+    story.install.configure(proxy).await?;
+    let external = [
+        "INFO starting impersonation proxy",
+        "INFO creating service for impersonation proxy",
+        using,
+        found,
+        loading,
+        ca_crt,
+        "INFO the impersonation proxy will advertise its CA Bundle from \
+         impersonationSpec.TLS.CertificateAuthorityData",
+        "INFO loading credential signing certificate for impersonation proxy",
+    ];
+    lines.are("an external certificate", &external).await?;
+    story.install.configure(json!({"mode": "disabled"})).await?;
+    lines.are("and off", &["INFO deleting cluster ip for impersonation proxy"]).await?;
+    story.end().await;
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! The controllers against a real API server.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+mod api_certs;
+mod cert_agent;
+mod certificates;
+mod impersonator;
+mod install;
+mod lease;

@@ -1,0 +1,345 @@
+//! The objects of one identity.
+//!
+//! ```text
+//! ServiceAccount       pinniped-user-<digest>              nobody mounts it, it has no rights by itself
+//! ClusterRole          pinniped-user-<digest>              impersonate exactly this user, its groups, UID and extras
+//! ClusterRoleBinding   pinniped-user-<digest>              the one to the other; goes with the role
+//! Secret               pinniped-user-<digest>-<random>     one for each login; when it goes, the login's token ends
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_concierge_api::names::{
+    ANNOTATION_EXPIRES_AT, ANNOTATION_LAST_USED, ANNOTATION_USERNAME, LABEL_IMPERSONATION_SUBJECT,
+    SECRET_TYPE_BOUND_TOKEN,
+};
+
+use pinniped_kube_request::identity::AUTHENTICATED;
+use pinniped_kube_request::identity::digest::IdentityDigest;
+
+/// What the names of all objects begin with.
+pub const NAME_PREFIX: &str = "pinniped-user-";
+
+/// API group of roles and bindings.
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// API group of UIDs, extras and, in constrained impersonation, of all else that is impersonated.
+const AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// The verb of upstream Kubernetes' impersonation since 1.3.
+pub const IMPERSONATE: &str = "impersonate";
+
+/// The verb of constrained impersonation for users that are neither nodes nor service accounts.
+pub const IMPERSONATE_USER_INFO: &str = "impersonate:user-info";
+
+/// What a request's own verb is prefixed with to ask whether it may be done while impersonating so.
+pub const IMPERSONATE_ON: &str = "impersonate-on:user-info:";
+
+/// All verbs of requests for resources. RBAC knows no patterns within a verb.
+pub const RESOURCE_VERBS: [&str; 8] =
+    ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+
+/// All verbs of other requests.
+pub const PATH_VERBS: [&str; 7] = ["get", "head", "post", "put", "patch", "delete", "options"];
+
+/// The name of an identity's objects: whatever the username holds, the digest is a valid name.
+pub fn object_name(digest: &IdentityDigest) -> String {
+    format!("{NAME_PREFIX}{}", digest.short())
+}
+
+/// The username of a service account.
+pub fn account_username(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
+}
+
+/// How a role grants impersonation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// With the verb `impersonate`, which every API server knows.
+    Plain,
+    /// With the verbs of constrained impersonation (KEP-5284). Under it an API server refuses `system:masters`, service
+    /// accounts and nodes whatever the role says, and its audit log names the constraint.
+    Constrained,
+}
+
+impl Form {
+    /// This form where the identity has one in it, which all have but for extras with an empty value.
+    #[must_use]
+    pub fn for_identity(self, user: &ImpersonatedUser) -> Self {
+        let empty = user.extra.values().flatten().any(String::is_empty);
+        if empty { Self::Plain } else { self }
+    }
+
+    /// The verb that lets somebody be impersonated.
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Plain => IMPERSONATE,
+            Self::Constrained => IMPERSONATE_USER_INFO,
+        }
+    }
+
+    /// API group in which users and groups are impersonated.
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Constrained => AUTHENTICATION,
+        }
+    }
+}
+
+/// The rules of an identity's role: exactly what its user is, and nothing else.
+pub fn rules(user: &ImpersonatedUser, form: Form) -> Vec<PolicyRule> {
+    let rule = |group: &str, resource: String, names: Vec<String>| PolicyRule {
+        verbs: vec![form.verb().to_owned()],
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(vec![resource]),
+        resource_names: Some(names),
+        non_resource_urls: None,
+    };
+    let mut groups: BTreeSet<String> = user.groups.iter().cloned().collect();
+    groups.insert(AUTHENTICATED.to_owned());
+    let mut rules = vec![
+        rule(form.group(), "users".to_owned(), vec![user.username.clone()]),
+        rule(form.group(), "groups".to_owned(), groups.into_iter().collect()),
+    ];
+    if !user.uid.is_empty() {
+        rules.push(rule(AUTHENTICATION, "uids".to_owned(), vec![user.uid.clone()]));
+    }
+    rules.extend(user.extra.iter().filter(|(_, values)| !values.is_empty()).map(|(key, values)| {
+        let values: BTreeSet<String> = values.iter().cloned().collect();
+        rule(AUTHENTICATION, format!("userextras/{key}"), values.into_iter().collect())
+    }));
+    if form == Form::Constrained {
+        let on = |verbs: &[&str]| verbs.iter().map(|verb| format!("{IMPERSONATE_ON}{verb}")).collect();
+        rules.push(PolicyRule {
+            verbs: on(&RESOURCE_VERBS),
+            api_groups: Some(vec!["*".to_owned()]),
+            resources: Some(vec!["*".to_owned()]),
+            ..PolicyRule::default()
+        });
+        rules.push(PolicyRule {
+            verbs: on(&PATH_VERBS),
+            non_resource_urls: Some(vec!["*".to_owned()]),
+            ..PolicyRule::default()
+        });
+    }
+    rules
+}
+
+/// Makes objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Maker {
+    /// Namespace of service accounts and Secrets.
+    pub namespace: String,
+    /// Labels of everything that the installation makes.
+    pub labels: BTreeMap<String, String>,
+    /// How roles grant impersonation.
+    pub form: Form,
+    /// Whether service accounts say whose they are, as audit events do when they are allowed to name people.
+    pub name_users: bool,
+}
+
+impl Maker {
+    fn meta(&self, short: String, name: String, namespace: Option<&str>) -> ObjectMeta {
+        let mut labels = self.labels.clone();
+        labels.insert(LABEL_IMPERSONATION_SUBJECT.to_owned(), short);
+        ObjectMeta {
+            name: Some(name),
+            namespace: namespace.map(str::to_owned),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// The service account, last used now.
+    pub fn service_account(
+        &self,
+        digest: &IdentityDigest,
+        user: &ImpersonatedUser,
+        now: Timestamp,
+    ) -> ServiceAccount {
+        let mut annotations = BTreeMap::from([(ANNOTATION_LAST_USED.to_owned(), time(now))]);
+        if self.name_users {
+            annotations.insert(ANNOTATION_USERNAME.to_owned(), user.username.clone());
+        }
+        ServiceAccount {
+            metadata: ObjectMeta {
+                annotations: Some(annotations),
+                ..self.meta(digest.short(), object_name(digest), Some(&self.namespace))
+            },
+            automount_service_account_token: Some(false),
+            ..ServiceAccount::default()
+        }
+    }
+
+    /// The role.
+    pub fn cluster_role(&self, digest: &IdentityDigest, user: &ImpersonatedUser) -> ClusterRole {
+        ClusterRole {
+            metadata: self.meta(digest.short(), object_name(digest), None),
+            rules: Some(rules(user, self.form.for_identity(user))),
+            aggregation_rule: None,
+        }
+    }
+
+    /// The binding, owned by the role of this UID.
+    pub fn cluster_role_binding(&self, digest: &IdentityDigest, role_uid: &str) -> ClusterRoleBinding {
+        self.binding(&digest.short(), role_uid)
+    }
+
+    /// The same for somebody who knows no more of the digest than names have of it.
+    pub(super) fn binding(&self, short: &str, role_uid: &str) -> ClusterRoleBinding {
+        let name = format!("{NAME_PREFIX}{short}");
+        let metadata = ObjectMeta {
+            owner_references: Some(vec![OwnerReference {
+                api_version: format!("{RBAC}/v1"),
+                kind: "ClusterRole".to_owned(),
+                name: name.clone(),
+                uid: role_uid.to_owned(),
+                ..OwnerReference::default()
+            }]),
+            ..self.meta(short.to_owned(), name.clone(), None)
+        };
+        ClusterRoleBinding {
+            metadata,
+            role_ref: RoleRef {
+                api_group: Some(RBAC.to_owned()),
+                kind: "ClusterRole".to_owned(),
+                name: name.clone(),
+            },
+            subjects: Some(vec![Subject {
+                api_group: None,
+                kind: "ServiceAccount".to_owned(),
+                name,
+                namespace: Some(self.namespace.clone()),
+            }]),
+        }
+    }
+
+    /// The Secret that a login's token is bound to. `random` are eight characters of a name.
+    pub fn bound_secret(&self, digest: &IdentityDigest, random: &str, expires: Timestamp) -> Secret {
+        let name = format!("{}-{random}", object_name(digest));
+        Secret {
+            metadata: ObjectMeta {
+                annotations: Some([(ANNOTATION_EXPIRES_AT.to_owned(), time(expires))].into()),
+                ..self.meta(digest.short(), name, Some(&self.namespace))
+            },
+            type_: Some(SECRET_TYPE_BOUND_TOKEN.to_owned()),
+            ..Secret::default()
+        }
+    }
+
+    /// Selects all objects of all identities of this installation.
+    pub fn selector(&self) -> String {
+        let labels = self.labels.iter().map(|(key, value)| format!("{key}={value}"));
+        std::iter::once(LABEL_IMPERSONATION_SUBJECT.to_owned()).chain(labels).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// A time as annotations have it: RFC 3339, whole seconds, UTC.
+pub fn time(time: Timestamp) -> String {
+    whole_seconds(time).to_string()
+}
+
+/// Kubernetes' times know no fractions of a second.
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::fixtures::{at, identity, maker};
+    use super::*;
+
+    fn everything() -> ImpersonatedUser {
+        let mut user = identity("pinny", &["b", "a"]);
+        user.uid = "u-1".to_owned();
+        user.extra.insert("acme.io/two".into(), vec!["y".into(), "x".into()]);
+        user.extra.insert("acme.io/one".into(), vec!["z".into()]);
+        user.extra.insert("acme.io/none".into(), Vec::new());
+        user
+    }
+
+    fn value(object: &impl serde::Serialize) -> Value {
+        serde_json::to_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_role_allows_to_impersonate_exactly_its_user() {
+        let rule = |group: &str, resource: &str, names: &[&str]| json!({"verbs": ["impersonate"], "apiGroups": [group], "resources": [resource], "resourceNames": names});
+        assert_eq!(
+            value(&rules(&everything(), Form::Plain)),
+            json!([
+                rule("", "users", &["pinny"]),
+                rule("", "groups", &["a", "b", "system:authenticated"]),
+                rule("authentication.k8s.io", "uids", &["u-1"]),
+                rule("authentication.k8s.io", "userextras/acme.io/one", &["z"]),
+                rule("authentication.k8s.io", "userextras/acme.io/two", &["x", "y"]),
+            ])
+        );
+        assert_eq!(
+            value(&rules(&identity("pinny", &[]), Form::Plain)),
+            json!([rule("", "users", &["pinny"]), rule("", "groups", &["system:authenticated"])])
+        );
+    }
+
+    #[test]
+    fn the_constrained_form_names_the_verbs_of_requests_too() {
+        let rules = value(&rules(&everything(), Form::Constrained));
+        let rules = rules.as_array().unwrap();
+        for rule in &rules[..5] {
+            assert_eq!(rule["verbs"], json!(["impersonate:user-info"]));
+            assert_eq!(rule["apiGroups"], json!(["authentication.k8s.io"]));
+            assert!(rule["resourceNames"].as_array().is_some_and(|names| !names.is_empty()));
+        }
+        assert_eq!(rules[5]["resources"], json!(["*"]));
+        assert_eq!(rules[5]["verbs"][0], "impersonate-on:user-info:get");
+        assert_eq!(rules[6]["nonResourceURLs"], json!(["*"]));
+        assert_eq!(rules.len(), 7);
+        let mut empty = everything();
+        empty.extra.insert("acme.io/e".into(), vec![String::new()]);
+        assert_eq!(Form::Constrained.for_identity(&everything()), Form::Constrained);
+        assert_eq!(Form::Constrained.for_identity(&empty), Form::Plain);
+    }
+
+    #[test]
+    fn all_objects_belong_together_and_name_nobody() {
+        let user = identity("pinny", &["a"]);
+        let digest = IdentityDigest::of(&user);
+        let name = format!("pinniped-user-{}", digest.short());
+        let maker = maker(Form::Plain);
+        let labels = json!({"app": "pinniped-concierge", "concierge.pinniped.dev/impersonation-subject": digest.short()});
+        assert_eq!(
+            value(&maker.service_account(&digest, &user, at(0))),
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "automountServiceAccountToken": false,
+                "metadata": {"name": name, "namespace": "users", "labels": labels,
+                    "annotations": {"concierge.pinniped.dev/last-used": "2027-01-15T08:00:00Z"}}})
+        );
+        let named = Maker { name_users: true, ..maker.clone() }.service_account(&digest, &user, at(0));
+        assert_eq!(named.metadata.annotations.unwrap()["concierge.pinniped.dev/username"], "pinny");
+        let role = value(&maker.cluster_role(&digest, &user));
+        assert_eq!(role["metadata"], json!({"name": name, "labels": labels}));
+        assert_eq!(
+            value(&maker.cluster_role_binding(&digest, "uid-1")),
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                "metadata": {"name": name, "labels": labels, "ownerReferences": [
+                    {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": name, "uid": "uid-1"}]},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "users"}]})
+        );
+        assert_eq!(
+            value(&maker.bound_secret(&digest, "abcd2345", at(300))),
+            json!({"apiVersion": "v1", "kind": "Secret", "type": "concierge.pinniped.dev/bound-token",
+                "metadata": {"name": format!("{name}-abcd2345"), "namespace": "users", "labels": labels,
+                    "annotations": {"concierge.pinniped.dev/expires-at": "2027-01-15T08:05:00Z"}}})
+        );
+        assert_eq!(maker.selector(), "concierge.pinniped.dev/impersonation-subject,app=pinniped-concierge");
+        assert_eq!(name.len(), 46, "with what a Secret appends it stays below 63");
+    }
+}

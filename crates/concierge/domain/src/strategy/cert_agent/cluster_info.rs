@@ -1,0 +1,171 @@
+//! The API server's address and CA as `kube-public/cluster-info` publishes them.
+//!
+//! kubeadm makes that ConfigMap; it holds a kubeconfig without credentials, which is read as client-go reads it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use pinniped_concierge_api::config::TokenCredentialRequestApiInfo;
+use serde::Deserialize;
+
+use crate::strategy::external::decode_base64;
+
+/// The ConfigMap's namespace and name.
+const OBJECT: &str = "kube-public/cluster-info";
+
+/// Its key.
+const KEY: &str = "kubeconfig";
+
+/// What clients are told. `url` replaces the address.
+pub fn info(
+    found: &Result<Option<Arc<ConfigMap>>, String>,
+    url: Option<&str>,
+) -> Result<TokenCredentialRequestApiInfo, String> {
+    let missing = |error: &str| format!("failed to get {OBJECT} configmap: {error}");
+    let config_map = match found {
+        Ok(Some(config_map)) => config_map,
+        Ok(None) => return Err(missing("configmap \"cluster-info\" not found")),
+        Err(error) => return Err(missing(error)),
+    };
+    let cluster = cluster(config_map).map_err(|problem| {
+        format!("could not extract Kubernetes API endpoint info from {OBJECT} configmap: {problem}")
+    })?;
+    let server = url.map_or(cluster.server.unwrap_or_default(), ToOwned::to_owned);
+    let certificate_authority_data = cluster.certificate_authority_data.unwrap_or_default();
+    Ok(TokenCredentialRequestApiInfo { server, certificate_authority_data })
+}
+
+fn cluster(config_map: &ConfigMap) -> Result<Cluster, String> {
+    let text = config_map.data.as_ref().and_then(|data| data.get(KEY));
+    let text = text.ok_or_else(|| format!("missing \"{KEY}\" key"))?;
+    let invalid = || format!("key \"{KEY}\" does not contain a valid kubeconfig");
+    // By way of JSON, as client-go reads it: there a number is no text.
+    let document: Option<serde_json::Value> = serde_saphyr::from_str(text).map_err(|_| invalid())?;
+    let kubeconfig = match document {
+        None | Some(serde_json::Value::Null) => Kubeconfig::default(),
+        Some(document @ serde_json::Value::Object(_)) => {
+            serde_json::from_value(document).map_err(|_| invalid())?
+        }
+        Some(_) => return Err(invalid()),
+    };
+    if !kubeconfig.is_understood() {
+        return Err(invalid());
+    }
+    // client-go keeps clusters by name.
+    let mut named: BTreeMap<String, Cluster> =
+        kubeconfig.clusters.unwrap_or_default().into_iter().map(|item| (item.name, item.cluster)).collect();
+    // A damaged bundle damages the kubeconfig, whichever cluster it belongs to. Go skips line breaks in it.
+    for cluster in named.values_mut() {
+        let Some(data) = &mut cluster.certificate_authority_data else { continue };
+        decode_base64(data).map_err(|_| invalid())?;
+        data.retain(|c| !matches!(c, '\r' | '\n'));
+    }
+    named
+        .into_values()
+        .next()
+        .ok_or_else(|| format!("kubeconfig in key \"{KEY}\" does not contain any clusters"))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Kubeconfig {
+    kind: Option<String>,
+    api_version: Option<String>,
+    clusters: Option<Vec<NamedCluster>>,
+}
+
+impl Kubeconfig {
+    /// Neither has to be there, but another kind of object is none.
+    fn is_understood(&self) -> bool {
+        let or = |field: &Option<String>, only: &str| {
+            field.as_deref().is_none_or(|text| text.is_empty() || text == only)
+        };
+        or(&self.kind, "Config") && or(&self.api_version, "v1")
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NamedCluster {
+    name: String,
+    cluster: Cluster,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct Cluster {
+    server: Option<String>,
+    certificate_authority_data: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PREFIX: &str =
+        "could not extract Kubernetes API endpoint info from kube-public/cluster-info configmap: ";
+
+    fn told(kubeconfig: &str, url: Option<&str>) -> Result<(String, String), String> {
+        let data = BTreeMap::from([(KEY.to_owned(), kubeconfig.to_owned())]);
+        let config_map = ConfigMap { data: Some(data), ..ConfigMap::default() };
+        let info = info(&Ok(Some(Arc::new(config_map))), url)?;
+        Ok((info.server, info.certificate_authority_data))
+    }
+
+    #[test]
+    fn a_cluster_is_found_as_client_go_finds_it() {
+        let kubeadm = "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: c29tZSBDQQ==\n    \
+                       server: https://10.0.0.1:6443\n  name: \"\"\ncontexts: null\ncurrent-context: \"\"\nkind: Config\n\
+                       preferences: {}\nusers: null\n";
+        let found = |server: &str, ca: &str| Ok((server.to_owned(), ca.to_owned()));
+        let invalid = || Err(format!("{PREFIX}key \"kubeconfig\" does not contain a valid kubeconfig"));
+        let none = || Err(format!("{PREFIX}kubeconfig in key \"kubeconfig\" does not contain any clusters"));
+        let cases = [
+            (kubeadm, None, found("https://10.0.0.1:6443", "c29tZSBDQQ==")),
+            (kubeadm, Some("https://x"), found("https://x", "c29tZSBDQQ==")),
+            // JSON is YAML, and neither kind nor version need be there.
+            (r#"{"clusters":[{"name":"a","cluster":{"server":"https://a"}}]}"#, None, found("https://a", "")),
+            (
+                r#"{"clusters":[{"name":"b","cluster":{"server":"https://b"}},{"name":"a","cluster":{"server":"https://a"}}]}"#,
+                None,
+                found("https://a", ""),
+            ),
+            (
+                "clusters:\n- name: a\n  cluster:\n    server: https://a\n    certificate-authority-data: |\n      c29t\n      ZSBDQQ==\n",
+                None,
+                found("https://a", "c29tZSBDQQ=="),
+            ),
+            ("", None, none()),
+            ("{}", None, none()),
+            ("clusters: []", None, none()),
+            ("clusters: null", None, none()),
+            ("just words", None, invalid()),
+            ("\tx", None, invalid()),
+            ("[]", None, invalid()),
+            ("kind: Secret\napiVersion: v1", None, invalid()),
+            ("kind: Config\napiVersion: v2", None, invalid()),
+            ("clusters: {}", None, invalid()),
+            (r#"{"clusters":[{"name":"a","cluster":{"server":7}}]}"#, None, invalid()),
+            (r#"{"clusters":[{"name":"a","cluster":{"certificate-authority-data":"!"}}]}"#, None, invalid()),
+        ];
+        for (kubeconfig, url, wanted) in cases {
+            assert_eq!(told(kubeconfig, url), wanted, "{kubeconfig}");
+        }
+    }
+
+    #[test]
+    fn a_missing_object_or_key_is_named() {
+        let error = |found| info(&found, None).unwrap_err();
+        assert_eq!(
+            error(Ok(None)),
+            "failed to get kube-public/cluster-info configmap: configmap \"cluster-info\" not found"
+        );
+        assert_eq!(error(Err("no".to_owned())), "failed to get kube-public/cluster-info configmap: no");
+        let other = BTreeMap::from([("other".to_owned(), String::new())]);
+        for data in [None, Some(other)] {
+            let config_map = Arc::new(ConfigMap { data, ..ConfigMap::default() });
+            assert_eq!(error(Ok(Some(config_map))), format!("{PREFIX}missing \"kubeconfig\" key"));
+        }
+    }
+}

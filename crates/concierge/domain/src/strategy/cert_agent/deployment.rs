@@ -1,0 +1,159 @@
+//! The agent's Deployment as it should be: next to a kube-controller-manager pod, with that one's files.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use pinniped_concierge_api::names::{LABEL_APP, LABEL_KUBE_CERT_AGENT, LABEL_KUBE_CERT_AGENT_VALUE};
+use pinniped_kube_types::partial::{Container, Deployment, Pod, PodSpec};
+use serde_json::{Value, json};
+
+use super::{AGENT_CONTAINER, AGENT_PROGRAM, flags};
+
+/// Where kube-controller-manager's certificate is, by the flags that say so; else the path that remains.
+const CERTIFICATE: ([&str; 2], &str) = (
+    ["cluster-signing-cert-file", "cluster-signing-kube-apiserver-client-cert-file"],
+    "/etc/kubernetes/ca/ca.pem",
+);
+
+/// The same for its key.
+const KEY: ([&str; 2], &str) = (
+    ["cluster-signing-key-file", "cluster-signing-kube-apiserver-client-key-file"],
+    "/etc/kubernetes/ca/ca.key",
+);
+
+/// Agents that come and go at this pace are not churned by the Deployment controller.
+const MIN_READY_SECONDS: i32 = 10;
+
+/// What the configuration says about the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The Concierge's namespace, where the agent runs, too.
+    pub namespace: String,
+    /// Name of the Deployment, see [`deployment_name`].
+    pub deployment_name: String,
+    /// Put on the Deployment and, but for `app`, on its pods.
+    pub labels: BTreeMap<String, String>,
+    /// ServiceAccount of the pods.
+    pub service_account: String,
+    /// Container image.
+    pub image: String,
+    /// Names of image pull Secrets.
+    pub image_pull_secrets: Vec<String>,
+    /// Priority class of the pods, or empty.
+    pub priority_class_name: String,
+    /// User id, 0 when not set: the files belong to root nearly everywhere.
+    pub run_as_user: Option<i64>,
+    /// Group id, 0 when not set.
+    pub run_as_group: Option<i64>,
+    /// Strategy type of the Deployment, if set.
+    pub deployment_strategy_type: Option<String>,
+    /// Overrides the API server's URL that clients are told.
+    pub discovery_url: Option<String>,
+}
+
+/// The Deployment's name for a configured prefix of pod names.
+pub fn deployment_name(name_prefix: &str) -> String {
+    name_prefix.strip_suffix('-').unwrap_or(name_prefix).to_owned()
+}
+
+/// The Deployment after the model of `controller_manager`, without an owner.
+pub fn wanted(settings: &Settings, controller_manager: &Pod) -> Deployment {
+    let selector =
+        BTreeMap::from([(LABEL_KUBE_CERT_AGENT.to_owned(), LABEL_KUBE_CERT_AGENT_VALUE.to_owned())]);
+    // The label `app` would make them pods of the Concierge's own Deployment, whose selector cannot be changed.
+    let mut pod_labels = settings.labels.clone();
+    pod_labels.remove(LABEL_APP);
+    pod_labels.extend(selector.clone());
+    let mut spec = json!({
+        "replicas": 1,
+        "minReadySeconds": MIN_READY_SECONDS,
+        "selector": {"matchLabels": selector},
+        "template": {"metadata": {"labels": pod_labels}, "spec": pod(settings, controller_manager)},
+    });
+    if let Some(type_) = &settings.deployment_strategy_type {
+        spec["strategy"] = json!({"type": type_});
+    }
+    Deployment {
+        metadata: ObjectMeta {
+            name: Some(settings.deployment_name.clone()),
+            namespace: Some(settings.namespace.clone()),
+            labels: Some(settings.labels.clone()).filter(|labels| !labels.is_empty()),
+            ..ObjectMeta::default()
+        },
+        spec,
+    }
+}
+
+fn pod(settings: &Settings, controller_manager: &Pod) -> Value {
+    let none = PodSpec::default();
+    let model = controller_manager.spec.as_ref().unwrap_or(&none);
+    let user = settings.run_as_user.unwrap_or(0);
+    let mut pod = json!({
+        "containers": [container(settings, model)],
+        "hostNetwork": model.host_network.unwrap_or(false),
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 0,
+        // Who is taken over by way of the agent's files shall not get at the API as well.
+        "automountServiceAccountToken": false,
+        "serviceAccountName": settings.service_account,
+        "securityContext": {"runAsUser": user, "runAsGroup": settings.run_as_group.unwrap_or(0)},
+    });
+    if user != 0 {
+        pod["securityContext"]["runAsNonRoot"] = json!(true);
+    }
+    let secrets = settings.image_pull_secrets.iter().map(|name| json!({"name": name}));
+    let class = &settings.priority_class_name;
+    let rest = [
+        ("volumes", model.volumes.clone()),
+        ("nodeName", model.node_name.clone().map(Value::String)),
+        ("nodeSelector", model.node_selector.clone()),
+        ("tolerations", model.tolerations.clone()),
+        ("imagePullSecrets", (secrets.len() > 0).then(|| secrets.collect())),
+        ("priorityClassName", (!class.is_empty()).then(|| Value::String(class.clone()))),
+    ];
+    set(&mut pod, rest);
+    pod
+}
+
+fn container(settings: &Settings, model: &PodSpec) -> Value {
+    let containers = model.containers.as_deref().unwrap_or_default();
+    let mut container = json!({
+        "name": AGENT_CONTAINER,
+        "image": settings.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [AGENT_PROGRAM, "sleep"],
+        "env": [
+            {"name": "CERT_PATH", "value": path(containers, &CERTIFICATE)},
+            {"name": "KEY_PATH", "value": path(containers, &KEY)},
+        ],
+        "resources": {
+            "limits": {"memory": "32Mi", "cpu": "20m"},
+            // Written as 0, because a request that is not written is as large as the limit.
+            "requests": {"memory": "32Mi", "cpu": "0"},
+        },
+    });
+    set(&mut container, [("volumeMounts", containers.first().and_then(|first| first.volume_mounts.clone()))]);
+    container
+}
+
+/// Sets those members that have a value.
+fn set<const N: usize>(object: &mut Value, members: [(&str, Option<Value>); N]) {
+    for (name, value) in members {
+        if let Some(value) = value {
+            object[name] = value;
+        }
+    }
+}
+
+/// The first container that was given one of the flags decides.
+fn path(containers: &[Container], (names, fallback): &([&str; 2], &str)) -> String {
+    let from = |container: &Container| {
+        let parts = container.command.iter().chain(&container.args).flatten();
+        let arguments: Vec<&str> = parts.map(String::as_str).collect();
+        flags::value(&arguments, names)
+    };
+    containers.iter().find_map(from).unwrap_or_else(|| (*fallback).to_owned())
+}
+
+#[cfg(test)]
+mod tests;

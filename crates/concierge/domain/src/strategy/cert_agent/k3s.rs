@@ -1,0 +1,213 @@
+//! k3s runs kube-controller-manager inside its own program, so there is no pod to copy. Its servers are known by their
+//! nodes, and where it keeps its files is fixed.
+//!
+//! Upstream finds nothing on such clusters. Here a pod is imagined as RKE2, k3s' sibling, would have made it, and the
+//! agent goes beside that. k3s makes no `kube-public/cluster-info` either; its node and the cluster's own CA say the
+//! same.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use pinniped_concierge_api::config::TokenCredentialRequestApiInfo;
+use pinniped_go_compat::base64 as gobase64;
+use pinniped_kube_types::partial::{Node, Pod};
+use serde_json::json;
+
+/// Selects the nodes on which k3s' servers run.
+pub const SERVER_SELECTOR: &str = "node-role.kubernetes.io/control-plane";
+
+/// The ConfigMap in every namespace that holds the cluster's CA, and its key.
+pub const ROOT_CA: (&str, &str) = ("kube-root-ca.crt", "ca.crt");
+
+/// Where k3s writes down the arguments of its program.
+const ARGUMENTS: &str = "k3s.io/node-args";
+const DATA_DIR: &str = "/var/lib/rancher/k3s";
+const PORT: u16 = 6443;
+
+/// What is known of a cluster that k3s runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct K3s {
+    /// As kube-controller-manager's pod would be.
+    pub controller_manager: Pod,
+    /// What clients are told when there is no `cluster-info`; `None` when the node has no address or the CA is missing.
+    pub info: Option<TokenCredentialRequestApiInfo>,
+}
+
+/// The server's node: one on which pods may be scheduled, if there is such a one.
+pub fn server(nodes: &[Node]) -> Option<&Node> {
+    let of_k3s = |node: &&Node| {
+        let version =
+            node.status.as_ref().and_then(|s| s.node_info.as_ref()).map(|info| &info.kubelet_version);
+        version.is_some_and(|version| version.contains("+k3s")) && !name(node).is_empty()
+    };
+    let cordoned = |node: &Node| node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+    nodes.iter().filter(of_k3s).min_by_key(|node| (cordoned(node), name(node)))
+}
+
+/// What follows from the server's node and the cluster's CA.
+pub fn known(node: &Node, root_ca: Option<&ConfigMap>) -> K3s {
+    let arguments = Arguments::of(node);
+    // What a node notes of itself ends up in a pod and in kubeconfigs: a folder and a number, or nothing.
+    let folder = arguments.value(&["data-dir", "d"]).filter(|folder| folder.starts_with('/'));
+    let tls = format!("{}/server/tls", folder.unwrap_or(DATA_DIR));
+    let files = ["client-ca.nochain.crt", "client-ca.key"];
+    let mounts = files
+        .map(|file| json!({"name": volume(file), "mountPath": format!("{tls}/{file}"), "readOnly": true}));
+    let volumes = files.map(
+        |file| json!({"name": volume(file), "hostPath": {"path": format!("{tls}/{file}"), "type": "File"}}),
+    );
+    let pod = json!({
+        "spec": {
+            "nodeName": name(node),
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{
+                "name": "kube-controller-manager",
+                "command": [
+                    "kube-controller-manager",
+                    format!("--cluster-signing-kube-apiserver-client-cert-file={tls}/client-ca.nochain.crt"),
+                    format!("--cluster-signing-kube-apiserver-client-key-file={tls}/client-ca.key"),
+                ],
+                "volumeMounts": mounts,
+            }],
+            "volumes": volumes,
+        },
+    });
+    let port = arguments.value(&["https-listen-port"]).and_then(|port| port.parse().ok()).unwrap_or(PORT);
+    let ca = root_ca.and_then(|map| map.data.as_ref()?.get(ROOT_CA.1));
+    let info = address(node).zip(ca).map(|(address, ca)| TokenCredentialRequestApiInfo {
+        server: format!("https://{address}:{port}"),
+        certificate_authority_data: gobase64::encode(ca.as_bytes()),
+    });
+    K3s {
+        controller_manager: serde_json::from_value(pod)
+            .expect("only texts vary in it, so it is always a pod"),
+        info,
+    }
+}
+
+/// Volumes are called by DNS labels.
+fn volume(file: &str) -> String {
+    file.replace('.', "-")
+}
+
+fn name(node: &Node) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The node's own address, as a URL has it.
+fn address(node: &Node) -> Option<String> {
+    let addresses = node.status.as_ref()?.addresses.as_ref()?;
+    let internal = addresses.iter().find(|address| address.type_ == "InternalIP")?;
+    let ip: std::net::IpAddr = internal.address.parse().ok()?;
+    Some(match ip {
+        std::net::IpAddr::V4(ip) => ip.to_string(),
+        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+    })
+}
+
+/// The arguments that k3s was started with; none when they cannot be read.
+struct Arguments(BTreeMap<String, String>);
+
+impl Arguments {
+    fn of(node: &Node) -> Self {
+        let text = node.metadata.annotations.as_ref().and_then(|all| all.get(ARGUMENTS));
+        let words: Vec<String> = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let mut values = BTreeMap::new();
+        let mut words = words.into_iter().peekable();
+        while let Some(word) = words.next() {
+            let Some(flag) = word.strip_prefix('-') else { continue };
+            let flag = flag.strip_prefix('-').unwrap_or(flag);
+            match flag.split_once('=') {
+                Some((name, value)) => values.insert(name.to_owned(), value.to_owned()),
+                // Not every flag has a value, so the next word may be a flag of its own.
+                None => match words.next_if(|next| !next.starts_with('-')) {
+                    Some(value) => values.insert(flag.to_owned(), value),
+                    None => None,
+                },
+            };
+        }
+        Self(values)
+    }
+
+    fn value(&self, names: &[&str]) -> Option<&str> {
+        names.iter().find_map(|name| self.0.get(*name)).map(String::as_str).filter(|value| !value.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, version: &str, cordoned: bool, arguments: &str, address: &str) -> Node {
+        let value = json!({
+            "metadata": {"name": name, "annotations": {ARGUMENTS: arguments}},
+            "spec": {"unschedulable": cordoned},
+            "status": {
+                "addresses": [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": address}],
+                "nodeInfo": {
+                    "kubeletVersion": version, "architecture": "", "bootID": "", "containerRuntimeVersion": "",
+                    "kernelVersion": "", "kubeProxyVersion": "", "machineID": "", "operatingSystem": "", "osImage": "",
+                    "systemUUID": "",
+                },
+            },
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_server_is_known_by_its_version_and_a_free_one_is_preferred() {
+        let one = |name, version, cordoned| node(name, version, cordoned, "[]", "10.0.0.1");
+        let cases = [
+            (vec![], None),
+            (vec![one("a", "v1.36.3", false)], None),
+            (vec![one("a", "v1.36.3+rke2r1", false)], None),
+            (vec![one("", "v1.36.3+k3s1", false)], None),
+            (vec![one("a", "v1.36.3+k3s1", true)], Some("a")),
+            (vec![one("b", "v1.36.3+k3s1", false), one("a", "v1.36.3+k3s1", false)], Some("a")),
+            (vec![one("b", "v1.36.3+k3s1", false), one("a", "v1.36.3+k3s1", true)], Some("b")),
+        ];
+        for (nodes, wanted) in cases {
+            assert_eq!(server(&nodes).map(name), wanted, "{nodes:?}");
+        }
+    }
+
+    #[test]
+    fn files_port_and_address_follow_the_arguments() {
+        let default = ("/var/lib/rancher/k3s/server/tls", "https://10.0.0.1:6443");
+        let cases = [
+            ("[]", "10.0.0.1", default),
+            ("garbage", "10.0.0.1", default),
+            (r#"["server","--https-listen-port","7443"]"#, "10.0.0.1", (default.0, "https://10.0.0.1:7443")),
+            (r#"["server","--https-listen-port=7443"]"#, "fd00::1", (default.0, "https://[fd00::1]:7443")),
+            (r#"["server","--data-dir","/data"]"#, "10.0.0.1", ("/data/server/tls", default.1)),
+            (r#"["server","-d","/data"]"#, "10.0.0.1", ("/data/server/tls", default.1)),
+            (r#"["server","--data-dir","--debug"]"#, "10.0.0.1", default),
+            (r#"["server","--data-dir","data"]"#, "10.0.0.1", default),
+            (r#"["server","--https-listen-port=1@evil.example"]"#, "10.0.0.1", default),
+        ];
+        let ca = ConfigMap {
+            data: Some(BTreeMap::from([("ca.crt".to_owned(), "some CA".to_owned())])),
+            ..ConfigMap::default()
+        };
+        for (arguments, ip, (tls, url)) in cases {
+            let k3s = known(&node("n", "v1.36.3+k3s1", false, arguments, ip), Some(&ca));
+            let spec = k3s.controller_manager.spec.unwrap();
+            let volumes = spec.volumes.unwrap();
+            let paths = [0, 1].map(|index| volumes[index]["hostPath"]["path"].as_str().unwrap());
+            assert_eq!(paths, [format!("{tls}/client-ca.nochain.crt"), format!("{tls}/client-ca.key")]);
+            let info = k3s.info.unwrap();
+            assert_eq!(info.server, url, "{arguments}");
+            assert_eq!(info.certificate_authority_data, "c29tZSBDQQ==");
+        }
+    }
+
+    #[test]
+    fn nothing_is_told_to_clients_without_an_address_or_a_ca() {
+        let ca = ConfigMap::default();
+        let server = node("n", "v1.36.3+k3s1", false, "[]", "10.0.0.1");
+        assert_eq!(known(&server, None).info, None);
+        assert_eq!(known(&server, Some(&ca)).info, None);
+        let nameless = node("n", "v1.36.3+k3s1", false, "[]", "no-address");
+        assert_eq!(known(&nameless, None).info, None);
+    }
+}

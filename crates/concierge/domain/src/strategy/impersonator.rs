@@ -1,0 +1,431 @@
+//! What has to happen so that the impersonation proxy is as the `CredentialIssuer` wants it.
+//!
+//! [`decide`] looks at one snapshot and answers with steps in the order in which they are to be taken, and a verdict
+//! for the status that holds if all of them succeed. The first step that fails ends the pass and its error becomes the
+//! verdict; nothing is rolled back. Steps that swap what this process serves come in every replica; steps that write
+//! to the API server are the leader's. The same world seen twice needs nothing but [`Step::Log`].
+//!
+//! Follows upstream's `impersonatorconfig` controller, with these differences: a generated certificate is deleted only
+//! after the external one is loaded; names are not worked out for a proxy that is not wanted; a Secret of ours that the
+//! spec names as external is refused, and never deleted; whether an external certificate can work is checked.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use pinniped_concierge_api::config::CredentialIssuerSpec;
+use pinniped_go_compat::json::quote;
+
+use super::certificate_names::{NameInfo, certificate_names};
+use super::service::{self, Balancing};
+use super::spec::{ExternalTls, Mode, ProxyConfig, ServiceKind};
+use super::validation::{self, Expected, Told};
+use super::{external, status};
+use crate::renewal;
+use pinniped_delegation::grants::SecretReference;
+
+mod delegated;
+mod plan;
+mod world;
+
+pub use delegated::{Delegated, Permission, external_reference};
+pub use plan::{Bundle, Note, Plan, Removal, Step, Verdict};
+pub use world::{
+    CaSecret, ExternalSecret, Finding, Loaded, Nodes, ObjectId, Observed, ProxyState, ServingSecret, Settings,
+};
+
+/// Whether the nodes have to be listed for this spec: only mode `auto` asks.
+pub fn needs_nodes(spec: Option<&CredentialIssuerSpec>) -> bool {
+    ProxyConfig::parse(spec).is_ok_and(|config| config.mode == Mode::Auto)
+}
+
+/// Decides.
+pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
+    let has_tls = observed.credential_issuer.as_ref().is_some_and(|spec| {
+        let proxy = spec.as_ref().and_then(|spec| spec.impersonation_proxy.as_ref());
+        proxy.is_some_and(|proxy| proxy.tls.is_some())
+    });
+    let told = if has_tls { not_checked(NOT_LOADED) } else { Told::Nothing };
+    let mut pass = Pass { observed, now, steps: Vec::new(), wanted: None, recheck_after: None, told };
+    let verdict = match &observed.credential_issuer {
+        Some(spec) => pass.run(spec.as_ref()).unwrap_or_else(Verdict::Failed),
+        None => Verdict::NoCredentialIssuer(format!(
+            "could not get CredentialIssuer to update: credentialissuer.{} {} not found",
+            observed.settings.credential_issuer_group,
+            quote(&observed.settings.credential_issuer),
+        )),
+    };
+    if delegated::must_refuse(observed, &pass.steps) {
+        // First: no other step may fail before it, and nothing is left to clear.
+        pass.steps.retain(|step| *step != Step::ClearServing);
+        pass.steps.insert(0, Step::RefuseServing);
+    }
+    Plan {
+        steps: pass.steps,
+        verdict,
+        wanted: pass.wanted,
+        recheck_after: pass.recheck_after,
+        told: pass.told,
+    }
+}
+
+struct Pass<'a> {
+    observed: &'a Observed,
+    now: Timestamp,
+    steps: Vec<Step>,
+    wanted: Option<bool>,
+    recheck_after: Option<Duration>,
+    told: Told,
+}
+
+impl Pass<'_> {
+    fn run(&mut self, spec: Option<&CredentialIssuerSpec>) -> Result<Verdict, String> {
+        let config = ProxyConfig::parse(spec).map_err(|error| error.to_string())?;
+        let wanted = self.wanted(config.mode)?;
+        self.wanted = Some(wanted);
+        self.proxy(wanted)?;
+        self.service(
+            Balancing::LoadBalancer,
+            wanted && config.service == ServiceKind::LoadBalancer,
+            &config,
+        )?;
+        self.service(Balancing::ClusterIp, wanted && config.service == ServiceKind::ClusterIp, &config)?;
+        if !wanted {
+            self.clear(&config);
+            return Ok(Verdict::Disabled(match config.mode {
+                Mode::Disabled => status::DISABLED,
+                Mode::Auto | Mode::Enabled => status::AUTO_DISABLED,
+            }));
+        }
+        let observed = self.observed;
+        let names =
+            certificate_names(&config, observed.load_balancer.as_deref(), observed.cluster_ip.as_deref())?;
+        if names == NameInfo::Pending && config.service == ServiceKind::LoadBalancer {
+            self.log(Note::WaitingForIngress);
+        }
+        let bundle = match &config.tls {
+            Some(tls) => self.external(tls, &config, &names)?,
+            None => self.generated(&names)?,
+        };
+        self.signer()?;
+        Ok(match names {
+            NameInfo::Pending => Verdict::Pending,
+            NameInfo::Ready(names) => Verdict::Listening { endpoint: names.endpoint, bundle },
+        })
+    }
+
+    fn step(&mut self, step: Step) {
+        self.steps.push(step);
+    }
+
+    fn log(&mut self, note: Note) {
+        self.steps.push(Step::Log(note));
+    }
+
+    fn wanted(&mut self, mode: Mode) -> Result<bool, String> {
+        match (mode, &self.observed.nodes) {
+            (Mode::Enabled, _) => Ok(true),
+            (Mode::Disabled, _) => Ok(false),
+            (Mode::Auto, Nodes::ControlPlane) => {
+                self.log(Note::ControlPlaneNodes(true));
+                Ok(false)
+            }
+            (Mode::Auto, Nodes::WorkersOnly) => {
+                self.log(Note::ControlPlaneNodes(false));
+                Ok(true)
+            }
+            (Mode::Auto, Nodes::Failed(error)) => Err(error.clone()),
+            (Mode::Auto, Nodes::Unknown) => Err("the nodes have not been listed yet".to_owned()),
+        }
+    }
+
+    fn proxy(&mut self, wanted: bool) -> Result<(), String> {
+        match (&self.observed.proxy, wanted) {
+            (ProxyState::Running, true) | (ProxyState::Stopped, false) => {}
+            (ProxyState::Stopped, true) => self.step(Step::StartProxy),
+            (ProxyState::Running, false) => self.step(Step::StopProxy),
+            (ProxyState::Ended(error), true) => {
+                // Told once; the pass that follows starts a new one.
+                self.step(Step::ForgetProxy);
+                return Err(error
+                    .clone()
+                    .unwrap_or_else(|| "unexpected shutdown of proxy server".to_owned()));
+            }
+            (ProxyState::Ended(_), false) => self.step(Step::ForgetProxy),
+        }
+        Ok(())
+    }
+
+    fn service(&mut self, kind: Balancing, wanted: bool, config: &ProxyConfig) -> Result<(), String> {
+        let settings = &self.observed.settings;
+        let (name, existing) = match kind {
+            Balancing::LoadBalancer => (&settings.load_balancer_service, &self.observed.load_balancer),
+            Balancing::ClusterIp => (&settings.cluster_ip_service, &self.observed.cluster_ip),
+        };
+        if !wanted {
+            if let Some(existing) = existing {
+                let id = ObjectId {
+                    uid: existing.metadata.uid.clone().unwrap_or_default(),
+                    resource_version: existing.metadata.resource_version.clone().unwrap_or_default(),
+                };
+                self.step(Step::DeleteService(kind, id));
+            }
+            return Ok(());
+        }
+        let desired =
+            service::desired(kind, name, &settings.namespace, &settings.labels, settings.port, config);
+        match existing {
+            None => self.step(Step::CreateService(kind, Box::new(desired))),
+            Some(existing) => {
+                if let Some(patch) = service::patch(existing, &desired)? {
+                    self.step(Step::UpdateService(kind, patch));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The proxy is not wanted: nothing generated is left but the CA, which is in users' kubeconfigs.
+    fn clear(&mut self, config: &ProxyConfig) {
+        let spares = config
+            .tls
+            .as_ref()
+            .is_some_and(|tls| external::is_own(&tls.secret_name, &self.observed.settings));
+        if config.tls.is_some() {
+            self.told = not_checked("the impersonation proxy does not run");
+        }
+        if let (ServingSecret::Present(id, _), false) = (&self.observed.serving, spares) {
+            self.step(Step::DeleteServing(id.clone(), Removal::NotWanted));
+        }
+        if self.observed.loaded.serving.is_some() {
+            self.step(Step::ClearServing);
+        }
+        if self.observed.loaded.signer.is_some() {
+            self.step(Step::ClearSigner);
+        }
+    }
+
+    fn generated(&mut self, names: &NameInfo) -> Result<Bundle, String> {
+        match &self.observed.ca {
+            CaSecret::Missing => self.step(Step::CreateCa),
+            CaSecret::Usable => {}
+            CaSecret::Broken(error) => {
+                let secret = quote(&self.observed.settings.ca_secret);
+                return Err(format!("{error}: delete secret {secret} to have a new CA made"));
+            }
+        }
+        let removal = match &self.observed.serving {
+            ServingSecret::Missing => None,
+            ServingSecret::Present(id, finding) => match self.judge(finding, names) {
+                Some(removal) => Some((id, removal)),
+                None => {
+                    if self.observed.loaded.serving.as_ref() != Some(id) {
+                        self.step(Step::LoadServing);
+                    }
+                    return Ok(Bundle::Generated);
+                }
+            },
+        };
+        if let Some((id, removal)) = removal {
+            self.step(Step::DeleteServing(id.clone(), removal));
+        }
+        if let NameInfo::Ready(names) = names {
+            self.step(Step::CreateServing(names.clone()));
+        }
+        Ok(Bundle::Generated)
+    }
+
+    /// Why the certificate that exists cannot be used, if so.
+    fn judge(&mut self, finding: &Finding, names: &NameInfo) -> Option<Removal> {
+        match finding {
+            Finding::NotPem => Some(Removal::NotPem),
+            Finding::NotX509(error) => Some(Removal::NotX509(error.clone())),
+            Finding::BadKey(error) => Some(Removal::BadKey(error.clone())),
+            Finding::Untrusted(_) => Some(Removal::Untrusted),
+            // The CA is about to be replaced by a new one.
+            Finding::Leaf { .. } if self.observed.ca == CaSecret::Missing => Some(Removal::Untrusted),
+            Finding::Leaf { not_after, .. } if *not_after < self.now => Some(Removal::Untrusted),
+            Finding::Leaf { ips, dns_names, not_before, not_after } => {
+                let NameInfo::Ready(names) = names else { return Some(Removal::NamesPending) };
+                self.log(Note::CheckedNames {
+                    desired: names.clone(),
+                    actual_ips: ips.clone(),
+                    actual_hostnames: dns_names.clone(),
+                });
+                if !names.match_certificate(ips, dns_names) {
+                    return Some(Removal::NamesDiffer);
+                }
+                let life = Duration::try_from(not_after.duration_since(*not_before)).unwrap_or_default();
+                let used = life.mul_f64(RENEWED_AT);
+                if renewal::due(*not_before, *not_after, used, self.now) {
+                    return Some(Removal::Due);
+                }
+                self.recheck_after = Some(renewal::due_in(*not_before, *not_after, used, self.now));
+                None
+            }
+        }
+    }
+
+    fn external(
+        &mut self,
+        tls: &ExternalTls,
+        config: &ProxyConfig,
+        names: &NameInfo,
+    ) -> Result<Bundle, String> {
+        let settings = &self.observed.settings;
+        let name = tls.secret_name.clone();
+        if name.is_empty() {
+            return Err("must provide impersonationSpec.TLS.secretName if impersonationSpec.TLS is provided"
+                .to_owned());
+        }
+        if external::is_own(&name, settings) {
+            return Err("impersonationSpec.TLS.secretName must not be the name of the Secret managed by this controller"
+                .to_owned());
+        }
+        if let Some(obstacle) = self.observed.delegated.as_ref().and_then(Delegated::obstacle) {
+            return Err(obstacle);
+        }
+        self.log(Note::UsingExternal { secret_name: name.clone() });
+        let Some(secret) = &self.observed.external else {
+            let secret = quote(&SecretReference::parse(&name, &settings.namespace).name);
+            self.log(Note::ExternalNotFound { secret_name: name });
+            return Err(format!("{EXTERNAL_FAILED}: secret {secret} not found"));
+        };
+        self.log(Note::ExternalFound { secret_name: name.clone() });
+        let load = self.observed.loaded.serving.as_ref() != Some(&secret.id);
+        let loadable = secret.facts.as_ref().is_some_and(|facts| facts.loadable);
+        // What cannot be loaded at all says so itself, with the words that people know.
+        let held_back = load && loadable && tls.validation == validation::Mode::Enforce;
+        if load && !held_back {
+            self.step(Step::LoadExternal);
+        }
+        let mut bundle = Vec::new();
+        if !secret.ca_crt.is_empty() {
+            self.log(Note::ExternalCaCrt { secret_name: name, ca_crt: secret.ca_crt.clone() });
+            if !external::has_pem_block(&secret.ca_crt) {
+                self.log(Note::ExternalCaCrtNotPem);
+                return Err(format!(
+                    "{EXTERNAL_FAILED}: unable to read provided ca.crt: {}",
+                    external::NOT_A_CERTIFICATE
+                ));
+            }
+            bundle.clone_from(&secret.ca_crt);
+        }
+        if !tls.certificate_authority_data.is_empty() {
+            let failed = |error: &dyn std::fmt::Display| {
+                format!("could not decode impersonationSpec.TLS.certificateAuthorityData: {error}")
+            };
+            bundle = external::decode_base64(&tls.certificate_authority_data)
+                .map_err(|at| failed(&format_args!("illegal base64 data at input byte {at}")))?;
+            if !external::has_pem_block(&bundle) {
+                return Err(failed(&external::NOT_A_CERTIFICATE));
+            }
+            self.log(Note::AdvertisesConfigured { pem: bundle.clone() });
+        }
+        self.told = self.check(tls, secret, config, names);
+        if tls.validation == validation::Mode::Enforce {
+            if let (Told::Checked { findings, .. }, true) = (&self.told, loadable)
+                && !findings.problems.is_empty()
+            {
+                let error = format!("{}: {}", validation::FAILED, findings.problems.join("; "));
+                self.keep_nothing_else();
+                return Err(error);
+            }
+            // Without names nothing was checked, and nobody can come yet.
+            if names.ready().is_none() {
+                self.keep_nothing_else();
+                return Ok(Bundle::Pem(bundle));
+            }
+            if held_back {
+                self.step(Step::LoadExternal);
+            }
+        }
+        // Last, when the external certificate is known to be usable.
+        if let ServingSecret::Present(id, _) = &self.observed.serving {
+            self.step(Step::DeleteServing(id.clone(), Removal::Replaced));
+        }
+        Ok(Bundle::Pem(bundle))
+    }
+
+    /// A pair that is held back leaves the one before in memory, but beside a delegated Secret nothing else may serve.
+    fn keep_nothing_else(&mut self) {
+        let Some(delegated) = &self.observed.delegated else { return };
+        let loaded = &self.observed.loaded;
+        if loaded.serving.is_some() && loaded.delegated.as_ref() != Some(&delegated.secret) {
+            self.step(Step::RefuseServing);
+        }
+    }
+
+    /// Whether the certificate can work for clients.
+    fn check(
+        &mut self,
+        tls: &ExternalTls,
+        secret: &ExternalSecret,
+        config: &ProxyConfig,
+        names: &NameInfo,
+    ) -> Told {
+        if tls.validation == validation::Mode::Off {
+            return not_checked("spec.impersonationProxy.tls.validation is Off");
+        }
+        let Some(names) = names.ready() else { return not_checked("it is not known yet where clients come") };
+        // A key that is too weak is worth telling even though it cannot be loaded.
+        let facts = secret.facts.as_ref().filter(|facts| facts.loadable || !facts.weaknesses.is_empty());
+        let Some(facts) = facts else { return not_checked(NOT_LOADED) };
+        let reference = SecretReference::parse(&tls.secret_name, &self.observed.settings.namespace);
+        let called = if reference.namespace == self.observed.settings.namespace {
+            reference.name
+        } else {
+            reference.to_string()
+        };
+        let asked = config.endpoint.is_none() && config.service == ServiceKind::LoadBalancer;
+        let expected = Expected {
+            secret: &called,
+            names,
+            load_balancer_ip: config
+                .load_balancer_ip
+                .as_ref()
+                .filter(|_| asked)
+                .and_then(|ip| ip.parse().ok()),
+        };
+        let findings = validation::check(facts, &expected, self.now);
+        self.recheck_after = [self.recheck_after, findings.changes_after].into_iter().flatten().min();
+        Told::Checked { secret_name: tls.secret_name.clone(), findings }
+    }
+
+    fn signer(&mut self) -> Result<(), String> {
+        match &self.observed.signer {
+            None => {
+                let secret = quote(&self.observed.settings.signer_secret);
+                Err(format!("{SIGNER_MISSING}: secret {secret} not found"))
+            }
+            Some(id) if self.observed.loaded.signer.as_ref() == Some(id) => Ok(()),
+            Some(_) => {
+                self.step(Step::LoadSigner);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The part of its life after which a generated certificate is replaced. Matters only where it was made short: the usual
+/// one lives for a hundred years.
+const RENEWED_AT: f64 = 2.0 / 3.0;
+
+/// Why nothing was checked when the strategy's entry says what is wrong.
+const NOT_LOADED: &str = "the certificate could not be loaded, see status.strategies";
+
+fn not_checked(why: &str) -> Told {
+    Told::NotChecked(why.to_owned())
+}
+
+/// Begins every error about the Secret that the spec names.
+pub const EXTERNAL_FAILED: &str =
+    "could not load the externally provided TLS secret for the impersonation proxy";
+
+/// Begins the error about a signer's Secret that does not exist.
+const SIGNER_MISSING: &str = "could not load the impersonator's credential signing secret";
+
+/// Begins the error about a signer's Secret with bad content.
+pub const SIGNER_FAILED: &str = "could not set the impersonator's credential signing secret";
+
+#[cfg(test)]
+mod tests;

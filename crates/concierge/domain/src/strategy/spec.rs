@@ -1,0 +1,298 @@
+//! `spec.impersonationProxy`, validated.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use pinniped_concierge_api::config::{CredentialIssuerSpec, ImpersonationProxyServiceSpec};
+use pinniped_go_compat::json::quote;
+
+use super::validation;
+use crate::endpoint::{Endpoint, HTTPS_PORT};
+
+/// When the proxy runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Where the cluster's control plane is not visible.
+    Auto,
+    /// Always.
+    Enabled,
+    /// Never.
+    Disabled,
+}
+
+/// Which Service leads to the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// One of type `LoadBalancer`.
+    LoadBalancer,
+    /// One of type `ClusterIP`.
+    ClusterIp,
+    /// None: the administrator sees to it.
+    None,
+}
+
+/// The `tls` block: a certificate that the administrator brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalTls {
+    /// As written; empty when the field is missing.
+    pub secret_name: String,
+    /// Base64 of the bundle to advertise; empty when there is none.
+    pub certificate_authority_data: String,
+    /// What follows when the certificate cannot work for clients.
+    pub validation: validation::Mode,
+}
+
+/// Fields of the Service that are handed on as they are. What is not given here is nobody's to set but the API server's
+/// and other actors'.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceFields {
+    /// `spec.loadBalancerClass`.
+    pub load_balancer_class: Option<String>,
+    /// `spec.loadBalancerSourceRanges`; empty means not given.
+    pub load_balancer_source_ranges: Vec<String>,
+    /// `spec.externalTrafficPolicy`.
+    pub external_traffic_policy: Option<String>,
+    /// `spec.ipFamilyPolicy`.
+    pub ip_family_policy: Option<String>,
+}
+
+/// The configuration of the impersonation proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyConfig {
+    /// When it runs.
+    pub mode: Mode,
+    /// Through which Service.
+    pub service: ServiceKind,
+    /// Copied to the load balancer's Service.
+    pub load_balancer_ip: Option<String>,
+    /// Put on the Service.
+    pub annotations: BTreeMap<String, String>,
+    /// Handed on to the Service.
+    pub fields: ServiceFields,
+    /// Where clients reach the proxy, if the administrator knows better than the Service.
+    pub endpoint: Option<Endpoint>,
+    /// The administrator's own certificate.
+    pub tls: Option<ExternalTls>,
+}
+
+/// Why a spec cannot be followed, in upstream's words, as they end in the status.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// The block is missing.
+    #[error("could not load CredentialIssuer: spec.impersonationProxy is nil")]
+    Missing,
+    /// A field of the block is wrong.
+    #[error("could not load CredentialIssuer spec.impersonationProxy: {0}")]
+    Invalid(String),
+}
+
+impl ProxyConfig {
+    /// Validates in upstream's order; in mode `disabled` nothing after the mode is looked at.
+    ///
+    /// # Errors
+    /// [`SpecError`] for the first thing that is wrong.
+    pub fn parse(spec: Option<&CredentialIssuerSpec>) -> Result<Self, SpecError> {
+        let proxy = spec.and_then(|spec| spec.impersonation_proxy.as_ref()).ok_or(SpecError::Missing)?;
+        let mode = match proxy.mode.as_str() {
+            "auto" => Mode::Auto,
+            "enabled" => Mode::Enabled,
+            "disabled" => Mode::Disabled,
+            other => {
+                let quoted = quote(other);
+                return Err(SpecError::Invalid(format!(
+                    "invalid proxy mode {quoted} (expected auto, disabled, or enabled)"
+                )));
+            }
+        };
+        let tls = proxy.tls.as_ref().map(|tls| ExternalTls {
+            secret_name: tls.secret_name.clone().unwrap_or_default(),
+            certificate_authority_data: tls.certificate_authority_data.clone().unwrap_or_default(),
+            validation: validation::Mode::of_field(tls.validation.as_deref()),
+        });
+        let mut config = Self {
+            mode,
+            service: ServiceKind::LoadBalancer,
+            load_balancer_ip: None,
+            annotations: proxy.service.annotations.clone(),
+            fields: ServiceFields::default(),
+            endpoint: None,
+            tls,
+        };
+        if mode == Mode::Disabled {
+            return Ok(config);
+        }
+        config.service = match proxy.service.type_.as_deref() {
+            None | Some("" | "LoadBalancer") => ServiceKind::LoadBalancer,
+            Some("ClusterIP") => ServiceKind::ClusterIp,
+            Some("None") => ServiceKind::None,
+            Some(other) => {
+                let quoted = quote(other);
+                return Err(SpecError::Invalid(format!(
+                    "invalid service type {quoted} (expected None, LoadBalancer, or ClusterIP)"
+                )));
+            }
+        };
+        config.load_balancer_ip = proxy.service.load_balancer_ip.clone().filter(|ip| !ip.is_empty());
+        if let Some(ip) = config.load_balancer_ip.as_deref().filter(|ip| ip.parse::<IpAddr>().is_err()) {
+            return Err(SpecError::Invalid(format!("invalid LoadBalancerIP {}", quote(ip))));
+        }
+        config.fields = ServiceFields::parse(&proxy.service).map_err(SpecError::Invalid)?;
+        let endpoint = proxy.external_endpoint.as_deref().unwrap_or_default();
+        if endpoint.is_empty() {
+            if config.service == ServiceKind::None {
+                let text = "externalEndpoint must be set when service.type is None";
+                return Err(SpecError::Invalid(text.to_owned()));
+            }
+        } else {
+            let parsed = Endpoint::parse(endpoint, HTTPS_PORT).map_err(|error| {
+                SpecError::Invalid(format!("invalid ExternalEndpoint {}: {error}", quote(endpoint)))
+            })?;
+            config.endpoint = Some(parsed);
+        }
+        Ok(config)
+    }
+}
+
+impl ServiceFields {
+    /// The schema refuses most of this; a definition that was edited by hand may not.
+    fn parse(service: &ImpersonationProxyServiceSpec) -> Result<Self, String> {
+        let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let one_of = |field: &str, value: &Option<String>, allowed: &[&str]| match filled(value) {
+            Some(value) if !allowed.contains(&value.as_str()) => {
+                let (last, others) = allowed.split_last().unwrap_or((&"", &[]));
+                Err(format!("invalid {field} {} (expected {} or {last})", quote(&value), others.join(", ")))
+            }
+            value => Ok(value),
+        };
+        let ranges = &service.load_balancer_source_ranges;
+        if let Some(range) = ranges.iter().find(|range| !is_address_range(range)) {
+            return Err(format!("invalid LoadBalancerSourceRanges {}", quote(range)));
+        }
+        Ok(Self {
+            load_balancer_class: filled(&service.load_balancer_class),
+            load_balancer_source_ranges: ranges.clone(),
+            external_traffic_policy: one_of(
+                "ExternalTrafficPolicy",
+                &service.external_traffic_policy,
+                &["Cluster", "Local"],
+            )?,
+            ip_family_policy: one_of(
+                "IPFamilyPolicy",
+                &service.ip_family_policy,
+                &["SingleStack", "PreferDualStack", "RequireDualStack"],
+            )?,
+        })
+    }
+}
+
+/// `address/bits`. Spaces around it are allowed, as the API server has it.
+fn is_address_range(text: &str) -> bool {
+    let Some((address, bits)) = text.trim().split_once('/') else { return false };
+    let Ok(address) = address.parse::<IpAddr>() else { return false };
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    !bits.starts_with('+') && bits.parse::<u8>().is_ok_and(|bits| bits <= most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[expect(clippy::needless_pass_by_value, reason = "literals read better without a reference each")]
+    fn parse(proxy: serde_json::Value) -> Result<ProxyConfig, String> {
+        let spec: CredentialIssuerSpec =
+            serde_json::from_value(serde_json::json!({ "impersonationProxy": proxy })).unwrap();
+        ProxyConfig::parse(Some(&spec)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_wrong_field_has_its_message() {
+        let cases = [
+            (
+                serde_json::json!({"mode": "x", "service": {}}),
+                r#"invalid proxy mode "x" (expected auto, disabled, or enabled)"#,
+            ),
+            (
+                serde_json::json!({"mode": "auto", "service": {"type": "x"}}),
+                r#"invalid service type "x" (expected None, LoadBalancer, or ClusterIP)"#,
+            ),
+            (
+                serde_json::json!({"mode": "auto", "service": {"loadBalancerIP": "x"}}),
+                r#"invalid LoadBalancerIP "x""#,
+            ),
+            (
+                serde_json::json!({"mode": "auto", "service": {"loadBalancerIP": "010.0.0.1"}}),
+                r#"invalid LoadBalancerIP "010.0.0.1""#,
+            ),
+            (
+                serde_json::json!({"mode": "auto", "service": {"loadBalancerSourceRanges": ["10.0.0.0/8", "x"]}}),
+                r#"invalid LoadBalancerSourceRanges "x""#,
+            ),
+            (
+                serde_json::json!({"mode": "auto", "service": {"externalTrafficPolicy": "x"}}),
+                r#"invalid ExternalTrafficPolicy "x" (expected Cluster or Local)"#,
+            ),
+            (
+                serde_json::json!({"mode": "auto", "service": {"ipFamilyPolicy": "x"}}),
+                r#"invalid IPFamilyPolicy "x" (expected SingleStack, PreferDualStack or RequireDualStack)"#,
+            ),
+            (
+                serde_json::json!({"mode": "enabled", "service": {"type": "None"}}),
+                "externalEndpoint must be set when service.type is None",
+            ),
+            (
+                serde_json::json!({"mode": "enabled", "service": {"type": "None"}, "externalEndpoint": "[invalid"}),
+                r#"invalid ExternalEndpoint "[invalid": address [invalid:443: missing ']' in address"#,
+            ),
+        ];
+        for (proxy, wanted) in cases {
+            let wanted = format!("could not load CredentialIssuer spec.impersonationProxy: {wanted}");
+            assert_eq!(parse(proxy), Err(wanted));
+        }
+    }
+
+    #[test]
+    fn a_missing_block_is_an_error() {
+        for spec in [None, Some(&CredentialIssuerSpec::default())] {
+            let error = ProxyConfig::parse(spec).expect_err("there is no block");
+            assert_eq!(error.to_string(), "could not load CredentialIssuer: spec.impersonationProxy is nil");
+        }
+    }
+
+    #[test]
+    fn nothing_after_the_mode_is_looked_at_when_disabled() {
+        let config = parse(serde_json::json!({
+            "mode": "disabled", "service": {"type": "x", "loadBalancerIP": "x"}, "externalEndpoint": "[x",
+        }));
+        assert_eq!(config.map(|config| config.mode), Ok(Mode::Disabled));
+    }
+
+    #[test]
+    fn address_ranges_are_an_address_and_a_number_of_bits() {
+        for (text, wanted) in [
+            ("10.0.0.0/8", true),
+            (" 10.0.0.1/32 ", true),
+            ("0.0.0.0/0", true),
+            ("fd00::/64", true),
+            ("::/128", true),
+            ("10.0.0.0/33", false),
+            ("fd00::/129", false),
+            ("10.0.0.0", false),
+            ("10.0.0.0/", false),
+            ("10.0.0.0/+8", false),
+            ("10.0.0.0/8/8", false),
+            ("010.0.0.0/8", false),
+            ("host/8", false),
+            ("", false),
+        ] {
+            assert_eq!(is_address_range(text), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_service_type_means_load_balancer() {
+        for service in [serde_json::json!({}), serde_json::json!({"type": ""})] {
+            let config = parse(serde_json::json!({"mode": "auto", "service": service})).unwrap();
+            assert_eq!(config.service, ServiceKind::LoadBalancer);
+        }
+    }
+}

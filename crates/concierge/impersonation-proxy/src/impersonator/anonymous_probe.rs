@@ -1,0 +1,249 @@
+//! What the API server can do, asked at start and every minute: does it know anonymous users, and may we impersonate
+//! UIDs.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+use http::header::{ACCEPT, HeaderValue, USER_AGENT};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use pinniped_delegated_auth::cluster::{Authorizer, Decision};
+use pinniped_kube_request::anonymous::{AnonymousPolicy, ProbeVerdict};
+use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
+use pinniped_kube_request::identity::{self, AUTHENTICATED, User};
+use pinniped_kube_request::impersonation::UidImpersonation;
+
+use pinniped_kube_client::{AGENT, RequestBody, Upstream, UpstreamError};
+
+/// How long one question may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the questions are asked again in a running cluster.
+pub const PROBE_INTERVAL: Duration = Duration::from_secs(60);
+/// Bytes of an answer that are looked at.
+const ANSWER: usize = 64 << 10;
+/// The first minor version of Kubernetes 1 that knows `Impersonate-Uid`.
+const UIDS_SINCE: (u32, u32) = (1, 22);
+
+/// The API server's answer to a request without credentials tells nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("error from {api} API: {error}")]
+pub struct ProbeError {
+    api: &'static str,
+    error: String,
+}
+
+/// Asks as nobody.
+pub(super) async fn probe_anonymous(upstream: &Upstream) -> Result<AnonymousPolicy, ProbeError> {
+    let health = ask(upstream, "healthz", "/healthz", "").await?;
+    let other = ask(upstream, "v1 nodes", "/api/v1/nodes?limit=1", " (get nodes)").await?;
+    tracing::debug!(results = ?[("healthz", health), ("nodes", other)], "anonymous authentication probed");
+    Ok(AnonymousPolicy { health, other })
+}
+
+/// `what` names the resource in errors, in client-go's way.
+async fn ask(
+    upstream: &Upstream,
+    api: &'static str,
+    path: &'static str,
+    what: &str,
+) -> Result<bool, ProbeError> {
+    let error = |error: String| ProbeError { api, error };
+    let (status, body) = tokio::time::timeout(CALL_TIMEOUT, get(upstream, path))
+        .await
+        .unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
+        .map_err(|text| error(format!("Get \"https://{}{path}\": {text}", upstream.authority())))?;
+    match ProbeVerdict::of_status(status.as_u16()) {
+        ProbeVerdict::Allowed => Ok(true),
+        ProbeVerdict::Refused => Ok(false),
+        ProbeVerdict::Unclear => Err(error(client_go_text(status, &body, what))),
+    }
+}
+
+async fn get(upstream: &Upstream, path: &'static str) -> Result<(StatusCode, Vec<u8>), String> {
+    let request = Request::get(path)
+        .header(USER_AGENT, AGENT)
+        .header(ACCEPT, HeaderValue::from_static("application/json, */*"))
+        .body(RequestBody::Empty)
+        .map_err(|error| error.to_string())?;
+    let response = upstream.send(request).await.map_err(|error| match error {
+        UpstreamError::Dial(dial) => dial.to_string(),
+        other => other.to_string(),
+    })?;
+    let status = response.status();
+    // What the body says matters only for the text of an error.
+    let body = Limited::new(response.into_body(), ANSWER).collect().await.map(|all| all.to_bytes().to_vec());
+    Ok((status, body.unwrap_or_default()))
+}
+
+/// The error which client-go makes of an unexpected answer.
+fn client_go_text(status: StatusCode, body: &[u8], what: &str) -> String {
+    #[derive(serde::Deserialize)]
+    struct Told {
+        kind: String,
+        message: String,
+    }
+    if let Ok(told) = serde_json::from_slice::<Told>(body)
+        && told.kind == "Status"
+        && !told.message.is_empty()
+    {
+        return told.message;
+    }
+    let text = String::from_utf8_lossy(body);
+    let text = text.trim();
+    match status.as_u16() {
+        404 => format!("the server could not find the requested resource{what}"),
+        429 => format!("the server has received too many requests and has asked us to try again later{what}"),
+        503 => format!("the server is currently unable to handle the request{what}"),
+        code if code >= 500 => {
+            let quoted = pinniped_go_compat::json::quote(text);
+            format!("an error on the server ({quoted}) has prevented the request from succeeding{what}")
+        }
+        code => format!(
+            "the server responded with the status code {code} but did not return more information{what}"
+        ),
+    }
+}
+
+/// The latest answers. An answer that cannot be had leaves the one before.
+#[derive(Debug)]
+pub(super) struct Capabilities {
+    anonymous: AtomicU8,
+    uids: AtomicBool,
+}
+
+impl Capabilities {
+    pub(super) fn new(anonymous: AnonymousPolicy) -> Self {
+        let known = Self { anonymous: AtomicU8::new(0), uids: AtomicBool::new(false) };
+        known.set_anonymous(anonymous);
+        known
+    }
+
+    pub(super) fn anonymous(&self) -> AnonymousPolicy {
+        let bits = self.anonymous.load(Ordering::Relaxed);
+        AnonymousPolicy { health: bits & 1 != 0, other: bits & 2 != 0 }
+    }
+
+    pub(super) fn set_anonymous(&self, policy: AnonymousPolicy) {
+        let bits = u8::from(policy.health) | u8::from(policy.other) << 1;
+        if self.anonymous.swap(bits, Ordering::Relaxed) != bits {
+            tracing::info!(
+                health = policy.health,
+                other = policy.other,
+                "anonymous access of the API server"
+            );
+        }
+    }
+
+    pub(super) fn uids(&self) -> UidImpersonation {
+        if self.uids.load(Ordering::Relaxed) { UidImpersonation::Enabled } else { UidImpersonation::Disabled }
+    }
+
+    pub(super) fn set_uids(&self, usable: bool) {
+        if self.uids.swap(usable, Ordering::Relaxed) != usable {
+            tracing::info!(usable, "impersonation of user IDs");
+        }
+    }
+}
+
+/// May the impersonating service account send `Impersonate-Uid` to this API server? `None` when that cannot be told.
+pub(super) async fn probe_uids(
+    client: &kube::Client,
+    authorizer: &Authorizer,
+    impersonator: &str,
+) -> Option<bool> {
+    let version = match tokio::time::timeout(CALL_TIMEOUT, client.apiserver_version()).await {
+        Ok(Ok(version)) => version,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "could not read the API server's version");
+            return None;
+        }
+        Err(_) => return None,
+    };
+    if !is_since(&version.major, &version.minor, UIDS_SINCE) {
+        return Some(false);
+    }
+    let mut user = User { name: impersonator.to_owned(), ..User::default() };
+    if let Some((namespace, _)) = identity::service_account(impersonator) {
+        user.groups = vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            AUTHENTICATED.to_owned(),
+        ];
+    }
+    let question = Attributes::Resource(ResourceAttributes {
+        verb: "impersonate".to_owned(),
+        group: "authentication.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        resource: "uids".to_owned(),
+        ..ResourceAttributes::default()
+    });
+    match authorizer.authorize(impersonator, &user.into(), &question).await {
+        Ok(decision) => Some(decision == Decision::Allow),
+        Err(error) => {
+            tracing::debug!(%error, "could not review the impersonation of user IDs");
+            None
+        }
+    }
+}
+
+/// Compares versions like `1` and `22+`.
+fn is_since(major: &str, minor: &str, since: (u32, u32)) -> bool {
+    let number =
+        |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u32>();
+    match (number(major), number(minor)) {
+        (Ok(major), Ok(minor)) => (major, minor) >= since,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for (major, minor, wanted) in [
+            ("1", "22", true),
+            ("1", "21", false),
+            ("1", "36+", true),
+            ("1", "9", false),
+            ("2", "0", true),
+            ("", "", false),
+        ] {
+            assert_eq!(is_since(major, minor, UIDS_SINCE), wanted, "{major}.{minor}");
+        }
+    }
+
+    #[test]
+    fn unexpected_answers_are_told_as_client_go_tells_them() {
+        for (code, body, what, wanted) in [
+            (
+                500,
+                "broken",
+                "",
+                r#"an error on the server ("broken") has prevented the request from succeeding"#,
+            ),
+            (
+                500,
+                "broken\n",
+                " (get nodes)",
+                r#"an error on the server ("broken") has prevented the request from succeeding (get nodes)"#,
+            ),
+            (404, "", "", "the server could not find the requested resource"),
+            (500, r#"{"kind":"Status","message":"etcd is gone"}"#, "", "etcd is gone"),
+        ] {
+            let status = StatusCode::from_u16(code).unwrap();
+            assert_eq!(client_go_text(status, body.as_bytes(), what), wanted);
+        }
+    }
+
+    #[test]
+    fn answers_are_kept_as_they_were_given() {
+        for health in [false, true] {
+            for other in [false, true] {
+                let policy = AnonymousPolicy { health, other };
+                assert_eq!(Capabilities::new(policy).anonymous(), policy);
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What the data plane counts. Label sets are closed: never a user name, never a path.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(super) enum Outcome {
+    Forwarded,
+    Upgraded,
+    BadRequest,
+    Unauthenticated,
+    Forbidden,
+    ReviewFailed,
+    Overloaded,
+    CannotAct,
+    BadGateway,
+    Deadline,
+    ShuttingDown,
+    Panicked,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: Outcome,
+}
+
+/// Which limit a request counts against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(super) enum Kind {
+    Short,
+    /// Short, and not being forwarded yet.
+    Waiting,
+    Long,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: Kind,
+}
+
+/// Metrics of all impersonators of a process, whichever runs. Make it once and [`register`](Self::register) it.
+#[derive(Clone, Debug)]
+pub struct ImpersonatorMetrics {
+    requests: Family<OutcomeLabels, Counter>,
+    in_flight: Family<KindLabels, Gauge>,
+    refused: Family<KindLabels, Counter>,
+    seconds_to_head: Histogram,
+    upstream_connections: Gauge,
+    upstream_streams: Gauge,
+    at_hand: Arc<AtHand>,
+}
+
+/// Members of the families that every request needs, so that it need not look for them under a lock.
+#[derive(Debug, Default)]
+struct AtHand {
+    ended: [OnceLock<Counter>; Outcome::Panicked as usize + 1],
+    in_flight: [OnceLock<Gauge>; Kind::Long as usize + 1],
+}
+
+impl Default for ImpersonatorMetrics {
+    fn default() -> Self {
+        let buckets = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
+        Self {
+            requests: Family::default(),
+            in_flight: Family::default(),
+            refused: Family::default(),
+            seconds_to_head: Histogram::new(buckets),
+            upstream_connections: Gauge::default(),
+            upstream_streams: Gauge::default(),
+            at_hand: Arc::default(),
+        }
+    }
+}
+
+impl ImpersonatorMetrics {
+    /// Makes them visible.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("pinniped_impersonator");
+        registry.register("requests", "Requests by how they ended", self.requests.clone());
+        registry.register(
+            "in_flight",
+            "Requests being forwarded or waiting for that, by the limit they count against",
+            self.in_flight.clone(),
+        );
+        registry.register(
+            "over_limit",
+            "Requests answered 429, by the limit they would have counted against",
+            self.refused.clone(),
+        );
+        registry.register(
+            "response_head_seconds",
+            "Time from a request's head to its response's head",
+            self.seconds_to_head.clone(),
+        );
+        registry.register(
+            "upstream_connections",
+            "HTTP/2 connections to the API server, refreshed once a minute",
+            self.upstream_connections.clone(),
+        );
+        registry.register(
+            "upstream_streams",
+            "HTTP/2 streams to the API server, refreshed once a minute",
+            self.upstream_streams.clone(),
+        );
+    }
+
+    pub(super) fn ended(&self, outcome: Outcome, after: Duration) {
+        let counter = self.at_hand.ended[outcome as usize]
+            .get_or_init(|| self.requests.get_or_create_owned(&OutcomeLabels { outcome }));
+        counter.inc();
+        self.seconds_to_head.observe(after.as_secs_f64());
+    }
+
+    pub(super) fn began(&self, kind: Kind) -> InFlightGauge {
+        let gauge = self.at_hand.in_flight[kind as usize]
+            .get_or_init(|| self.in_flight.get_or_create_owned(&KindLabels { kind }))
+            .clone();
+        gauge.inc();
+        InFlightGauge(gauge)
+    }
+
+    pub(super) fn refused(&self, kind: Kind) {
+        self.refused.get_or_create(&KindLabels { kind }).inc();
+    }
+
+    pub(super) fn upstream(&self, stats: pinniped_kube_client::UpstreamStats) {
+        self.upstream_connections.set(i64::try_from(stats.connections).unwrap_or(i64::MAX));
+        self.upstream_streams.set(i64::try_from(stats.streams).unwrap_or(i64::MAX));
+    }
+}
+
+/// Counts one request until dropped.
+#[derive(Debug)]
+pub(super) struct InFlightGauge(Gauge);
+
+impl Drop for InFlightGauge {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,102 @@
+//! Lets a client act as somebody else, after the reviews which [`pinniped_kube_request::nested`] demands.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use pinniped_cache::Cache;
+use pinniped_delegated_auth::cluster::Authorizer;
+use pinniped_kube_request::attributes::Attributes;
+use pinniped_kube_request::forbidden;
+use pinniped_kube_request::identity::{KnownUser, User};
+use pinniped_kube_request::nested::{Mode, ModePlan, Step, plan_mode, refused_unasked};
+
+use super::authorize::{Denial, ask, decided};
+use super::refusal::Refusal;
+
+/// Requestors whose last successful mode is remembered.
+const REMEMBERED: u64 = 10_000;
+/// Requestors who have not impersonated for this long start afresh.
+const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
+
+/// Impersonation by clients.
+pub(super) struct Impersonations {
+    authorizer: Authorizer,
+    /// By a hash of the requestor's name: a collision only changes the order in which modes are tried.
+    last_mode: Cache<u64, Mode>,
+    hasher: RandomState,
+}
+
+impl Impersonations {
+    pub(super) fn new(authorizer: Authorizer) -> Self {
+        Self { authorizer, last_mode: Cache::new(REMEMBERED, REMEMBERED_FOR), hasher: RandomState::new() }
+    }
+
+    /// As whom the request goes on. Modes are tried in order, the one that worked last time first; when none works the
+    /// first refusal is told.
+    pub(super) async fn become_user(
+        &self,
+        requestor: &User,
+        wanted: &User,
+        attributes: &Attributes,
+    ) -> Result<User, Refusal> {
+        if let Some(question) = refused_unasked(requestor, wanted, attributes) {
+            return Err(refuse(requestor, &question, &decided("")));
+        }
+        let key = self.hasher.hash_one(&requestor.name);
+        let last = self.last_mode.get(&key);
+        let others = Mode::ALL.into_iter().filter(|mode| Some(*mode) != last);
+        let mut first_refusal = None;
+        for mode in last.into_iter().chain(others) {
+            let Some(plan) = plan_mode(mode, requestor, wanted, attributes) else { continue };
+            let ModePlan { reviewed_as, steps, becomes } = plan;
+            match self.meets(&reviewed_as.into(), &steps).await {
+                Ok(()) => {
+                    // Also the one that is known, which is remembered from now on.
+                    self.last_mode.insert(key, mode);
+                    tracing::debug!(mode = mode.as_str(), "request is impersonating another user");
+                    return Ok(becomes);
+                }
+                Err(Refusal::Overloaded) => return Err(Refusal::Overloaded),
+                Err(refusal) => {
+                    first_refusal.get_or_insert(refusal);
+                }
+            }
+        }
+        // The legacy mode applies to everybody, so there is always a refusal here.
+        Err(first_refusal.unwrap_or(Refusal::Internal("all impersonation modes failed")))
+    }
+
+    async fn meets(&self, user: &KnownUser, steps: &[Step]) -> Result<(), Refusal> {
+        for step in steps {
+            match step {
+                Step::Ask(attributes) => self.must(user, attributes).await?,
+                Step::AskAnyOrEach { any, each } => {
+                    match ask(&self.authorizer, &user.name, user, any).await {
+                        Ok(()) => {}
+                        Err(Denial::Overloaded) => return Err(Refusal::Overloaded),
+                        Err(Denial::No(_) | Denial::Failed(_)) => {
+                            for attributes in each {
+                                self.must(user, attributes).await?;
+                            }
+                        }
+                    }
+                }
+                Step::Deny { attributes, reason } => return Err(refuse(user, attributes, reason)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn must(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Refusal> {
+        // A requestor is reviewed under its own name in all modes.
+        let asked = ask(&self.authorizer, &user.name, user, attributes).await;
+        asked.map_err(|denial| match denial.into_reason() {
+            Some(reason) => refuse(user, attributes, &reason),
+            None => Refusal::Overloaded,
+        })
+    }
+}
+
+fn refuse(user: &User, attributes: &Attributes, reason: &str) -> Refusal {
+    Refusal::Forbidden(Box::new(forbidden::status(&user.name, attributes, reason)))
+}

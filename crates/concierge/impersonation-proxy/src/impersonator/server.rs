@@ -1,0 +1,254 @@
+//! A running impersonation proxy: what it is made of, how it starts and how it stops.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
+use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
+use pinniped_delegated_auth::request::{RequestAuthenticator, RequestAuthenticatorParams, SignerCa};
+use pinniped_http_server::lanes::Share;
+use pinniped_http_server::tunnels::Tunnels;
+use pinniped_http_server::{Lanes, Limits, Listener, ServerHandle, serve_on};
+use pinniped_pki::CertificateHolder;
+use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
+use pinniped_secret::TokenSource;
+use pinniped_tasks::{TaskGroup, TaskMonitor};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::anonymous_probe::{self, Capabilities, ProbeError};
+use super::credential::Credential;
+use super::draining::Draining;
+use super::in_flight::{InFlight, InFlightLimits};
+use super::metrics::ImpersonatorMetrics;
+use super::nested::Impersonations;
+use super::{Stack, StackInner};
+use pinniped_kube_client::{Upstream, UpstreamConfigError};
+
+/// What an impersonation proxy is made of.
+pub struct ImpersonatorParams {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The certificate that clients see.
+    pub serving: CertificateHolder,
+    /// The CA whose client certificates are accepted beside the cluster's own.
+    pub signer: CertificateHolder,
+    /// Cipher suites of TLS 1.2.
+    pub ciphers: CipherRestriction,
+    /// The way to the API server.
+    pub upstream: Upstream,
+    /// Our own client, for questions about the API server itself.
+    pub client: kube::Client,
+    /// Judges tokens.
+    pub reviewer: TokenReviewer,
+    /// Judges access.
+    pub authorizer: Authorizer,
+    /// The cluster's client CA and front proxy.
+    pub cluster_auth: ClusterAuthConfigWatch,
+    /// Token of the service account that may impersonate, and may do nothing else.
+    pub impersonator_token: Arc<dyn TokenSource>,
+    /// The user name of that account, `system:serviceaccount:<namespace>:<name>`.
+    pub impersonator_username: String,
+    /// Whether users with a UID are impersonated, where the API server lets us.
+    pub uid_impersonation: bool,
+    /// How often to ask anew what the API server can do: [`PROBE_INTERVAL`](super::PROBE_INTERVAL).
+    pub probe_interval: Duration,
+    /// Bounds on connections.
+    pub limits: Limits,
+    /// Bounds on requests.
+    pub in_flight: InFlightLimits,
+    /// What is counted. They outlive a single proxy.
+    pub metrics: ImpersonatorMetrics,
+}
+
+/// Why a proxy did not start. Nothing of it is left then, the port is free.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The port cannot be had.
+    #[error("could not listen on {address}")]
+    Listen {
+        /// The wanted address.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// There are no threads to be had.
+    #[error("could not start the threads of the proxy: {0}")]
+    Threads(#[source] io::Error),
+    /// The API server's address or CA is not usable.
+    #[error(transparent)]
+    Upstream(UpstreamConfigError),
+    /// It is not known what anonymous clients may do.
+    #[error("could not detect if anonymous authentication is enabled: {0}")]
+    Anonymous(ProbeError),
+}
+
+/// A running proxy. Dropping it ends it without ceremony.
+#[derive(Debug)]
+pub struct Impersonator {
+    handle: ServerHandle,
+    tunnels: Tunnels,
+    draining: Draining,
+    probes: TaskGroup,
+    monitor: TaskMonitor,
+    ended: DropGuard,
+    /// The last to go: tunnels run on them.
+    lanes: Arc<Lanes>,
+}
+
+/// Starts a proxy.
+///
+/// # Errors
+/// [`StartError`], after which the port is free again.
+pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartError> {
+    let address = params.listen;
+    let listener = Listener::bind(address).map_err(|source| StartError::Listen { address, source })?;
+    let lanes = Arc::new(Lanes::start(Share::Half).map_err(StartError::Threads)?);
+    let passthrough_upstream = params.upstream.separate().map_err(StartError::Upstream)?;
+    let anonymous =
+        anonymous_probe::probe_anonymous(&passthrough_upstream).await.map_err(StartError::Anonymous)?;
+    let capabilities = Arc::new(Capabilities::new(anonymous));
+
+    let authenticator = RequestAuthenticator::new(RequestAuthenticatorParams {
+        cluster: params.cluster_auth,
+        extra_client_ca: Some(Arc::new(SignerCa::new(params.signer))),
+        reviewer: params.reviewer.clone(),
+    });
+    let hints = {
+        let authenticator = authenticator.clone();
+        ClientCertificates::Request(Arc::new(move || authenticator.client_ca_hints()))
+    };
+    let alpn: [&[u8]; 2] = [b"h2", b"http/1.1"];
+    let tls = server_config(Profile::Default, &params.ciphers, &params.serving, hints, &alpn);
+
+    let draining = Draining::default();
+    let ended = CancellationToken::new();
+    let tunnels = Tunnels::new();
+    let stack = Stack(Arc::new(StackInner {
+        authenticator,
+        reviewer: params.reviewer,
+        authorizer: params.authorizer.clone(),
+        impersonations: Impersonations::new(params.authorizer.clone()),
+        upstream: params.upstream.clone(),
+        passthrough_upstream: passthrough_upstream.clone(),
+        foreign_upstream: params.upstream.separate().map_err(StartError::Upstream)?,
+        impersonator: Credential::new(params.impersonator_token),
+        capabilities: Arc::clone(&capabilities),
+        in_flight: InFlight::new(&params.in_flight, params.metrics.clone()),
+        tunnels: tunnels.clone(),
+        draining: draining.clone(),
+        ended: ended.clone(),
+        metrics: params.metrics.clone(),
+    }));
+    let probes = Probes {
+        upstream: params.upstream,
+        anonymous_upstream: passthrough_upstream,
+        client: params.client,
+        authorizer: params.authorizer,
+        impersonator: params.uid_impersonation.then_some(params.impersonator_username),
+        interval: params.probe_interval,
+        capabilities,
+        metrics: params.metrics,
+    };
+    // The first answer is awaited, so that the first request does not see another behaviour than the next.
+    probes.uids().await;
+    let handle = serve_on(Some(Arc::clone(&lanes)), listener, tls, stack, params.limits);
+    let monitor = TaskMonitor::default();
+    let mut tasks = TaskGroup::new(&monitor);
+    tasks.spawn("probes of the API server", |stop| probes.run(stop));
+    Ok(Impersonator { handle, tunnels, draining, probes: tasks, monitor, ended: ended.drop_guard(), lanes })
+}
+
+impl Impersonator {
+    /// The address it listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.handle.local_addr()
+    }
+
+    /// Resolves with the reason when the proxy ends by itself.
+    pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
+        let (server, probes) = (self.handle.failed(), self.monitor.failed());
+        async move {
+            tokio::select! {
+                reason = server => reason,
+                end = probes => end.to_string(),
+            }
+        }
+    }
+
+    /// Connection counts, for metrics.
+    pub fn stats(&self) -> pinniped_http_server::Stats {
+        self.handle.stats()
+    }
+
+    /// Tasks that run on its threads, those of idle connections to the API server included.
+    pub fn tasks(&self) -> usize {
+        self.lanes.tasks()
+    }
+
+    /// Upgraded connections that are open.
+    pub fn tunnels(&self) -> usize {
+        self.tunnels.open()
+    }
+
+    /// Refuses new connections from now on, and requests of clients that must have heard of it.
+    pub fn begin_stop(&self) {
+        self.probes.cancel();
+        self.draining.begin();
+        self.handle.begin_drain();
+    }
+
+    /// Stops: the port is closed at once, requests get `grace` to finish, then everything that is left is reset.
+    pub async fn stop(self, grace: Duration) {
+        self.begin_stop();
+        let Self { handle, tunnels, draining: _, probes, monitor: _, ended, lanes } = self;
+        tokio::join!(handle.drain(grace), tunnels.drain(grace));
+        drop((probes, ended, lanes));
+    }
+}
+
+struct Probes {
+    upstream: Upstream,
+    /// Never the way of other requests: the API server ends the connection of who is anonymous.
+    anonymous_upstream: Upstream,
+    client: kube::Client,
+    authorizer: Authorizer,
+    /// `None` when UIDs are never impersonated.
+    impersonator: Option<String>,
+    interval: Duration,
+    capabilities: Arc<Capabilities>,
+    metrics: ImpersonatorMetrics,
+}
+
+impl Probes {
+    async fn run(self, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(self.interval);
+        ticks.tick().await;
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            self.metrics.upstream(self.upstream.stats());
+            match anonymous_probe::probe_anonymous(&self.anonymous_upstream).await {
+                Ok(policy) => self.capabilities.set_anonymous(policy),
+                Err(error) => {
+                    tracing::warn!(%error, "anonymous access could not be probed, the last answer stays");
+                }
+            }
+            self.uids().await;
+        }
+    }
+
+    async fn uids(&self) {
+        let Some(impersonator) = &self.impersonator else { return };
+        if let Some(usable) = anonymous_probe::probe_uids(&self.client, &self.authorizer, impersonator).await
+        {
+            self.capabilities.set_uids(usable);
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Many streams at once, and the pool that carries them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::{Request, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use pinniped_http_client::proxy_environment::ProxyEnvironment;
+use pinniped_http_server::{Body, BoxError, body, lanes};
+use pinniped_impersonation_proxy::impersonator::InFlightLimits;
+use pinniped_kube_client::{RequestBody, Upstream, UpstreamLimits, UpstreamParams, kube_client, through};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::api_server::{ApiServer, Handler, Script};
+use crate::world::{Options, PATIENCE, World, eventually, upstream_of};
+
+/// One event, then silence.
+fn watch_handler() -> Handler {
+    Arc::new(|_| {
+        Box::pin(async {
+            let event = futures::stream::once(async { Ok::<_, BoxError>(Frame::data(Bytes::from("event"))) });
+            let silence = futures::stream::pending();
+            let stream = futures::StreamExt::chain(event, silence);
+            http::Response::new(StreamBody::new(stream).boxed_unsync())
+        })
+    })
+}
+
+#[tokio::test]
+async fn more_watches_than_one_connection_may_carry_are_all_answered() {
+    let script = Script { handler: watch_handler(), max_streams: 100, ..Script::default() };
+    let world = World::start(script).await;
+    let client = world.certificate("u", &[]);
+    let h2 = client.h2::<Body>().await;
+    let watches = (0..150).map(|_| {
+        let mut h2 = h2.clone();
+        let request = client.request("/api/v1/pods?watch=1").body(body::empty()).unwrap();
+        async move {
+            let mut body = h2.send_request(request).await.unwrap().into_body();
+            body.frame().await.unwrap().unwrap();
+            body
+        }
+    });
+    let open = tokio::time::timeout(PATIENCE, join_all(watches)).await.expect("every watch is answered");
+    assert_eq!(open.len(), 150);
+    assert_eq!(world.upstream.stats().streams, 150);
+    assert!(world.upstream.stats().connections >= 2);
+
+    // Ordinary requests still pass, over the same pool.
+    let other = world.certificate("other", &[]);
+    let answer = other
+        .h2::<Body>()
+        .await
+        .send_request(other.request("/x").body(body::empty()).unwrap())
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+
+    drop((open, answer));
+    eventually("all streams are given back", || world.upstream.stats().streams == 0).await;
+}
+
+#[tokio::test]
+async fn a_slow_reader_does_not_stop_the_others() {
+    let script = Script {
+        handler: Arc::new(|request| {
+            Box::pin(async move {
+                if request.uri().path() == "/flood" {
+                    let chunk = || async {
+                        Some((Ok::<_, BoxError>(Frame::data(Bytes::from(vec![0; 16 << 10]))), ()))
+                    };
+                    let flood = futures::stream::unfold((), move |()| chunk());
+                    return http::Response::new(StreamBody::new(flood).boxed_unsync());
+                }
+                http::Response::new(body::full("quick"))
+            })
+        }),
+        ..Script::default()
+    };
+    let world = World::start(script).await;
+    let client = world.certificate("u", &[]);
+    // On every lane, or else the quick ones would not share a connection with them.
+    let mut floods = Vec::new();
+    for _ in 0..lanes::Share::Half.count() {
+        let slow = client.h2::<Body>().await;
+        let of_one = (0..20).map(|_| {
+            let mut slow = slow.clone();
+            let request = client.request("/flood").body(body::empty()).unwrap();
+            async move { slow.send_request(request).await.unwrap() }
+        });
+        // Nobody reads these.
+        floods.push((join_all(of_one).await, slow));
+    }
+    for _ in 0..20 {
+        let answer = tokio::time::timeout(PATIENCE, client.get("/quick")).await.expect("not stopped");
+        assert_eq!(answer.text, "quick");
+    }
+    assert_eq!(world.upstream.stats().connections, lanes::Share::Half.count());
+    drop(floods);
+}
+
+fn get(path: &str) -> Request<RequestBody> {
+    Request::get(path).body(RequestBody::Empty).unwrap()
+}
+
+#[tokio::test]
+async fn the_pool_closes_connections_that_nobody_needs_any_more() {
+    let script = Script { handler: watch_handler(), max_streams: 2, ..Script::default() };
+    let api = ApiServer::start(script).await;
+    let mut params =
+        UpstreamParams::new(format!("https://{}", api.address).parse().unwrap(), api.roots.clone());
+    params.limits = UpstreamLimits { idle_timeout: Duration::ZERO, ..UpstreamLimits::default() };
+    let upstream = Upstream::new(params).unwrap();
+    // The limit is known after the first answer.
+    drop(upstream.send(get("/first")).await.unwrap());
+    let open = join_all((0..6).map(|_| upstream.send(get("/watch")))).await;
+    assert!(open.iter().all(Result::is_ok));
+    // The first one was given up, and still counts.
+    assert_eq!(upstream.stats().connections, 4);
+    drop(open);
+    // By itself: where a crowd was, there may be no next request for a long time.
+    eventually("all but one are closed", || upstream.stats().connections == 1).await;
+    drop(upstream.send(get("/last")).await.unwrap());
+    assert_eq!(upstream.stats().connections, 1);
+}
+
+#[tokio::test]
+async fn a_proxy_of_the_environment_is_asked_for_a_tunnel_to_the_api_server() {
+    let handler: Handler = Arc::new(|_| Box::pin(async { http::Response::new(body::full("answer")) }));
+    let api = ApiServer::start(Script { handler, ..Script::default() }).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let environment =
+        ProxyEnvironment::new(format!("http://{}", listener.local_addr().unwrap()), "10.0.0.0/8");
+    let target = api.address;
+    let proxy = AbortOnDropHandle::new(tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            asked.push(client.read_u8().await.unwrap());
+        }
+        client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
+        let mut server = TcpStream::connect(target).await.unwrap();
+        let relaying = tokio::spawn(async move {
+            let _ended = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+        });
+        (String::from_utf8(asked).unwrap(), AbortOnDropHandle::new(relaying))
+    }));
+    let params = |server: &str| UpstreamParams::new(server.parse().unwrap(), api.roots.clone());
+    // Exempt: those that NO_PROXY names, and loopback always.
+    for exempt in ["https://10.96.0.1", "https://127.0.0.1:6443"] {
+        assert!(through(params(exempt), &environment).unwrap().dial.is_none(), "{exempt}");
+    }
+    // The server's certificate is for loopback, so its address stays that, and the way is another's.
+    let way = through(params("https://192.0.2.1:6443"), &environment).unwrap().dial;
+    let upstream =
+        Upstream::new(UpstreamParams { dial: way, ..params(&format!("https://{target}")) }).unwrap();
+    assert_eq!(upstream.send(get("/x")).await.unwrap().status(), 200);
+    let (asked, _relaying) = proxy.await.unwrap();
+    assert_eq!(asked, format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"));
+}
+
+#[tokio::test]
+async fn a_full_pool_says_so() {
+    let script = Script { handler: watch_handler(), max_streams: 1, ..Script::default() };
+    let api = ApiServer::start(script).await;
+    let mut params =
+        UpstreamParams::new(format!("https://{}", api.address).parse().unwrap(), api.roots.clone());
+    params.limits = UpstreamLimits { connections: 1, ..UpstreamLimits::default() };
+    let upstream = Upstream::new(params).unwrap();
+    let first = upstream.send(get("/watch")).await.unwrap();
+    let error = upstream.send(get("/watch")).await.unwrap_err();
+    assert_eq!(error.to_string(), "all 1 connections to the API server are full");
+    drop(first);
+}
+
+#[tokio::test]
+async fn one_dial_serves_all_who_wait_for_it() {
+    let api = ApiServer::start(Script::default()).await;
+    let upstream = upstream_of(&api);
+    let answers = join_all((0..50).map(|_| upstream.send(get("/x")))).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(api.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_died_is_replaced() {
+    let api = ApiServer::start(Script::default()).await;
+    let upstream = upstream_of(&api);
+    drop(upstream.send(get("/x")).await.unwrap());
+    // The server cuts the connection while it handles this one.
+    let cut = Script { handler: Arc::new(|_| Box::pin(async { panic!("cut") })), ..Script::default() };
+    let other = ApiServer::start(cut).await;
+    let doomed = upstream_of(&other);
+    assert!(doomed.send(get("/x")).await.is_err());
+    drop(other);
+    assert!(doomed.send(get("/x")).await.is_err());
+    assert_eq!(upstream.send(get("/x")).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(api.connections(), 1);
+}
+
+#[tokio::test]
+async fn the_kubernetes_client_uses_the_pool_with_its_own_token() {
+    let api = ApiServer::start(Script::default()).await;
+    let upstream = upstream_of(&api);
+    let client = kube_client(&upstream, crate::world::token_source(Some("mine")), "ns");
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(client);
+    namespaces.list(&kube::api::ListParams::default()).await.unwrap();
+    let seen = api.only_seen();
+    assert_eq!(seen.version, http::Version::HTTP_2);
+    assert_eq!(seen.all("authorization"), ["Bearer mine"]);
+    assert!(seen.all("user-agent")[0].contains("kubernetes"));
+    assert_eq!(upstream.stats().connections, 1);
+}
+
+/// A line to the API server that can be cut.
+struct Line {
+    address: SocketAddr,
+    cut: mpsc::UnboundedSender<()>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Line {
+    async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (cut, mut cuts) = mpsc::unbounded_channel();
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    cut = cuts.recv() => {
+                        cut.expect("the line is still there");
+                        connections.abort_all();
+                    }
+                    accepted = listener.accept() => {
+                        let (mut near, _) = accepted.unwrap();
+                        connections.spawn(async move {
+                            let mut far = TcpStream::connect(server).await.unwrap();
+                            tokio::io::copy_bidirectional(&mut near, &mut far).await
+                        });
+                    }
+                }
+            }
+        });
+        Self { address, cut, _task: AbortOnDropHandle::new(task) }
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_side_effects_survives_a_cut_connection_and_others_are_not_repeated() {
+    for _ in 0..20 {
+        // The first request of each kind is heard and never answered.
+        let (heard, mut hearing) = mpsc::unbounded_channel();
+        let attempts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let counted = Arc::clone(&attempts);
+        let handler: Handler = Arc::new(move |request| {
+            let first = counted[usize::from(request.method() == http::Method::POST)]
+                .fetch_add(1, Ordering::SeqCst)
+                == 0;
+            let heard = heard.clone();
+            Box::pin(async move {
+                if first {
+                    heard.send(()).unwrap();
+                    std::future::pending::<()>().await;
+                }
+                http::Response::new(body::full("answer"))
+            })
+        });
+        let api = ApiServer::start(Script { handler, ..Script::default() }).await;
+        let line = Line::to(api.address).await;
+        let server = format!("https://{}", line.address).parse().unwrap();
+        let upstream = Upstream::new(UpstreamParams::new(server, api.roots.clone())).unwrap();
+        let post = Request::post("/x").body(RequestBody::Full(Bytes::from("once"))).unwrap();
+        for (kind, request, survives) in [(0, get("/x"), true), (1, post, false)] {
+            let cutting = async {
+                hearing.recv().await.unwrap();
+                line.cut.send(()).unwrap();
+            };
+            let both = async { tokio::join!(upstream.send(request), cutting) };
+            let (answer, ()) = tokio::time::timeout(PATIENCE, both).await.expect("an end of it");
+            assert_eq!(answer.is_ok(), survives, "{answer:?}");
+            assert_eq!(attempts[kind].load(Ordering::SeqCst), if survives { 2 } else { 1 });
+        }
+    }
+}
+
+#[tokio::test]
+async fn our_own_requests_do_not_wait_for_a_silent_server_for_ever() {
+    let handler: Handler = Arc::new(|_| Box::pin(std::future::pending()));
+    let api = ApiServer::start(Script { handler, ..Script::default() }).await;
+    let server = format!("https://{}", api.address).parse().unwrap();
+    let mut params = UpstreamParams::new(server, api.roots.clone());
+    params.limits.answer_timeout = Duration::from_millis(50);
+    let upstream = Upstream::new(params).unwrap();
+    let client = kube_client(&upstream, crate::world::token_source(Some("mine")), "ns");
+    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> = kube::Api::namespaced(client, "ns");
+    let answer = tokio::time::timeout(PATIENCE, secrets.get("s")).await.expect("an end of it");
+    let error = answer.unwrap_err();
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    assert!(
+        format!("{error} {source:?}").contains("the API server did not answer in time"),
+        "{error} {source:?}"
+    );
+}
+
+/// A short answer, larger than what waits on the way to a client that does not read.
+fn flood_handler() -> Handler {
+    Arc::new(|_| {
+        Box::pin(async {
+            let chunk =
+                || async { Some((Ok::<_, BoxError>(Frame::data(Bytes::from(vec![0; 16 << 10]))), ())) };
+            let flood = futures::stream::unfold((), move |()| chunk());
+            http::Response::new(StreamBody::new(flood).boxed_unsync())
+        })
+    })
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_loses_its_place_at_the_deadline() {
+    let script = Script { handler: flood_handler(), ..Script::default() };
+    let in_flight = InFlightLimits { short: 1, waiting: 1, ..InFlightLimits::default() };
+    let world = World::start_with(script, Options { in_flight, ..Options::default() }).await;
+    let client = world.certificate("u", &[]);
+
+    // Not one byte of a body may be sent to this one.
+    let io = TokioIo::new(client.tls(b"h2").await);
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let (mut h2, connection) = builder.initial_stream_window_size(0).handshake::<_, Body>(io).await.unwrap();
+    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let request = client.request("/x?timeout=500ms").body(body::empty()).unwrap();
+    let unread = h2.send_request(request).await.unwrap();
+    let mut h1 = client.h1().await;
+    let request = Request::get("/x?timeout=10s").header("host", "proxy.example");
+    let second = h1.send_request(request.body(body::empty()).unwrap()).await.unwrap();
+    assert_eq!(second.status(), StatusCode::OK, "the first one gave its place up, after a while");
+    eventually("both streams are given back", || world.upstream.stats().streams == 0).await;
+    drop((unread, second));
+}

@@ -1,0 +1,184 @@
+//! Bodies on their way to an API server that does not simply take them, and a server that says nothing any more.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::{Method, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use pinniped_http_server::BoxError;
+use pinniped_kube_client::{RequestBody, Upstream, UpstreamError, UpstreamParams};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_rustls::server::TlsStream;
+
+use crate::tls_server::TlsServer;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One connection to a server that is written by hand, and the way to it.
+async fn server() -> (UpstreamParams, impl Future<Output = TlsStream<TcpStream>>) {
+    let server = TlsServer::bind(&[b"h2"]).await;
+    (server.params(), async move { server.accept().await })
+}
+
+/// A body that the test feeds, as a client of the proxy would. It is over when the sender is dropped; the tasks carry
+/// it.
+async fn fed() -> (mpsc::Sender<Bytes>, RequestBody, JoinSet<()>) {
+    let (sender, receiver) = mpsc::channel(1);
+    let chunks = futures::stream::unfold(receiver, async |mut receiver: mpsc::Receiver<Bytes>| {
+        let chunk = receiver.recv().await?;
+        Some((Ok::<_, BoxError>(Frame::data(chunk)), receiver))
+    });
+    let (near, far) = tokio::io::duplex(1024);
+    let (arrived, mut arrivals) = mpsc::channel(1);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let service = service_fn(|request: Request<Incoming>| {
+            let arrived = arrived.clone();
+            async move {
+                arrived.send(request.into_body()).await.unwrap();
+                std::future::pending::<Result<Response<String>, Infallible>>().await
+            }
+        });
+        let _ended = http1::Builder::new().serve_connection(TokioIo::new(far), service).await;
+    });
+    let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(near)).await.unwrap();
+    tasks.spawn(async move {
+        let _ended = connection.await;
+    });
+    let request = post(StreamBody::new(chunks.boxed()));
+    tasks.spawn(async move {
+        let _never = client.send_request(request).await;
+    });
+    let body = arrivals.recv().await.unwrap();
+    (sender, RequestBody::from(pinniped_http_server::Incoming::Http1(body)), tasks)
+}
+
+fn post<B>(body: B) -> Request<B> {
+    Request::builder().method(Method::POST).uri("/api/v1/pods").header("host", "k").body(body).unwrap()
+}
+
+/// Boxed here, since the futures of both sides together are large.
+fn in_time<F: Future>(what: F) -> impl Future<Output = F::Output> {
+    let bounded = tokio::time::timeout(PATIENCE, Box::pin(what));
+    async { bounded.await.expect("an end of it") }
+}
+
+#[tokio::test]
+async fn an_upload_is_reset_when_nobody_waits_for_its_answer_any_more() {
+    let (params, accept) = server().await;
+    let upstream = Upstream::new(params).unwrap();
+    let (feed, body, _tasks) = fed().await;
+    let (seen, mut first_chunk) = mpsc::channel(1);
+    let client = async {
+        let send = upstream.send(post(body));
+        tokio::select! {
+            answer = send => panic!("answered: {answer:?}"),
+            _ = async {
+                feed.send(Bytes::from_static(b"begun")).await.unwrap();
+                first_chunk.recv().await
+            } => {}
+        }
+    };
+    let server = async {
+        let mut connection = h2::server::handshake(accept.await).await.unwrap();
+        let (request, _respond) = connection.accept().await.unwrap().unwrap();
+        let mut body = request.into_body();
+        let reading = async {
+            assert_eq!(body.data().await.unwrap().unwrap(), "begun");
+            seen.send(()).await.unwrap();
+            body.data().await.expect("no orderly end").expect_err("a reset")
+        };
+        tokio::select! {
+            error = reading => error,
+            next = connection.accept() => panic!("{:?}", next.is_some()),
+        }
+    };
+    let ((), error) = in_time(async { tokio::join!(client, server) }).await;
+    assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
+}
+
+#[tokio::test]
+async fn a_server_that_has_seen_enough_gets_no_more_and_its_answer_counts() {
+    let (params, accept) = server().await;
+    let upstream = Upstream::new(params).unwrap();
+    let (_feed, body, _tasks) = fed().await;
+    let client = async {
+        let response = upstream.send(post(body)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    };
+    let server = async {
+        let mut connection = h2::server::handshake(accept.await).await.unwrap();
+        let (request, mut respond) = connection.accept().await.unwrap().unwrap();
+        let answer = Response::builder().status(StatusCode::PAYLOAD_TOO_LARGE).body(()).unwrap();
+        respond.send_response(answer, true).unwrap();
+        let mut body = request.into_body();
+        tokio::select! {
+            more = body.data() => more.expect("no orderly end").expect_err("a reset"),
+            next = connection.accept() => panic!("{:?}", next.is_some()),
+        }
+    };
+    let ((), error) = in_time(async { tokio::join!(client, server) }).await;
+    assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
+}
+
+#[tokio::test]
+async fn a_body_larger_than_the_servers_window_is_sent_as_room_is_made() {
+    let (params, accept) = server().await;
+    let upstream = Upstream::new(params).unwrap();
+    // Eight times the window of a stream, and of the connection.
+    let large = Bytes::from(vec![7; 8 * 65_535]);
+    let client = upstream.send(post(RequestBody::Full(large.clone())));
+    let server = async {
+        let mut connection = h2::server::handshake(accept.await).await.unwrap();
+        let (request, mut respond) = connection.accept().await.unwrap().unwrap();
+        let mut body = request.into_body();
+        let answering = async {
+            let mut length = 0;
+            while let Some(chunk) = body.data().await {
+                let chunk = chunk.unwrap();
+                length += chunk.len();
+                body.flow_control().release_capacity(chunk.len()).unwrap();
+            }
+            let answer = Response::builder().header("x-length", length).body(()).unwrap();
+            respond.send_response(answer, true).unwrap();
+            std::future::pending::<()>().await;
+        };
+        // What the streams do goes out when the connection is asked for the next one.
+        tokio::join!(answering, connection.accept())
+    };
+    let answer = in_time(async {
+        tokio::select! {
+            answer = client => answer.unwrap(),
+            ((), _) = server => panic!("the server has ended"),
+        }
+    })
+    .await;
+    assert_eq!(answer.headers()["x-length"], large.len().to_string());
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_loses_its_connection() {
+    let (mut params, accept) = server().await;
+    params.limits.ping_interval = Duration::from_millis(50);
+    params.limits.ping_timeout = Duration::from_millis(50);
+    let upstream = Upstream::new(params).unwrap();
+    let client = upstream.send(post(RequestBody::Full(Bytes::from_static(b"x"))));
+    let server = async {
+        let mut connection = h2::server::handshake(accept.await).await.unwrap();
+        let request = connection.accept().await.unwrap().unwrap();
+        // From here on nobody reads: the network is gone, the socket is not.
+        (request, connection)
+    };
+    let (answer, _silent) = in_time(async { tokio::join!(client, server) }).await;
+    assert!(matches!(answer, Err(UpstreamError::Http2(_))), "{answer:?}");
+    assert_eq!(upstream.stats().connections, 0);
+}

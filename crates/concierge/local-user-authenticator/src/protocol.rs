@@ -1,0 +1,372 @@
+//! The TokenReview protocol, `authentication.k8s.io/v1beta1`, as pure functions: request in, credentials or a status
+//! out; verdict in, bytes out.
+//!
+//! The order of the checks and the bytes of the answers are upstream's.
+
+use std::fmt;
+
+use http::{
+    HeaderMap, HeaderValue, Method, Response, StatusCode,
+    header::{ACCEPT, CONTENT_TYPE, HeaderName},
+    request::Parts,
+};
+use pinniped_go_compat::json as gojson;
+use pinniped_http_server::{Body, body};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, Deserializer, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+use zeroize::Zeroizing;
+
+const API_VERSION: &str = "authentication.k8s.io/v1beta1";
+const KIND: &str = "TokenReview";
+const PATH: &str = "/authenticate";
+const JSON: &str = "application/json";
+
+/// A user's name and password, as they came.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// Before the first colon.
+    pub username: String,
+    /// Behind it.
+    pub password: Zeroizing<String>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials([redacted])")
+    }
+}
+
+/// What is answered to a good request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nobody, or a wrong password: the answer does not tell.
+    Unauthenticated,
+    /// This user.
+    Authenticated {
+        /// The user's name.
+        username: String,
+        /// The user's groups.
+        groups: Vec<String>,
+    },
+}
+
+/// Looks at everything but the body.
+///
+/// # Errors
+///
+/// The status to answer, without a body.
+pub fn check(parts: &Parts) -> Result<(), StatusCode> {
+    let path = parts.uri.path();
+    if path != PATH {
+        tracing::debug!(path, "received request path other than /authenticate");
+        return Err(StatusCode::NOT_FOUND);
+    }
+    if parts.method != Method::POST {
+        tracing::debug!(method = %parts.method, "received request method other than post");
+        return Err(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    if !has_media_type(&parts.headers, &CONTENT_TYPE, &[JSON]) {
+        let values = pinniped_logging::value::json(&values(&parts.headers, &CONTENT_TYPE));
+        tracing::debug!({ "Content-Type" } = values.as_str(), "content type is not application/json");
+        return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    }
+    if !has_media_type(&parts.headers, &ACCEPT, &[JSON, "application/*", "*/*"]) {
+        let values = pinniped_logging::value::json(&values(&parts.headers, &ACCEPT));
+        tracing::debug!({ "Accept" } = values.as_str(), "client does not accept application/json");
+        return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    }
+    Ok(())
+}
+
+/// Reads the body.
+///
+/// # Errors
+///
+/// The status to answer, without a body.
+pub fn credentials(body: &[u8]) -> Result<Credentials, StatusCode> {
+    // Only the first JSON value counts; what follows it is not looked at.
+    let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Object>();
+    let Some(first) = values.next() else {
+        tracing::debug!(err = "EOF", "failed to decode body");
+        return Err(StatusCode::BAD_REQUEST);
+    };
+    let review = first.and_then(Review::try_from).map_err(|error| {
+        // The kind of error only: its text may quote the token.
+        tracing::debug!(err = ?error.classify(), "failed to decode body");
+        StatusCode::BAD_REQUEST
+    })?;
+    if review.api_version != API_VERSION {
+        tracing::debug!(apiVersion = review.api_version, "invalid TokenReview apiVersion");
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    if review.kind != KIND {
+        tracing::debug!(kind = review.kind, "invalid TokenReview kind");
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    let Some((username, password)) = review.token.split_once(':') else {
+        tracing::debug!("bad token format in request");
+        return Err(StatusCode::BAD_REQUEST);
+    };
+    Ok(Credentials { username: username.to_owned(), password: Zeroizing::new(password.to_owned()) })
+}
+
+/// The response.
+pub fn respond(outcome: Result<Verdict, StatusCode>) -> Response<Body> {
+    let verdict = match outcome {
+        Ok(verdict) => verdict,
+        Err(status) => {
+            let mut response = Response::new(body::empty());
+            *response.status_mut() = status;
+            return response;
+        }
+    };
+    let mut response = Response::new(body::full(render(verdict)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    response
+}
+
+/// One line of JSON with the keys in Go's order, and a newline.
+fn render(verdict: Verdict) -> String {
+    #[derive(Serialize)]
+    struct Answer {
+        kind: &'static str,
+        #[serde(rename = "apiVersion")]
+        api_version: &'static str,
+        metadata: Empty,
+        spec: Empty,
+        status: Status,
+    }
+    #[derive(Serialize)]
+    struct Empty {}
+    #[derive(Serialize)]
+    struct Status {
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        authenticated: bool,
+        user: User,
+    }
+    #[derive(Serialize)]
+    struct User {
+        #[serde(skip_serializing_if = "String::is_empty")]
+        username: String,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        groups: Vec<String>,
+    }
+    let (authenticated, username, groups) = match verdict {
+        Verdict::Unauthenticated => (false, String::new(), Vec::new()),
+        Verdict::Authenticated { username, groups } => (true, username, groups),
+    };
+    let status = Status { authenticated, user: User { username, groups } };
+    let answer = Answer { kind: KIND, api_version: API_VERSION, metadata: Empty {}, spec: Empty {}, status };
+    gojson::to_string(&answer) + "\n"
+}
+
+/// Whether one of the header's comma-separated entries is one of the wanted media types. Parameters do not count.
+fn has_media_type(headers: &HeaderMap, name: &HeaderName, wanted: &[&str]) -> bool {
+    headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|entry| entry.split(';').next())
+        .any(|entry| wanted.iter().any(|wanted| entry.trim().eq_ignore_ascii_case(wanted)))
+}
+
+fn values(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
+    headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
+}
+
+/// The part of a TokenReview that counts.
+#[derive(Default)]
+struct Review {
+    api_version: String,
+    kind: String,
+    token: Zeroizing<String>,
+}
+
+impl TryFrom<Object> for Review {
+    type Error = serde_json::Error;
+
+    fn try_from(object: Object) -> Result<Self, serde_json::Error> {
+        let mut review = Self::default();
+        for (name, value) in object.0 {
+            match name.as_str() {
+                "apiversion" => set(&mut review.api_version, decode(&value)?),
+                "kind" => set(&mut review.kind, decode(&value)?),
+                "spec" => {
+                    for (name, value) in decode::<Object>(&value)?.unwrap_or_default().0 {
+                        match name.as_str() {
+                            "token" => set(&mut review.token, decode(&value)?.map(Zeroizing::new)),
+                            "audiences" => drop(decode::<Vec<Option<String>>>(&value)?),
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(review)
+    }
+}
+
+/// Null is as good as absent.
+fn decode<T: DeserializeOwned>(value: &RawValue) -> Result<Option<T>, serde_json::Error> {
+    serde_json::from_str(value.get())
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+/// The members of a JSON object in their order, names in lower case: in Go's `encoding/json` names match in any case,
+/// and the last of several counts.
+#[derive(Default)]
+struct Object(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = Object;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+                let mut members = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    members.push((name.to_ascii_lowercase(), value));
+                }
+                Ok(Object(members))
+            }
+        }
+
+        deserializer.deserialize_map(Members)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Header names and values.
+    type Fields<'a> = &'a [(&'a str, &'a str)];
+
+    fn parts(method: Method, path: &str, headers: Fields<'_>) -> Parts {
+        let mut request = http::Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    const CONTENT: (&str, &str) = ("Content-Type", "application/json");
+    const ACCEPTED: (&str, &str) = ("Accept", "application/json");
+
+    #[test]
+    fn requests_are_checked_in_order() {
+        let post = || Method::POST;
+        let accept = |value: &'static str| [CONTENT, ("Accept", value)];
+        let table: &[(Method, &str, Fields<'_>, u16)] = &[
+            (post(), "/authenticate", &[CONTENT, ACCEPTED], 200),
+            (post(), "/authenticate?timeout=30s", &[CONTENT, ACCEPTED], 200),
+            (post(), "/tuna", &[], 404),
+            (Method::GET, "/", &[], 404),
+            (post(), "/authenticate/", &[CONTENT, ACCEPTED], 404),
+            (Method::GET, "/authenticate", &[], 405),
+            (Method::PUT, "/authenticate", &[CONTENT, ACCEPTED], 405),
+            (post(), "/authenticate", &[ACCEPTED], 415),
+            (post(), "/authenticate", &[("Content-Type", "application/xml"), ACCEPTED], 415),
+            (post(), "/authenticate", &[("Content-Type", "application/json; charset=UTF-8"), ACCEPTED], 200),
+            (post(), "/authenticate", &[("Content-Type", "text/plain, Application/JSON"), ACCEPTED], 200),
+            (post(), "/authenticate", &[("Content-Type", "application/*"), ACCEPTED], 415),
+            (post(), "/authenticate", &[CONTENT], 415),
+            (post(), "/authenticate", &accept("application/xml"), 415),
+            (post(), "/authenticate", &accept("application/json, */*"), 200),
+            (post(), "/authenticate", &accept("something/else, application/xml, application/json"), 200),
+            (post(), "/authenticate", &accept("something/else, */*, application/foo"), 200),
+            (post(), "/authenticate", &accept("something/else, application/*, application/foo"), 200),
+            (post(), "/authenticate", &[CONTENT, ("Accept", "a/b"), ("Accept", "*/*;q=0.1")], 200),
+        ];
+        for (method, path, headers, expected) in table {
+            let status = check(&parts(method.clone(), path, headers)).err().unwrap_or(StatusCode::OK);
+            assert_eq!(status.as_u16(), *expected, "{method} {path} {headers:?}");
+        }
+    }
+
+    fn pair(username: &str, password: &str) -> Option<Credentials> {
+        Some(Credentials { username: username.to_owned(), password: Zeroizing::new(password.to_owned()) })
+    }
+
+    #[test]
+    fn bodies_are_read_as_go_reads_them() {
+        let review = |spec: &str| {
+            format!(r#"{{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{spec}}}"#)
+        };
+        let good = review(r#"{"token":"u:p"}"#);
+        let table: &[(&str, String, Option<Credentials>)] = &[
+            ("good", good.clone(), pair("u", "p")),
+            ("colons in the password", review(r#"{"token":"u:p:q:"}"#), pair("u", "p:q:")),
+            ("nothing around the colon", review(r#"{"token":":"}"#), pair("", "")),
+            ("audiences", review(r#"{"token":"u:p","audiences":["a"]}"#), pair("u", "p")),
+            ("unknown members", review(r#"{"token":"u:p","x":{"y":[1]}}"#), pair("u", "p")),
+            ("text behind", format!("{good} trailing"), pair("u", "p")),
+            ("names in any case", good.replace("spec", "SPEC").replace("kind", "Kind"), pair("u", "p")),
+            ("the last counts", review(r#"{"token":"u:p","Token":"v:q"}"#), pair("v", "q")),
+            ("null is nothing", review(r#"{"token":"u:p","token":null,"audiences":null}"#), pair("u", "p")),
+            ("no colon", review(r#"{"token":"up"}"#), None),
+            ("no token", review("{}"), None),
+            ("no spec", review("null"), None),
+            ("spec of another type", review("[]"), None),
+            ("token of another type", review(r#"{"token":5}"#), None),
+            ("audiences of another type", review(r#"{"token":"u:p","audiences":"a"}"#), None),
+            ("other group", good.replace("authentication.k8s.io/", "bad group/"), None),
+            ("other version", good.replace("v1beta1", "bad version"), None),
+            ("v1", good.replace("v1beta1", "v1"), None),
+            ("other kind", good.replace("TokenReview", "wrong-kind"), None),
+            ("empty", String::new(), None),
+            ("garbage", "invalid body".to_owned(), None),
+            ("array", "[]".to_owned(), None),
+            ("null", "null".to_owned(), None),
+            ("cut off", good[..good.len() - 1].to_owned(), None),
+        ];
+        for (name, body, expected) in table {
+            assert_eq!(&credentials(body.as_bytes()).ok(), expected, "{name}");
+            if expected.is_none() {
+                assert_eq!(credentials(body.as_bytes()), Err(StatusCode::BAD_REQUEST), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn answers_have_the_bytes_of_gos_encoder() {
+        let authenticated = |username: &str, groups: &[&str]| Verdict::Authenticated {
+            username: username.to_owned(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+        };
+        let table = [
+            (Verdict::Unauthenticated, r#"{"user":{}}"#),
+            (authenticated("u", &[]), r#"{"authenticated":true,"user":{"username":"u"}}"#),
+            (
+                authenticated("u", &["a", "", "<b>"]),
+                r#"{"authenticated":true,"user":{"username":"u","groups":["a","","\u003cb\u003e"]}}"#,
+            ),
+        ];
+        let head =
+            r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1beta1","metadata":{},"spec":{}"#;
+        for (verdict, status) in table {
+            assert_eq!(render(verdict), format!("{head},\"status\":{status}}}\n"));
+        }
+    }
+
+    #[test]
+    fn credentials_do_not_print_themselves() {
+        assert_eq!(format!("{:?}", pair("u", "p").unwrap()), "Credentials([redacted])");
+    }
+}

@@ -1,0 +1,170 @@
+//! The program: client, watch, certificate, listener; until a signal.
+
+use std::{
+    net::{Ipv6Addr, SocketAddr},
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, runtime::watcher};
+use pinniped_controller::{
+    lease::Leadership,
+    runtime::{self, Trigger},
+    watch::Watched,
+};
+use pinniped_http_client::proxy_environment::ProxyEnvironment;
+use pinniped_http_server::Incoming;
+use pinniped_http_server::{Connection, Limits, Listener, serve};
+use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, through};
+use pinniped_pki::{
+    CertificateHolder,
+    tls::{self, ALPN_HTTP, CipherRestriction, ClientCertificates, Profile},
+};
+use pinniped_tasks::{TaskGroup, TaskMonitor};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{
+    CERTIFICATE_SECRET, NAMESPACE, certificates::ServingCertificate, service::Authenticator, users::Secrets,
+};
+use pinniped_logging::log::{self, LogLevel};
+use pinniped_program::in_cluster;
+
+/// On all addresses, of both kinds where the node has both.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
+const LISTEN_V4: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 8443);
+
+/// How long requests under way may take at the end.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// The whole program; what it returns is the exit status.
+pub fn main() -> ExitCode {
+    pinniped_pki::install_crypto_provider();
+    // It exists for tests and demonstrations, where what happened matters more than the size of the log.
+    log::init(LogLevel::Debug);
+    pinniped_program::disable_core_dumps();
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(%error, "cannot run");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why the program ended other than by a signal.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error("cannot start: {0}")]
+    Start(#[source] std::io::Error),
+    #[error("cannot create k8s client: {0}")]
+    Client(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("cannot create listener: {0}")]
+    Listen(#[source] std::io::Error),
+    #[error("{0}")]
+    Serve(String),
+}
+
+fn run() -> Result<(), RunError> {
+    // One thread for everything but passwords, which have their own.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Start)?;
+    let outcome = runtime.block_on(async {
+        let ending = ending()?;
+        authenticate_users(client()?, ending).await
+    });
+    // A password that is still being checked is nobody's any more.
+    runtime.shutdown_background();
+    outcome
+}
+
+fn client() -> Result<kube::Client, RunError> {
+    let cluster =
+        in_cluster::load(|name| std::env::var_os(name), Path::new(in_cluster::SERVICE_ACCOUNT_DIRECTORY))
+            .map_err(|error| RunError::Client(error.into()))?;
+    let params = UpstreamParams::new(cluster.server, cluster.ca);
+    let upstream = through(params, &ProxyEnvironment::from_env())
+        .and_then(Upstream::new)
+        .map_err(|error| RunError::Client(error.into()))?;
+    Ok(kube_client(&upstream, cluster.token, NAMESPACE))
+}
+
+/// Resolves to the name of the signal that ends the program. Signals count from this call on.
+fn ending() -> Result<impl Future<Output = &'static str>, RunError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Start)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Start)?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => "interrupt",
+            _ = terminate.recv() => "terminated",
+        }
+    })
+}
+
+async fn authenticate_users(
+    client: kube::Client,
+    ending: impl Future<Output = &'static str>,
+) -> Result<(), RunError> {
+    let monitor = TaskMonitor::default();
+    let mut tasks = TaskGroup::new(&monitor);
+    let holder = CertificateHolder::serving(CERTIFICATE_SECRET);
+
+    let api: Api<Secret> = Api::namespaced(client, NAMESPACE);
+    let what = format!("secrets in namespace {NAMESPACE:?}");
+    let mut secrets = Watched::new(api.clone(), (), watcher::Config::default().any_semantic(), what);
+    let store = secrets.store();
+    let trigger = Trigger::new();
+    secrets.wake(&trigger, |secret| secret.metadata.name.as_deref() == Some(CERTIFICATE_SECRET));
+    let ready = secrets.ready();
+    tasks.spawn("watch of secrets", |stop| secrets.run(stop));
+    let certificate = ServingCertificate { api, store: store.clone(), holder: holder.clone() };
+    // Every replica may create the Secret, nobody leads.
+    tasks.spawn("serving certificate", |stop| {
+        runtime::run(certificate, trigger, ready, Leadership::fixed(true), stop)
+    });
+    tracing::debug!("controllers are ready");
+
+    let listener = Listener::bind(LISTEN).or_else(|_| Listener::bind(LISTEN_V4)).map_err(RunError::Listen)?;
+    let ciphers = CipherRestriction::default();
+    let tls = tls::server_config(Profile::Secure, &ciphers, &holder, ClientCertificates::Ignore, ALPN_HTTP);
+    let checks = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let authenticator = Authenticator::new(Secrets(store), checks);
+    let service = move |_: &Arc<Connection>, request: http::Request<Incoming>| {
+        let authenticator = authenticator.clone();
+        Box::pin(async move { authenticator.handle(request).await })
+    };
+    let server = serve(listener, tls, service, limits());
+    tracing::debug!(address = %server.local_addr(), "webhook is ready");
+
+    let outcome = tokio::select! {
+        signal = ending => {
+            tracing::debug!(signal, "webhook exiting");
+            Ok(())
+        }
+        reason = server.failed() => {
+            tracing::debug!(err = reason, "server exited");
+            Err(RunError::Serve(reason))
+        }
+        end = monitor.failed() => Err(RunError::Serve(end.to_string())),
+    };
+    tasks.cancel();
+    server.drain(DRAIN).await;
+    drop(tasks);
+    outcome
+}
+
+/// Small: a few Concierge pods are all the clients there should be.
+fn limits() -> Limits {
+    Limits {
+        header_bytes: 64 << 10,
+        header_fields: 100,
+        header_read_timeout: Duration::from_secs(10),
+        h2_streams: 100,
+        h2_stream_window: 64 << 10,
+        h2_connection_window: 1 << 20,
+        connections: 256,
+        ..Limits::default()
+    }
+}

@@ -1,0 +1,228 @@
+//! A request's way: checks, body, user, password, answer.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use pinniped_http_server::{Body, BoxError, EndBy};
+use tokio::{sync::Semaphore, time::Instant};
+
+use super::{
+    passwords,
+    protocol::{self, Credentials, Verdict},
+    users::{self, Directory, User},
+};
+
+/// A TokenReview has a few hundred bytes; tokens of other kinds, sent here by mistake, have thousands.
+const MOST_BODY_BYTES: usize = 256 * 1024;
+
+/// How long a body may take to arrive. Callers give up after half a minute.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a client may take to read its answer, a few hundred bytes. Connections are few ([`super::run`]), and one
+/// whose client does not read must not be kept for ever.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Answers TokenReviews from a directory of users.
+#[derive(Clone)]
+pub struct Authenticator {
+    users: Arc<dyn Directory>,
+    /// One permit per password that is being checked. bcrypt takes a processor for a tenth of a second, so as many as
+    /// there are processors; the rest wait in order, and leave the queue when their client does.
+    checks: Arc<Semaphore>,
+}
+
+impl Authenticator {
+    /// Checks at most `concurrent_checks` passwords at a time.
+    pub fn new(users: impl Directory, concurrent_checks: usize) -> Self {
+        Self { users: Arc::new(users), checks: Arc::new(Semaphore::new(concurrent_checks.max(1))) }
+    }
+
+    /// Answers one request.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body + Send,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let mut response = protocol::respond(self.review(request).await);
+        response.extensions_mut().insert(EndBy(Instant::now() + ANSWER_TIMEOUT));
+        response
+    }
+
+    async fn review<B>(&self, request: Request<B>) -> Result<Verdict, StatusCode>
+    where
+        B: http_body::Body + Send,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let (parts, body) = request.into_parts();
+        protocol::check(&parts)?;
+        let body = collect(body).await?;
+        let credentials = protocol::credentials(&body)?;
+        self.authenticate(credentials).await
+    }
+
+    async fn authenticate(&self, credentials: Credentials) -> Result<Verdict, StatusCode> {
+        let Credentials { username, password } = credentials;
+        let Some(User { password_hash, groups }) = self.users.find(&username) else {
+            tracing::debug!("user not found");
+            self.blocking(move || passwords::waste(password.as_bytes())).await?;
+            return Ok(Verdict::Unauthenticated);
+        };
+        if !self.blocking(move || passwords::matches(&password_hash, password.as_bytes())).await? {
+            tracing::debug!("authentication failed: wrong password");
+            return Ok(Verdict::Unauthenticated);
+        }
+        let groups = users::groups(&groups).map_err(|error| {
+            tracing::debug!(err = %error, "could not read groups");
+            StatusCode::INTERNAL_SERVER_ERROR
+        })?;
+        tracing::debug!("successful authentication");
+        Ok(Verdict::Authenticated { username, groups })
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, StatusCode> {
+        let permit = Arc::clone(&self.checks).acquire_owned().await;
+        // The permit goes along, since the work does not stop when its client goes away.
+        let done = tokio::task::spawn_blocking(move || {
+            let result = work();
+            drop(permit);
+            result
+        });
+        done.await.map_err(|error| {
+            tracing::debug!(err = %error, "could not check password");
+            StatusCode::INTERNAL_SERVER_ERROR
+        })
+    }
+}
+
+async fn collect<B>(body: B) -> Result<bytes::Bytes, StatusCode>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let limited = Limited::new(body, MOST_BODY_BYTES);
+    let collected = tokio::time::timeout(BODY_TIMEOUT, Box::pin(limited.collect()));
+    match collected.await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(StatusCode::PAYLOAD_TOO_LARGE),
+        Ok(Err(error)) => {
+            tracing::debug!(err = %error, "failed to decode body");
+            Err(StatusCode::BAD_REQUEST)
+        }
+        Err(_elapsed) => Err(StatusCode::REQUEST_TIMEOUT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use bytes::Bytes;
+    use http::header::CONTENT_TYPE;
+    use http_body_util::Full;
+    use zeroize::Zeroizing;
+
+    use super::*;
+
+    impl Directory for HashMap<&'static str, User> {
+        fn find(&self, name: &str) -> Option<User> {
+            self.get(name).cloned()
+        }
+    }
+
+    fn authenticator() -> Authenticator {
+        let hash = |password: &str| bcrypt::hash(password, 4).unwrap().into_bytes();
+        let user = |hash: Vec<u8>, groups: &str| User {
+            password_hash: Zeroizing::new(hash),
+            groups: groups.as_bytes().to_vec(),
+        };
+        let users: HashMap<&'static str, User> = [
+            ("multi", user(hash("multi-pw"), "a,b")),
+            ("one", user(hash("one-pw"), "a")),
+            ("none", user(hash("none-pw"), "")),
+            ("nohash", user(Vec::new(), "a")),
+            ("badhash", user(b"not a valid password hash".to_vec(), "a")),
+            ("colon", user(hash("pw:with:colons"), "a")),
+            ("badgroups", user(hash("badgroups-pw"), "a\"b")),
+        ]
+        .into();
+        Authenticator::new(users, 2)
+    }
+
+    async fn ask(token: &str) -> (u16, String) {
+        let body = format!(
+            r#"{{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{{"token":"{token}"}}}}"#
+        );
+        send(&body).await
+    }
+
+    async fn send(body: &str) -> (u16, String) {
+        let request = Request::post("/authenticate")
+            .header("Content-Type", "application/json")
+            .header("Accept", "application/json, */*")
+            .body(Full::new(Bytes::from(body.to_owned())))
+            .unwrap();
+        let response = authenticator().handle(request).await;
+        let status = response.status().as_u16();
+        let content_type = response.headers().get(CONTENT_TYPE).cloned();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(content_type.is_some(), !body.is_empty());
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn users_are_authenticated_by_their_passwords_only() {
+        let yes = |user: &str| Some(user.to_owned());
+        let table = [
+            ("multi:multi-pw", yes(r#""username":"multi","groups":["a","b"]"#)),
+            ("one:one-pw", yes(r#""username":"one","groups":["a"]"#)),
+            ("none:none-pw", yes(r#""username":"none""#)),
+            ("colon:pw:with:colons", yes(r#""username":"colon","groups":["a"]"#)),
+            ("multi:one-pw", None),
+            ("multi:wrong", None),
+            ("multi:", None),
+            ("unknown:multi-pw", None),
+            (":multi-pw", None),
+            ("a/b:multi-pw", None),
+            ("nohash:foo", None),
+            ("nohash:", None),
+            ("badhash:foo", None),
+        ];
+        let head =
+            r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1beta1","metadata":{},"spec":{}"#;
+        for (token, expected) in table {
+            let status = match expected {
+                Some(user) => format!(r#"{{"authenticated":true,"user":{{{user}}}}}"#),
+                None => r#"{"user":{}}"#.to_owned(),
+            };
+            assert_eq!(ask(token).await, (200, format!("{head},\"status\":{status}}}\n")), "{token}");
+        }
+    }
+
+    #[tokio::test]
+    async fn bad_requests_and_bad_groups_have_empty_answers() {
+        assert_eq!(ask("multi").await, (400, String::new()));
+        assert_eq!(send("invalid body").await, (400, String::new()));
+        assert_eq!(send("").await, (400, String::new()));
+        assert_eq!(ask("badgroups:badgroups-pw").await, (500, String::new()));
+        // Only who knows the password learns that the groups are broken.
+        assert_eq!(ask("badgroups:wrong").await.0, 200);
+        assert_eq!(send(&" ".repeat(MOST_BODY_BYTES + 1)).await, (413, String::new()));
+    }
+
+    #[tokio::test]
+    async fn every_answer_has_an_end_so_that_a_client_that_does_not_read_loses_its_place() {
+        for path in ["/authenticate", "/elsewhere"] {
+            let request = Request::post(path).body(Full::new(Bytes::new())).unwrap();
+            let response = authenticator().handle(request).await;
+            let EndBy(end) = *response.extensions().get().expect("an end");
+            assert!(end > Instant::now() && end <= Instant::now() + ANSWER_TIMEOUT, "{path}");
+        }
+    }
+}

@@ -1,0 +1,564 @@
+//! The aggregated API: `login.concierge.<suffix>` and `identity.concierge.<suffix>`.
+//!
+//! It behaves as a server built on k8s.io/apiserver does, down to the texts of errors, since kubectl, the API
+//! server's aggregator and upstream's own clients all meet it. A request passes, outermost first:
+//!
+//! ```text
+//! 1 audit id, panic guard           no answer without the one, no lost connection for want of the other
+//! 2 request info                    what is asked for: path and method become verb, group, resource
+//! 3 deadline                        504, and everything below is dropped
+//! 4 authentication                  access.rs; only the review of a token takes time, and has bounds of its own: 429
+//! 5 permit                          429; a fair share of the requests in flight for each user
+//! 6 impersonation, authorization    access.rs
+//! 7 the handlers                    discovery.rs, openapi.rs, health.rs, resources.rs -> exchange.rs, where logins
+//!                                   are shared fairly between authenticators, too
+//! ```
+//!
+//! Not here: admission. A cluster's admission webhooks and policies do not see these objects yet. OpenAPI v2 is
+//! served as JSON only, which is what the aggregator asks for, and nothing is compressed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, ETAG, EXPIRES, IF_NONE_MATCH, LAST_MODIFIED, LOCATION, RETRY_AFTER,
+    VARY,
+};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as HttpBody;
+use jiff::Timestamp;
+use pinniped_apiserver::respond::{self, Negotiated, accept};
+use pinniped_concierge_api::names::VERSION;
+use pinniped_concierge_authentication::registry::Registry;
+use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
+use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
+use pinniped_delegated_auth::request::{Peer, RequestAuthenticator, RequestAuthenticatorParams};
+use pinniped_fair_semaphore::FairSemaphore;
+use pinniped_http_server::Incoming;
+use pinniped_http_server::metrics::{self, Metrics};
+use pinniped_http_server::{
+    Answer, Body, BoxError, Connection, EndBy, Limits, Listener, ServerHandle, Service, body, layers,
+};
+use pinniped_kube_request::anonymous::is_health;
+use pinniped_kube_request::attributes::Attributes;
+use pinniped_kube_request::deadline;
+use pinniped_kube_request::forbidden;
+use pinniped_kube_request::identity::User;
+use pinniped_kube_request::request_info::{RequestInfo, RequestInfoError, first_query_value};
+use pinniped_kube_types::status::Status;
+use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_pki::CertificateHolder;
+use pinniped_pki::tls::{self, CipherRestriction, ClientCertificates, Profile};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::audit::Auditor;
+use crate::issuer::ClientCertIssuer;
+use crate::token_issuer::TokenIssuer;
+
+mod access;
+mod bodies;
+mod catalog;
+mod decode;
+mod discovery;
+mod encode;
+pub mod exchange;
+mod openapi;
+mod resources;
+
+pub use pinniped_apiserver::health::{Health, StartStep, Stopping};
+
+use access::{Access, Denial};
+use bodies::Bodies;
+use catalog::Kind;
+use exchange::Exchange;
+use openapi::{Document, Documents};
+
+/// Requests that only read, at once.
+const READS_IN_FLIGHT: usize = 400;
+
+/// Requests that create, at once.
+const WRITES_IN_FLIGHT: usize = 200;
+
+/// How long one request may take, if its client does not say less.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// How long a client may keep a document whose hash it named.
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What the server is made of.
+pub struct Params {
+    /// The serving pair.
+    pub serving: CertificateHolder,
+    /// The authenticators that are ready.
+    pub registry: Registry,
+    /// Who issues credentials, in the order in which they are asked.
+    pub issuers: Vec<Arc<dyn ClientCertIssuer>>,
+    /// Who issues service account tokens.
+    pub tokens: Arc<dyn TokenIssuer>,
+    /// Suffix of this installation's API groups.
+    pub suffix: GroupSuffix,
+    /// The cluster's client CA and front proxy.
+    pub cluster_auth: ClusterAuthConfigWatch,
+    /// Judges bearer tokens.
+    pub reviewer: TokenReviewer,
+    /// Says who may do what.
+    pub authorizer: Authorizer,
+    /// Whether audit events name people.
+    pub log_usernames_and_groups: bool,
+    /// How far ahead an issued credential ends.
+    pub credential_lifetime: Duration,
+    /// The checks of the health endpoints.
+    pub health: Health,
+    /// What `/metrics` shows; the server adds its own connections.
+    pub metrics: Metrics,
+    /// Bounds on connections.
+    pub limits: Limits,
+}
+
+/// Serves the API over TLS 1.3. Client certificates are asked for and judged a request at a time.
+pub fn serve(listener: Listener, params: Params) -> ServerHandle {
+    let authenticator = RequestAuthenticator::new(RequestAuthenticatorParams {
+        cluster: params.cluster_auth,
+        extra_client_ca: None,
+        reviewer: params.reviewer,
+    });
+    let hints = authenticator.clone();
+    let tls = tls::server_config(
+        Profile::Secure,
+        &CipherRestriction::default(),
+        &params.serving,
+        ClientCertificates::Request(Arc::new(move || hints.client_ca_hints())),
+        &[b"h2", b"http/1.1"],
+    );
+    let metrics = params.metrics.clone();
+    let server = Arc::new(ApiServer::new(ServerParams {
+        registry: params.registry,
+        issuers: params.issuers,
+        tokens: params.tokens,
+        suffix: params.suffix,
+        authenticator,
+        authorizer: params.authorizer,
+        audit: Auditor::new(params.log_usernames_and_groups),
+        health: params.health,
+        metrics: params.metrics,
+        credential_lifetime: params.credential_lifetime,
+        started: Timestamp::now(),
+    }));
+    let handle = pinniped_http_server::serve(listener, tls, Api(server), params.limits);
+    metrics.register_server("aggregated_api", handle.stats_source());
+    handle
+}
+
+/// The server as a service.
+#[derive(Clone)]
+struct Api(Arc<ApiServer>);
+
+impl Service for Api {
+    fn call(&self, connection: &Arc<Connection>, mut request: Request<Incoming>) -> Answer {
+        let server = Arc::clone(&self.0);
+        request.extensions_mut().insert(Arc::clone(connection));
+        Box::pin(async move { server.handle(request, Timestamp::now()).await })
+    }
+
+    fn knows(&self, connection: &Connection) -> bool {
+        self.0.access.authenticator.knows(Peer::new(&connection.peer_certificates), Timestamp::now())
+    }
+}
+
+/// What the handlers work with.
+struct ServerParams {
+    registry: Registry,
+    issuers: Vec<Arc<dyn ClientCertIssuer>>,
+    tokens: Arc<dyn TokenIssuer>,
+    suffix: GroupSuffix,
+    authenticator: RequestAuthenticator,
+    authorizer: Authorizer,
+    audit: Auditor,
+    health: Health,
+    metrics: Metrics,
+    credential_lifetime: Duration,
+    started: Timestamp,
+}
+
+/// The server behind [`serve()`], which can be asked without a socket.
+struct ApiServer {
+    access: Access,
+    exchange: Exchange,
+    health: Health,
+    metrics: Metrics,
+    openapi: Documents,
+    aggregated: Document,
+    started: Timestamp,
+    reads: FairSemaphore,
+    writes: FairSemaphore,
+    bodies: Bodies,
+}
+
+impl ApiServer {
+    fn new(params: ServerParams) -> Self {
+        let ServerParams {
+            registry,
+            issuers,
+            tokens,
+            suffix,
+            authenticator,
+            authorizer,
+            audit,
+            health,
+            metrics,
+            credential_lifetime,
+            started,
+        } = params;
+        Self {
+            access: Access { authenticator, authorizer },
+            openapi: Documents::new(&suffix),
+            aggregated: Document::new(&discovery::aggregated(&suffix)),
+            exchange: Exchange {
+                registry,
+                issuers,
+                tokens,
+                suffix,
+                credential_lifetime,
+                audit,
+                started,
+                logins: Exchange::logins(),
+            },
+            health,
+            metrics,
+            started,
+            reads: FairSemaphore::new(READS_IN_FLIGHT, 0),
+            writes: FairSemaphore::new(WRITES_IN_FLIGHT, 0),
+            bodies: Bodies::new(),
+        }
+    }
+
+    /// Answers one request.
+    async fn handle<B>(&self, request: Request<B>, now: Timestamp) -> Response<Body>
+    where
+        B: HttpBody + Send,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let audit_id = layers::audit_id(request.headers());
+        let mut response = match layers::guard_panic(self.limited(request, &audit_id, now)).await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::error!(%error, "request failed");
+                layers::panic_response()
+            }
+        };
+        // Nothing here lasts long, so a client that does not read must not keep its answer, and its connection, for ever.
+        response.extensions_mut().insert(EndBy(Instant::now() + DEADLINE));
+        let headers = response.headers_mut();
+        layers::add_audit_id(headers, audit_id);
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+        response
+    }
+
+    async fn limited<B>(&self, request: Request<B>, audit_id: &HeaderValue, now: Timestamp) -> Response<Body>
+    where
+        B: HttpBody + Send,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let info = match RequestInfo::parse(request.method(), request.uri()) {
+            Ok(info) => info,
+            Err(RequestInfoError::BadEscape(_) | RequestInfoError::NoTarget(_)) => {
+                return layers::plain_error(StatusCode::BAD_REQUEST, "400 Bad Request");
+            }
+            Err(error @ RequestInfoError::NoKind(_)) => {
+                let reason = format!("failed to create RequestInfo: {error}");
+                let text = forbidden::internal_error_text(&request.uri().to_string(), &reason);
+                return layers::plain_error(StatusCode::INTERNAL_SERVER_ERROR, &text);
+            }
+        };
+        let limit = match deadline::limit(request.uri().query(), DEADLINE) {
+            Ok(limit) => limit,
+            Err(message) => {
+                let negotiated = Negotiated::from_headers(request.headers(), request.uri().query());
+                return respond::status(&Status::bad_request(message), &negotiated);
+            }
+        };
+        match tokio::time::timeout(limit, Box::pin(self.admitted(request, &info, audit_id, now))).await {
+            Ok(response) => response,
+            Err(_elapsed) => respond::status(&Status::timeout(), &Negotiated::JSON),
+        }
+    }
+
+    async fn admitted<B>(
+        &self,
+        request: Request<B>,
+        info: &RequestInfo,
+        audit_id: &HeaderValue,
+        now: Timestamp,
+    ) -> Response<Body>
+    where
+        B: HttpBody + Send,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let (mut parts, body) = request.into_parts();
+        let query = parts.uri.query().map(str::to_owned);
+        let negotiated = Negotiated::from_headers(&parts.headers, query.as_deref());
+        let connection = parts.extensions.get::<Arc<Connection>>().cloned();
+        let uri = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let attributes = Attributes::from(info.clone());
+        let headers = &mut parts.headers;
+        let denied = |denial: Denial| match denial {
+            Denial::Status(status) => respond::status(&status, &negotiated),
+            Denial::Text(status, text) => layers::plain_error(status, &text),
+            Denial::Overloaded => too_many_requests(),
+        };
+
+        // The kubelet's probes cost no review, and a pod must not be ended because others ask too much of it.
+        let is_probe = is_health(info) && !headers.contains_key(AUTHORIZATION);
+        let caller = match self.access.authenticate(headers, connection.as_deref(), now).await {
+            Ok(caller) => caller,
+            Err(denial) => return denied(denial),
+        };
+        let reads = matches!(info.verb.as_str(), "get" | "list" | "watch");
+        let permit = (if reads { &self.reads } else { &self.writes }).try_acquire(&caller.name);
+        if permit.is_none() && !is_probe {
+            return too_many_requests();
+        }
+        let user = match self.access.admit(caller, headers, &attributes, &uri).await {
+            Ok(user) => user,
+            Err(denial) => return denied(denial),
+        };
+        let asked = Asked {
+            method: &parts.method,
+            path: &info.path,
+            headers: &parts.headers,
+            query: query.as_deref(),
+            connection: connection.as_deref(),
+            user: &user,
+            audit_id: audit_id.to_str().unwrap_or_default(),
+            now,
+        };
+        match self.route(&asked, body).await {
+            Ok(response) => response,
+            Err(status) => respond::status(&status, &negotiated),
+        }
+    }
+
+    async fn route<B>(&self, asked: &Asked<'_>, body: B) -> Result<Response<Body>, Box<Status>>
+    where
+        B: HttpBody + Send,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let trimmed = asked.path.trim_start_matches('/');
+        let segments: Vec<&str> = trimmed.trim_end_matches('/').split('/').collect();
+        match segments.as_slice() {
+            [""] => Ok(encode::pretty(StatusCode::OK, &self.paths())),
+            ["version"] => Ok(encode::pretty(StatusCode::OK, &version())),
+            ["metrics"] => Ok(self.metrics_text()),
+            ["metrics", "slis"] => Ok(encode::answer(
+                StatusCode::OK,
+                "text/plain; version=0.0.4; charset=utf-8",
+                self.health.slis(),
+            )),
+            [endpoint @ ("healthz" | "livez" | "readyz"), ..] => {
+                let check = trimmed.split_once('/').map(|(_, check)| check).filter(|check| !check.is_empty());
+                let answer = self.health.answer(endpoint, check, asked.query.unwrap_or_default());
+                Ok(answer.unwrap_or_else(|| self.unknown()))
+            }
+            ["openapi", "v2"] => Ok(openapi_v2(&self.openapi.v2, asked, self.started)),
+            ["openapi", "v3"] => Ok(cached(&self.openapi.v3_index, asked.headers, "application/json")),
+            ["openapi", "v3", key @ ..] => Ok(self.openapi_v3(&key.join("/"), asked)),
+            ["apis"] => asked.get_only(|| self.groups(asked)),
+            ["apis", group, rest @ ..] => match Kind::of_group(group, &self.exchange.suffix) {
+                Some(kind) => self.group(kind, rest, asked, body).await,
+                None => Ok(self.unknown()),
+            },
+            _ => Ok(self.unknown()),
+        }
+    }
+
+    async fn group<B>(
+        &self,
+        kind: Kind,
+        rest: &[&str],
+        asked: &Asked<'_>,
+        body: B,
+    ) -> Result<Response<Body>, Box<Status>>
+    where
+        B: HttpBody + Send,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let suffix = &self.exchange.suffix;
+        let document = |value: Value| encode::document(&value, asked.headers, asked.query);
+        match rest {
+            [] => asked.get_only(|| document(discovery::group(kind, suffix))),
+            [VERSION] => asked.get_only(|| document(discovery::resources(kind, suffix))),
+            [VERSION, resource] if *resource == kind.plural() => {
+                let call = resources::Call {
+                    kind,
+                    headers: asked.headers,
+                    query: asked.query,
+                    user: asked.user,
+                    audit_id: asked.audit_id,
+                    now: asked.now,
+                    bodies: &self.bodies,
+                };
+                call.answer(asked.method, body, &self.exchange).await
+            }
+            _ => Err(Box::new(Status::not_found())),
+        }
+    }
+
+    /// `/apis`, in the newest form that the client knows.
+    fn groups(&self, asked: &Asked<'_>) -> Response<Body> {
+        for clause in accept::parse_all(asked.headers) {
+            let params = (clause.param("g"), clause.param("v"), clause.param("as"));
+            if params == (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList"))
+                && clause.covers("application", "json")
+            {
+                let mut response = cached(&self.aggregated, asked.headers, discovery::AGGREGATED);
+                let headers = response.headers_mut();
+                headers.insert(VARY, HeaderValue::from_static("Accept"));
+                headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+                return response;
+            }
+        }
+        let address =
+            asked.connection.map_or_else(String::new, |connection| connection.local_addr.to_string());
+        let groups = discovery::groups(&self.exchange.suffix, &address);
+        encode::document(&groups, asked.headers, asked.query)
+    }
+
+    fn openapi_v3(&self, key: &str, asked: &Asked<'_>) -> Response<Body> {
+        let Some((_, document)) = self.openapi.v3.iter().find(|(name, _)| name == key) else {
+            return self.unknown();
+        };
+        let wanted =
+            first_query_value(asked.query.unwrap_or_default(), "hash").filter(|hash| !hash.is_empty());
+        let Some(wanted) = wanted else {
+            return cached(document, asked.headers, "application/json");
+        };
+        if wanted != document.hash {
+            let mut response = Response::new(body::empty());
+            *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+            if let Ok(location) = HeaderValue::try_from(format!("/openapi/v3/{key}?hash={}", document.hash)) {
+                response.headers_mut().insert(LOCATION, location);
+            }
+            return response;
+        }
+        let mut response = cached(document, asked.headers, "application/json");
+        let headers = response.headers_mut();
+        headers.insert(VARY, HeaderValue::from_static("Accept"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+        if let Some(expires) = asked.now.checked_add(A_YEAR).ok().and_then(http_date) {
+            headers.insert(EXPIRES, expires);
+        }
+        response
+    }
+
+    fn metrics_text(&self) -> Response<Body> {
+        match self.metrics.encode() {
+            Ok(text) => encode::answer(StatusCode::OK, metrics::CONTENT_TYPE, text),
+            Err(_) => layers::plain_error(StatusCode::INTERNAL_SERVER_ERROR, "metrics could not be written"),
+        }
+    }
+
+    fn paths(&self) -> Value {
+        discovery::paths(&self.exchange.suffix, &self.health.alive_names(), &self.health.ready_names())
+    }
+
+    fn unknown(&self) -> Response<Body> {
+        encode::pretty(StatusCode::NOT_FOUND, &self.paths())
+    }
+}
+
+/// The answer of an API server that has enough to do.
+fn too_many_requests() -> Response<Body> {
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    let mut response = layers::plain_error(status, "Too many requests, please try again later.");
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// A request that may be answered.
+struct Asked<'a> {
+    method: &'a Method,
+    path: &'a str,
+    headers: &'a HeaderMap,
+    query: Option<&'a str>,
+    connection: Option<&'a Connection>,
+    user: &'a User,
+    audit_id: &'a str,
+    now: Timestamp,
+}
+
+impl Asked<'_> {
+    fn get_only(&self, answer: impl FnOnce() -> Response<Body>) -> Result<Response<Body>, Box<Status>> {
+        if self.method == Method::GET { Ok(answer()) } else { Err(Box::new(Status::method_not_allowed())) }
+    }
+}
+
+/// A document that the client may have already.
+fn cached(document: &Document, headers: &HeaderMap, content_type: &'static str) -> Response<Body> {
+    let etag = document.etag();
+    let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).any(|value| {
+        value.split(',').map(str::trim).any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)
+    });
+    let mut response = if known {
+        let mut response = Response::new(body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        encode::answer(StatusCode::OK, content_type, document.bytes.clone())
+    };
+    if let Ok(etag) = HeaderValue::try_from(etag) {
+        response.headers_mut().insert(ETAG, etag);
+    }
+    response
+}
+
+fn openapi_v2(document: &Document, asked: &Asked<'_>, started: Timestamp) -> Response<Body> {
+    if !matches!(*asked.method, Method::GET | Method::HEAD) {
+        let mut response = layers::plain_error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    let clauses = accept::parse_all(asked.headers);
+    if !clauses.is_empty() && !clauses.iter().any(|clause| clause.covers("application", "json")) {
+        let mut response = Response::new(body::empty());
+        *response.status_mut() = StatusCode::NOT_ACCEPTABLE;
+        return response;
+    }
+    let mut response = cached(document, asked.headers, "application/json");
+    let headers = response.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
+    if let Some(date) = http_date(started) {
+        headers.insert(LAST_MODIFIED, date);
+    }
+    response
+}
+
+/// A time as HTTP writes it (RFC 9110, section 5.6.7).
+fn http_date(time: Timestamp) -> Option<HeaderValue> {
+    let text = time.to_zoned(jiff::tz::TimeZone::UTC).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    HeaderValue::try_from(text).ok()
+}
+
+/// The version document; members that mean nothing here are empty, as a Go program without build flags has them.
+fn version() -> Value {
+    let mut numbers = env!("CARGO_PKG_VERSION").split('.');
+    json!({
+        "major": numbers.next().unwrap_or_default(),
+        "minor": numbers.next().unwrap_or_default(),
+        "gitVersion": concat!("v", env!("CARGO_PKG_VERSION")),
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+
+#[cfg(test)]
+mod tests;

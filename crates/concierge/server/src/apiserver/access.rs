@@ -1,0 +1,160 @@
+//! Who asks, as whom, and whether they may: authentication, impersonation, authorization, in that order.
+
+use http::{HeaderMap, StatusCode};
+use jiff::Timestamp;
+use pinniped_delegated_auth::cluster::{Authorizer, Decision, ReviewError};
+use pinniped_delegated_auth::request::{Outcome, Peer, RequestAuthenticator};
+use pinniped_http_server::Connection;
+use pinniped_kube_request::attributes::Attributes;
+use pinniped_kube_request::forbidden;
+use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
+use pinniped_kube_request::nested::{self, Mode, ModePlan, Step};
+use pinniped_kube_types::status::Status;
+
+/// Why a request goes no further.
+#[derive(Debug)]
+pub(super) enum Denial {
+    /// A `Status`.
+    Status(Box<Status>),
+    /// Plain text, as a Go server answers when it cannot decide.
+    Text(StatusCode, String),
+    /// Too many reviews are in flight for this client: 429.
+    Overloaded,
+}
+
+impl From<Status> for Denial {
+    fn from(status: Status) -> Self {
+        Self::Status(Box::new(status))
+    }
+}
+
+/// The gate before all handlers.
+#[derive(Clone)]
+pub(super) struct Access {
+    pub(super) authenticator: RequestAuthenticator,
+    pub(super) authorizer: Authorizer,
+}
+
+impl Access {
+    /// The user who sends the request. Credentials are gone from the headers afterwards.
+    pub(super) async fn authenticate(
+        &self,
+        headers: &mut HeaderMap,
+        connection: Option<&Connection>,
+        now: Timestamp,
+    ) -> Result<KnownUser, Denial> {
+        let peer = Peer {
+            chain: connection.map_or(&[][..], |connection| &connection.peer_certificates),
+            kept: None,
+            address: connection.map(|connection| connection.peer_addr.ip()),
+        };
+        match self.authenticator.authenticate(headers, peer, now).await {
+            Outcome::User { user, .. } => {
+                if let Some(connection) = connection.filter(|_| !user.is_anonymous()) {
+                    connection.permit.confirm();
+                }
+                Ok(user)
+            }
+            Outcome::Anonymous => Ok(User::anonymous().into()),
+            Outcome::Overloaded => Err(Denial::Overloaded),
+            Outcome::Rejected { reason } => {
+                tracing::debug!(reason, "request was not authenticated");
+                Err(Status::unauthorized().into())
+            }
+        }
+    }
+
+    /// The user as whom the request goes on.
+    pub(super) async fn admit(
+        &self,
+        caller: KnownUser,
+        headers: &mut HeaderMap,
+        attributes: &Attributes,
+        uri: &str,
+    ) -> Result<KnownUser, Denial> {
+        let name = caller.name.clone();
+        let user = match nested::intake(headers) {
+            Err(error) => return Err(Status::bad_request(error.to_string()).into()),
+            Ok(None) => caller,
+            Ok(Some(wanted)) => self.impersonate(&caller, &wanted, attributes).await?.into(),
+        };
+        match self.decide(&name, &user, attributes).await {
+            Ok(Decision::Allow) => Ok(user),
+            Ok(Decision::Deny { reason } | Decision::NoOpinion { reason }) => {
+                Err(forbidden::status(&user.name, attributes, &reason).into())
+            }
+            Err(ReviewError::Overloaded) => Err(Denial::Overloaded),
+            Err(error @ ReviewError::Call(_)) => {
+                let text = forbidden::internal_error_text(uri, &error.to_string());
+                Err(Denial::Text(StatusCode::INTERNAL_SERVER_ERROR, text))
+            }
+        }
+    }
+
+    async fn decide(
+        &self,
+        caller: &str,
+        user: &KnownUser,
+        attributes: &Attributes,
+    ) -> Result<Decision, ReviewError> {
+        // Before the rule about requests without a verb: these users learn the proper 405.
+        if user.is_in(MASTERS) {
+            return Ok(Decision::Allow);
+        }
+        self.authorizer.authorize(caller, user, attributes).await
+    }
+
+    /// Tries the modes in order; the first refusal of all is the one that is told.
+    async fn impersonate(
+        &self,
+        requestor: &User,
+        wanted: &User,
+        attributes: &Attributes,
+    ) -> Result<User, Denial> {
+        if let Some(question) = nested::refused_unasked(requestor, wanted, attributes) {
+            return Err(forbidden::status(&requestor.name, &question, "").into());
+        }
+        let mut first_refusal = None;
+        for mode in Mode::ALL {
+            let Some(plan) = nested::plan_mode(mode, requestor, wanted, attributes) else { continue };
+            let ModePlan { reviewed_as, steps, becomes } = plan;
+            match self.allowed(&reviewed_as.into(), &steps).await {
+                Ok(()) => return Ok(becomes),
+                Err(Denial::Overloaded) => return Err(Denial::Overloaded),
+                Err(denial) => first_refusal = first_refusal.or(Some(denial)),
+            }
+        }
+        Err(first_refusal.unwrap_or_else(|| Status::unauthorized().into()))
+    }
+
+    async fn allowed(&self, reviewed_as: &KnownUser, steps: &[Step]) -> Result<(), Denial> {
+        for step in steps {
+            match step {
+                Step::Ask(attributes) => self.ask(reviewed_as, attributes).await?,
+                Step::AskAnyOrEach { any, each } => match self.ask(reviewed_as, any).await {
+                    Ok(()) => {}
+                    Err(Denial::Overloaded) => return Err(Denial::Overloaded),
+                    Err(Denial::Status(_) | Denial::Text(..)) => {
+                        for attributes in each {
+                            self.ask(reviewed_as, attributes).await?;
+                        }
+                    }
+                },
+                Step::Deny { attributes, reason } => {
+                    return Err(forbidden::status(&reviewed_as.name, attributes, reason).into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Denial> {
+        let reason = match self.decide(&user.name, user, attributes).await {
+            Ok(Decision::Allow) => return Ok(()),
+            Ok(Decision::Deny { reason } | Decision::NoOpinion { reason }) => reason,
+            Err(ReviewError::Overloaded) => return Err(Denial::Overloaded),
+            Err(error @ ReviewError::Call(_)) => error.to_string(),
+        };
+        Err(forbidden::status(&user.name, attributes, &reason).into())
+    }
+}

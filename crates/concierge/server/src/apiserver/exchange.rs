@@ -1,0 +1,172 @@
+//! The heart of a login: a token goes in, a credential of the cluster comes out, or "authentication failed". Which one,
+//! and how it is made, is in `exchange/issue.rs`.
+//!
+//! Why a login failed is told to the audit log and never to the client, which may be anybody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use pinniped_concierge_api::login::{
+    TokenCredentialRequestSpec, TokenCredentialRequestStatus, TypedLocalObjectReference,
+};
+use pinniped_concierge_api::names::GROUP_AUTHENTICATION;
+use pinniped_concierge_authentication::registry::{AuthenticatorKey, Registry};
+use pinniped_fair_semaphore::FairSemaphore;
+use pinniped_kube_types::status::Status;
+use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_secret::text::SecretString;
+use pinniped_secret::token::Token;
+use serde::Serialize;
+
+use crate::audit::{Auditor, Event};
+use crate::issuer::ClientCertIssuer;
+use crate::token_issuer::TokenIssuer;
+
+mod issue;
+
+/// What the client is told, whatever went wrong.
+const FAILED: &str = "authentication failed";
+
+/// What an exchange works with.
+#[derive(Clone)]
+pub struct Exchange {
+    /// The authenticators that are ready.
+    pub registry: Registry,
+    /// The issuers, in the order in which they are asked.
+    pub issuers: Vec<Arc<dyn ClientCertIssuer>>,
+    /// The issuer of service account tokens, for clients that ask for one.
+    pub tokens: Arc<dyn TokenIssuer>,
+    /// Suffix of this installation's API groups.
+    pub suffix: GroupSuffix,
+    /// How far ahead an issued certificate ends.
+    pub credential_lifetime: Duration,
+    /// Where events go.
+    pub audit: Auditor,
+    /// When this process began: part of the group name that replaces a foreign one.
+    pub started: Timestamp,
+    /// Permits of logins, shared between authenticators: [`Exchange::logins`].
+    pub logins: FairSemaphore,
+}
+
+/// Logins in flight. All logins through the API server are the anonymous user's, who gets 150 of the 200 permits for writes;
+/// one authenticator gets 96 of these, so a slow webhook leaves permits of both kinds for the logins of others.
+const LOGINS_IN_FLIGHT: usize = 128;
+
+/// The authenticator of a request, as audit events print it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AuditedAuthenticator<'a> {
+    api_group: &'a str,
+    kind: &'a str,
+    name: &'a str,
+}
+
+impl Exchange {
+    /// The permits of all logins of a server.
+    pub fn logins() -> FairSemaphore {
+        FairSemaphore::new(LOGINS_IN_FLIGHT, 0)
+    }
+
+    /// Exchanges the token of a request that passed validation.
+    ///
+    /// # Errors
+    ///
+    /// 429 when the share of this authenticator is in use.
+    pub async fn run(
+        &self,
+        request: &TokenCredentialRequestSpec,
+        audit_id: &str,
+        now: Timestamp,
+    ) -> Result<TokenCredentialRequestStatus, Box<Status>> {
+        let key = self.key(&request.authenticator);
+        let found = key.and_then(|key| self.registry.get(&key).map(|authenticator| (key, authenticator)));
+        let _permit = match &found {
+            Some((key, _)) => Some(self.logins.try_acquire(key).ok_or_else(too_many_requests)?),
+            // Nothing that could take long.
+            None => None,
+        };
+        let token = Token::new(request.token.as_ref().map_or("", SecretString::expose));
+        self.audit
+            .event("TokenCredentialRequest Token Received", audit_id, now)
+            .field("tokenID", &token.sha256_hex())
+            .emit();
+
+        let group = self.audited_group(&request.authenticator);
+        let authenticator = AuditedAuthenticator {
+            api_group: &group,
+            kind: &request.authenticator.kind,
+            name: &request.authenticator.name,
+        };
+        let authenticated = match &found {
+            Some((_, authenticator)) => {
+                authenticator.authenticate(&token).await.map_err(|error| error.to_string())
+            }
+            None => Err("no such authenticator".to_owned()),
+        };
+        Ok(match authenticated {
+            Err(error) => {
+                let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
+                failed(event, "authenticator returned an error", Some(&error), &authenticator)
+            }
+            Ok(None) => {
+                let event = self.audit.event("TokenCredentialRequest Authentication Failed", audit_id, now);
+                failed(event, "auth rejected by authenticator", None, &authenticator)
+            }
+            Ok(Some(user)) => {
+                let accepted = &request.accept_credential_types;
+                self.issue(user, accepted, &authenticator, audit_id, now).await
+            }
+        })
+    }
+
+    /// The registry's name of the authenticator. `None` where the reference cannot mean one of this installation.
+    fn key(&self, reference: &TypedLocalObjectReference) -> Option<AuthenticatorKey> {
+        let group = reference.api_group.as_deref()?;
+        // With a custom suffix the plain group is as foreign as any other.
+        (self.suffix.is_default() || self.suffix.unreplace(group).is_some()).then(|| AuthenticatorKey {
+            api_group: group.to_owned(),
+            kind: reference.kind.clone(),
+            name: reference.name.clone(),
+        })
+    }
+
+    /// The group as events print it: the plain one whatever the suffix, or a marker for one that is not ours.
+    fn audited_group(&self, reference: &TypedLocalObjectReference) -> String {
+        let given = reference.api_group.as_deref();
+        match given.and_then(|group| self.suffix.unreplace(group)) {
+            Some(plain) => plain,
+            None if self.suffix.is_default() => given.unwrap_or_default().to_owned(),
+            None => format!("_INVALID_API_GROUP_{}", self.started),
+        }
+    }
+}
+
+fn too_many_requests() -> Box<Status> {
+    Box::new(Status::too_many_requests("Too many requests, please try again later.", 1))
+}
+
+/// The group of authenticators in an installation, for callers that build references.
+pub fn authenticator_group(suffix: &GroupSuffix) -> String {
+    suffix.replace(GROUP_AUTHENTICATION)
+}
+
+fn failed(
+    event: Event<'_>,
+    reason: &str,
+    error: Option<&str>,
+    authenticator: &AuditedAuthenticator<'_>,
+) -> TokenCredentialRequestStatus {
+    let mut event = event.field("reason", reason);
+    if let Some(error) = error {
+        event = event.field("err", error);
+    }
+    event.field("authenticator", authenticator).emit();
+    TokenCredentialRequestStatus {
+        message: Some(FAILED.to_owned()),
+        ..TokenCredentialRequestStatus::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! From a user to a credential: of the types that the client takes, the first that can be issued.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pinniped_concierge_api::login::{
+    ClusterCredential, CredentialType, ImpersonatedUser, TokenCredentialRequestStatus,
+};
+use pinniped_concierge_domain::service_account_tokens::eligible::impersonated;
+use pinniped_concierge_domain::service_account_tokens::objects::whole_seconds;
+use pinniped_kube_request::identity::{self, User};
+use pinniped_pki::{ClientSubject, IssuedPair};
+use pinniped_secret::text::SecretString;
+use serde::Serialize;
+
+use super::{AuditedAuthenticator, Exchange, failed};
+use crate::issuer;
+use crate::token_issuer::{IssuedToken, TokenIssuerError};
+
+/// What a client that names no types takes: upstream's, and all clients of the time before there were others.
+const DEFAULT_TYPES: [CredentialType; 1] = [CredentialType::ClientCertificate];
+
+/// A credential and the user whom it is for.
+enum Issued {
+    Certificate(ClientSubject, IssuedPair),
+    Token(ImpersonatedUser, IssuedToken),
+}
+
+/// Why a credential of one type was not issued, as the audit log tells it.
+enum Refusal {
+    /// Such a credential cannot be this user's.
+    Unsupported(String),
+    /// It could not be made.
+    Failed { reason: &'static str, error: Option<String> },
+}
+
+impl Exchange {
+    /// Tries the types in the client's order of preference, each once. When none can be issued, the audit log has why
+    /// the preferred one was not.
+    pub(super) async fn issue(
+        &self,
+        user: User,
+        accepted: &[CredentialType],
+        authenticator: &AuditedAuthenticator<'_>,
+        audit_id: &str,
+        now: Timestamp,
+    ) -> TokenCredentialRequestStatus {
+        let accepted = if accepted.is_empty() { &DEFAULT_TYPES } else { accepted };
+        let mut refusal = None;
+        let mut tried: Vec<&CredentialType> = Vec::new();
+        for type_ in accepted {
+            if tried.contains(&type_) {
+                continue;
+            }
+            let outcome = match type_ {
+                CredentialType::ClientCertificate => self.certificate(&user, now).await,
+                CredentialType::ServiceAccountToken => self.token(&user).await,
+                // From the future; there may be any number of them.
+                CredentialType::Other(_) => continue,
+            };
+            match outcome {
+                Ok(issued) => return self.issued(issued, authenticator, audit_id, now),
+                Err(error) => {
+                    refusal.get_or_insert(error);
+                }
+            }
+            tried.push(type_);
+        }
+        self.refused(&user, refusal, authenticator, audit_id, now)
+    }
+
+    async fn certificate(&self, user: &User, now: Timestamp) -> Result<Issued, Refusal> {
+        check(user).map_err(Refusal::Unsupported)?;
+        let User { name, groups, extra, .. } = user.clone();
+        let subject = ClientSubject { username: name, groups, extra };
+        match issuer::issue(&self.issuers, &subject, self.credential_lifetime, now).await {
+            Ok(pair) => Ok(Issued::Certificate(subject, pair)),
+            Err(error) => {
+                Err(Refusal::Failed { reason: "cert issuer returned an error", error: Some(error) })
+            }
+        }
+    }
+
+    async fn token(&self, user: &User) -> Result<Issued, Refusal> {
+        let user = impersonated(user.clone()).map_err(|error| Refusal::Unsupported(error.to_string()))?;
+        match self.tokens.issue(&user).await {
+            Ok(token) => Ok(Issued::Token(user, token)),
+            Err(error @ TokenIssuerError::TooLarge(_)) => Err(Refusal::Unsupported(error.to_string())),
+            Err(error @ TokenIssuerError::RbacNotYetEffective { .. }) => {
+                Err(Refusal::Failed { reason: "rbac not yet effective", error: Some(error.to_string()) })
+            }
+            Err(error) => {
+                let reason = "service account token issuer returned an error";
+                Err(Refusal::Failed { reason, error: Some(error.to_string()) })
+            }
+        }
+    }
+
+    fn issued(
+        &self,
+        issued: Issued,
+        authenticator: &AuditedAuthenticator<'_>,
+        audit_id: &str,
+        now: Timestamp,
+    ) -> TokenCredentialRequestStatus {
+        let event = self.audit.event("TokenCredentialRequest Authenticated User", audit_id, now);
+        match issued {
+            Issued::Certificate(subject, pair) => {
+                #[derive(Serialize)]
+                #[serde(rename_all = "camelCase")]
+                struct Told {
+                    not_before: String,
+                    not_after: String,
+                }
+                let told = Told {
+                    not_before: whole_seconds(pair.validity.not_before).to_string(),
+                    not_after: whole_seconds(pair.validity.not_after).to_string(),
+                };
+                event
+                    .personal_text("username", &subject.username)
+                    .personal_list("groups", &subject.groups)
+                    .personal_map("extras", &subject.extra)
+                    .field("issuedClientCert", &told)
+                    .field("authenticator", authenticator)
+                    .emit();
+                certificate_status(&pair)
+            }
+            Issued::Token(user, issued) => {
+                #[derive(Serialize)]
+                #[serde(rename_all = "camelCase")]
+                struct Told<'a> {
+                    service_account: &'a str,
+                    bound_secret: &'a str,
+                    jti: &'a str,
+                    not_after: String,
+                }
+                let told = Told {
+                    service_account: &issued.service_account,
+                    bound_secret: &issued.bound_secret,
+                    jti: &issued.jti,
+                    not_after: issued.expires.to_string(),
+                };
+                let event = event.personal_text("username", &user.username);
+                // Certificates have none, so upstream's event has no such member.
+                let event = if user.uid.is_empty() { event } else { event.personal_text("uid", &user.uid) };
+                event
+                    .personal_list("groups", &user.groups)
+                    .personal_map("extras", &user.extra)
+                    .field("issuedServiceAccountToken", &told)
+                    .field("authenticator", authenticator)
+                    .emit();
+                token_status(user, issued)
+            }
+        }
+    }
+
+    fn refused(
+        &self,
+        user: &User,
+        refusal: Option<Refusal>,
+        authenticator: &AuditedAuthenticator<'_>,
+        audit_id: &str,
+        now: Timestamp,
+    ) -> TokenCredentialRequestStatus {
+        match refusal {
+            Some(Refusal::Unsupported(error)) => {
+                let event = self
+                    .audit
+                    .event("TokenCredentialRequest Unsupported UserInfo", audit_id, now)
+                    .personal_text("userInfoName", &user.name)
+                    .personal_text("userInfoUID", &user.uid)
+                    .field("userInfoExtrasCount", &user.extra.len());
+                let reason = "unsupported value in userInfo returned by authenticator";
+                failed(event, reason, Some(&error), authenticator)
+            }
+            Some(Refusal::Failed { reason, error }) => {
+                let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
+                failed(event, reason, error.as_deref(), authenticator)
+            }
+            None => {
+                let event = self.audit.event("TokenCredentialRequest Unexpected Error", audit_id, now);
+                failed(event, "no credential type that the client accepts is known", None, authenticator)
+            }
+        }
+    }
+}
+
+/// What a certificate can carry: a name, groups, and extras with keys of a certain form; no UID.
+fn check(user: &User) -> Result<(), String> {
+    if user.name.is_empty() {
+        return Err("empty username is not allowed".to_owned());
+    }
+    if !user.uid.is_empty() {
+        return Err("UIDs are not supported".to_owned());
+    }
+    identity::check_extra_keys(&user.extra)
+}
+
+fn certificate_status(pair: &IssuedPair) -> TokenCredentialRequestStatus {
+    TokenCredentialRequestStatus {
+        credential: Some(ClusterCredential {
+            expiration_timestamp: Some(Time(whole_seconds(pair.validity.not_after))),
+            client_certificate_data: pair.certificate_pem.clone(),
+            client_key_data: SecretString::new(pair.private_key_pem.as_str()),
+            ..ClusterCredential::default()
+        }),
+        ..TokenCredentialRequestStatus::default()
+    }
+}
+
+fn token_status(user: ImpersonatedUser, issued: IssuedToken) -> TokenCredentialRequestStatus {
+    TokenCredentialRequestStatus {
+        credential: Some(ClusterCredential {
+            expiration_timestamp: Some(Time(issued.expires)),
+            token: issued.token,
+            ..ClusterCredential::default()
+        }),
+        impersonate: Some(user),
+        ..TokenCredentialRequestStatus::default()
+    }
+}

@@ -1,0 +1,346 @@
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use futures::future::BoxFuture;
+use pinniped_concierge_authentication::registry::{AuthenticateError, TokenAuthenticator};
+use pinniped_pki::{Certificate, CertificateAuthority, CertificateHolder, Validity};
+
+use pinniped_concierge_api::login::{CredentialType, ImpersonatedUser};
+use pinniped_kube_request::identity::User;
+
+use super::*;
+use crate::issuer::{HolderIssuer, IMPERSONATION_PROXY_SIGNING_CERT};
+use crate::token_issuer::tests::Off;
+use crate::token_issuer::{IssuedToken, TokenIssuerError};
+
+const TOKEN: &str = "the-secret-token";
+
+struct Says(Result<Option<User>, AuthenticateError>);
+
+impl TokenAuthenticator for Says {
+    fn authenticate<'a>(
+        &'a self,
+        token: &'a Token,
+    ) -> BoxFuture<'a, Result<Option<User>, AuthenticateError>> {
+        assert_eq!(token.expose(), TOKEN);
+        Box::pin(async { self.0.clone() })
+    }
+}
+
+fn now() -> Timestamp {
+    "2026-01-02T03:04:05.678Z".parse().expect("a time")
+}
+
+fn user(name: &str) -> User {
+    User { name: name.to_owned(), groups: vec!["b".to_owned(), "a".to_owned()], ..User::default() }
+}
+
+struct Case<'a> {
+    suffix: &'a str,
+    api_group: Option<&'a str>,
+    name: &'a str,
+    says: Result<Option<User>, AuthenticateError>,
+    with_ca: bool,
+    accepts: Vec<CredentialType>,
+    tokens: Arc<dyn TokenIssuer>,
+}
+
+impl Default for Case<'_> {
+    fn default() -> Self {
+        Self {
+            suffix: "pinniped.dev",
+            api_group: Some("authentication.concierge.pinniped.dev"),
+            name: "my-webhook",
+            says: Ok(Some(user("pinny"))),
+            with_ca: true,
+            accepts: Vec::new(),
+            tokens: Arc::new(Off),
+        }
+    }
+}
+
+/// The answer, and the audit lines without what comes before their fields.
+async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
+    let suffix = GroupSuffix::parse(case.suffix).expect("a suffix");
+    let registry = Registry::new();
+    let key = AuthenticatorKey {
+        api_group: authenticator_group(&suffix),
+        kind: "WebhookAuthenticator".to_owned(),
+        name: "my-webhook".to_owned(),
+    };
+    registry.insert(key, "1".to_owned(), Arc::new(Says(case.says)));
+    let holder = CertificateHolder::signer(IMPERSONATION_PROXY_SIGNING_CERT);
+    if case.with_ca {
+        let validity = Validity::starting(now(), Duration::from_secs(3600));
+        let ca = CertificateAuthority::generate("ca", &validity).expect("a CA");
+        holder.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes()).expect("a pair");
+    }
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&lines);
+    let exchange = Exchange {
+        registry,
+        issuers: vec![Arc::new(HolderIssuer::new(holder))],
+        tokens: case.tokens,
+        suffix,
+        credential_lifetime: Duration::from_secs(300),
+        audit: Auditor::with_sink(false, move |line| {
+            let start = line.find(",\"message\":").expect("a message") + 11;
+            sink.lock().expect("lock").push(line[start..].trim_end().trim_end_matches('}').to_owned());
+        }),
+        started: "2026-01-01T00:00:00Z".parse().expect("a time"),
+        logins: Exchange::logins(),
+    };
+    let request = TokenCredentialRequestSpec {
+        token: Some(SecretString::new(TOKEN)),
+        authenticator: TypedLocalObjectReference {
+            api_group: case.api_group.map(str::to_owned),
+            kind: "WebhookAuthenticator".to_owned(),
+            name: case.name.to_owned(),
+        },
+        accept_credential_types: case.accepts,
+    };
+    let status = exchange.run(&request, "audit-1", now()).await.expect("a permit");
+    let lines = lines.lock().expect("lock").clone();
+    assert!(lines.iter().all(|line| !line.contains(TOKEN)));
+    (status, lines)
+}
+
+#[tokio::test]
+async fn a_good_token_becomes_a_certificate_and_two_events() {
+    let (status, lines) = run(Case::default()).await;
+    assert_eq!(status.message, None);
+    let credential = status.credential.expect("a credential");
+    let leaf = Certificate::parse_pem(credential.client_certificate_data.as_bytes()).expect("a certificate");
+    assert_eq!(leaf.subject_cn, "pinny");
+    assert_eq!(leaf.not_after, credential.expiration_timestamp.expect("a time").0);
+    assert_eq!(leaf.not_after.to_string(), "2026-01-02T03:09:05Z");
+    assert!(credential.client_key_data.expose().starts_with("-----BEGIN PRIVATE KEY-----\n"));
+    assert!(credential.token.is_empty());
+    let token_id = Token::new(TOKEN).sha256_hex();
+    assert_eq!(
+        lines,
+        [
+            format!(
+                r#""TokenCredentialRequest Token Received","auditEvent":true,"auditID":"audit-1","tokenID":"{token_id}""#
+            ),
+            concat!(
+                r#""TokenCredentialRequest Authenticated User","auditEvent":true,"auditID":"audit-1","#,
+                r#""personalInfo":{"username":"redacted","groups":["redacted 2 values"],"extras":{"redacted":"redacted 0 keys"}},"#,
+                r#""issuedClientCert":{"notBefore":"2026-01-02T02:59:05Z","notAfter":"2026-01-02T03:09:05Z"},"#,
+                r#""authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"my-webhook""#,
+            )
+            .to_owned(),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn every_failure_looks_the_same_to_the_client_and_differs_in_the_audit_log() {
+    let extra = |key: &str| BTreeMap::from([(key.to_owned(), vec!["v".to_owned()])]);
+    let unsupported = |count: usize, error: &str| {
+        format!(
+            r#""TokenCredentialRequest Unsupported UserInfo","auditEvent":true,"auditID":"audit-1","personalInfo":{{"userInfoName":"redacted","userInfoUID":"redacted"}},"userInfoExtrasCount":{count},"reason":"unsupported value in userInfo returned by authenticator","err":{error},"authenticator":"#
+        )
+    };
+    let unexpected = |reason: &str, error: &str| {
+        format!(
+            r#""TokenCredentialRequest Unexpected Error","auditEvent":true,"auditID":"audit-1","reason":"{reason}","err":"{error}","authenticator":"#
+        )
+    };
+    let cases = [
+        (
+            Case { name: "other", ..Case::default() },
+            unexpected("authenticator returned an error", "no such authenticator"),
+        ),
+        (
+            Case { api_group: None, ..Case::default() },
+            unexpected("authenticator returned an error", "no such authenticator"),
+        ),
+        (
+            Case { says: Err(AuthenticateError::Failed("boom".to_owned())), ..Case::default() },
+            unexpected("authenticator returned an error", "boom"),
+        ),
+        (
+            Case { says: Ok(None), ..Case::default() },
+            r#""TokenCredentialRequest Authentication Failed","auditEvent":true,"auditID":"audit-1","reason":"auth rejected by authenticator","authenticator":"#.to_owned(),
+        ),
+        (
+            Case { says: Ok(Some(user(""))), ..Case::default() },
+            unsupported(0, r#""empty username is not allowed""#),
+        ),
+        (
+            Case { says: Ok(Some(User { uid: "1".to_owned(), ..user("u") })), ..Case::default() },
+            unsupported(0, r#""UIDs are not supported""#),
+        ),
+        (
+            Case { says: Ok(Some(User { extra: extra("a.io/b=c"), ..user("u") })), ..Case::default() },
+            unsupported(
+                1,
+                r#""authenticator returned illegal userInfo extra key(s): userInfo extra key \"a.io/b=c\": Invalid value: \"a.io/b=c\": Pinniped does not allow extra key names to contain equals sign""#,
+            ),
+        ),
+        (
+            Case { with_ca: false, ..Case::default() },
+            unexpected(
+                "cert issuer returned an error",
+                "impersonation-proxy-signing-cert failed to issue client cert: could not load CA: tls: failed to find any PEM data in certificate input",
+            ),
+        ),
+    ];
+    for (case, wanted) in cases {
+        let (status, lines) = run(case).await;
+        assert_eq!(
+            status,
+            TokenCredentialRequestStatus {
+                message: Some("authentication failed".to_owned()),
+                ..TokenCredentialRequestStatus::default()
+            }
+        );
+        assert_eq!(lines.len(), 2);
+        assert!(lines[1].starts_with(&wanted), "{}\n{wanted}", lines[1]);
+    }
+}
+
+#[tokio::test]
+async fn groups_are_those_of_the_installation() {
+    let plain = "authentication.concierge.pinniped.dev";
+    let cases = [
+        ("tuna.io", Some("authentication.concierge.tuna.io"), true, plain),
+        ("tuna.io", Some(plain), false, "_INVALID_API_GROUP_2026-01-01T00:00:00Z"),
+        ("tuna.io", None, false, "_INVALID_API_GROUP_2026-01-01T00:00:00Z"),
+        ("pinniped.dev", Some("other.example"), false, "other.example"),
+        ("pinniped.dev", None, false, ""),
+    ];
+    for (suffix, api_group, works, audited) in cases {
+        let (status, lines) = run(Case { suffix, api_group, ..Case::default() }).await;
+        assert_eq!(status.credential.is_some(), works, "{suffix} {api_group:?}");
+        assert!(lines[1].contains(&format!(r#""authenticator":{{"apiGroup":"{audited}","#)), "{}", lines[1]);
+    }
+}
+
+/// Issues a token that can be told from a certificate, or refuses.
+struct Tokens(Result<(), TokenIssuerError>);
+
+impl TokenIssuer for Tokens {
+    fn issue<'a>(
+        &'a self,
+        _user: &'a ImpersonatedUser,
+    ) -> BoxFuture<'a, Result<IssuedToken, TokenIssuerError>> {
+        Box::pin(async {
+            self.0.clone().map(|()| IssuedToken {
+                token: SecretString::new("the-issued-token"),
+                expires: "2026-01-02T03:09:05Z".parse().expect("a time"),
+                service_account: "system:serviceaccount:users:pinniped-user-1".to_owned(),
+                bound_secret: "users/pinniped-user-1-abcd2345".to_owned(),
+                jti: "6b8a".to_owned(),
+            })
+        })
+    }
+}
+
+fn asking_for(accepts: &[&str], user: User) -> Case<'static> {
+    Case {
+        accepts: accepts.iter().map(|&type_| CredentialType::from(type_)).collect(),
+        says: Ok(Some(user)),
+        tokens: Arc::new(Tokens(Ok(()))),
+        ..Case::default()
+    }
+}
+
+#[tokio::test]
+async fn who_asks_for_a_token_gets_it_with_the_user_to_impersonate() {
+    let user = User { uid: "u-1".to_owned(), ..user("pinny") };
+    let (status, lines) = run(asking_for(&["ServiceAccountToken"], user)).await;
+    let credential = status.credential.expect("a credential");
+    assert_eq!(credential.token.expose(), "the-issued-token");
+    assert_eq!(credential.expiration_timestamp.expect("a time").0.to_string(), "2026-01-02T03:09:05Z");
+    assert!(credential.client_certificate_data.is_empty() && credential.client_key_data.is_empty());
+    let wanted = ImpersonatedUser {
+        username: "pinny".to_owned(),
+        uid: "u-1".to_owned(),
+        groups: vec!["a".to_owned(), "b".to_owned()],
+        ..ImpersonatedUser::default()
+    };
+    assert_eq!(status.impersonate, Some(wanted));
+    assert_eq!(
+        lines[1],
+        concat!(
+            r#""TokenCredentialRequest Authenticated User","auditEvent":true,"auditID":"audit-1","#,
+            r#""personalInfo":{"username":"redacted","uid":"redacted","groups":["redacted 2 values"],"#,
+            r#""extras":{"redacted":"redacted 0 keys"}},"issuedServiceAccountToken":{"#,
+            r#""serviceAccount":"system:serviceaccount:users:pinniped-user-1","#,
+            r#""boundSecret":"users/pinniped-user-1-abcd2345","jti":"6b8a","notAfter":"2026-01-02T03:09:05Z"},"#,
+            r#""authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"my-webhook""#,
+        )
+    );
+    assert!(!lines.concat().contains("the-issued-token"));
+}
+
+#[tokio::test]
+async fn the_clients_list_is_its_order_of_preference_and_nobody_gets_what_he_did_not_ask_for() {
+    let with_uid = || User { uid: "1".to_owned(), ..user("u") };
+    let certificate = "certificate";
+    for (accepts, user, with_ca, wanted) in [
+        (&[][..], user("u"), true, certificate),
+        (&[][..], user("u"), false, "nothing"),
+        (&["ClientCertificate"], with_uid(), true, "nothing"),
+        (&["ClientCertificate", "ServiceAccountToken"], user("u"), true, certificate),
+        (&["ClientCertificate", "ServiceAccountToken"], user("u"), false, "token"),
+        (&["ClientCertificate", "ServiceAccountToken"], with_uid(), true, "token"),
+        (&["ServiceAccountToken", "ClientCertificate"], user("u"), true, "token"),
+        (&["ServiceAccountToken", "ClientCertificate"], user("system:node:n"), true, certificate),
+        (&["Passkey", "ClientCertificate"], user("u"), true, certificate),
+        (&["Passkey"], user("u"), true, "nothing"),
+        (&["ServiceAccountToken", "ServiceAccountToken"], user("system:node:n"), true, "nothing"),
+    ] {
+        let name = format!("{accepts:?} {user:?} {with_ca}");
+        let (status, _) = run(Case { with_ca, ..asking_for(accepts, user) }).await;
+        let issued = status
+            .credential
+            .as_ref()
+            .map_or("nothing", |credential| if credential.token.is_empty() { certificate } else { "token" });
+        assert_eq!(issued, wanted, "{name}");
+        assert_eq!(status.impersonate.is_some(), wanted == "token", "{name}");
+        assert_eq!(status.message.is_some(), wanted == "nothing", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn why_there_is_no_token_is_told_to_the_audit_log_only() {
+    let refuses = |error: TokenIssuerError| Case {
+        tokens: Arc::new(Tokens(Err(error))),
+        ..asking_for(&["ServiceAccountToken"], user("u"))
+    };
+    let account = || "pinniped-user-1".to_owned();
+    for (case, reason, error) in [
+        (
+            asking_for(&["ServiceAccountToken"], user("system:serviceaccount:a:b")),
+            "unsupported value in userInfo returned by authenticator",
+            r#"username \"system:serviceaccount:a:b\" is reserved for Kubernetes"#,
+        ),
+        (
+            refuses(TokenIssuerError::Off),
+            "service account token issuer returned an error",
+            "service account tokens are not enabled",
+        ),
+        (
+            refuses(TokenIssuerError::RbacNotYetEffective { account: account() }),
+            "rbac not yet effective",
+            r#"did not allow \"pinniped-user-1\" to impersonate its user within 5s"#,
+        ),
+        (
+            asking_for(&["Passkey"], user("u")),
+            "no credential type that the client accepts is known",
+            r#""authenticator""#,
+        ),
+    ] {
+        let (status, lines) = run(case).await;
+        let wanted = TokenCredentialRequestStatus {
+            message: Some("authentication failed".to_owned()),
+            ..TokenCredentialRequestStatus::default()
+        };
+        assert_eq!(status, wanted);
+        assert!(lines[1].contains(&format!(r#""reason":"{reason}""#)), "{}", lines[1]);
+        assert!(lines[1].contains(error), "{}", lines[1]);
+    }
+}

@@ -1,0 +1,477 @@
+//! The server as its clients meet it, with an API server behind it that only knows reviews.
+
+use std::sync::Mutex;
+
+use http_body_util::{BodyExt as _, Full};
+use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfig;
+
+use super::*;
+
+mod tls;
+
+const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
+const WHOAMI: &str = "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests";
+
+/// Answers reviews: the token `good` is `pinny`'s, and the user `nobody` may do nothing.
+fn reviews() -> kube::Client {
+    let service = tower::service_fn(|request: Request<kube::client::Body>| async move {
+        let path = request.uri().path().to_owned();
+        let body = request.into_body().collect().await.expect("a body").to_bytes();
+        let review: Value = serde_json::from_slice(&body).expect("a review");
+        let status = if path.ends_with("tokenreviews") {
+            match review["spec"]["token"].as_str() {
+                Some("good") => {
+                    json!({"authenticated": true, "user": {"username": "pinny", "groups": ["b", "a"]}})
+                }
+                Some("nobody") => json!({"authenticated": true, "user": {"username": "nobody"}}),
+                _ => json!({"authenticated": false}),
+            }
+        } else {
+            json!({"allowed": review["spec"]["user"] != "nobody", "reason": ""})
+        };
+        let answer =
+            json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "spec": {}, "status": status});
+        let response = Response::builder().status(201).body(Full::from(answer.to_string()));
+        Ok::<_, std::io::Error>(response.expect("a response"))
+    });
+    kube::Client::new(service, "default")
+}
+
+struct World {
+    server: ApiServer,
+    audit: Arc<Mutex<Vec<String>>>,
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
+    }
+}
+
+impl World {
+    fn new(suffix: &str) -> Self {
+        let audit = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&audit);
+        let client = reviews();
+        let authenticator = RequestAuthenticator::new(RequestAuthenticatorParams {
+            cluster: ClusterAuthConfigWatch::fixed(ClusterAuthConfig::default()),
+            extra_client_ca: None,
+            reviewer: TokenReviewer::new(client.clone()),
+        });
+        let server = ApiServer::new(ServerParams {
+            registry: Registry::new(),
+            issuers: Vec::new(),
+            tokens: Arc::new(crate::token_issuer::tests::Off),
+            suffix: GroupSuffix::parse(suffix).expect("a suffix"),
+            authenticator,
+            authorizer: Authorizer::new(client),
+            audit: Auditor::with_sink(false, move |line| lines.lock().expect("lock").push(line.to_owned())),
+            health: Health::new(),
+            metrics: Metrics::new(),
+            credential_lifetime: Duration::from_secs(300),
+            started: now(),
+        });
+        Self { server, audit }
+    }
+
+    async fn ask(&self, method: &str, uri: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::<bytes::Bytes>::from(body.to_owned())).expect("a request");
+        let response = self.server.handle(request, now()).await;
+        assert!(response.extensions().get::<EndBy>().is_some(), "every answer has an end");
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.expect("a body").to_bytes();
+        let body = String::from_utf8_lossy(&bytes).into_owned();
+        Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+}
+
+fn now() -> Timestamp {
+    "2026-01-02T03:04:05Z".parse().expect("a time")
+}
+
+const TCR: &str =
+    r#"{"metadata":{"name":"foo"},"spec":{"token":"t","authenticator":{"kind":"k","name":"n"}}}"#;
+
+#[tokio::test]
+async fn a_login_that_fails_is_a_created_object_that_tells_nothing_of_the_request() {
+    let world = World::new("pinniped.dev");
+    let answer = world.ask("POST", LOGIN, &[("audit-id", "id-1")], TCR).await;
+    assert_eq!(answer.status, 201);
+    assert_eq!(answer.header("audit-id"), "id-1");
+    assert_eq!(answer.header("cache-control"), "no-cache, private");
+    assert_eq!(answer.header("content-type"), "application/json");
+    assert_eq!(
+        answer.body,
+        concat!(
+            r#"{"kind":"TokenCredentialRequest","apiVersion":"login.concierge.pinniped.dev/v1alpha1","metadata":{},"#,
+            r#""spec":{"authenticator":{"apiGroup":null,"kind":"","name":""}},"status":{"message":"authentication failed"}}"#,
+            "\n"
+        )
+    );
+    let lines = world.audit.lock().expect("lock").clone();
+    assert_eq!(lines.len(), 2);
+    assert!(lines.iter().all(|line| line.contains("\"auditID\":\"id-1\"")));
+}
+
+#[tokio::test]
+async fn requests_that_are_refused_say_why_and_are_not_audited() {
+    let world = World::new("pinniped.dev");
+    let accepted = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    let not_found = "the server could not find the requested resource";
+    let not_allowed = "the server does not allow this method on the requested resource";
+    let one = format!("{LOGIN}/foo");
+    let subresource = format!("{LOGIN}/foo/status");
+    let in_namespace = "/apis/login.concierge.pinniped.dev/v1alpha1/namespaces/ns/tokencredentialrequests";
+    let dry = format!("{LOGIN}?dryRun=All");
+    let dry_foo = format!("{LOGIN}?dryRun=foo");
+    let strict = format!("{LOGIN}?fieldValidation=Strict");
+    let watch = format!("{LOGIN}?watch=true");
+    let whoami_dry = format!("{WHOAMI}?dryRun=All");
+    type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str, u16, &'a str, String);
+    let cases: &[Case<'_>] = &[
+        ("POST", LOGIN, &[], r#"{"metadata":{"name":"foo"}}"#, 422, "Invalid", r#".login.concierge.pinniped.dev "foo" is invalid: spec.token.value: Required value: token must be supplied"#.to_owned()),
+        ("POST", &dry, &[], TCR, 422, "Invalid", r#".login.concierge.pinniped.dev "foo" is invalid: dryRun: Unsupported value: ["All"]"#.to_owned()),
+        ("POST", &dry_foo, &[], TCR, 422, "Invalid", r#"CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["foo"]: supported values: "All""#.to_owned()),
+        ("POST", &whoami_dry, &[], "{}", 422, "Invalid", r#".identity.concierge.pinniped.dev "" is invalid: dryRun: Unsupported value: ["All"]"#.to_owned()),
+        ("POST", &strict, &[], r#"{"spec":{"foo":1}}"#, 400, "BadRequest", r#"TokenCredentialRequest in version "v1alpha1" cannot be handled as a TokenCredentialRequest: strict decoding error: unknown field "spec.foo""#.to_owned()),
+        ("POST", LOGIN, &[("content-type", "text/plain")], TCR, 415, "UnsupportedMediaType", format!("the body of the request was in an unknown format - accepted media types include: {accepted}")),
+        ("POST", LOGIN, &[("accept", "text/html")], TCR, 406, "NotAcceptable", format!("406: Not Acceptable\n\nAvailable representations: {accepted}")),
+        ("GET", &watch, &[], "", 405, "MethodNotAllowed", r#"watch is not supported on resources of kind "tokencredentialrequests.login.concierge.pinniped.dev""#.to_owned()),
+        ("PUT", LOGIN, &[], "", 405, "MethodNotAllowed", not_allowed.to_owned()),
+        ("DELETE", LOGIN, &[], "", 405, "MethodNotAllowed", not_allowed.to_owned()),
+        ("GET", &one, &[], "", 404, "NotFound", not_found.to_owned()),
+        ("DELETE", &one, &[], "", 404, "NotFound", not_found.to_owned()),
+        ("GET", &subresource, &[], "", 404, "NotFound", not_found.to_owned()),
+        ("POST", in_namespace, &[], TCR, 404, "NotFound", not_found.to_owned()),
+        ("GET", "/apis/login.concierge.pinniped.dev/v2", &[], "", 404, "NotFound", not_found.to_owned()),
+        ("GET", "/apis/login.concierge.pinniped.dev/v2/", &[], "", 404, "NotFound", not_found.to_owned()),
+        ("POST", LOGIN, &[("authorization", "Bearer bad")], TCR, 401, "Unauthorized", "Unauthorized".to_owned()),
+        ("POST", WHOAMI, &[("authorization", "Bearer nobody")], "{}", 403, "Forbidden", r#"whoamirequests.identity.concierge.pinniped.dev is forbidden: User "nobody" cannot create resource "whoamirequests" in API group "identity.concierge.pinniped.dev" at the cluster scope"#.to_owned()),
+    ];
+    for (method, uri, headers, body, status, reason, message) in cases {
+        let answer = world.ask(method, uri, headers, body).await;
+        let told = answer.json();
+        assert_eq!(
+            (answer.status, told["reason"].as_str(), told["message"].as_str()),
+            (*status, Some(*reason), Some(message.as_str())),
+            "{method} {uri}"
+        );
+        assert_eq!(told["code"], *status);
+    }
+    assert!(world.audit.lock().expect("lock").is_empty());
+}
+
+#[tokio::test]
+async fn a_missing_token_has_one_cause() {
+    let answer = World::new("tuna.io");
+    let uri = "/apis/login.concierge.tuna.io/v1alpha1/tokencredentialrequests";
+    let answer = answer.ask("POST", uri, &[], r#"{"metadata":{"name":"foo"}}"#).await;
+    assert_eq!(
+        answer.json()["details"],
+        json!({
+            "name": "foo",
+            "group": "login.concierge.pinniped.dev",
+            "causes": [{
+                "reason": "FieldValueRequired",
+                "message": "Required value: token must be supplied",
+                "field": "spec.token.value",
+            }],
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused() {
+    let world = World::new("pinniped.dev");
+    let answer = world.ask("POST", LOGIN, &[], &" ".repeat((3 << 20) + 1)).await;
+    assert_eq!(
+        (answer.status, answer.json()["message"].as_str()),
+        (413, Some("Request entity too large: limit is 3145728"))
+    );
+}
+
+#[tokio::test]
+async fn who_am_i_tells_users_anonymous_ones_and_impersonated_ones() {
+    let world = World::new("pinniped.dev");
+    let user = |answer: &Answer| answer.json()["status"]["kubernetesUserInfo"]["user"].clone();
+    let answer = world.ask("POST", WHOAMI, &[("authorization", "Bearer good")], "{}").await;
+    assert_eq!(answer.status, 201);
+    assert_eq!(user(&answer), json!({"username": "pinny", "groups": ["b", "a", "system:authenticated"]}));
+    let answer = world.ask("POST", WHOAMI, &[], "").await;
+    assert_eq!(answer.status, 400);
+    let answer = world.ask("POST", WHOAMI, &[], "{}").await;
+    assert_eq!(user(&answer), json!({"username": "system:anonymous", "groups": ["system:unauthenticated"]}));
+    let headers =
+        [("authorization", "Bearer good"), ("impersonate-user", "jane"), ("impersonate-extra-a%2fb", "c")];
+    let answer = world.ask("POST", WHOAMI, &headers, "{}").await;
+    assert_eq!(
+        user(&answer),
+        json!({"username": "jane", "groups": ["system:authenticated"], "extra": {"a/b": ["c"]}})
+    );
+    let headers = [("authorization", "Bearer nobody"), ("impersonate-user", "jane")];
+    let answer = world.ask("POST", WHOAMI, &headers, "{}").await;
+    assert_eq!(answer.status, 403);
+    assert!(answer.body.contains(r#"cannot impersonate-on:user-info:create resource"#), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn answers_come_in_the_form_that_was_asked_for() {
+    let world = World::new("pinniped.dev");
+    let list = world.ask("GET", LOGIN, &[], "").await;
+    assert_eq!(
+        list.body,
+        "{\"kind\":\"TokenCredentialRequestList\",\"apiVersion\":\"login.concierge.pinniped.dev/v1alpha1\",\"metadata\":{\"resourceVersion\":\"0\"},\"items\":[]}\n"
+    );
+    let yaml = world.ask("POST", WHOAMI, &[("accept", "application/yaml")], "{}").await;
+    assert_eq!((yaml.status, yaml.header("content-type")), (201, "application/yaml"));
+    assert!(
+        yaml.body.starts_with("apiVersion: identity.concierge.pinniped.dev/v1alpha1\nkind: WhoAmIRequest\n")
+    );
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    let answer = world.ask("GET", LOGIN, &[("accept", table)], "").await.json();
+    assert_eq!(answer["kind"], "Table");
+    assert_eq!(answer["rows"], Value::Null);
+    assert_eq!(answer["columnDefinitions"][1]["name"], "Created At");
+    let partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let answer = world.ask("POST", WHOAMI, &[("accept", partial)], "{}").await;
+    assert_eq!(
+        answer.json(),
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}})
+    );
+    let pretty = world.ask("GET", &format!("{LOGIN}?pretty=true"), &[], "").await;
+    assert!(pretty.body.starts_with("{\n  \"kind\""));
+    let proto = world
+        .ask("POST", WHOAMI, &[("accept", "application/vnd.kubernetes.protobuf,application/json")], "{}")
+        .await;
+    assert_eq!((proto.status, proto.header("content-type")), (406, "application/vnd.kubernetes.protobuf"));
+    let warned = world.ask("POST", WHOAMI, &[], r#"{"spec":{"foo":1}}"#).await;
+    assert_eq!((warned.status, warned.header("warning")), (201, r#"299 - "unknown field \"spec.foo\"""#));
+}
+
+#[tokio::test]
+async fn discovery_speaks_the_old_and_the_new_form() {
+    let world = World::new("pinniped.dev");
+    let new = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let both = format!(
+        "{new},application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+    );
+    let answer = world.ask("GET", "/apis", &[("accept", &both)], "").await;
+    assert_eq!(
+        (answer.status, answer.header("content-type"), answer.header("cache-control")),
+        (200, new, "public")
+    );
+    assert_eq!(answer.json()["items"].as_array().map(Vec::len), Some(2));
+    let etag = answer.header("etag").to_owned();
+    let again = world.ask("GET", "/apis", &[("accept", &both), ("if-none-match", &etag)], "").await;
+    assert_eq!((again.status, again.body.as_str()), (304, ""));
+
+    let old = world.ask("GET", "/apis", &[("accept", "application/json")], "").await.json();
+    assert_eq!(old["kind"], "APIGroupList");
+    assert!(old.get("apiVersion").is_none());
+    let beta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+    let refused = world.ask("GET", "/apis", &[("accept", beta)], "").await;
+    assert_eq!(refused.status, 406);
+    assert_eq!(
+        refused.json()["message"],
+        "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    );
+    for uri in ["/apis/login.concierge.pinniped.dev/v1alpha1", "/apis/login.concierge.pinniped.dev/v1alpha1/"]
+    {
+        assert_eq!(world.ask("GET", uri, &[], "").await.json()["kind"], "APIResourceList");
+    }
+}
+
+#[tokio::test]
+async fn unknown_paths_list_the_known_ones() {
+    let world = World::new("tuna.io");
+    let root = world.ask("GET", "/", &[], "").await;
+    assert_eq!(root.status, 200);
+    assert!(
+        root.body
+            .starts_with("{\n  \"paths\": [\n    \"/apis\",\n    \"/apis/identity.concierge.tuna.io\",\n")
+    );
+    for uri in ["/nope", "/api", "/apis/login.concierge.pinniped.dev", "/healthz/nope"] {
+        let answer = world.ask("GET", uri, &[], "").await;
+        assert_eq!((answer.status, &answer.body), (404, &root.body), "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn openapi_documents_have_tags_and_hashes() {
+    let world = World::new("pinniped.dev");
+    let v2 = world.ask("GET", "/openapi/v2", &[("accept", "application/json")], "").await;
+    assert_eq!((v2.status, v2.header("last-modified")), (200, "Fri, 02 Jan 2026 03:04:05 GMT"));
+    let again = world.ask("GET", "/openapi/v2", &[("if-none-match", v2.header("etag"))], "").await;
+    assert_eq!(again.status, 304);
+    let index = world.ask("GET", "/openapi/v3", &[], "").await.json();
+    let url = index["paths"]["apis/login.concierge.pinniped.dev/v1alpha1"]["serverRelativeURL"].clone();
+    let document = world.ask("GET", url.as_str().expect("a URL"), &[], "").await;
+    assert_eq!((document.status, document.header("cache-control")), (200, "public, immutable"));
+    assert_eq!(document.json()["openapi"], "3.0.0");
+    let moved = world.ask("GET", "/openapi/v3/version?hash=OLD", &[], "").await;
+    assert_eq!(moved.status, 301);
+    assert!(moved.header("location").starts_with("/openapi/v3/version?hash="));
+}
+
+#[tokio::test]
+async fn health_needs_no_identity_and_odd_paths_do_no_harm() {
+    let world = World::new("pinniped.dev");
+    for uri in ["/healthz", "/livez", "/readyz"] {
+        let answer = world.ask("GET", uri, &[("authorization", "Bearer nobody")], "").await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, "ok"), "{uri}");
+    }
+    assert_eq!(world.ask("GET", "/version", &[], "").await.json()["compiler"], "rustc");
+    assert!(world.ask("GET", "/metrics", &[], "").await.body.ends_with("# EOF\n"));
+    assert_eq!(world.ask("GET", "/a%zz", &[], "").await.status, 400);
+    let answer = world.ask("GET", "/api/v1/watch", &[], "").await;
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (
+            500,
+            "Internal Server Error: \"/api/v1/watch\": failed to create RequestInfo: unable to determine kind and namespace from url, /api/v1/watch\n"
+        )
+    );
+}
+
+/// All permits that a user gets.
+fn all_of(permits: &FairSemaphore, user: &str) -> Vec<pinniped_fair_semaphore::Permit> {
+    std::iter::from_fn(|| permits.try_acquire(user)).collect()
+}
+
+#[tokio::test]
+async fn too_many_requests_of_a_user_are_told_to_come_back_and_those_of_others_are_served() {
+    let world = World::new("pinniped.dev");
+    let held = all_of(&world.server.writes, "system:anonymous");
+    assert_eq!(held.len(), WRITES_IN_FLIGHT * 3 / 4);
+    let answer = world.ask("POST", LOGIN, &[], TCR).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (429, "1"));
+    assert_eq!(answer.body, "Too many requests, please try again later.\n");
+    assert_eq!(world.ask("GET", LOGIN, &[], "").await.status, 200);
+    let with_token = [("authorization", "Bearer good")];
+    assert_eq!(world.ask("POST", LOGIN, &with_token, TCR).await.status, 201);
+}
+
+#[tokio::test]
+async fn the_kubelet_hears_of_our_health_however_busy_we_are() {
+    let world = World::new("pinniped.dev");
+    let _all = [all_of(&world.server.reads, "system:anonymous"), all_of(&world.server.reads, "pinny")];
+    assert_eq!(world.ask("GET", "/version", &[], "").await.status, 429);
+    assert_eq!(world.ask("GET", "/healthz", &[], "").await.status, 200);
+    let with_token = [("authorization", "Bearer good")];
+    assert_eq!(world.ask("GET", "/healthz", &with_token, "").await.status, 429);
+}
+
+#[tokio::test]
+async fn a_client_may_name_a_shorter_deadline_and_nothing_else() {
+    struct Slow;
+
+    impl pinniped_concierge_authentication::registry::TokenAuthenticator for Slow {
+        fn authenticate<'a>(
+            &'a self,
+            _: &'a pinniped_secret::Token,
+        ) -> futures::future::BoxFuture<
+            'a,
+            Result<Option<User>, pinniped_concierge_authentication::registry::AuthenticateError>,
+        > {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    let world = World::new("pinniped.dev");
+    let key = pinniped_concierge_authentication::registry::AuthenticatorKey {
+        api_group: "authentication.concierge.pinniped.dev".to_owned(),
+        kind: "WebhookAuthenticator".to_owned(),
+        name: "slow".to_owned(),
+    };
+    world.server.exchange.registry.insert(key, "1".to_owned(), Arc::new(Slow));
+    let body = r#"{"spec":{"token":"t","authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":"slow"}}}"#;
+    let answer = world.ask("POST", &format!("{LOGIN}?timeout=50ms"), &[], body).await;
+    assert_eq!((answer.status, &answer.json()["reason"]), (504, &json!("Timeout")));
+    let answer = world.ask("POST", &format!("{LOGIN}?timeout=abc"), &[], body).await;
+    let wanted = "invalid timeout specified in the request URL - time: invalid duration \"abc\"";
+    assert_eq!((answer.status, &answer.json()["message"]), (400, &json!(wanted)));
+}
+
+/// An authenticator that never answers, or one that answers at once.
+struct Webhook {
+    slow: bool,
+    /// Logins that wait for it.
+    waiting: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl pinniped_concierge_authentication::registry::TokenAuthenticator for Webhook {
+    fn authenticate<'a>(
+        &'a self,
+        _token: &'a pinniped_secret::Token,
+    ) -> futures::future::BoxFuture<
+        'a,
+        Result<Option<User>, pinniped_concierge_authentication::registry::AuthenticateError>,
+    > {
+        Box::pin(async {
+            if self.slow {
+                self.waiting.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                std::future::pending::<()>().await;
+            }
+            Ok(None)
+        })
+    }
+}
+
+/// A login with the authenticator of this name.
+fn login_with(name: &str) -> String {
+    json!({"spec": {"token": "t", "authenticator": {
+        "apiGroup": "authentication.concierge.pinniped.dev", "kind": "WebhookAuthenticator", "name": name,
+    }}})
+    .to_string()
+}
+
+#[tokio::test]
+async fn a_slow_authenticator_leaves_the_logins_of_the_others_alone() {
+    let world = World::new("pinniped.dev");
+    let waiting = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    for (name, slow) in [("slow", true), ("fast", false)] {
+        let key = pinniped_concierge_authentication::registry::AuthenticatorKey {
+            api_group: "authentication.concierge.pinniped.dev".to_owned(),
+            kind: "WebhookAuthenticator".to_owned(),
+            name: name.to_owned(),
+        };
+        let authenticator = Arc::new(Webhook { slow, waiting: Arc::clone(&waiting) });
+        world.server.exchange.registry.insert(key, String::new(), authenticator);
+    }
+    let (slow, fast) = (login_with("slow"), login_with("fast"));
+    // All logins through the API server are the anonymous user's.
+    let mut crowd: Vec<_> =
+        (0..WRITES_IN_FLIGHT + 100).map(|_| Box::pin(world.ask("POST", LOGIN, &[], &slow))).collect();
+    let mut refused = 0;
+    for login in &mut crowd {
+        // Reviews run beside, so a login may need several turns.
+        for _ in 0..100 {
+            if let std::task::Poll::Ready(answer) = futures::poll!(login.as_mut()) {
+                assert_eq!(answer.status, 429, "{}", answer.body);
+                assert_eq!(answer.header("retry-after"), "1");
+                refused += 1;
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    let held = waiting.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(held + refused, crowd.len());
+    assert!(held > 10 && held < WRITES_IN_FLIGHT / 2 + 50, "{held}");
+    let answer = world.ask("POST", LOGIN, &[], &fast).await;
+    assert_eq!(answer.status, 201, "{}", answer.body);
+}

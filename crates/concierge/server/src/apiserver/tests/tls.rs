@@ -1,0 +1,115 @@
+//! The whole server over a real socket: TLS 1.3 only, client certificates judged a request at a time.
+
+use std::net::SocketAddr;
+
+use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfig;
+use pinniped_pki::{CaBundle, CertificateAuthority, ClientSubject, Validity};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::*;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn start(ca: &CertificateAuthority, validity: &Validity) -> ServerHandle {
+    let serving = CertificateHolder::serving("concierge-serving-cert");
+    let pair = ca.issue_server(&["localhost".to_owned()], &[], validity).expect("a serving pair");
+    serving.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes()).expect("a pair");
+    let client_ca = CaBundle::from_pem(ca.certificate_pem().as_bytes()).expect("a bundle");
+    let cluster = ClusterAuthConfig { client_ca: Some(client_ca), ..ClusterAuthConfig::default() };
+    let client = reviews();
+    let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    serve(
+        listener,
+        Params {
+            serving,
+            registry: Registry::new(),
+            issuers: Vec::new(),
+            tokens: Arc::new(crate::token_issuer::tests::Off),
+            suffix: GroupSuffix::default(),
+            cluster_auth: ClusterAuthConfigWatch::fixed(cluster),
+            reviewer: TokenReviewer::new(client.clone()),
+            authorizer: Authorizer::new(client),
+            log_usernames_and_groups: false,
+            credential_lifetime: Duration::from_secs(300),
+            health: Health::new(),
+            metrics: Metrics::new(),
+            limits: pinniped_http_server::Limits::default(),
+        },
+    )
+}
+
+/// One request over a connection of its own; the answer as it came.
+async fn raw(
+    addr: SocketAddr,
+    ca: &CertificateAuthority,
+    version: &'static rustls::SupportedProtocolVersion,
+    subject: Option<(&ClientSubject, &Validity)>,
+    request: &str,
+) -> std::io::Result<String> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ca.certificate_der().clone()).expect("a root");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[version])
+        .expect("a version")
+        .with_root_certificates(roots);
+    let config = match subject {
+        None => builder.with_no_client_auth(),
+        Some((subject, validity)) => {
+            let pair = ca.issue_client(subject, validity).expect("a client pair");
+            let chain = vec![CertificateDer::from_pem_slice(pair.certificate_pem.as_bytes()).expect("PEM")];
+            let key = PrivateKeyDer::from_pem_slice(pair.private_key_pem.as_bytes()).expect("PEM");
+            builder.with_client_auth_cert(chain, key).expect("a pair")
+        }
+    };
+    let talk = async {
+        let tcp = TcpStream::connect(addr).await?;
+        let name = ServerName::try_from("localhost").expect("a name");
+        let mut tls = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
+        tls.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        tls.read_to_string(&mut answer).await?;
+        Ok(answer)
+    };
+    tokio::time::timeout(DEADLINE, talk).await.expect("an answer within the deadline")
+}
+
+#[tokio::test]
+async fn callers_are_known_by_their_certificates_and_old_tls_is_refused() {
+    let validity = Validity::starting(Timestamp::now(), Duration::from_secs(600));
+    let long_ago =
+        Validity::starting("2020-01-01T00:00:00Z".parse().expect("a time"), Duration::from_secs(60));
+    let ca = CertificateAuthority::generate("test", &validity).expect("a CA");
+    let server = start(&ca, &validity);
+    let addr = server.local_addr();
+    let tls13 = &rustls::version::TLS13;
+
+    let health = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let answer = raw(addr, &ca, tls13, None, health).await.expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok"), "{answer}");
+    raw(addr, &ca, &rustls::version::TLS12, None, health).await.expect_err("TLS 1.2");
+
+    let who_am_i = format!(
+        "POST {WHOAMI} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}"
+    );
+    let subject = ClientSubject {
+        username: "jane".to_owned(),
+        groups: vec!["g".to_owned()],
+        ..ClientSubject::default()
+    };
+    let answer = raw(addr, &ca, tls13, Some((&subject, &validity)), &who_am_i).await.expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 201 Created\r\n"), "{answer}");
+    assert!(
+        answer.contains(r#""user":{"username":"jane","groups":["g","system:authenticated"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256="#),
+        "{answer}"
+    );
+    // A bad certificate ends in a 401, not in a broken handshake.
+    let answer = raw(addr, &ca, tls13, Some((&subject, &long_ago)), &who_am_i).await.expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 401 Unauthorized\r\n"), "{answer}");
+
+    server.drain(DEADLINE).await;
+    assert!(Listener::bind(addr).is_ok(), "the port is free again");
+}

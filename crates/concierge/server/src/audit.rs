@@ -1,0 +1,211 @@
+//! Audit events: what happened to a token, one JSON line each on stderr.
+//!
+//! They are part of what the product promises (who logged in, with what, and why not), so they do not pass
+//! through the log levels, and their keys stand in a fixed order. A token appears as its SHA-256 only; names of
+//! people appear only when the configuration says so, see [`Auditor::new`].
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::panic::Location;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// Where audit lines go; each comes with its newline.
+type Sink = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Writes audit events. Cheap to clone.
+#[derive(Clone)]
+pub struct Auditor {
+    personal: bool,
+    sink: Sink,
+}
+
+impl std::fmt::Debug for Auditor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Auditor").field("personal", &self.personal).finish_non_exhaustive()
+    }
+}
+
+impl Auditor {
+    /// Writes to stderr. `log_usernames_and_groups` is the static configuration's `audit.logUsernamesAndGroups`:
+    /// without it, personal values print as how many there were.
+    pub fn new(log_usernames_and_groups: bool) -> Self {
+        Self::with_sink(log_usernames_and_groups, |line| {
+            // A closed stderr is no reason to refuse a login.
+            let _closed = std::io::stderr().lock().write_all(line.as_bytes());
+        })
+    }
+
+    /// Writes elsewhere, for tests.
+    pub fn with_sink(log_usernames_and_groups: bool, sink: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self { personal: log_usernames_and_groups, sink: Arc::new(sink) }
+    }
+
+    /// Begins an event; [`Event::emit`] writes it.
+    #[track_caller]
+    pub fn event(&self, message: &'static str, audit_id: &str, now: Timestamp) -> Event<'_> {
+        let caller = Location::caller();
+        let mut line = String::with_capacity(256);
+        let _infallible = write!(
+            line,
+            "{{\"level\":\"info\",\"timestamp\":\"{}\",\"caller\":{},\"message\":{},\"auditEvent\":true",
+            pinniped_logging::log::timestamp(now),
+            json(&format!("{}:{}$audit", caller.file(), caller.line())),
+            json(message),
+        );
+        let mut event = Event { auditor: self, line, personal: String::new(), fields: String::new() };
+        if !audit_id.is_empty() {
+            put(&mut event.line, "auditID", &json(audit_id));
+        }
+        event
+    }
+}
+
+/// An event in the making.
+pub struct Event<'a> {
+    auditor: &'a Auditor,
+    line: String,
+    personal: String,
+    fields: String,
+}
+
+impl Event<'_> {
+    /// A field that tells nothing about a person.
+    #[must_use]
+    pub fn field<T: Serialize + ?Sized>(mut self, key: &str, value: &T) -> Self {
+        put(&mut self.fields, key, &json(value));
+        self
+    }
+
+    /// A personal text.
+    #[must_use]
+    pub fn personal_text(mut self, key: &str, value: &str) -> Self {
+        let value = if self.auditor.personal { json(value) } else { json("redacted") };
+        put(&mut self.personal, key, &value);
+        self
+    }
+
+    /// A personal list.
+    #[must_use]
+    pub fn personal_list(mut self, key: &str, values: &[String]) -> Self {
+        let value = if self.auditor.personal {
+            json(values)
+        } else {
+            json(&[format!("redacted {} values", values.len())])
+        };
+        put(&mut self.personal, key, &value);
+        self
+    }
+
+    /// A personal map.
+    #[must_use]
+    pub fn personal_map(mut self, key: &str, values: &BTreeMap<String, Vec<String>>) -> Self {
+        let value = if self.auditor.personal {
+            json(values)
+        } else {
+            json(&BTreeMap::from([("redacted", format!("redacted {} keys", values.len()))]))
+        };
+        put(&mut self.personal, key, &value);
+        self
+    }
+
+    /// Writes the line.
+    pub fn emit(mut self) {
+        if let Some(members) = self.personal.strip_prefix(',') {
+            let _infallible = write!(self.line, ",\"personalInfo\":{{{members}}}");
+        }
+        self.line.push_str(&self.fields);
+        self.line.push_str("}\n");
+        (self.auditor.sink)(&self.line);
+    }
+}
+
+fn put(members: &mut String, key: &str, json_value: &str) {
+    let _infallible = write!(members, ",{}:{json_value}", json(key));
+}
+
+fn json<T: Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    fn lines(personal: bool, write: impl FnOnce(&Auditor)) -> Vec<String> {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&lines);
+        let auditor =
+            Auditor::with_sink(personal, move |line| sink.lock().expect("lock").push(line.to_owned()));
+        write(&auditor);
+        let lines = lines.lock().expect("lock").clone();
+        // The caller's line number moves with every edit.
+        lines
+            .into_iter()
+            .map(|line| {
+                let start = line.find("\"caller\":\"").expect("a caller") + 10;
+                let end = start + line[start..].find('"').expect("its end");
+                assert!(line[start..end].starts_with("crates/concierge/server/src/audit.rs:"), "{line}");
+                format!("{}CALLER{}", &line[..start], &line[end..])
+            })
+            .collect()
+    }
+
+    fn now() -> Timestamp {
+        "2026-01-02T03:04:05.5Z".parse().expect("a time")
+    }
+
+    fn event(auditor: &Auditor, audit_id: &str) {
+        auditor
+            .event("TokenCredentialRequest Authenticated User", audit_id, now())
+            .personal_text("username", "pinny")
+            .personal_list("groups", &["a".to_owned(), "b".to_owned()])
+            .personal_map("extras", &BTreeMap::from([("k".to_owned(), vec!["v".to_owned()])]))
+            .field("issuedClientCert", &BTreeMap::from([("notBefore", "x")]))
+            .emit();
+    }
+
+    #[test]
+    fn personal_values_are_counted_and_not_told_by_default() {
+        assert_eq!(
+            lines(false, |auditor| event(auditor, "id-1")),
+            [concat!(
+                r#"{"level":"info","timestamp":"2026-01-02T03:04:05.500000Z","caller":"CALLER","#,
+                r#""message":"TokenCredentialRequest Authenticated User","auditEvent":true,"auditID":"id-1","#,
+                r#""personalInfo":{"username":"redacted","groups":["redacted 2 values"],"#,
+                r#""extras":{"redacted":"redacted 1 keys"}},"issuedClientCert":{"notBefore":"x"}}"#,
+                "\n"
+            )]
+        );
+    }
+
+    #[test]
+    fn personal_values_are_told_when_the_configuration_says_so() {
+        assert_eq!(
+            lines(true, |auditor| event(auditor, "")),
+            [concat!(
+                r#"{"level":"info","timestamp":"2026-01-02T03:04:05.500000Z","caller":"CALLER","#,
+                r#""message":"TokenCredentialRequest Authenticated User","auditEvent":true,"#,
+                r#""personalInfo":{"username":"pinny","groups":["a","b"],"extras":{"k":["v"]}},"#,
+                r#""issuedClientCert":{"notBefore":"x"}}"#,
+                "\n"
+            )]
+        );
+    }
+
+    #[test]
+    fn an_event_without_personal_values_has_no_such_key() {
+        let written = lines(false, |auditor| {
+            auditor.event("TokenCredentialRequest Token Received", "i", now()).field("tokenID", "ab").emit();
+        });
+        assert!(
+            written[0].ends_with("\"auditEvent\":true,\"auditID\":\"i\",\"tokenID\":\"ab\"}\n"),
+            "{written:?}"
+        );
+    }
+}

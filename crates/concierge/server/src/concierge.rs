@@ -1,0 +1,415 @@
+//! The Concierge: how its parts are put together, in what order they start, and in what order they stop.
+//!
+//! ```text
+//! config, pod metadata -> API server client (our own HTTP/2 pool) -> owners -> cluster's client CAs
+//!   token client        the impersonator account's token, in every pod
+//!   controllers         lease, certificates, authenticators, impersonation proxy (which start the proxy below)
+//!   aggregated API      on its own port, with the health endpoints
+//! stop: stop.rs
+//! ```
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use pinniped_concierge_authentication::registry::Registry;
+use pinniped_concierge_controllers::cert_agent::CertAgentParams;
+use pinniped_concierge_controllers::cert_agent::exec::ApiServerExec;
+use pinniped_concierge_controllers::context::Names;
+use pinniped_concierge_controllers::controllers::{Controllers, ControllersParams};
+use pinniped_concierge_controllers::impersonator::{ConfigMetrics, GENERATED_LIFETIME, ImpersonatorParams};
+use pinniped_concierge_controllers::service_account_tokens::{Account, Switch, TokensParams};
+use pinniped_concierge_domain::strategy::cert_agent::{
+    Settings as AgentSettings, deployment::deployment_name,
+};
+use pinniped_controller::lease::Timing;
+use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
+use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
+use pinniped_http_client::proxy_environment::ProxyEnvironment;
+use pinniped_http_server::metrics::Metrics;
+use pinniped_http_server::{Capacity, CapacityParams, Limits};
+use pinniped_impersonation_proxy::impersonator::ImpersonatorMetrics;
+use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, review_client, through};
+use pinniped_pki::{CaBundle, CertificateHolder};
+use pinniped_secret::TokenSource;
+use pinniped_tasks::{TaskGroup, TaskMonitor};
+use tokio::time::Instant;
+
+use crate::apiserver::{self, Health};
+use crate::config::{self, Config};
+use crate::impersonation::ProxyFactory;
+use crate::issuer::{self, ClientCertIssuer, HolderIssuer};
+use crate::owner;
+use crate::token_client::TokenClient;
+use crate::token_issuer::{ServiceAccountTokens, ServiceAccountTokensParams};
+use pinniped_logging::log::{self, LogLevel};
+use pinniped_program::downward_api::{self, PodInfo};
+use pinniped_program::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
+use pinniped_program::memory;
+use pinniped_program::stop::{Shutdown, Signals};
+
+/// What open streams get when the proxy is disabled.
+const DISABLE_GRACE: Duration = Duration::from_secs(5);
+/// How long the cluster may take to answer the questions at start.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the caches may stay without any answer before the program gives up, as upstream has it.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LAST_RETRY: Duration = Duration::from_secs(2);
+
+/// Runs the Concierge until it is told to stop. Every failure is one log line.
+pub fn main(config_path: &Path, downward_api_path: &Path) -> ExitCode {
+    pinniped_pki::install_crypto_provider();
+    match start(config_path, downward_api_path) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Before the configuration is read there is no level yet; an error is above all of them.
+            log::init(LogLevel::Warning);
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
+    let config = config::load(config_path).context("could not load config")?;
+    log::init(config.log_level);
+    pinniped_program::disable_core_dumps();
+    let pod = downward_api::load(downward_api_path).context("could not read pod metadata")?;
+    // The impersonation proxy has threads of its own. What is left takes little, and a runtime of one thread is smaller.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("could not start the runtime")?;
+    let outcome = runtime.block_on(run(config, pod));
+    // What is left may hang, the resolver of names for example, and nobody waits for it any more.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
+    let mut signals = Signals::install()?;
+    let surroundings = in_cluster::load(|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_DIRECTORY))
+        .context("could not prepare controllers: could not create clients for the controllers")?;
+    let proxies = ProxyEnvironment::from_env();
+    let own_ca = base64_pem(&surroundings.ca);
+    let mut params = UpstreamParams::new(surroundings.server, surroundings.ca);
+    if config.upstream_http2_only {
+        params.limits.short_reads = 0;
+    }
+    let upstream = through(params, &proxies)
+        .and_then(Upstream::new)
+        .context("could not prepare controllers: could not create clients for the controllers")?;
+    let client = kube_client(&upstream, Arc::clone(&surroundings.token), pod.namespace.as_str());
+    let tokens_account = Account::new(
+        client.clone(),
+        &pod.namespace,
+        &config.names.service_account_tokens_service_account,
+        |tokens| kube_client(&upstream, tokens, pod.namespace.as_str()),
+    );
+
+    let prepared = signals.or_interrupted(prepare(&client, &config, &pod)).await;
+    let Some(prepared) = prepared else { return Ok(()) };
+    let Prepared { own_pod, owner_api_service, cluster_auth } = prepared?;
+    let shutdown = shutdown(config.shutdown, own_pod.termination_grace);
+
+    let monitor = TaskMonitor::default();
+    let mut background = TaskGroup::new(&monitor);
+    background.spawn("watch of the cluster's client CAs", |stop| {
+        let cluster_auth = cluster_auth.clone();
+        async move { cluster_auth.run(stop).await }
+    });
+
+    background.spawn("memory", memory::return_unused);
+
+    let account = &config.names.impersonation_proxy_service_account;
+    let token_client = TokenClient::new(client.clone(), &pod.namespace, account.clone(), |tokens| {
+        kube_client(&upstream, tokens, pod.namespace.as_str())
+    });
+    let token = token_client.fresh_token();
+    let impersonator_token: Arc<dyn TokenSource> = Arc::new(token.clone());
+    let mut token_tasks = TaskGroup::new(&monitor);
+    token_tasks.spawn("token of the impersonation proxy", |stop| token_client.run(stop));
+
+    let metrics = Metrics::new();
+    let proxy_metrics = ImpersonatorMetrics::default();
+    metrics.register(|registry| proxy_metrics.register(registry));
+    let proxy_config_metrics = ConfigMetrics::default();
+    metrics.register(|registry| proxy_config_metrics.register(registry));
+
+    // Both servers share it.
+    let capacity = Capacity::new(&CapacityParams::of_this_process(
+        config.max_connections,
+        config.max_connections_per_address,
+    ));
+    metrics.register_capacity("concierge", &capacity);
+    let limits = Limits { connections: config.max_connections, capacity, ..Limits::default() };
+
+    let api_serving = CertificateHolder::serving("concierge-serving-cert");
+    let kube_signer = CertificateHolder::signer(issuer::KUBE_SIGNING_CERT);
+    let proxy_serving = CertificateHolder::serving("impersonation-proxy-serving-cert");
+    let proxy_signer = CertificateHolder::signer(issuer::IMPERSONATION_PROXY_SIGNING_CERT);
+    let reviews = review_client(&upstream, surroundings.token, pod.namespace.as_str())
+        .context("could not create a client for reviews")?;
+    let reviewer = TokenReviewer::new(reviews.clone());
+    let authorizer = Authorizer::new(reviews);
+    let registry = Registry::new();
+    let tokens_switch = Switch::default();
+
+    let proxy = ProxyFactory {
+        listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, config.impersonation_proxy_server_port)),
+        serving: proxy_serving.clone(),
+        signer: proxy_signer.clone(),
+        ciphers: config.ciphers.clone(),
+        upstream: upstream.clone(),
+        client: client.clone(),
+        reviewer: reviewer.clone(),
+        authorizer: authorizer.clone(),
+        cluster_auth: cluster_auth.clone(),
+        impersonator_token,
+        impersonator_username: format!("system:serviceaccount:{}:{account}", pod.namespace),
+        uid_impersonation: config.uid_impersonation,
+        metrics: proxy_metrics,
+        limits: limits.clone(),
+    };
+
+    // The port is bound before the controllers start: a port in use ends the program before it changes anything.
+    let mut health = Health::new();
+    let controllers_started = health.start_step("start-controllers");
+    let tokens_started = health.start_step("fetch-impersonation-proxy-tokens");
+    let stopping = health.stopping();
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, config.aggregated_api_server_port));
+    let listener = pinniped_http_server::Listener::bind(address).with_context(|| {
+        format!("could not configure aggregated API server: failed to create listener: failed to listen on {address}")
+    })?;
+
+    let controllers = Controllers::spawn(ControllersParams {
+        client: client.clone(),
+        namespace: pod.namespace.clone(),
+        pod_name: pod.name.clone(),
+        suffix: config.api_group_suffix.clone(),
+        labels: config.labels.clone(),
+        names: controller_names(&config),
+        owner_deployment: own_pod.deployment,
+        owner_api_service,
+        api_serving_lifetime: config.serving_certificate_duration,
+        api_serving_renew_before: config.serving_certificate_renew_before,
+        api_serving: api_serving.clone(),
+        cert_agent: CertAgentParams {
+            settings: agent_settings(&config, &pod.namespace),
+            signer: kube_signer.clone(),
+            exec: Arc::new(ApiServerExec::new(client.clone())),
+        },
+        impersonator: ImpersonatorParams {
+            port: config.impersonation_proxy_server_port,
+            serving: proxy_serving,
+            signer: proxy_signer.clone(),
+            proxy: Arc::new(proxy),
+            metrics: proxy_config_metrics,
+            serving_lifetime: config.proxy_serving_lifetime.unwrap_or(GENERATED_LIFETIME),
+            disable_grace: DISABLE_GRACE,
+            shutdown_delay: shutdown.delay,
+            shutdown_grace: shutdown.grace,
+        },
+        service_account_tokens: TokensParams {
+            switch: tokens_switch.clone(),
+            account: tokens_account.clone(),
+            discovery_url: config.discovery_url.clone(),
+            own_ca,
+            name_users: config.log_usernames_and_groups,
+        },
+        registry: registry.clone(),
+        proxies,
+        ciphers: config.ciphers.clone(),
+        lease_timing: Timing::default(),
+        monitor: monitor.clone(),
+    });
+    let synced = controllers.synced(SYNC_TIMEOUT);
+    tokens_started.done();
+    let proxy_health = controllers.impersonator();
+    health.ready_check("impersonation-proxy", move || {
+        if proxy_health.is_ready() {
+            Ok(())
+        } else {
+            Err("this pod's impersonation proxy does not serve yet".into())
+        }
+    });
+    let proxy_health = controllers.impersonator();
+    health.ready_check("token", move || match token.check() {
+        // Without a proxy nothing needs the token.
+        Err(problem) if proxy_health.current().wanted => Err(problem.to_string()),
+        _ => Ok(()),
+    });
+
+    let issuers: Vec<Arc<dyn ClientCertIssuer>> =
+        vec![Arc::new(HolderIssuer::new(kube_signer)), Arc::new(HolderIssuer::new(proxy_signer))];
+    let tokens = Arc::new(ServiceAccountTokens::new(ServiceAccountTokensParams {
+        client: client.clone(),
+        account: tokens_account,
+        switch: tokens_switch,
+        labels: config.labels.clone(),
+        name_users: config.log_usernames_and_groups,
+    }));
+    let server = apiserver::serve(
+        listener,
+        apiserver::Params {
+            serving: api_serving,
+            registry,
+            issuers,
+            tokens,
+            suffix: config.api_group_suffix.clone(),
+            cluster_auth,
+            reviewer,
+            authorizer,
+            log_usernames_and_groups: config.log_usernames_and_groups,
+            credential_lifetime: config.credential_lifetime,
+            health,
+            metrics,
+            limits,
+        },
+    );
+
+    let started = async {
+        match synced.await {
+            Ok(()) => {
+                controllers_started.done();
+                std::future::pending().await
+            }
+            Err(error) => format!("PostStartHook \"start-controllers\" failed: {error}"),
+        }
+    };
+    let failed = server.failed();
+    let failure = tokio::select! {
+        () = signals.next() => None,
+        reason = failed => Some(format!("aggregated API server stopped: {reason}")),
+        reason = started => Some(reason),
+        end = monitor.failed() => Some(end.to_string()),
+    };
+    tracing::info!(name = "ShutdownInitiated", "[graceful-termination] shutdown event");
+    stopping.begin();
+    let orderly = async {
+        token_tasks.cancel();
+        let drained = async {
+            tokio::time::sleep(shutdown.delay).await;
+            server.drain(shutdown.grace).await;
+        };
+        // Side by side, so that the pod is gone within one grace and not two.
+        tokio::join!(controllers.shutdown(), drained);
+        token_tasks.stop().await;
+        background.stop().await;
+    };
+    tokio::select! {
+        () = orderly => tracing::info!("[graceful-termination] apiserver is exiting"),
+        () = signals.next() => anyhow::bail!("told to stop a second time, exiting at once"),
+    }
+    match failure {
+        Some(reason) => Err(anyhow::anyhow!(reason)),
+        None => Ok(()),
+    }
+}
+
+struct Prepared {
+    own_pod: owner::OwnPod,
+    owner_api_service: k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference,
+    cluster_auth: ClusterAuthConfigWatch,
+}
+
+/// What must be known of the cluster before anything is served.
+///
+/// An install is applied in one go, so the pod may run before its role bindings are in effect, or before the API server
+/// answers. That passes by itself: each step is tried again for [`PREPARE_TIMEOUT`] before the program gives up.
+async fn prepare(client: &kube::Client, config: &Config, pod: &PodInfo) -> anyhow::Result<Prepared> {
+    let deadline = Instant::now() + PREPARE_TIMEOUT;
+    let own_pod = retry(deadline, || owner::own_pod(client, &pod.namespace, &pod.name))
+        .await
+        .context("could not prepare controllers")?;
+    let owner_api_service = retry(deadline, || owner::api_service(client, &config.api_group_suffix))
+        .await
+        .context("could not prepare controllers")?;
+    let cluster_auth = retry(deadline, || ClusterAuthConfigWatch::load(client.clone()))
+        .await
+        .context("could not configure aggregated API server")?;
+    Ok(Prepared { own_pod, owner_api_service, cluster_auth })
+}
+
+/// A bundle as kubeconfigs have it.
+fn base64_pem(bundle: &CaBundle) -> String {
+    let pem: String = bundle.ders().iter().map(|der| pinniped_pki::pem::encode("CERTIFICATE", der)).collect();
+    STANDARD.encode(pem)
+}
+
+/// The configured times, or what of them fits into the pod's own.
+fn shutdown(configured: Shutdown, termination_grace: Option<Duration>) -> Shutdown {
+    let Some(termination_grace) = termination_grace else { return configured };
+    let fitting = configured.within(termination_grace);
+    if fitting != configured {
+        tracing::warn!(
+            shutdownDelaySeconds = fitting.delay.as_secs(),
+            shutdownGraceSeconds = fitting.grace.as_secs(),
+            terminationGracePeriodSeconds = termination_grace.as_secs(),
+            "the configured shutdown does not fit into the pod's termination grace period, using less"
+        );
+    }
+    fitting
+}
+
+/// Tries until it works or the deadline is over; the last error is the one that is told.
+async fn retry<T, E, F>(deadline: Instant, mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
+where
+    F: Future<Output = Result<T, E>>,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let mut pause = FIRST_RETRY;
+    loop {
+        match tokio::time::timeout_at(deadline, attempt()).await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(error)) if Instant::now() + pause >= deadline => return Err(error.into()),
+            Ok(Err(error)) => {
+                tracing::info!(
+                    error = &error as &dyn std::error::Error,
+                    "the cluster is not ready for this pod yet (will retry)"
+                );
+            }
+            Err(_) => anyhow::bail!("context deadline exceeded"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LAST_RETRY);
+    }
+}
+
+fn agent_settings(config: &Config, namespace: &str) -> AgentSettings {
+    let agent = config.kube_cert_agent.clone();
+    AgentSettings {
+        namespace: namespace.to_owned(),
+        deployment_name: deployment_name(&agent.name_prefix),
+        labels: config.labels.clone(),
+        service_account: config.names.agent_service_account.clone(),
+        image: agent.image,
+        image_pull_secrets: agent.image_pull_secrets,
+        priority_class_name: agent.priority_class_name,
+        run_as_user: agent.run_as_user,
+        run_as_group: agent.run_as_group,
+        deployment_strategy_type: agent.deployment_strategy_type,
+        discovery_url: config.discovery_url.clone(),
+    }
+}
+
+fn controller_names(config: &Config) -> Names {
+    let names = config.names.clone();
+    Names {
+        serving_certificate_secret: names.serving_certificate_secret,
+        credential_issuer: names.credential_issuer,
+        api_service: names.api_service,
+        impersonation_load_balancer_service: names.impersonation_load_balancer_service,
+        impersonation_cluster_ip_service: names.impersonation_cluster_ip_service,
+        impersonation_tls_certificate_secret: names.impersonation_tls_certificate_secret,
+        impersonation_ca_certificate_secret: names.impersonation_ca_certificate_secret,
+        impersonation_signer_secret: names.impersonation_signer_secret,
+        impersonation_proxy_legacy_secret: names.impersonation_proxy_legacy_secret,
+    }
+}

@@ -1,0 +1,410 @@
+//! The Concierge's static configuration, `pinniped.yaml`: read once at start.
+//!
+//! It is as lenient as upstream's decoder, because installs and tools rely on it: unknown keys are ignored, key
+//! case does not matter, of a repeated key the last one counts, and an explicit `null` means "not set". Values
+//! are validated in upstream's order with upstream's texts.
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::path::Path;
+use std::time::Duration;
+
+use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_pki::tls::CipherRestriction;
+use serde::Deserialize;
+use serde_json::Value;
+
+use pinniped_logging::log::LogLevel;
+use pinniped_program::stop::Shutdown;
+
+mod raw;
+
+/// The admission plug-ins that the aggregated API server may be told to do without.
+pub const ADMISSION_PLUGINS: [&str; 5] = [
+    "NamespaceLifecycle",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+];
+
+/// A valid configuration with all defaults filled in.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Overrides the API server URL that the CredentialIssuer publishes.
+    pub discovery_url: Option<String>,
+    /// Life of the aggregated API's serving certificate.
+    pub serving_certificate_duration: Duration,
+    /// How long after its start of validity that certificate is replaced.
+    pub serving_certificate_renew_before: Duration,
+    /// The API group suffix, `pinniped.dev` unless configured.
+    pub api_group_suffix: GroupSuffix,
+    /// Port of the aggregated API server.
+    pub aggregated_api_server_port: u16,
+    /// Admission plug-ins that are turned off.
+    pub disabled_admission_plugins: Vec<String>,
+    /// Port of the impersonation proxy.
+    pub impersonation_proxy_server_port: u16,
+    /// Names of the objects that belong to this installation.
+    pub names: Names,
+    /// Labels put on every object that the controllers create.
+    pub labels: BTreeMap<String, String>,
+    /// How the kube-cert-agent is deployed.
+    pub kube_cert_agent: KubeCertAgent,
+    /// Log level.
+    pub log_level: LogLevel,
+    /// Allowed cipher suites for TLS 1.2.
+    pub ciphers: CipherRestriction,
+    /// Whether audit events name users and groups.
+    pub log_usernames_and_groups: bool,
+    /// Life of the client certificates that logins get. Ours; upstream's is fixed at five minutes.
+    pub credential_lifetime: Duration,
+    /// How the process ends.
+    pub shutdown: Shutdown,
+    /// Connections that both servers may have open together, at most. Ours.
+    pub max_connections: usize,
+    /// Connections that one client address may have open; `None`: as many as there are. Ours.
+    pub max_connections_per_address: Option<NonZero<usize>>,
+    /// Whether identities with a UID are impersonated with it. Ours; upstream refuses them.
+    pub uid_impersonation: bool,
+    /// Whether requests to the API server that are no upgrades go only over HTTP/2, as upstream's do. Ours.
+    pub upstream_http2_only: bool,
+    /// Life of the impersonation proxy's generated serving certificate, if not a hundred years.
+    pub proxy_serving_lifetime: Option<Duration>,
+}
+
+/// Names of the objects that belong to this installation. All are required in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// Secret with the aggregated API's serving certificate.
+    pub serving_certificate_secret: String,
+    /// The CredentialIssuer to report on.
+    pub credential_issuer: String,
+    /// Service in front of the aggregated API.
+    pub api_service: String,
+    /// LoadBalancer Service of the impersonation proxy.
+    pub impersonation_load_balancer_service: String,
+    /// ClusterIP Service of the impersonation proxy.
+    pub impersonation_cluster_ip_service: String,
+    /// Secret with the proxy's generated serving certificate.
+    pub impersonation_tls_certificate_secret: String,
+    /// Secret with the CA of that certificate.
+    pub impersonation_ca_certificate_secret: String,
+    /// Secret with the CA that signs client certificates.
+    pub impersonation_signer_secret: String,
+    /// ServiceAccount of the kube-cert-agent's pods.
+    pub agent_service_account: String,
+    /// ServiceAccount whose only right is to impersonate.
+    pub impersonation_proxy_service_account: String,
+    /// Secret with the long-lived token that old versions used; deleted where found.
+    pub impersonation_proxy_legacy_secret: String,
+    /// ServiceAccount that writes the roles of users who log in with service account tokens. Not in upstream's file;
+    /// when it is left out, the name is made like the impersonation proxy's.
+    pub service_account_tokens_service_account: String,
+}
+
+/// How the kube-cert-agent is deployed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubeCertAgent {
+    /// Prefix of the agent's pods; its Deployment is named like it without the final dash.
+    pub name_prefix: String,
+    /// Container image.
+    pub image: String,
+    /// Names of image pull Secrets.
+    pub image_pull_secrets: Vec<String>,
+    /// Priority class, or empty.
+    pub priority_class_name: String,
+    /// User id, 0 when not set.
+    pub run_as_user: Option<i64>,
+    /// Group id, 0 when not set.
+    pub run_as_group: Option<i64>,
+    /// Strategy type of the Deployment, when set.
+    pub deployment_strategy_type: Option<String>,
+}
+
+/// Why a configuration cannot be used. The texts are upstream's; the caller puts `could not load config: ` before.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("read file: {0}")]
+    Read(String),
+    /// The file is not YAML of the expected shape.
+    #[error("decode yaml: {0}")]
+    Decode(String),
+    /// A value is out of its range; the text names the setting.
+    #[error("validate {setting}: {problem}")]
+    Validate {
+        /// The setting, as named in the file or by upstream.
+        setting: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+fn invalid(setting: &'static str, problem: impl Into<String>) -> ConfigError {
+    ConfigError::Validate { setting, problem: problem.into() }
+}
+
+/// Reads and validates the file.
+pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        ConfigError::Read(format!("open {}: {}", path.display(), pinniped_go_compat::network::io(&error)))
+    })?;
+    parse(&text)
+}
+
+/// Parses and validates the text of `pinniped.yaml`.
+pub fn parse(text: &str) -> Result<Config, ConfigError> {
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
+    };
+    let document: Option<Value> = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| ConfigError::Decode(error.to_string()))?;
+    let document = raw::normalize(document.unwrap_or(Value::Null));
+    let raw = raw::Config::deserialize(document).map_err(|error| ConfigError::Decode(error.to_string()))?;
+    if !matches!(raw.log.format.as_str(), "" | "json") {
+        return Err(ConfigError::Decode(
+            "error unmarshaling JSON: while decoding JSON: \
+             invalid log format, valid choices are the empty string or 'json'"
+                .to_owned(),
+        ));
+    }
+    validate(raw)
+}
+
+fn validate(raw: raw::Config) -> Result<Config, ConfigError> {
+    let certificate = &raw.api.serving_certificate;
+    let duration = certificate.duration_seconds.unwrap_or(31_536_000);
+    let renew_before = certificate.renew_before_seconds.unwrap_or(23_328_000);
+    if duration < renew_before {
+        return Err(invalid("api", "durationSeconds cannot be smaller than renewBeforeSeconds"));
+    }
+    let (Ok(renew_before @ 1..), Ok(duration)) = (u64::try_from(renew_before), u64::try_from(duration))
+    else {
+        return Err(invalid("api", "renewBefore must be positive"));
+    };
+
+    let suffix = raw.api_group_suffix.as_deref().unwrap_or(GroupSuffix::DEFAULT);
+    let api_group_suffix =
+        GroupSuffix::parse(suffix).map_err(|error| invalid("apiGroupSuffix", error.to_string()))?;
+
+    let unknown: Vec<&str> = raw
+        .disabled_admission_plugins
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !ADMISSION_PLUGINS.contains(name))
+        .collect();
+    if !unknown.is_empty() {
+        return Err(invalid(
+            "aggregatedAPIServerDisableAdmissionPlugins",
+            format!(
+                "admission plugin names not recognized: [{}] (each must be one of [{}])",
+                unknown.join(" "),
+                ADMISSION_PLUGINS.join(" ")
+            ),
+        ));
+    }
+
+    let aggregated_api_server_port =
+        port("aggregatedAPIServerPort", raw.aggregated_api_server_port.unwrap_or(10250))?;
+    let impersonation_proxy_server_port =
+        port("impersonationProxyServerPort", raw.impersonation_proxy_server_port.unwrap_or(8444))?;
+    let names = names(raw.names)?;
+    let kube_cert_agent = kube_cert_agent(raw.kube_cert_agent)?;
+    let log_level = LogLevel::parse(&raw.log.level).ok_or_else(|| {
+        invalid(
+            "log level",
+            "invalid log level, valid choices are the empty string, info, debug, trace and all",
+        )
+    })?;
+    let ciphers = CipherRestriction::parse(&raw.tls.onedottwo.allowed_ciphers)
+        .map_err(|error| invalid("tls", error.to_string()))?;
+    let log_usernames_and_groups = match raw.audit.log_usernames_and_groups.as_str() {
+        "enabled" => true,
+        "" | "disabled" => false,
+        _ => {
+            return Err(invalid(
+                "audit",
+                "invalid logUsernamesAndGroups format, valid choices are 'enabled', 'disabled', \
+                 or empty string (equivalent to 'disabled')",
+            ));
+        }
+    };
+    let credential_lifetime =
+        seconds("credentialLifetimeSeconds", raw.credential_lifetime_seconds.unwrap_or(300), 60, 3600)?;
+    let shutdown = Shutdown {
+        delay: seconds("shutdownDelaySeconds", raw.shutdown_delay_seconds.unwrap_or(3), 0, 60)?,
+        grace: seconds("shutdownGraceSeconds", raw.shutdown_grace_seconds.unwrap_or(10), 0, 3600)?,
+    };
+    let max_connections = connections("maxConnections", raw.max_connections.unwrap_or(16_384), 1)?;
+    let per_address = raw.max_connections_per_address.unwrap_or(0);
+    let max_connections_per_address = NonZero::new(connections("maxConnectionsPerAddress", per_address, 0)?);
+    let proxy_serving_lifetime = match raw.proxy_serving_cert_days {
+        None => None,
+        Some(days) if (1..=36_500).contains(&days) => Some(Duration::from_secs(days.unsigned_abs() * 86_400)),
+        Some(_) => {
+            return Err(invalid("impersonationProxyServingCertDays", "must be within range 1 to 36500"));
+        }
+    };
+    let uid_impersonation = match raw.uid_impersonation.as_str() {
+        "" | "enabled" => true,
+        "disabled" => false,
+        _ => {
+            return Err(invalid(
+                "impersonationProxyUIDImpersonation",
+                "valid choices are 'enabled', 'disabled', or empty string (equivalent to 'enabled')",
+            ));
+        }
+    };
+
+    Ok(Config {
+        discovery_url: raw.discovery.url.filter(|url| !url.is_empty()),
+        serving_certificate_duration: Duration::from_secs(duration),
+        serving_certificate_renew_before: Duration::from_secs(renew_before),
+        api_group_suffix,
+        aggregated_api_server_port,
+        disabled_admission_plugins: raw.disabled_admission_plugins,
+        impersonation_proxy_server_port,
+        names,
+        labels: raw.labels,
+        kube_cert_agent,
+        log_level,
+        ciphers,
+        log_usernames_and_groups,
+        credential_lifetime,
+        shutdown,
+        max_connections,
+        max_connections_per_address,
+        uid_impersonation,
+        upstream_http2_only: raw.upstream_http2_only,
+        proxy_serving_lifetime,
+    })
+}
+
+fn seconds(setting: &'static str, number: i64, least: u64, most: u64) -> Result<Duration, ConfigError> {
+    match u64::try_from(number) {
+        Ok(number) if (least..=most).contains(&number) => Ok(Duration::from_secs(number)),
+        _ => Err(invalid(setting, format!("must be within range {least} to {most}"))),
+    }
+}
+
+fn connections(setting: &'static str, number: i64, least: usize) -> Result<usize, ConfigError> {
+    const MOST: usize = 1_000_000;
+    match usize::try_from(number) {
+        Ok(number) if (least..=MOST).contains(&number) => Ok(number),
+        _ => Err(invalid(setting, format!("must be within range {least} to {MOST}"))),
+    }
+}
+
+fn port(setting: &'static str, number: i64) -> Result<u16, ConfigError> {
+    match u16::try_from(number) {
+        Ok(port @ 1024..) => Ok(port),
+        _ => Err(invalid(setting, "must be within range 1024 to 65535")),
+    }
+}
+
+fn names(raw: raw::Names) -> Result<Names, ConfigError> {
+    let mut missing = Vec::new();
+    let mut required = |key: &'static str, value: Option<String>| match value {
+        Some(value) if !value.is_empty() => value,
+        _ => {
+            missing.push(key);
+            String::new()
+        }
+    };
+    let proxy_account = raw.impersonation_proxy_service_account.as_deref().unwrap_or_default();
+    let app = proxy_account.strip_suffix("-impersonation-proxy").unwrap_or("pinniped-concierge");
+    let tokens_account = format!("{app}-service-account-tokens");
+    let names = Names {
+        serving_certificate_secret: required("servingCertificateSecret", raw.serving_certificate_secret),
+        credential_issuer: required("credentialIssuer", raw.credential_issuer),
+        api_service: required("apiService", raw.api_service),
+        impersonation_load_balancer_service: required(
+            "impersonationLoadBalancerService",
+            raw.impersonation_load_balancer_service,
+        ),
+        impersonation_cluster_ip_service: required(
+            "impersonationClusterIPService",
+            raw.impersonation_cluster_ip_service,
+        ),
+        impersonation_tls_certificate_secret: required(
+            "impersonationTLSCertificateSecret",
+            raw.impersonation_tls_certificate_secret,
+        ),
+        impersonation_ca_certificate_secret: required(
+            "impersonationCACertificateSecret",
+            raw.impersonation_ca_certificate_secret,
+        ),
+        impersonation_signer_secret: required("impersonationSignerSecret", raw.impersonation_signer_secret),
+        agent_service_account: required("agentServiceAccount", raw.agent_service_account),
+        impersonation_proxy_service_account: required(
+            "impersonationProxyServiceAccount",
+            raw.impersonation_proxy_service_account,
+        ),
+        impersonation_proxy_legacy_secret: required(
+            "impersonationProxyLegacySecret",
+            raw.impersonation_proxy_legacy_secret,
+        ),
+        service_account_tokens_service_account: raw
+            .service_account_tokens_service_account
+            .filter(|name| !name.is_empty())
+            .unwrap_or(tokens_account),
+    };
+    if missing.is_empty() {
+        Ok(names)
+    } else {
+        Err(invalid("names", format!("missing required names: {}", missing.join(", "))))
+    }
+}
+
+fn kube_cert_agent(raw: raw::KubeCertAgent) -> Result<KubeCertAgent, ConfigError> {
+    const SETTING: &str = "kubeCertAgent";
+    for (field, value) in [("runAsUser", raw.run_as_user), ("runAsGroup", raw.run_as_group)] {
+        if let Some(id @ ..=-1) = value {
+            return Err(invalid(SETTING, format!("{field} must be 0 or greater (instead of {id})")));
+        }
+    }
+    let strategy = raw.deployment_strategy_type.filter(|kind| !kind.is_empty());
+    if let Some(kind) = strategy.as_deref().filter(|kind| !matches!(*kind, "Recreate" | "RollingUpdate")) {
+        return Err(invalid(
+            SETTING,
+            format!("deploymentStrategyType must be one of [Recreate RollingUpdate] (instead of {kind})"),
+        ));
+    }
+    let priority_class_name = raw.priority_class_name.unwrap_or_default();
+    if !priority_class_name.is_empty() && !is_dns_subdomain(&priority_class_name) {
+        return Err(invalid(
+            SETTING,
+            "invalid priorityClassName: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+             characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', \
+             regex used for validation is \
+             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+        ));
+    }
+    let or = |value: Option<String>, default: &str| match value {
+        Some(value) if !value.is_empty() => value,
+        _ => default.to_owned(),
+    };
+    Ok(KubeCertAgent {
+        name_prefix: or(raw.name_prefix, "pinniped-kube-cert-agent-"),
+        image: or(raw.image, "debian:latest"),
+        image_pull_secrets: raw.image_pull_secrets,
+        priority_class_name,
+        run_as_user: raw.run_as_user,
+        run_as_group: raw.run_as_group,
+        deployment_strategy_type: strategy,
+    })
+}
+
+fn is_dns_subdomain(name: &str) -> bool {
+    name.len() <= 253
+        && name.split('.').all(|label| {
+            !label.is_empty()
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        })
+}
+
+#[cfg(test)]
+mod tests;

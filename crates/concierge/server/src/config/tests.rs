@@ -1,0 +1,182 @@
+use super::*;
+
+const NAMES: &str = "
+names:
+  servingCertificateSecret: api-cert
+  credentialIssuer: issuer
+  apiService: api
+  impersonationLoadBalancerService: lb
+  impersonationClusterIPService: cluster-ip
+  impersonationTLSCertificateSecret: tls
+  impersonationCACertificateSecret: ca
+  impersonationSignerSecret: signer
+  agentServiceAccount: agent
+  impersonationProxyServiceAccount: proxy
+  impersonationProxyLegacySecret: legacy
+";
+
+fn with(more: &str) -> Result<Config, ConfigError> {
+    parse(&format!("{NAMES}{more}"))
+}
+
+#[test]
+fn only_the_names_are_required() {
+    let config = with("").unwrap();
+    assert_eq!(config.serving_certificate_duration, Duration::from_secs(31_536_000));
+    assert_eq!(config.serving_certificate_renew_before, Duration::from_secs(23_328_000));
+    assert_eq!(config.api_group_suffix.as_str(), "pinniped.dev");
+    assert_eq!(config.aggregated_api_server_port, 10250);
+    assert_eq!(config.impersonation_proxy_server_port, 8444);
+    assert_eq!(config.kube_cert_agent.name_prefix, "pinniped-kube-cert-agent-");
+    assert_eq!(config.kube_cert_agent.image, "debian:latest");
+    assert_eq!(config.log_level, LogLevel::Warning);
+    assert!(!config.log_usernames_and_groups);
+    assert_eq!(config.credential_lifetime, Duration::from_secs(300));
+    assert_eq!(config.shutdown.delay, Duration::from_secs(3));
+    assert_eq!(config.shutdown.grace, Duration::from_secs(10));
+    assert!(config.uid_impersonation);
+    assert!(!config.upstream_http2_only);
+    assert!(with("upstreamHTTP2Only: true").unwrap().upstream_http2_only);
+    assert!(matches!(with("upstreamHTTP2Only: sometimes"), Err(ConfigError::Decode(_))));
+    assert_eq!((config.max_connections, config.max_connections_per_address), (16_384, None));
+    assert_eq!(config.proxy_serving_lifetime, None);
+    let config = with("maxConnections: 5\nmaxConnectionsPerAddress: 2").unwrap();
+    assert_eq!((config.max_connections, config.max_connections_per_address), (5, NonZero::new(2)));
+    let config = with("impersonationProxyServingCertDays: 30").unwrap();
+    assert_eq!(config.proxy_serving_lifetime, Some(Duration::from_secs(2_592_000)));
+}
+
+#[test]
+fn key_case_nulls_unknown_and_repeated_keys_do_not_matter() {
+    let config = with(
+        "
+APIGroupSuffix: tuna.io
+discovery: {url: null}
+log: {level: info, format: null}
+log: {level: debug}
+notAKey: {deep: [1, 2]}
+kubeCertAgent: {ImagePullSecrets: [one], runAsUser: null, PriorityClassName: null}
+labels: {App: Mixed-Case}
+tls: {onedottwo: {allowedCiphers: null}}
+audit: null
+",
+    )
+    .unwrap();
+    assert_eq!(config.api_group_suffix.as_str(), "tuna.io");
+    assert_eq!(config.discovery_url, None);
+    assert_eq!(config.log_level, LogLevel::Debug);
+    assert_eq!(config.kube_cert_agent.image_pull_secrets, ["one"]);
+    assert_eq!(config.labels["App"], "Mixed-Case");
+}
+
+#[test]
+fn the_configuration_that_upstream_ships_is_accepted() {
+    let manifest = include_str!("../../../../../testdata/upstream/manifests/upstream-concierge.yaml");
+    let text = manifest
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("pinniped.yaml: "))
+        .map(|quoted| serde_saphyr::from_str::<String>(quoted).unwrap())
+        .unwrap();
+    let config = parse(&text).unwrap();
+    assert_eq!(config.names.api_service, "pinniped-concierge-api");
+    assert_eq!(config.serving_certificate_duration, Duration::from_secs(2_592_000));
+    assert_eq!(config.labels["app"], "pinniped-concierge");
+}
+
+#[test]
+fn bad_values_are_named_with_upstreams_texts() {
+    for (more, text) in [
+        (
+            "api: {servingCertificate: {durationSeconds: 1, renewBeforeSeconds: 2}}",
+            "validate api: durationSeconds cannot be smaller than renewBeforeSeconds",
+        ),
+        (
+            "api: {servingCertificate: {durationSeconds: 1, renewBeforeSeconds: 0}}",
+            "validate api: renewBefore must be positive",
+        ),
+        (
+            "api: {servingCertificate: {durationSeconds: -10, renewBeforeSeconds: -20}}",
+            "validate api: renewBefore must be positive",
+        ),
+        ("apiGroupSuffix: nodots", "validate apiGroupSuffix: must contain '.'"),
+        (
+            "aggregatedAPIServerDisableAdmissionPlugins: [Foo, NamespaceLifecycle, Bar]",
+            "validate aggregatedAPIServerDisableAdmissionPlugins: admission plugin names not recognized: \
+             [Foo Bar] (each must be one of [NamespaceLifecycle MutatingAdmissionPolicy \
+             MutatingAdmissionWebhook ValidatingAdmissionPolicy ValidatingAdmissionWebhook])",
+        ),
+        (
+            "aggregatedAPIServerPort: 1023",
+            "validate aggregatedAPIServerPort: must be within range 1024 to 65535",
+        ),
+        (
+            "impersonationProxyServerPort: 65536",
+            "validate impersonationProxyServerPort: must be within range 1024 to 65535",
+        ),
+        (
+            "impersonationProxyServingCertDays: 0",
+            "validate impersonationProxyServingCertDays: must be within range 1 to 36500",
+        ),
+        (
+            "kubeCertAgent: {runAsUser: -1}",
+            "validate kubeCertAgent: runAsUser must be 0 or greater (instead of -1)",
+        ),
+        (
+            "kubeCertAgent: {deploymentStrategyType: x}",
+            "validate kubeCertAgent: deploymentStrategyType must be one of [Recreate RollingUpdate] (instead of x)",
+        ),
+        (
+            "log: {level: chatty}",
+            "validate log level: invalid log level, valid choices are the empty string, info, debug, trace and all",
+        ),
+        (
+            "log: {format: xml}",
+            "decode yaml: error unmarshaling JSON: while decoding JSON: invalid log format, \
+             valid choices are the empty string or 'json'",
+        ),
+        (
+            "audit: {logUsernamesAndGroups: maybe}",
+            "validate audit: invalid logUsernamesAndGroups format, valid choices are 'enabled', 'disabled', \
+             or empty string (equivalent to 'disabled')",
+        ),
+        (
+            "credentialLifetimeSeconds: 59",
+            "validate credentialLifetimeSeconds: must be within range 60 to 3600",
+        ),
+        ("maxConnections: 0", "validate maxConnections: must be within range 1 to 1000000"),
+        (
+            "maxConnectionsPerAddress: -1",
+            "validate maxConnectionsPerAddress: must be within range 0 to 1000000",
+        ),
+        ("shutdownDelaySeconds: -1", "validate shutdownDelaySeconds: must be within range 0 to 60"),
+        ("shutdownGraceSeconds: 3601", "validate shutdownGraceSeconds: must be within range 0 to 3600"),
+    ] {
+        assert_eq!(with(more).unwrap_err().to_string(), text, "for {more}");
+    }
+    let ciphers = with("tls: {onedottwo: {allowedCiphers: [nope]}}").unwrap_err().to_string();
+    assert!(
+        ciphers.starts_with("validate tls: unrecognized ciphers [nope], ciphers must be from list ["),
+        "{ciphers}"
+    );
+}
+
+#[test]
+fn missing_names_are_listed_in_the_files_order() {
+    let error = parse("names: {credentialIssuer: x, apiService: ''}").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "validate names: missing required names: servingCertificateSecret, apiService, \
+         impersonationLoadBalancerService, impersonationClusterIPService, \
+         impersonationTLSCertificateSecret, impersonationCACertificateSecret, impersonationSignerSecret, \
+         agentServiceAccount, impersonationProxyServiceAccount, impersonationProxyLegacySecret"
+    );
+}
+
+#[test]
+fn a_missing_or_unparsable_file_is_an_error_that_names_it() {
+    let error = load(Path::new("/does/not/exist.yaml")).unwrap_err().to_string();
+    assert_eq!(error, "read file: open /does/not/exist.yaml: no such file or directory");
+    assert!(parse("{{{").unwrap_err().to_string().starts_with("decode yaml: "));
+    assert!(parse("names: 3").unwrap_err().to_string().starts_with("decode yaml: "));
+    assert!(parse("").unwrap_err().to_string().starts_with("validate names: "));
+}

@@ -1,0 +1,91 @@
+//! Joins the controller that wants an impersonation proxy to the crate that is one.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use pinniped_concierge_controllers::impersonator::server::{ProxyServer, RunningProxy};
+use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
+use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
+use pinniped_http_server::Limits;
+use pinniped_impersonation_proxy::impersonator::{
+    self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,
+};
+use pinniped_kube_client::Upstream;
+use pinniped_pki::CertificateHolder;
+use pinniped_pki::tls::CipherRestriction;
+use pinniped_secret::TokenSource;
+
+/// Starts proxies that are all made of the same parts.
+pub(crate) struct ProxyFactory {
+    pub(crate) listen: SocketAddr,
+    pub(crate) serving: CertificateHolder,
+    pub(crate) signer: CertificateHolder,
+    pub(crate) ciphers: CipherRestriction,
+    pub(crate) upstream: Upstream,
+    pub(crate) client: kube::Client,
+    pub(crate) reviewer: TokenReviewer,
+    pub(crate) authorizer: Authorizer,
+    pub(crate) cluster_auth: ClusterAuthConfigWatch,
+    pub(crate) impersonator_token: Arc<dyn TokenSource>,
+    pub(crate) impersonator_username: String,
+    pub(crate) uid_impersonation: bool,
+    pub(crate) metrics: ImpersonatorMetrics,
+    pub(crate) limits: Limits,
+}
+
+impl ProxyServer for ProxyFactory {
+    fn start(&self) -> BoxFuture<'_, Result<Box<dyn RunningProxy>, String>> {
+        let params = ImpersonatorParams {
+            listen: self.listen,
+            serving: self.serving.clone(),
+            signer: self.signer.clone(),
+            ciphers: self.ciphers.clone(),
+            upstream: self.upstream.clone(),
+            client: self.client.clone(),
+            reviewer: self.reviewer.clone(),
+            authorizer: self.authorizer.clone(),
+            cluster_auth: self.cluster_auth.clone(),
+            impersonator_token: Arc::clone(&self.impersonator_token),
+            impersonator_username: self.impersonator_username.clone(),
+            uid_impersonation: self.uid_impersonation,
+            probe_interval: impersonator::PROBE_INTERVAL,
+            limits: self.limits.clone(),
+            in_flight: InFlightLimits::default(),
+            metrics: self.metrics.clone(),
+        };
+        async move {
+            let running = impersonator::start(params).await.map_err(|error| chain(&error))?;
+            Ok(Box::new(Running(running)) as Box<dyn RunningProxy>)
+        }
+        .boxed()
+    }
+}
+
+struct Running(Impersonator);
+
+impl RunningProxy for Running {
+    fn failed(&mut self) -> BoxFuture<'_, Option<String>> {
+        self.0.failed().map(Some).boxed()
+    }
+
+    fn stop(self: Box<Self>, grace: Duration) -> BoxFuture<'static, ()> {
+        async move { self.0.stop(grace).await }.boxed()
+    }
+}
+
+/// The error with its causes, for the status of the CredentialIssuer.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}

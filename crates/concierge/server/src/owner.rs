@@ -1,0 +1,104 @@
+//! Who owns what the controllers create: our own Deployment in the namespace, our login APIService for everything
+//! that has no namespace. Deleting the owner deletes it all.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use pinniped_controller::client::error_text;
+use pinniped_kube_types::partial::{Deployment, Pod};
+use pinniped_kube_types::suffix::GroupSuffix;
+
+/// Why an owner could not be found. The texts are upstream's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OwnerError {
+    /// The pod, its ReplicaSet or that one's Deployment.
+    #[error("cannot create deployment ref: cannot get deployment: {0}")]
+    Deployment(String),
+    /// The login APIService.
+    #[error("cannot create API service ref: cannot get api service {name}: {problem}")]
+    ApiService {
+        /// Its name.
+        name: String,
+        /// The API server's answer.
+        problem: String,
+    },
+}
+
+/// What is known of the pod that this process runs in.
+pub(crate) struct OwnPod {
+    /// Our own Deployment: the controller of the controller of this pod.
+    pub(crate) deployment: OwnerReference,
+    /// How long the pod may take to end.
+    pub(crate) termination_grace: Option<Duration>,
+}
+
+/// Looks up this pod and its Deployment.
+pub(crate) async fn own_pod(
+    client: &kube::Client,
+    namespace: &str,
+    pod_name: &str,
+) -> Result<OwnPod, OwnerError> {
+    let failed = |what: &str, error: &kube::Error| {
+        OwnerError::Deployment(format!("could not get {what}: {}", error_text(error)))
+    };
+    let missing_owner =
+        |name: &str| OwnerError::Deployment(format!("pod {namespace}/{name} is missing owner"));
+
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let pod = pods.get(pod_name).await.map_err(|error| failed("pod", &error))?;
+    let replica_set_name =
+        controller_name(&pod.metadata, "ReplicaSet").ok_or_else(|| missing_owner(pod_name))?;
+
+    let replica_sets: Api<ReplicaSet> = Api::namespaced(client.clone(), namespace);
+    let replica_set =
+        replica_sets.get_metadata(&replica_set_name).await.map_err(|error| failed("replicaset", &error))?;
+    let deployment_name = controller_name(&replica_set.metadata, "Deployment").ok_or_else(|| {
+        OwnerError::Deployment(format!("replicaset {namespace}/{replica_set_name} is missing owner"))
+    })?;
+
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let deployment = deployments.get(&deployment_name).await.map_err(|error| failed("deployment", &error))?;
+    let grace = pod.spec.and_then(|spec| spec.termination_grace_period_seconds);
+    Ok(OwnPod {
+        deployment: reference(&Deployment::api_version(&()), &Deployment::kind(&()), &deployment.metadata),
+        termination_grace: grace.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
+    })
+}
+
+/// The login APIService of this installation.
+pub(crate) async fn api_service(
+    client: &kube::Client,
+    suffix: &GroupSuffix,
+) -> Result<OwnerReference, OwnerError> {
+    let name = format!("v1alpha1.{}", suffix.replace("login.concierge.pinniped.dev"));
+    let resource =
+        ApiResource::from_gvk(&GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService"));
+    let services: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    match services.get(&name).await {
+        Ok(service) => Ok(reference("apiregistration.k8s.io/v1", "APIService", &service.metadata)),
+        Err(error) => Err(OwnerError::ApiService { name, problem: error_text(&error) }),
+    }
+}
+
+fn controller_name(metadata: &ObjectMeta, kind: &str) -> Option<String> {
+    metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|owner| owner.controller == Some(true) && owner.kind == kind)
+        .map(|owner| owner.name.clone())
+}
+
+fn reference(api_version: &str, kind: &str, metadata: &ObjectMeta) -> OwnerReference {
+    OwnerReference {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        controller: None,
+        block_owner_deletion: None,
+    }
+}

@@ -1,0 +1,3 @@
+//! The server programs, run as processes against a real API server.
+
+mod restart;

@@ -1,0 +1,223 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Method, Request, Response};
+use kube::client::Body;
+use pinniped_gateway_api::HttpProxy;
+use pinniped_gateway_routing::addresses;
+use pinniped_gateway_routing::status::ProxyVerdict;
+
+use super::*;
+
+/// An API server that has one answer for everything, and what it was asked.
+#[derive(Clone, Default)]
+struct Server {
+    asked: Arc<Mutex<Vec<(Method, String)>>>,
+    open: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Server {
+    fn client(
+        &self,
+        answer: impl Fn(&Method, &str, usize) -> (u16, Value) + Clone + Send + 'static,
+    ) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (server, answer) = (server.clone(), answer.clone());
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let nth = {
+                let mut asked = server.asked.lock().unwrap();
+                asked.push((method.clone(), path.clone()));
+                asked.len()
+            };
+            async move {
+                let open = server.open.fetch_add(1, Ordering::SeqCst) + 1;
+                server.most.fetch_max(open, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                server.open.fetch_sub(1, Ordering::SeqCst);
+                let (code, body) = answer(&method, &path, nth);
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        kube::Client::new(service, "ns")
+    }
+
+    fn asked(&self) -> Vec<(Method, String)> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+}
+
+fn refusal(code: u16) -> (u16, Value) {
+    (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no"}))
+}
+
+fn proxy(name: &str, version: &str, status: &Value) -> Value {
+    json!({
+        "apiVersion": "projectcontour.io/v1", "kind": "HTTPProxy", "spec": {}, "status": status,
+        "metadata": {"namespace": "ns", "name": name, "generation": 1, "resourceVersion": version},
+    })
+}
+
+fn name(name: &str) -> Name {
+    Name { namespace: "ns".to_owned(), name: name.to_owned() }
+}
+
+/// A writer for these proxies, all of them valid.
+fn writer(
+    client: kube::Client,
+    names: &[String],
+    leader: bool,
+) -> (StatusWriter, watch::Sender<Arc<Verdicts>>) {
+    let read = |name: &String| serde_json::from_value::<HttpProxy>(proxy(name, "1", &Value::Null)).unwrap();
+    let mut observed = Observed::default();
+    observed.http_proxies = Mirrors::of(names.iter().map(read).collect());
+    let verdict = ProxyVerdict { generation: Some(1), ..ProxyVerdict::default() };
+    let http_proxies = names.iter().map(|it| (name(it), verdict.clone())).collect();
+    let (sender, verdicts) = watch::channel(Arc::new(Verdicts { http_proxies, ..Verdicts::default() }));
+    let writer = StatusWriter {
+        client,
+        observed: Arc::new(observed),
+        verdicts,
+        addresses: watch::channel(addresses("10.0.0.1")).1,
+        leadership: Leadership::fixed(leader),
+        trigger: Trigger::new(),
+        metrics: GatewayMetrics::default(),
+        memory: Memory::default(),
+    };
+    (writer, sender)
+}
+
+/// What the API server has stored after a write that it kept.
+fn stored(name: &str, version: &str) -> Value {
+    let object: HttpProxy = serde_json::from_value(proxy(name, "1", &Value::Null)).unwrap();
+    let verdict = ProxyVerdict { generation: Some(1), ..ProxyVerdict::default() };
+    let now = jiff::Timestamp::now();
+    let status = super::super::statuses::http_proxy(&object, &verdict, &addresses("10.0.0.1"), now);
+    proxy(name, version, &serde_json::to_value(status).unwrap())
+}
+
+fn path(name: &str) -> String {
+    format!("/apis/projectcontour.io/v1/namespaces/ns/httpproxies/{name}")
+}
+
+fn put(name: &str) -> (Method, String) {
+    (Method::PUT, format!("{}/status", path(name)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_leader_writes_and_only_a_few_at_the_same_time() {
+    let names: Vec<String> = (0..100).map(|n| format!("p{n:03}")).collect();
+    let server = Server::default();
+    let client = server.client(|_, path, _| (200, stored(path.split('/').nth(7).unwrap(), "2")));
+    let (mut follower, _kept) = writer(client.clone(), &names, false);
+    follower.pass().await;
+    assert_eq!(server.asked(), []);
+    let (mut leader, _kept) = writer(client, &names, true);
+    assert_eq!(leader.pass().await.failures, 0);
+    assert_eq!(server.asked().len(), 100);
+    assert_eq!(server.most.load(Ordering::SeqCst), AT_ONCE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_race_is_tried_again_with_the_object_as_it_is_then() {
+    let server = Server::default();
+    let client = server.client(|method, _, nth| match (method, nth) {
+        (&Method::GET, _) => (200, proxy("p", "5", &Value::Null)),
+        (_, 1) => refusal(409),
+        _ => (200, stored("p", "6")),
+    });
+    let (mut leader, _kept) = writer(client, &["p".to_owned()], true);
+    assert_eq!(leader.pass().await.failures, 0);
+    assert_eq!(server.asked(), [put("p"), (Method::GET, path("p")), put("p")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn races_that_are_always_lost_come_to_an_end() {
+    let server = Server::default();
+    let client = server.client(|method, _, _| match *method {
+        Method::GET => (200, proxy("p", "5", &Value::Null)),
+        _ => refusal(409),
+    });
+    let (mut leader, _kept) = writer(client, &["p".to_owned()], true);
+    assert_eq!(leader.pass().await.failures, 1);
+    assert_eq!(server.asked().len(), 2 * TRIES as usize);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_right_costs_one_try_a_minute_and_not_one_for_each_object() {
+    let names: Vec<String> = (0..100).map(|n| format!("p{n:03}")).collect();
+    let server = Server::default();
+    let client = server.client(|_, _, _| refusal(403));
+    let (mut leader, _kept) = writer(client, &names, true);
+    for round in 0..3 {
+        let outcome = leader.pass().await;
+        assert!(outcome.skipped && outcome.failures == 0, "{round}");
+        let asked = server.asked().len();
+        // Those that were under way, then none.
+        assert!(if round == 0 { (1..=AT_ONCE).contains(&asked) } else { asked == 0 }, "{round}: {asked}");
+    }
+    tokio::time::advance(AFTER_FORBIDDEN).await;
+    leader.pass().await;
+    assert!(!server.asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_is_not_kept_is_not_written_again_until_the_object_changes() {
+    let server = Server::default();
+    let client = server.client(|_, _, _| (200, proxy("p", "2", &Value::Null)));
+    let (mut leader, _kept) = writer(client, &["p".to_owned()], true);
+    leader.pass().await;
+    assert_eq!(server.asked(), [put("p")]);
+    let arrives = |version: &str| serde_json::from_value(proxy("p", version, &Value::Null)).unwrap();
+    leader.observed.http_proxies.set(arrives("2"));
+    leader.pass().await;
+    assert_eq!(server.asked(), []);
+    leader.observed.http_proxies.set(arrives("3"));
+    leader.pass().await;
+    assert_eq!(server.asked(), [put("p")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_news_are_on_their_way_is_not_repeated() {
+    let server = Server::default();
+    let client = server.client(|_, _, _| (200, stored("p", "2")));
+    let (mut leader, _kept) = writer(client, &["p".to_owned()], true);
+    for _ in 0..3 {
+        leader.pass().await;
+    }
+    assert_eq!(server.asked(), [put("p")]);
+    leader.observed.http_proxies.set(serde_json::from_value(stored("p", "2")).unwrap());
+    leader.pass().await;
+    assert!(server.asked().is_empty() && leader.memory.with(|learned| learned.settled.is_empty()));
+    // Somebody took it away.
+    leader.observed.http_proxies.set(serde_json::from_value(proxy("p", "3", &Value::Null)).unwrap());
+    leader.pass().await;
+    assert_eq!(server.asked(), [put("p")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_written_spoils_no_other() {
+    let server = Server::default();
+    let client = server.client(|_, path, _| match path.contains("/a/") {
+        true => refusal(422),
+        false => (200, stored("b", "2")),
+    });
+    let (mut leader, _kept) = writer(client, &["a".to_owned(), "b".to_owned()], true);
+    let outcome = leader.pass().await;
+    assert_eq!(outcome.failures, 1);
+    assert!(outcome.first.unwrap().starts_with("HTTPProxy ns/a: "));
+    assert_eq!(server.asked().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn newer_verdicts_end_a_pass() {
+    let names: Vec<String> = (0..100).map(|n| format!("p{n:03}")).collect();
+    let server = Server::default();
+    let client = server.client(|_, _, _| refusal(500));
+    let (mut leader, sender) = writer(client, &names, true);
+    let passing = tokio::spawn(async move { leader.pass().await.failures });
+    tokio::time::sleep(Duration::from_millis(15)).await;
+    sender.send_replace(Arc::default());
+    assert!((1..=2 * AT_ONCE).contains(&passing.await.unwrap()));
+}

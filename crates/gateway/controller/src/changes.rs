@@ -1,0 +1,187 @@
+//! What has happened since the last table, gathered until it is worth another one.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use pinniped_gateway_routing::{LookedUp, Name};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+/// How long nothing may happen before a table is made of what did.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// How long the first thing that happened may wait for that.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// How many names are remembered. More than that is as good as everything.
+const MOST_NAMES: usize = 10_000;
+
+/// What may have to be looked at again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Touched {
+    /// An object that says something about routes or certificates.
+    Routing,
+    /// A Secret, of interest if somebody refers to it.
+    Secret(Name),
+    /// A Service or its endpoints, of interest if somebody refers to it.
+    Service(Name),
+}
+
+/// What has happened since the last table. One task waits; any number tell.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    gathered: Mutex<Gathered>,
+    notify: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Gathered {
+    routing: bool,
+    named: HashSet<Touched>,
+}
+
+impl Gathered {
+    fn add(&mut self, touched: Touched) {
+        match touched {
+            Touched::Routing => self.routing = true,
+            _ if self.named.len() >= MOST_NAMES => self.routing = true,
+            named => _ = self.named.insert(named),
+        }
+    }
+
+    fn concerns(&self, looked_up: &LookedUp) -> bool {
+        self.routing
+            || self.named.iter().any(|touched| match touched {
+                Touched::Routing => true,
+                Touched::Secret(name) => looked_up.secrets.contains(name),
+                Touched::Service(name) => looked_up.services.contains(name),
+            })
+    }
+}
+
+impl Changes {
+    /// Takes note. What happened must be visible to whoever looks, by then.
+    pub(super) fn add(&self, touched: impl IntoIterator<Item = Touched>) {
+        let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        touched.into_iter().for_each(|touched| gathered.add(touched));
+        drop(gathered);
+        self.notify.notify_one();
+    }
+
+    /// Forgets what has happened so far. Call it before the objects are looked at, so that what comes in between counts
+    /// for the next time.
+    pub(super) fn forget(&self) {
+        self.take();
+    }
+
+    /// Resolves when another table is due: something that the last one, which `looked_up` these, depends on has
+    /// happened, and then nothing for a moment, or for as long as it may take.
+    pub(super) async fn batch(&self, looked_up: &LookedUp) {
+        self.relevant(looked_up).await;
+        let latest = Instant::now() + LONGEST;
+        loop {
+            let quiet = (Instant::now() + QUIET).min(latest);
+            if timeout_at(quiet, self.relevant(looked_up)).await.is_err() || Instant::now() >= latest {
+                return;
+            }
+        }
+    }
+
+    async fn relevant(&self, looked_up: &LookedUp) {
+        while !self.take().concerns(looked_up) {
+            self.notify.notified().await;
+        }
+    }
+
+    fn take(&self) -> Gathered {
+        std::mem::take(&mut *self.gathered.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn name(name: &str) -> Name {
+        Name { namespace: "ns".to_owned(), name: name.to_owned() }
+    }
+
+    fn looked_up() -> LookedUp {
+        LookedUp { secrets: [name("a")].into(), services: [name("b")].into() }
+    }
+
+    async fn batched(told: impl AsyncFnOnce(Arc<Changes>)) -> Option<u128> {
+        let changes = Arc::new(Changes::default());
+        let began = Instant::now();
+        let waiting = {
+            let changes = Arc::clone(&changes);
+            tokio::spawn(async move {
+                changes.batch(&looked_up()).await;
+                began.elapsed().as_millis()
+            })
+        };
+        told(changes).await;
+        tokio::time::timeout(Duration::from_secs(10), waiting).await.ok().map(Result::unwrap)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_the_table_depends_on_counts() {
+        for (touched, counts) in [
+            (Touched::Routing, true),
+            (Touched::Secret(name("a")), true),
+            (Touched::Secret(name("b")), false),
+            (Touched::Service(name("b")), true),
+            (Touched::Service(name("a")), false),
+        ] {
+            let after = batched(async |changes| changes.add([touched.clone()])).await;
+            assert_eq!(after.is_some(), counts, "{touched:?}");
+            assert!(after.is_none_or(|after| (100..=102).contains(&after)), "{touched:?} {after:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_without_end_are_a_table_after_half_a_second() {
+        let every = |pause: u64| {
+            async move |changes: Arc<Changes>| {
+                for _ in 0..100 {
+                    changes.add([Touched::Routing]);
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                }
+            }
+        };
+        let after = batched(every(30)).await.unwrap();
+        assert!((500..=531).contains(&after), "{after}");
+        // What does not count does not make it wait either.
+        let after = batched(async |changes| {
+            changes.add([Touched::Routing]);
+            for _ in 0..100 {
+                changes.add([Touched::Secret(name("x"))]);
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+        });
+        assert!((100..=102).contains(&after.await.unwrap()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn more_names_than_are_remembered_count_as_everything() {
+        let after = batched(async |changes| {
+            changes.add((0..=MOST_NAMES).map(|n| Touched::Secret(name(&format!("x{n}")))));
+        });
+        assert!(after.await.is_some());
+        let changes = Changes::default();
+        changes.add((0..MOST_NAMES * 2).map(|n| Touched::Secret(name(&format!("x{n}")))));
+        assert_eq!(changes.take().named.len(), MOST_NAMES);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_forgotten_makes_no_table() {
+        let after = batched(async |changes| {
+            changes.add([Touched::Routing]);
+            changes.forget();
+        });
+        assert_eq!(after.await, None);
+    }
+}

@@ -1,0 +1,242 @@
+//! Events about objects of kind `Ingress` of which something is refused: their status has no field for a reason.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, ObjectReference};
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use pinniped_gateway_routing::Name;
+use tokio::sync::watch;
+
+use super::apply::changed;
+use super::observe::Observed;
+use super::rebuild::Verdicts;
+use pinniped_controller::client::{WriteError, Writer};
+use pinniped_controller::event::{Warning, warning};
+use pinniped_controller::lease::Leadership;
+use pinniped_controller::runtime::{RESYNC, became_leader};
+
+const COMPONENT: &str = "pinniped-gateway";
+
+const REASON: &str = "Refused";
+
+/// How many Events are written at the same time.
+const AT_ONCE: usize = 8;
+
+/// How long one write may take.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long to wait after a pass in which an Event could not be written.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// The longest part of an object's name that goes into the name of an Event, which has room for 253 bytes.
+const LONGEST_NAME: usize = 200;
+
+/// Writes an Event each time a refusal appears. The leader alone does it.
+pub(super) struct EventWriter {
+    pub(super) client: kube::Client,
+    pub(super) observed: Arc<Observed>,
+    pub(super) verdicts: watch::Receiver<Arc<Verdicts>>,
+    pub(super) leadership: Leadership,
+    /// The refusals that were announced, as long as they stand.
+    pub(super) announced: BTreeMap<Name, String>,
+    /// The log names the missing permission.
+    pub(super) forbidden: bool,
+}
+
+impl EventWriter {
+    /// Runs for ever.
+    pub(super) async fn run(mut self) {
+        let mut leadership = self.leadership.subscribe();
+        loop {
+            let done = !self.leadership.is_leader() || self.pass().await;
+            tokio::select! {
+                biased;
+                () = changed(&mut self.verdicts) => {}
+                () = became_leader(&mut leadership) => {}
+                () = tokio::time::sleep(if done { RESYNC } else { RETRY }) => {}
+            }
+        }
+    }
+
+    /// Announces what was not announced yet; `false` if something is left to be tried again.
+    async fn pass(&mut self) -> bool {
+        let verdicts = Arc::clone(&self.verdicts.borrow_and_update());
+        let refused = &verdicts.refused_ingresses;
+        self.announced.retain(|name, why| refused.get(name) == Some(why));
+        let new: Vec<(Name, String)> = refused
+            .iter()
+            .filter(|(name, _)| !self.announced.contains_key(*name))
+            .map(|(name, why)| (name.clone(), why.clone()))
+            .collect();
+        let this = &*self;
+        let written: Vec<(Name, String, Result<(), WriteError>)> = futures::stream::iter(new)
+            .map(|(name, why)| async move {
+                let outcome = this.write(&name, &why).await;
+                (name, why, outcome)
+            })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let mut done = true;
+        for (name, why, outcome) in written {
+            match outcome {
+                Ok(()) => _ = self.announced.insert(name, why),
+                Err(WriteError::NotLeader(_)) => {}
+                Err(error) if error.is_forbidden() => {
+                    done = false;
+                    if !std::mem::replace(&mut self.forbidden, true) {
+                        tracing::warn!(
+                            verb = "create",
+                            resource = "events",
+                            %error,
+                            "a permission is missing: there are no Events about refused Ingresses"
+                        );
+                    }
+                }
+                Err(error) => {
+                    done = false;
+                    tracing::debug!(object = %name, %error, "could not write an Event");
+                }
+            }
+        }
+        done
+    }
+
+    async fn write(&self, name: &Name, why: &str) -> Result<(), WriteError> {
+        let Some(object) = self.observed.ingresses.get(name) else { return Ok(()) };
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &name.namespace);
+        let writer = Writer::new(self.leadership.clone());
+        let event = event(&object, name, why, Timestamp::now());
+        match tokio::time::timeout(WRITE_TIMEOUT, writer.create(&events, &event)).await {
+            // The leader before this one has written it, or the namespace is gone.
+            Ok(Err(error)) if error.is_race() || error.is_not_found() => Ok(()),
+            Ok(outcome) => outcome.map(drop),
+            // The next pass writes it under the same name.
+            Err(_elapsed) => Err(WriteError::Api(kube::Error::Service("no answer in time".into()))),
+        }
+    }
+}
+
+/// The Event about a refusal. Its name depends on the object and the reason, so that it is written once.
+fn event(object: &Ingress, name: &Name, why: &str, now: Timestamp) -> Event {
+    let mut hasher = DefaultHasher::new();
+    (&object.metadata.uid, why).hash(&mut hasher);
+    let short = &name.name[..name.name.floor_char_boundary(LONGEST_NAME)];
+    let metadata = ObjectMeta {
+        name: Some(format!("{short}.{:016x}", hasher.finish())),
+        namespace: Some(name.namespace.clone()),
+        ..ObjectMeta::default()
+    };
+    let about = ObjectReference {
+        api_version: Some("networking.k8s.io/v1".to_owned()),
+        kind: Some("Ingress".to_owned()),
+        namespace: Some(name.namespace.clone()),
+        name: Some(name.name.clone()),
+        uid: object.metadata.uid.clone(),
+        resource_version: object.metadata.resource_version.clone(),
+        ..ObjectReference::default()
+    };
+    warning(Warning { metadata, about, component: COMPONENT, reason: REASON, message: why }, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::super::observe::Mirrors;
+    use super::*;
+
+    /// A writer before an API server that answers every request with these codes, one after the other.
+    fn writer(
+        codes: &'static [u16],
+        asked: &Arc<Mutex<Vec<String>>>,
+    ) -> (EventWriter, watch::Sender<Arc<Verdicts>>) {
+        let asked = Arc::clone(asked);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let asked = Arc::clone(&asked);
+            async move {
+                assert_eq!(request.method(), Method::POST);
+                let nth = {
+                    let mut asked = asked.lock().unwrap();
+                    asked.push(request.uri().path().to_owned());
+                    asked.len() - 1
+                };
+                let code = codes[nth.min(codes.len() - 1)];
+                let body = match code {
+                    201 => json!({"apiVersion": "v1", "kind": "Event", "metadata": {}, "involvedObject": {}}),
+                    _ => json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}),
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let ingress = json!({"metadata": {"namespace": "ns", "name": "i", "uid": "u"}});
+        let mut observed = Observed::default();
+        observed.ingresses = Mirrors::of(vec![serde_json::from_value(ingress).unwrap()]);
+        let (sender, verdicts) = watch::channel(refused(Some("why")));
+        let writer = EventWriter {
+            client: kube::Client::new(service, "ns"),
+            observed: Arc::new(observed),
+            verdicts,
+            leadership: Leadership::fixed(true),
+            announced: BTreeMap::new(),
+            forbidden: false,
+        };
+        (writer, sender)
+    }
+
+    fn refused(why: Option<&str>) -> Arc<Verdicts> {
+        let name = Name { namespace: "ns".to_owned(), name: "i".to_owned() };
+        let refused_ingresses = why.into_iter().map(|why| (name.clone(), why.to_owned())).collect();
+        Arc::new(Verdicts { refused_ingresses, ..Verdicts::default() })
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_one_event_each_time_it_appears() {
+        let asked = Arc::default();
+        let (mut writer, verdicts) = writer(&[201], &asked);
+        for (step, now, events) in [
+            ("it appears", Some("why"), 1),
+            ("it stands", Some("why"), 1),
+            ("for another reason", Some("other"), 2),
+            ("it is gone", None, 2),
+            ("it is there again", Some("why"), 3),
+        ] {
+            verdicts.send_replace(refused(now));
+            assert!(writer.pass().await, "{step}");
+            assert_eq!(asked.lock().unwrap().len(), events, "{step}");
+        }
+        assert_eq!(asked.lock().unwrap()[0], "/api/v1/namespaces/ns/events");
+    }
+
+    #[tokio::test]
+    async fn an_event_that_is_there_is_enough_and_one_that_fails_is_tried_again() {
+        for (codes, passes) in
+            [(&[409, 500][..], &[true, true][..]), (&[403, 500, 201], &[false, false, true])]
+        {
+            let (mut writer, _kept) = writer(codes, &Arc::default());
+            for (nth, done) in passes.iter().enumerate() {
+                assert_eq!(writer.pass().await, *done, "{codes:?} {nth}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_fits_whatever_the_name_and_the_reason() {
+        let name = Name { namespace: "ns".to_owned(), name: "n".repeat(253) };
+        let event = event(&Ingress::default(), &name, &"ä".repeat(2000), Timestamp::UNIX_EPOCH);
+        assert!(event.metadata.name.unwrap().len() <= 253);
+        assert!(event.message.unwrap().len() <= 1024);
+    }
+}

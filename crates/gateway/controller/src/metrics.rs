@@ -1,0 +1,167 @@
+//! What the control plane shows to a scraper.
+
+use std::time::Duration;
+
+use pinniped_gateway_routing::status::RouteVerdict;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::rebuild::Verdicts;
+
+/// Metrics of the gateway's control plane. Make it once and [`register`](Self::register) it. Clones are the same
+/// metrics.
+#[derive(Clone, Debug)]
+pub struct GatewayMetrics {
+    rebuilds: Family<RebuildLabels, Counter>,
+    seconds: Histogram,
+    objects: Family<ObjectLabels, Gauge>,
+    status_writes: Family<WriteLabels, Counter>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+enum Rebuild {
+    Published,
+    Failed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RebuildLabels {
+    outcome: Rebuild,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ObjectLabels {
+    kind: &'static str,
+    state: &'static str,
+}
+
+/// What became of a write of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(super) enum Written {
+    /// It is there.
+    Done,
+    /// Somebody else was quicker; it is tried again.
+    Conflict,
+    /// The right is missing.
+    Forbidden,
+    /// Anything else.
+    Failed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    outcome: Written,
+}
+
+impl Default for GatewayMetrics {
+    fn default() -> Self {
+        let buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+        Self {
+            rebuilds: Family::default(),
+            seconds: Histogram::new(buckets),
+            objects: Family::default(),
+            status_writes: Family::default(),
+        }
+    }
+}
+
+impl GatewayMetrics {
+    /// Adds them to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("pinniped_gateway");
+        registry.register(
+            "table_rebuilds",
+            "Routing tables made, by what became of them",
+            self.rebuilds.clone(),
+        );
+        registry.register(
+            "table_rebuild_seconds",
+            "Time from looking at the objects to a published routing table",
+            self.seconds.clone(),
+        );
+        registry.register(
+            "objects",
+            "Objects of this gateway's classes by kind and state; an Ingress has no state",
+            self.objects.clone(),
+        );
+        registry.register(
+            "status_writes",
+            "Statuses written or not, by outcome; only the leader writes",
+            self.status_writes.clone(),
+        );
+    }
+
+    pub(super) fn rebuilt(&self, took: Duration, verdicts: &Verdicts) {
+        self.rebuilds.get_or_create(&RebuildLabels { outcome: Rebuild::Published }).inc();
+        self.seconds.observe(took.as_secs_f64());
+        for (kind, state, count) in states(verdicts) {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.objects.get_or_create(&ObjectLabels { kind, state }).set(count);
+        }
+    }
+
+    pub(super) fn failed(&self) {
+        self.rebuilds.get_or_create(&RebuildLabels { outcome: Rebuild::Failed }).inc();
+    }
+
+    pub(super) fn wrote(&self, outcome: Written) {
+        self.status_writes.get_or_create(&WriteLabels { outcome }).inc();
+    }
+}
+
+/// How many objects of each kind are in each state; all states, so that none keeps an old count.
+fn states(verdicts: &Verdicts) -> [(&'static str, &'static str, usize); 7] {
+    let proxies = |state: &str| {
+        verdicts.http_proxies.values().filter(|verdict| verdict.current_status() == state).count()
+    };
+    let routes = |is: fn(&RouteVerdict) -> bool| verdicts.ingress_routes.values().filter(|it| is(it)).count();
+    [
+        ("HTTPProxy", "valid", proxies("valid")),
+        ("HTTPProxy", "invalid", proxies("invalid")),
+        ("HTTPProxy", "orphaned", proxies("orphaned")),
+        ("IngressRoute", "valid", routes(|it| matches!(it, RouteVerdict::Valid))),
+        ("IngressRoute", "invalid", routes(|it| matches!(it, RouteVerdict::Invalid(_)))),
+        ("IngressRoute", "orphaned", routes(|it| matches!(it, RouteVerdict::Orphaned))),
+        ("Ingress", "", verdicts.ingresses.len()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use pinniped_gateway_routing::Name;
+    use pinniped_gateway_routing::status::ProxyVerdict;
+
+    use super::*;
+
+    #[test]
+    fn objects_are_counted_by_state_and_a_state_that_empties_goes_back_to_zero() {
+        let metrics = GatewayMetrics::default();
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let name = Name { namespace: "ns".to_owned(), name: "n".to_owned() };
+        let mut verdicts = Verdicts { ingresses: vec![name.clone()], ..Verdicts::default() };
+        verdicts.http_proxies.insert(name.clone(), ProxyVerdict::default());
+        verdicts.ingress_routes.insert(name, RouteVerdict::Orphaned);
+        metrics.rebuilt(Duration::from_millis(20), &verdicts);
+        metrics
+            .rebuilt(Duration::from_millis(20), &Verdicts { ingress_routes: Default::default(), ..verdicts });
+        metrics.wrote(Written::Conflict);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"pinniped_gateway_objects{kind="HTTPProxy",state="valid"} 1"#,
+            r#"pinniped_gateway_objects{kind="HTTPProxy",state="invalid"} 0"#,
+            r#"pinniped_gateway_objects{kind="IngressRoute",state="orphaned"} 0"#,
+            r#"pinniped_gateway_objects{kind="Ingress",state=""} 1"#,
+            r#"pinniped_gateway_table_rebuilds_total{outcome="Published"} 2"#,
+            r#"pinniped_gateway_table_rebuild_seconds_bucket{le="0.025"} 2"#,
+            r#"pinniped_gateway_status_writes_total{outcome="Conflict"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What one watch has shown, cut down to what the table can depend on.
+//!
+//! Not `kube`'s store: a mirror tells what a change means for the table, so that a list that brings nothing new makes no
+//! new one; it can be emptied when its kind is no longer served; and its keys are names alone, which counts with ten
+//! thousand objects.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pinniped_gateway_routing::Name;
+
+use super::changes::Touched;
+use super::kinds::Mirrored;
+
+/// The objects of one watch by name.
+pub(super) struct Mirror<K>(Mutex<HashMap<Name, Arc<K>>>);
+
+/// Their number alone: Secrets are among them.
+impl<K> fmt::Debug for Mirror<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.0.lock().unwrap_or_else(PoisonError::into_inner).len();
+        f.debug_tuple("Mirror").field(&count).finish()
+    }
+}
+
+impl<K> Default for Mirror<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+/// What a change means.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct News {
+    /// For the table.
+    pub(super) touched: Vec<Touched>,
+    /// Some object is not what it was, if only in its status.
+    pub(super) any: bool,
+}
+
+impl News {
+    fn of<K: Mirrored>(old: Option<&Arc<K>>, new: Option<&K>) -> Self {
+        let mut news = Self::default();
+        news.add(old, new);
+        news
+    }
+
+    fn add<K: Mirrored>(&mut self, old: Option<&Arc<K>>, new: Option<&K>) {
+        match (old, new) {
+            (Some(old), Some(new)) if old.means_the_same(new) => {
+                self.any |= old.meta().resource_version != new.meta().resource_version;
+                return;
+            }
+            (None, None) => return,
+            _ => {}
+        }
+        self.any = true;
+        let touched = [old.map(|old| old.touched()), new.map(Mirrored::touched)];
+        for touched in touched.into_iter().flatten() {
+            if self.touched.last() != Some(&touched) {
+                self.touched.push(touched);
+            }
+        }
+    }
+}
+
+impl<K: Mirrored> Mirror<K> {
+    /// These are all. An object that is as it was stays the very same.
+    pub(super) fn replace_all(&self, objects: Vec<K>) -> News {
+        self.with(|known| {
+            let mut news = News::default();
+            let mut next = HashMap::with_capacity(objects.len());
+            for object in objects {
+                let name = Name::of(object.meta());
+                let old = known.remove(&name);
+                news.add(old.as_ref(), Some(&object));
+                next.insert(name, Arc::new(object));
+            }
+            for gone in known.values() {
+                news.add(Some(gone), None);
+            }
+            *known = next;
+            news
+        })
+    }
+
+    /// This one was made or changed.
+    pub(super) fn set(&self, object: K) -> News {
+        self.with(|known| {
+            let name = Name::of(object.meta());
+            let news = News::of(known.get(&name), Some(&object));
+            known.insert(name, Arc::new(object));
+            news
+        })
+    }
+
+    /// This one is gone.
+    pub(super) fn remove(&self, name: &Name) -> News {
+        self.with(|known| News::of(known.remove(name).as_ref(), None))
+    }
+
+    /// This one.
+    pub(super) fn get(&self, name: &Name) -> Option<Arc<K>> {
+        self.with(|known| known.get(name).cloned())
+    }
+
+    /// All of them, in no order.
+    pub(super) fn all(&self) -> Vec<Arc<K>> {
+        self.with(|known| known.values().cloned().collect())
+    }
+
+    fn with<T>(&self, use_it: impl FnOnce(&mut HashMap<Name, Arc<K>>) -> T) -> T {
+        use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Secret;
+    use pinniped_gateway_api::HttpProxy;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn secret(name: &str, version: &str, bytes: &str) -> Secret {
+        let object = json!({
+            "metadata": {"namespace": "ns", "name": name, "resourceVersion": version},
+            "type": "Opaque", "data": {"ca.crt": bytes},
+        });
+        let mut secret: Secret = serde_json::from_value(object).unwrap();
+        secret.slim();
+        secret
+    }
+
+    fn proxy(version: &str, spec: &Value, status: &Value) -> HttpProxy {
+        let metadata = json!({"namespace": "ns", "name": "p", "resourceVersion": version});
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
+    }
+
+    fn touched(name: &str) -> Touched {
+        Touched::Secret(Name { namespace: "ns".to_owned(), name: name.to_owned() })
+    }
+
+    #[test]
+    fn only_what_changes_is_told() {
+        let mirror = Mirror::default();
+        let news = mirror.replace_all(vec![secret("a", "1", "AAAA"), secret("b", "2", "AAAA")]);
+        assert_eq!(news.touched, [touched("a"), touched("b")]);
+        // The same list again, one object written without a change.
+        let news = mirror.replace_all(vec![secret("a", "3", "AAAA"), secret("b", "2", "AAAA")]);
+        assert_eq!(news.touched, []);
+        assert_eq!(mirror.set(secret("a", "4", "AAAA")).touched, []);
+        assert_eq!(mirror.set(secret("a", "5", "BBBB")).touched, [touched("a")]);
+        let news = mirror.replace_all(vec![secret("c", "6", "AAAA"), secret("a", "5", "BBBB")]);
+        assert_eq!(news.touched, [touched("c"), touched("b")]);
+        let name = |name: &str| Name { namespace: "ns".to_owned(), name: name.to_owned() };
+        assert_eq!(mirror.remove(&name("c")).touched, [touched("c")]);
+        assert_eq!(mirror.remove(&name("c")), News::default());
+        assert_eq!(mirror.all().len(), 1);
+        assert!(mirror.get(&name("a")).is_some() && mirror.get(&name("c")).is_none());
+        assert_eq!(mirror.replace_all(Vec::new()).touched, [touched("a")]);
+    }
+
+    #[test]
+    fn a_status_is_news_but_not_for_the_table() {
+        let mirror = Mirror::default();
+        let (spec, other) = (json!({"virtualhost": {"fqdn": "h"}}), json!({"virtualhost": {"fqdn": "i"}}));
+        assert_eq!(mirror.set(proxy("1", &spec, &Value::Null)).touched, [Touched::Routing]);
+        let news = mirror.set(proxy("2", &spec, &json!({"currentStatus": "valid"})));
+        assert_eq!(news, News { touched: Vec::new(), any: true });
+        let news = mirror.set(proxy("2", &spec, &json!({"currentStatus": "valid"})));
+        assert_eq!(news, News::default());
+        assert_eq!(mirror.set(proxy("3", &other, &Value::Null)).touched, [Touched::Routing]);
+    }
+}

@@ -1,0 +1,286 @@
+//! The watches, and the mirrors that they fill.
+
+mod keeper;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::Api;
+use kube::runtime::watcher;
+use pinniped_delegation::api::{DelegationGroup, TlsCertificateDelegation};
+use pinniped_gateway_api::{HttpProxy, IngressRoute};
+use pinniped_gateway_routing::{Name, Objects, Settings, addresses, addresses_of_service};
+use pinniped_tasks::{TaskGroup, TaskMonitor};
+use tokio::sync::watch;
+
+use self::keeper::{Keeper, Trouble};
+use super::StatusAddresses;
+use super::changes::Changes;
+use super::kinds::Mirrored;
+use super::mirror::Mirror;
+use pinniped_controller::follow::{Change, follow, follow_slim};
+use pinniped_controller::runtime::Trigger;
+
+/// Helm's own, which are many and large, are not even sent.
+const SECRETS: &str = "type!=helm.sh/release.v1";
+
+/// Mirrors of all watches of a kind.
+#[derive(Debug)]
+pub(super) struct Mirrors<K>(Vec<Arc<Mirror<K>>>);
+
+impl<K> Default for Mirrors<K> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<K: Mirrored> Mirrors<K> {
+    /// All objects, in no order.
+    pub(super) fn all(&self) -> Vec<Arc<K>> {
+        match self.0.as_slice() {
+            [one] => one.all(),
+            many => many.iter().flat_map(|mirror| mirror.all()).collect(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(objects: Vec<K>) -> Self {
+        let mirror = Mirror::default();
+        mirror.replace_all(objects);
+        Self(vec![Arc::new(mirror)])
+    }
+
+    #[cfg(test)]
+    pub(super) fn set(&self, object: K) {
+        self.0[0].set(object);
+    }
+
+    /// This one.
+    pub(super) fn get(&self, name: &Name) -> Option<Arc<K>> {
+        self.0.iter().find_map(|mirror| mirror.get(name))
+    }
+}
+
+/// What lies in the cluster, as far as it is known.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    pub(super) http_proxies: Mirrors<HttpProxy>,
+    pub(super) ingress_routes: Mirrors<IngressRoute>,
+    pub(super) ingresses: Mirrors<Ingress>,
+    delegations: Mirrors<TlsCertificateDelegation>,
+    secrets: Mirrors<Secret>,
+    services: Mirrors<Service>,
+    endpoint_slices: Mirrors<EndpointSlice>,
+}
+
+impl Observed {
+    /// What a table is made of.
+    pub(super) fn objects(&self) -> Objects {
+        Objects {
+            http_proxies: self.http_proxies.all(),
+            ingress_routes: self.ingress_routes.all(),
+            ingresses: self.ingresses.all(),
+            delegations: self.delegations.all(),
+            secrets: self.secrets.all(),
+            services: self.services.all(),
+            endpoint_slices: self.endpoint_slices.all(),
+        }
+    }
+}
+
+/// Running watches. They end when this is dropped.
+pub(super) struct Watching {
+    pub(super) observed: Arc<Observed>,
+    /// Where the gateway can be reached; nowhere while that is not known.
+    pub(super) addresses: watch::Receiver<LoadBalancerStatus>,
+    answered: Vec<watch::Receiver<bool>>,
+    _tasks: TaskGroup,
+}
+
+impl Watching {
+    /// Resolves when each kind has been listed once, or refused to be.
+    pub(super) async fn answered(&mut self) {
+        for answered in &mut self.answered {
+            // A watch ends only with all of them.
+            let _ended = answered.wait_for(|answered| *answered).await;
+        }
+    }
+}
+
+/// What is told about changes.
+#[derive(Clone)]
+pub(super) struct Listeners {
+    /// About what counts for the table.
+    pub(super) changes: Arc<Changes>,
+    /// About anything, if only a status, of an object that has one of us.
+    pub(super) statuses: Trigger,
+}
+
+/// Starts all watches.
+pub(super) fn start(
+    client: &kube::Client,
+    settings: &Settings,
+    namespaces: &[String],
+    addresses: &StatusAddresses,
+    listeners: &Listeners,
+    monitor: &TaskMonitor,
+) -> Watching {
+    let mut starter = Starter { client, listeners, tasks: TaskGroup::new(monitor), answered: Vec::new() };
+    let everywhere = Scope::of(namespaces);
+    let observed = Observed {
+        http_proxies: starter.kind(&everywhere, &()),
+        ingress_routes: starter.kind(&everywhere, &()),
+        ingresses: starter.kind(&everywhere, &()),
+        delegations: Mirrors(
+            DelegationGroup::ALL
+                .into_iter()
+                .flat_map(|group| starter.dynamic_kind(&grants_scope(settings, namespaces), group).0)
+                .collect(),
+        ),
+        secrets: starter.kind(&secrets_scope(settings, namespaces), &()),
+        services: starter.kind(&everywhere, &()),
+        endpoint_slices: starter.kind(&everywhere, &()),
+    };
+    let addresses = starter.addresses(addresses);
+    Watching { observed: Arc::new(observed), addresses, answered: starter.answered, _tasks: starter.tasks }
+}
+
+/// Where a kind is watched.
+#[derive(Debug, PartialEq, Eq)]
+enum Scope {
+    Everywhere,
+    /// In these namespaces.
+    Namespaces(BTreeSet<String>),
+}
+
+impl Scope {
+    fn of(namespaces: &[String]) -> Self {
+        if namespaces.is_empty() {
+            Self::Everywhere
+        } else {
+            Self::Namespaces(namespaces.iter().cloned().collect())
+        }
+    }
+
+    /// Also in these.
+    fn and<'a>(self, more: impl IntoIterator<Item = &'a String>) -> Self {
+        match self {
+            Self::Everywhere => Self::Everywhere,
+            Self::Namespaces(mut namespaces) => {
+                namespaces.extend(more.into_iter().cloned());
+                Self::Namespaces(namespaces)
+            }
+        }
+    }
+}
+
+/// Where the owners of Secrets say who may use them. An administrator's choice of a certificate counts wherever it lies.
+fn grants_scope(settings: &Settings, namespaces: &[String]) -> Scope {
+    Scope::of(namespaces).and(settings.fallback_certificate.iter().map(|secret| &secret.namespace))
+}
+
+/// Where roots may be, Secrets are read: nowhere else does anybody need them, as far as the administrator is
+/// concerned.
+fn secrets_scope(settings: &Settings, namespaces: &[String]) -> Scope {
+    let roots = &settings.root_namespaces;
+    let scope = if roots.is_empty() {
+        Scope::of(namespaces)
+    } else {
+        let seen = |name: &&String| namespaces.is_empty() || namespaces.contains(name);
+        Scope::Namespaces(roots.iter().filter(seen).cloned().collect())
+    };
+    let chosen = settings.fallback_certificate.iter().chain(&settings.client_certificate);
+    scope.and(chosen.map(|secret| &secret.namespace))
+}
+
+struct Starter<'a> {
+    client: &'a kube::Client,
+    listeners: &'a Listeners,
+    tasks: TaskGroup,
+    answered: Vec<watch::Receiver<bool>>,
+}
+
+impl Starter<'_> {
+    fn kind<K>(&mut self, scope: &Scope, dynamic: &K::DynamicType) -> Mirrors<K>
+    where
+        K: Mirrored + kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        let config = watcher::Config::default();
+        let config = if K::plural(dynamic) == "secrets" { config.fields(SECRETS) } else { config };
+        let apis = match scope {
+            Scope::Everywhere => vec![Api::all(self.client.clone())],
+            Scope::Namespaces(names) => {
+                names.iter().map(|name| Api::namespaced(self.client.clone(), name)).collect()
+            }
+        };
+        let name = format!("{}.{}", K::plural(dynamic), K::group(dynamic));
+        Mirrors(apis.into_iter().map(|api| self.watch(api, &config, name.trim_end_matches('.'))).collect())
+    }
+
+    fn dynamic_kind(&mut self, scope: &Scope, group: DelegationGroup) -> Mirrors<TlsCertificateDelegation> {
+        let apis = match scope {
+            Scope::Everywhere => vec![Api::all_with(self.client.clone(), &group)],
+            Scope::Namespaces(names) => {
+                let inside = |name| Api::namespaced_with(self.client.clone(), name, &group);
+                names.iter().map(|name| inside(name)).collect()
+            }
+        };
+        let name = format!("{}.{}", TlsCertificateDelegation::PLURAL, group.group());
+        Mirrors(apis.into_iter().map(|api| self.watch(api, &watcher::Config::default(), &name)).collect())
+    }
+
+    fn watch<K: Mirrored>(&mut self, api: Api<K>, config: &watcher::Config, what: &str) -> Arc<Mirror<K>> {
+        let mirror = Arc::new(Mirror::default());
+        let (sender, answered) = watch::channel(false);
+        self.answered.push(answered);
+        let mut keeper = Keeper {
+            mirror: Arc::clone(&mirror),
+            listeners: self.listeners.clone(),
+            trouble: Trouble::new(what),
+            answered: sender,
+        };
+        let config = config.clone();
+        self.tasks.spawn(format!("watch of {what}"), |_dropped| async move {
+            follow_slim(&api, config, None, K::slim, |change| keeper.take(change)).await;
+        });
+        mirror
+    }
+
+    fn addresses(&mut self, wanted: &StatusAddresses) -> watch::Receiver<LoadBalancerStatus> {
+        let (sender, receiver) = watch::channel(LoadBalancerStatus::default());
+        match wanted {
+            StatusAddresses::Configured(list) => _ = sender.send_replace(addresses(list)),
+            StatusAddresses::OfService { namespace, name } => {
+                let api: Api<Service> = Api::namespaced(self.client.clone(), namespace);
+                let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+                let what = format!("services in namespace {namespace}");
+                let mut trouble = Trouble::new(&what);
+                let name = name.clone();
+                self.tasks.spawn(format!("watch of {what}"), |_dropped| async move {
+                    follow(&api, config, Some(&name), |change| {
+                        let service = match change {
+                            Change::All(mut services) => services.pop(),
+                            Change::Set(service) => Some(service),
+                            Change::Gone(_) => None,
+                            Change::Refused(refusal) => return trouble.refused(&refusal),
+                            Change::Failing(error) => return trouble.failing(&error),
+                        };
+                        trouble.over();
+                        sender.send_replace(
+                            service.map_or_else(Default::default, |it| addresses_of_service(&it)),
+                        );
+                    })
+                    .await;
+                });
+            }
+        }
+        receiver
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+use pinniped_delegation::grants::SecretReference;
+use serde_json::json;
+
+use super::keeper::FORGET_AFTER;
+use super::*;
+use pinniped_controller::follow::Refusal;
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn inside(names: &[&str]) -> Scope {
+    Scope::Namespaces(names.iter().map(|&name| name.to_owned()).collect())
+}
+
+#[test]
+fn secrets_are_read_where_roots_may_be_and_where_an_administrator_says() {
+    let fallback = Some(SecretReference::parse("certs/fb", ""));
+    let client = Some(SecretReference::parse("own/client", ""));
+    for (roots, watched, fallback, client, secrets, grants) in [
+        (&[][..], &[][..], None, None, Scope::Everywhere, Scope::Everywhere),
+        (&[], &[], fallback.clone(), client.clone(), Scope::Everywhere, Scope::Everywhere),
+        (&["a", "b"], &[], None, None, inside(&["a", "b"]), Scope::Everywhere),
+        (&["a", "b"], &[], fallback.clone(), None, inside(&["a", "b", "certs"]), Scope::Everywhere),
+        (&[], &["a", "c"], None, client, inside(&["a", "c", "own"]), inside(&["a", "c"])),
+        (&["a", "b"], &["a", "c"], None, None, inside(&["a"]), inside(&["a", "c"])),
+        (&[], &["a"], fallback, None, inside(&["a", "certs"]), inside(&["a", "certs"])),
+    ] {
+        let settings = Settings {
+            root_namespaces: names(roots),
+            fallback_certificate: fallback,
+            client_certificate: client,
+            ..Settings::default()
+        };
+        let watched = names(watched);
+        assert_eq!(secrets_scope(&settings, &watched), secrets, "{settings:?} {watched:?}");
+        assert_eq!(grants_scope(&settings, &watched), grants, "{settings:?} {watched:?}");
+    }
+}
+
+fn keeper<K>() -> (Keeper<K>, Arc<Mirror<K>>) {
+    let mirror = Arc::new(Mirror::default());
+    let keeper = Keeper {
+        mirror: Arc::clone(&mirror),
+        listeners: Listeners { changes: Arc::default(), statuses: Trigger::new() },
+        trouble: Trouble::new("x"),
+        answered: watch::Sender::new(false),
+    };
+    (keeper, mirror)
+}
+
+fn grant() -> TlsCertificateDelegation {
+    let spec = json!({"delegations": [{"secretName": "w", "targetNamespaces": ["app"]}]});
+    serde_json::from_value(json!({"metadata": {"name": "d", "namespace": "certs"}, "spec": spec})).unwrap()
+}
+
+fn refused<K>(missing: bool) -> Change<K> {
+    Change::Refused(Refusal { missing, text: "no".to_owned() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn permissions_are_forgotten_when_they_cannot_be_seen_any_more_but_not_for_a_moment_s_refusal() {
+    let (mut keeper, mirror) = keeper();
+    keeper.take(Change::All(vec![grant()]));
+    keeper.take(Change::Failing("the network".to_owned()));
+    keeper.take(refused(false));
+    tokio::time::advance(FORGET_AFTER / 2).await;
+    keeper.take(refused(false));
+    assert_eq!(mirror.all().len(), 1);
+    // It was a moment's.
+    keeper.take(Change::All(vec![grant()]));
+    tokio::time::advance(FORGET_AFTER).await;
+    keeper.take(refused(false));
+    assert_eq!(mirror.all().len(), 1);
+    tokio::time::advance(FORGET_AFTER).await;
+    keeper.take(refused(false));
+    assert!(mirror.all().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn routes_are_served_on_without_the_right_to_see_them_until_their_kind_is_gone() {
+    let (mut keeper, mirror) = keeper::<HttpProxy>();
+    let proxy = json!({"metadata": {"name": "p", "namespace": "app"}, "spec": {}});
+    keeper.take(Change::All(vec![serde_json::from_value(proxy).unwrap()]));
+    for _ in 0..3 {
+        keeper.take(refused(false));
+        tokio::time::advance(FORGET_AFTER).await;
+    }
+    assert_eq!(mirror.all().len(), 1);
+    keeper.take(refused(true));
+    assert!(mirror.all().is_empty());
+}
+
+#[tokio::test]
+async fn a_refusal_is_an_answer_and_a_failure_is_none() {
+    for (change, wanted) in [
+        (refused(false), true),
+        (refused(true), true),
+        (Change::All(Vec::new()), true),
+        (Change::Failing("the network".to_owned()), false),
+    ] {
+        let (mut keeper, _) = keeper::<Secret>();
+        keeper.take(change);
+        assert_eq!(*keeper.answered.borrow(), wanted);
+    }
+}

@@ -1,0 +1,141 @@
+//! Makes a table whenever another one is due, and hands it on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pinniped_gateway_routing::status::{ProxyVerdict, RouteVerdict};
+use pinniped_gateway_routing::{Builder, Built, LookedUp, Name, Notice, RoutingTable, Settings};
+use tokio::sync::watch;
+
+use super::changes::Changes;
+use super::metrics::GatewayMetrics;
+use super::observe::Observed;
+
+/// How long to wait after a build that failed. It is a defect, and the next objects may not have it.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+
+/// What objects' statuses should say, as of the last table.
+#[derive(Debug, Default)]
+pub(super) struct Verdicts {
+    pub(super) http_proxies: BTreeMap<Name, ProxyVerdict>,
+    pub(super) ingress_routes: BTreeMap<Name, RouteVerdict>,
+    pub(super) ingresses: Vec<Name>,
+    /// Ingresses of which something is refused, and why.
+    pub(super) refused_ingresses: BTreeMap<Name, String>,
+}
+
+/// Takes each table.
+pub(super) type Publish = Arc<dyn Fn(Arc<RoutingTable>) + Send + Sync>;
+
+/// Makes tables.
+pub(super) struct Rebuilder {
+    pub(super) settings: Settings,
+    pub(super) observed: Arc<Observed>,
+    pub(super) changes: Arc<Changes>,
+    pub(super) publish: Publish,
+    pub(super) verdicts: watch::Sender<Arc<Verdicts>>,
+    pub(super) metrics: GatewayMetrics,
+}
+
+impl Rebuilder {
+    /// Makes one at once, and then whenever it is due. Never ends.
+    pub(super) async fn run(self) {
+        let mut builder = Builder::new(self.settings.clone());
+        let mut notices = Said::default();
+        let mut looked_up = LookedUp::default();
+        loop {
+            match self.rebuild(builder).await {
+                Ok((kept, last, told)) => {
+                    (builder, looked_up) = (kept, last);
+                    notices.say(told);
+                }
+                Err(error) => {
+                    self.metrics.failed();
+                    tracing::error!(%error, "the routing table could not be made: serving from the last one");
+                    builder = Builder::new(self.settings.clone());
+                    tokio::time::sleep(AFTER_PANIC).await;
+                }
+            }
+            self.changes.batch(&looked_up).await;
+        }
+    }
+
+    /// One table, made and handed on where it may take its time.
+    async fn rebuild(
+        &self,
+        mut builder: Builder,
+    ) -> Result<(Builder, LookedUp, Vec<Notice>), tokio::task::JoinError> {
+        let (observed, publish) = (Arc::clone(&self.observed), Arc::clone(&self.publish));
+        self.changes.forget();
+        let began = Instant::now();
+        let (builder, verdicts, looked_up, notices) = tokio::task::spawn_blocking(move || {
+            let built = builder.build(&observed.objects());
+            let Built {
+                table,
+                http_proxies,
+                ingress_routes,
+                ingresses,
+                refused_ingresses,
+                notices,
+                looked_up,
+            } = built;
+            publish(Arc::new(table));
+            let verdicts = Verdicts { http_proxies, ingress_routes, ingresses, refused_ingresses };
+            (builder, verdicts, looked_up, notices)
+        })
+        .await?;
+        let took = began.elapsed();
+        self.metrics.rebuilt(took, &verdicts);
+        tracing::debug!(
+            milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            http_proxies = verdicts.http_proxies.len(),
+            ingress_routes = verdicts.ingress_routes.len(),
+            ingresses = verdicts.ingresses.len(),
+            "new routing table"
+        );
+        // After the table: who reads in a status that an object is valid finds it served.
+        self.verdicts.send_replace(Arc::new(verdicts));
+        Ok((builder, looked_up, notices))
+    }
+}
+
+/// Notices that have been logged, as long as they stand.
+#[derive(Default)]
+struct Said(BTreeSet<Notice>);
+
+impl Said {
+    /// Logs those that are new, and answers how many.
+    fn say(&mut self, notices: Vec<Notice>) -> usize {
+        let standing: BTreeSet<Notice> = notices.into_iter().collect();
+        let mut new = 0;
+        for notice in standing.difference(&self.0) {
+            new += 1;
+            let Notice { kind, name, text } = notice;
+            tracing::warn!(%kind, object = %name, "{text}");
+        }
+        self.0 = standing;
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinniped_gateway_routing::Kind;
+
+    use super::*;
+
+    #[test]
+    fn a_notice_is_said_each_time_it_appears_and_not_while_it_stands() {
+        let notice = |text: &str| Notice {
+            kind: Kind::Ingress,
+            name: Name { namespace: "ns".to_owned(), name: "i".to_owned() },
+            text: text.to_owned(),
+        };
+        let mut said = Said::default();
+        assert_eq!(said.say(vec![notice("a"), notice("b")]), 2);
+        assert_eq!(said.say(vec![notice("a"), notice("b"), notice("c")]), 1);
+        assert_eq!(said.say(vec![notice("c")]), 0);
+        assert_eq!(said.say(vec![notice("a")]), 1);
+    }
+}

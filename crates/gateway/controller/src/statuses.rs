@@ -1,0 +1,168 @@
+//! What an object's status should become: pure, so that who writes it can ask again after a lost race.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus};
+use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress, IngressLoadBalancerStatus};
+use pinniped_gateway_api::http_proxy::HttpProxyStatus;
+use pinniped_gateway_api::ingress_route::IngressRouteStatus;
+use pinniped_gateway_api::{HttpProxy, IngressRoute};
+use pinniped_gateway_routing::status::{ProxyVerdict, RouteVerdict};
+
+/// An `HTTPProxy`'s, or `None` if it is as it should be, or if the verdict is about another generation: one about this
+/// one is on its way.
+pub(super) fn http_proxy(
+    object: &HttpProxy,
+    verdict: &ProxyVerdict,
+    addresses: &LoadBalancerStatus,
+    now: Timestamp,
+) -> Option<HttpProxyStatus> {
+    if object.metadata.generation != verdict.generation {
+        return None;
+    }
+    let said = verdict.status(object.status.as_ref(), now);
+    let known = said.as_ref().or(object.status.as_ref())?;
+    let reachable = known.load_balancer.as_ref().and_then(|known| known.ingress.as_deref());
+    let reachable = reachable.unwrap_or_default();
+    let wanted = places(addresses);
+    let is_there = wanted.len() == reachable.len()
+        && wanted
+            .iter()
+            .zip(reachable)
+            .all(|(one, other)| (&one.ip, &one.hostname) == (&other.ip, &other.hostname));
+    if wanted.is_empty() || is_there {
+        return said;
+    }
+    let mut status = known.clone();
+    status.load_balancer = Some(LoadBalancerStatus { ingress: Some(wanted) });
+    Some(status)
+}
+
+/// An `IngressRoute`'s, or `None` if it is as it should be.
+pub(super) fn ingress_route(object: &IngressRoute, verdict: &RouteVerdict) -> Option<IngressRouteStatus> {
+    verdict.status(object.status.as_ref())
+}
+
+/// An `Ingress`'s load balancer, or `None` if it is as it should be.
+pub(super) fn ingress(object: &Ingress, addresses: &LoadBalancerStatus) -> Option<IngressLoadBalancerStatus> {
+    let known = object.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_deref());
+    let known = known.unwrap_or_default();
+    let wanted = places(addresses);
+    let is_there = wanted.len() == known.len()
+        && wanted
+            .iter()
+            .zip(known)
+            .all(|(one, other)| (&one.ip, &one.hostname) == (&other.ip, &other.hostname));
+    let place =
+        |LoadBalancerIngress { ip, hostname, .. }| IngressLoadBalancerIngress { ip, hostname, ports: None };
+    (!wanted.is_empty() && !is_there)
+        .then(|| IngressLoadBalancerStatus { ingress: Some(wanted.into_iter().map(place).collect()) })
+}
+
+/// Addresses and names alone: what else a load balancer says about itself not every definition has room for.
+fn places(addresses: &LoadBalancerStatus) -> Vec<LoadBalancerIngress> {
+    let all = addresses.ingress.iter().flatten();
+    all.map(|place| LoadBalancerIngress {
+        ip: place.ip.clone(),
+        hostname: place.hostname.clone(),
+        ..LoadBalancerIngress::default()
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use pinniped_gateway_routing::addresses;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn proxy(generation: i64, status: &Value) -> HttpProxy {
+        let metadata = json!({"namespace": "ns", "name": "p", "generation": generation});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {}, "status": status})).unwrap()
+    }
+
+    fn verdict(generation: i64) -> ProxyVerdict {
+        ProxyVerdict { generation: Some(generation), ..ProxyVerdict::default() }
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(9).unwrap()
+    }
+
+    fn value(status: Option<HttpProxyStatus>) -> Value {
+        serde_json::to_value(status).unwrap()
+    }
+
+    #[test]
+    fn a_proxy_s_status_and_where_it_is_reached_are_one_write() {
+        let (none, one, two) = (addresses(""), addresses("10.0.0.1"), addresses("10.0.0.1,lb.example"));
+        let first = value(http_proxy(&proxy(1, &Value::Null), &verdict(1), &none, now()));
+        assert_eq!((&first["currentStatus"], &first["loadBalancer"]), (&json!("valid"), &Value::Null));
+        assert_eq!(http_proxy(&proxy(1, &first), &verdict(1), &none, now()), None, "nothing to say");
+
+        let both = value(http_proxy(&proxy(1, &Value::Null), &verdict(1), &one, now()));
+        assert_eq!(both["conditions"][0]["reason"], "Valid");
+        assert_eq!(both["loadBalancer"], json!({"ingress": [{"ip": "10.0.0.1"}]}));
+        assert_eq!(http_proxy(&proxy(1, &both), &verdict(1), &one, now()), None, "all is said");
+        assert_eq!(
+            http_proxy(&proxy(1, &both), &verdict(1), &none, now()),
+            None,
+            "an address is not taken back"
+        );
+
+        let later = value(http_proxy(&proxy(1, &both), &verdict(1), &two, now()));
+        assert_eq!(
+            later["loadBalancer"],
+            json!({"ingress": [{"ip": "10.0.0.1"}, {"hostname": "lb.example"}]})
+        );
+        assert_eq!(later["conditions"], both["conditions"]);
+    }
+
+    #[test]
+    fn a_verdict_about_another_generation_is_not_written() {
+        for generation in [1, 3] {
+            let status = http_proxy(&proxy(2, &Value::Null), &verdict(generation), &addresses("h"), now());
+            assert_eq!(status, None, "{generation}");
+        }
+    }
+
+    #[test]
+    fn what_not_every_definition_keeps_is_not_written() {
+        let mut of_service = addresses("10.0.0.1");
+        of_service.ingress.as_mut().unwrap()[0].ip_mode = Some("VIP".to_owned());
+        let status = value(http_proxy(&proxy(1, &Value::Null), &verdict(1), &of_service, now()));
+        assert_eq!(status["loadBalancer"], json!({"ingress": [{"ip": "10.0.0.1"}]}));
+    }
+
+    #[test]
+    fn an_ingress_has_addresses_alone() {
+        let object = |status: Value| -> Ingress {
+            serde_json::from_value(json!({"metadata": {"name": "i"}, "status": status})).unwrap()
+        };
+        let known = |list: &str| json!({"loadBalancer": serde_json::to_value(addresses(list)).unwrap()});
+        for (current, wanted, written) in [
+            (Value::Null, "", false),
+            (Value::Null, "10.0.0.1,h", true),
+            (known("10.0.0.1,h"), "10.0.0.1,h", false),
+            (known("10.0.0.1,h"), "", false),
+            (known("10.0.0.1"), "h", true),
+        ] {
+            let status = ingress(&object(current.clone()), &addresses(wanted));
+            assert_eq!(status.is_some(), written, "{current} {wanted}");
+            if let Some(status) = status {
+                assert_eq!(serde_json::to_value(status).unwrap(), known(wanted)["loadBalancer"]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_route_s_status_is_the_verdict() {
+        let object = |status: Value| -> IngressRoute {
+            serde_json::from_value(json!({"metadata": {}, "spec": {}, "status": status})).unwrap()
+        };
+        let status = ingress_route(&object(Value::Null), &RouteVerdict::Valid).unwrap();
+        assert_eq!(status.current_status, "valid");
+        let status = object(serde_json::to_value(status).unwrap());
+        assert_eq!(ingress_route(&status, &RouteVerdict::Valid), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! One replica of the control plane, in this process, and what its data plane would serve.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use pinniped_controller::lease::{LeaseParams, Timing};
+use pinniped_gateway_controller::{Election, GatewayMetrics, Params, StatusAddresses, run};
+use pinniped_gateway_routing::table::{Action, Decision, RequestFacts, TlsAction, TlsTarget};
+use pinniped_gateway_routing::{RoutingTable, Settings};
+use pinniped_tasks::TaskMonitor;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::NAMESPACE;
+
+/// A machine that compiles beside it needs long for a few thousand requests.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Replica {
+    tables: watch::Receiver<Option<Arc<RoutingTable>>>,
+    published: Arc<AtomicUsize>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// Looks at these namespaces alone, tells no addresses, and writes statuses without asking anybody.
+pub(crate) fn params(client: kube::Client, namespaces: &[&str]) -> Params {
+    Params {
+        client,
+        settings: Settings::default(),
+        watch_namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
+        addresses: StatusAddresses::Configured(String::new()),
+        election: Election::Alone,
+        monitor: TaskMonitor::default(),
+    }
+}
+
+/// A quick election, by this name.
+pub(crate) fn lease(name: &str, identity: &str) -> Election {
+    Election::Lease(LeaseParams {
+        namespace: NAMESPACE.to_owned(),
+        name: name.to_owned(),
+        identity: identity.to_owned(),
+        owner: None,
+        labels: Default::default(),
+        timing: Timing {
+            lease: Duration::from_secs(4),
+            renew_deadline: Duration::from_secs(3),
+            retry: Duration::from_millis(300),
+        },
+    })
+}
+
+impl Replica {
+    pub(crate) fn start(params: Params) -> Self {
+        let (sender, tables) = watch::channel(None);
+        let (published, stop) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
+        let count = Arc::clone(&published);
+        let publish = move |table| {
+            count.fetch_add(1, Ordering::SeqCst);
+            sender.send_replace(Some(table));
+        };
+        let task = tokio::spawn(run(params, publish, GatewayMetrics::default(), stop.clone()));
+        Self { tables, published, stop, task }
+    }
+
+    /// Waits for a table that passes `is_so`, and says how long that took.
+    pub(crate) async fn sees(&self, what: &str, is_so: impl Fn(&Table) -> bool) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        let mut tables = self.tables.clone();
+        let found = tables.wait_for(|table| table.clone().is_some_and(|table| is_so(&Table(table))));
+        let found = tokio::time::timeout(PATIENCE, found).await;
+        found
+            .with_context(|| format!("never seen: {what}"))?
+            .with_context(|| format!("ended before {what}"))?;
+        Ok(began.elapsed())
+    }
+
+    /// How many tables there have been.
+    pub(crate) fn published(&self) -> usize {
+        self.published.load(Ordering::SeqCst)
+    }
+
+    /// Waits for the first table.
+    pub(crate) async fn ready(&self) -> anyhow::Result<()> {
+        self.sees("a table", |_| true).await.map(drop)
+    }
+
+    /// The table of this moment.
+    pub(crate) fn table(&self) -> anyhow::Result<Table> {
+        Ok(Table(self.tables.borrow().clone().context("no table yet")?))
+    }
+
+    pub(crate) async fn end(self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        self.task.await?;
+        Ok(())
+    }
+}
+
+/// What is served.
+pub(crate) struct Table(Arc<RoutingTable>);
+
+impl Table {
+    /// The certificate that a client gets who asks for this host.
+    pub(crate) fn certificate(&self, host: &str) -> Option<String> {
+        match self.0.tls.by_sni(Some(host))? {
+            TlsTarget::Host(found) => match &found.action {
+                TlsAction::Terminate(end) => Some(end.certificate.certificate_pem().to_owned()),
+                TlsAction::Passthrough(_) => None,
+            },
+            TlsTarget::Fallback(fallback) => Some(fallback.certificate.certificate_pem().to_owned()),
+        }
+    }
+
+    /// Whether the host is known on port 80.
+    pub(crate) fn plain(&self, host: &str) -> bool {
+        self.decide(host, |decision| !matches!(decision, Decision::NotFound))
+    }
+
+    /// The endpoints of a host's first backend on port 80.
+    pub(crate) fn endpoints(&self, host: &str) -> Vec<String> {
+        self.decide(host, |decision| match decision {
+            Decision::Take(route) => match &route.action {
+                Action::Forward(forward) => {
+                    forward.backends.pick(0).endpoints.iter().map(ToString::to_string).collect()
+                }
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        })
+    }
+
+    fn decide<T>(&self, host: &str, use_it: impl FnOnce(Decision<'_>) -> T) -> T {
+        let facts = RequestFacts {
+            method: &http::Method::GET,
+            authority: host,
+            path: "/",
+            query: None,
+            headers: &http::HeaderMap::new(),
+        };
+        use_it(self.0.plain.route(&facts))
+    }
+}

@@ -1,0 +1,93 @@
+use std::collections::BTreeMap;
+
+use pinniped_gateway_routing::table::{Protocol, ServicePort};
+
+use super::*;
+
+fn id(balance: Balance) -> UpstreamId {
+    UpstreamId {
+        service: ServicePort { namespace: "ns".into(), name: "service".into(), port: 80 },
+        protocol: Protocol::Http1,
+        balance,
+        validation: None,
+        idle_connection: None,
+    }
+}
+
+fn upstream(balance: Balance, endpoints: &[SocketAddr]) -> Arc<Upstream> {
+    Arc::new(Upstream { id: id(balance), client_certificate: None, endpoints: endpoints.into() })
+}
+
+fn addresses(count: u16) -> Vec<SocketAddr> {
+    (1..=count).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect()
+}
+
+#[test]
+fn endpoints_take_turns_and_the_next_ones_are_tried_after_each() {
+    let endpoints = addresses(4);
+    let backend = Backend::new(&upstream(Balance::RoundRobin, &endpoints));
+    let mut firsts = BTreeMap::new();
+    let mut last = None;
+    for _ in 0..8 {
+        let order: Vec<u16> = backend.order(&endpoints).map(|server| server.address.port()).collect();
+        assert_eq!(order.len(), ATTEMPTS);
+        assert!(order.windows(2).all(|pair| pair[1] == pair[0] % 4 + 1), "{order:?}");
+        assert_ne!(last.replace(order[0]), Some(order[0]));
+        *firsts.entry(order[0]).or_insert(0) += 1;
+    }
+    assert_eq!(firsts, (1..=4).map(|port| (port, 2)).collect());
+    assert_eq!(backend.order(&[]).count(), 0);
+}
+
+#[test]
+fn of_two_servers_the_one_with_fewer_users_is_taken() {
+    let endpoints = addresses(2);
+    let backend = Backend::new(&upstream(Balance::LeastRequest, &endpoints));
+    let _busy: Vec<Arc<Server>> = (0..5).map(|_| backend.server(endpoints[0])).collect();
+    let idle = (0..100).filter(|_| backend.order(&endpoints).next().unwrap().address == endpoints[1]).count();
+    // Both drawings are of the busy one in a quarter of all cases.
+    assert!((50..100).contains(&idle), "{idle} of 100 times the idle one");
+}
+
+#[test]
+fn a_server_that_is_no_endpoint_any_more_is_forgotten_but_not_taken_from_its_users() {
+    let endpoints = addresses(2);
+    let backend = Backend::new(&upstream(Balance::RoundRobin, &endpoints));
+    let used = backend.server(endpoints[0]);
+    backend.keep(&endpoints[1..]);
+    assert!(backend.servers().is_empty());
+    assert_eq!(used.address, endpoints[0]);
+}
+
+#[test]
+fn t8_weights_are_kept_over_every_stretch() {
+    let backends = |weights: &[u32]| {
+        let written = weights
+            .iter()
+            .zip(addresses(9))
+            .map(|(weight, address)| (*weight, upstream(Balance::RoundRobin, &[address])));
+        Backends::new(written.collect()).unwrap()
+    };
+    for weights in [&[7, 77][..], &[1, 1, 1], &[1, 2, 3, 4]] {
+        let backends = backends(weights);
+        let total: u32 = weights.iter().sum();
+        let picked = Weights::default();
+        let mut counts = vec![0; weights.len()];
+        for n in 1..=1000 {
+            let port = picked.pick(&backends).endpoints[0].port();
+            counts[usize::from(port) - 1] += 1;
+            for (count, weight) in counts.iter().zip(weights) {
+                let wanted = f64::from(n) * f64::from(*weight) / f64::from(total);
+                assert!((f64::from(*count) - wanted).abs() < 3.0, "{counts:?} of {weights:?} after {n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn another_protocol_or_certificate_makes_another_backend() {
+    let one = upstream(Balance::RoundRobin, &[]);
+    let backend = Backend::new(&one);
+    assert!(backend.is(&upstream(Balance::RoundRobin, &addresses(3))));
+    assert!(!backend.is(&upstream(Balance::Random, &[])));
+}

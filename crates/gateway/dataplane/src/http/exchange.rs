@@ -1,0 +1,374 @@
+//! A request to a backend, and its answer.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use futures::future::Either;
+use http::request::Parts;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use hyper::upgrade::OnUpgrade;
+use pinniped_gateway_routing::table::{Forward, Protocol, Timeouts, Upstream};
+use pinniped_http_client::upstream::{RequestBody, ResponseBody, UpstreamError};
+use pinniped_http_headers::hop;
+use pinniped_http_server::Incoming;
+use pinniped_http_server::{Body, Connection};
+use pinniped_reverse_proxy::{ForwardError, Idle, Pace, Wanted, relay};
+use tokio::time::{Instant, sleep_until};
+
+use super::answer::{status, text};
+use super::headers::{self, Way};
+use super::upload::Upload;
+use super::{Next, PerConnection};
+use crate::backend::{Backend, Server, Turn};
+use crate::gateway::Inner;
+use crate::live::Live;
+
+/// What Envoy says, too, and people look for.
+const NO_ENDPOINT: &str = "no healthy upstream";
+const LATE: &str = "upstream request timeout";
+const NO_ANSWER: &str = "upstream connect error or disconnect/reset before headers";
+
+/// What was asked for, beside the head of the request.
+pub(super) struct Asked {
+    /// Whom it is for.
+    pub(super) authority: Authority,
+    /// The path that it was matched by, where it is not the one that came.
+    pub(super) path: Option<String>,
+    pub(super) is_h1: bool,
+    /// What the backend is told of the client's certificate.
+    pub(super) certificate: Option<HeaderValue>,
+}
+
+/// A request on its way to a backend.
+pub(super) struct Exchange {
+    to: To,
+    request: Request<RequestBody>,
+    upload: Option<Upload>,
+    /// When it came.
+    began: Instant,
+}
+
+/// A request to leave HTTP on its way to a backend.
+pub(super) struct Upgrade {
+    to: To,
+    request: Request<RequestBody>,
+    wanted: Wanted,
+}
+
+/// Where it goes.
+struct To {
+    inner: Arc<Inner>,
+    upstream: Arc<Upstream>,
+    backend: Arc<Backend>,
+    turn: Turn,
+    timeouts: Timeouts,
+}
+
+/// Why there is no answer of a backend.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("the backend has no endpoint")]
+    NoEndpoint,
+    #[error("the backend did not answer in time")]
+    Late,
+    #[error("TLS with the backend cannot be: {0}")]
+    Tls(#[from] Arc<pinniped_pki::tls::TlsError>),
+    #[error("{}", of_upstream(.0))]
+    Upstream(#[from] UpstreamError),
+    #[error("{}", of_forward(.0))]
+    Forward(#[from] ForwardError),
+}
+
+/// The words of `pinniped-reverse-proxy` are about an API server.
+fn of_upstream(error: &UpstreamError) -> String {
+    match error {
+        UpstreamError::Dial(why) => format!("could not connect to the backend: {}", chain(&**why)),
+        UpstreamError::Full(connections) => format!("all {connections} connections to the backend are full"),
+        UpstreamError::UnsharedFull(connections) => {
+            format!("all {connections} connections to the backend for requests with large heads are in use")
+        }
+        UpstreamError::HeadTooLarge { .. } | UpstreamError::FieldName => {
+            format!("the request cannot be sent to a backend: {error}")
+        }
+        UpstreamError::Fields(_) => "the request has too many header fields".to_owned(),
+        UpstreamError::Silent => "the backend did not answer in time".to_owned(),
+        UpstreamError::Http(why) => format!("the request to the backend failed: {}", chain(why)),
+        UpstreamError::Http1(why) => format!("the request to the backend failed: {}", chain(why)),
+        UpstreamError::Http2(why) => format!("the request to the backend failed: {}", chain(why)),
+    }
+}
+
+fn of_forward(error: &ForwardError) -> String {
+    match error {
+        ForwardError::Upstream(error) => of_upstream(error),
+        ForwardError::UnaskedSwitch => {
+            "the backend switched protocols, though nobody had asked for it".to_owned()
+        }
+        ForwardError::OtherProtocol => {
+            "the backend switched to another protocol than the client asked for".to_owned()
+        }
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}
+
+impl Failure {
+    fn answer(&self) -> Response<Body> {
+        match self {
+            Self::NoEndpoint => text(StatusCode::SERVICE_UNAVAILABLE, NO_ENDPOINT),
+            Self::Late => text(StatusCode::GATEWAY_TIMEOUT, LATE),
+            Self::Upstream(UpstreamError::HeadTooLarge { .. }) => {
+                status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+            }
+            Self::Upstream(UpstreamError::FieldName) => status(StatusCode::BAD_REQUEST),
+            Self::Tls(_) | Self::Upstream(_) | Self::Forward(_) => {
+                text(StatusCode::SERVICE_UNAVAILABLE, NO_ANSWER)
+            }
+        }
+    }
+
+    /// The request has not reached a server.
+    fn is_unconnected(&self) -> bool {
+        matches!(
+            self,
+            Self::Upstream(UpstreamError::Dial(_) | UpstreamError::Full(_))
+                | Self::Forward(ForwardError::Upstream(UpstreamError::Dial(_) | UpstreamError::Full(_)))
+        )
+    }
+}
+
+/// What can be done before a backend is asked.
+pub(super) fn begin(
+    connection: &PerConnection,
+    client: &Connection,
+    live: &Live,
+    forward: &Forward,
+    asked: Asked,
+    mut parts: Parts,
+    body: Incoming,
+) -> Next {
+    let Asked { authority, path, is_h1, certificate } = asked;
+    let upgrade = if is_h1 { hop::upgrade_type(&parts.headers) } else { None };
+    // An offer of HTTP/2 is not worth more than an answer in HTTP/1.1.
+    let upgrade = upgrade.filter(|protocol| !protocol.as_bytes().eq_ignore_ascii_case(b"h2c"));
+    let allowed =
+        |protocol: &HeaderValue| forward.websockets && protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
+    if upgrade.as_ref().is_some_and(|protocol| !allowed(protocol)) {
+        return Next::Answer(status(StatusCode::FORBIDDEN));
+    }
+    let inner = &connection.inner;
+    let upstream = inner.weights.pick(&forward.backends);
+    let Some(backend) = live.backend(upstream) else {
+        return Next::Answer(failed(inner, upstream, &Failure::NoEndpoint));
+    };
+    let upgrade = match upgrade {
+        None => None,
+        Some(protocol) => match connection.end_of_upgraded(&authority) {
+            Some(ended) => Some((protocol, ended)),
+            None => return Next::Answer(status(StatusCode::NOT_FOUND)),
+        },
+    };
+    let uri = std::mem::take(&mut parts.uri);
+    let Some(target) = target(forward, uri, path) else {
+        return Next::Answer(status(StatusCode::BAD_REQUEST));
+    };
+    let way = Way { scheme: connection.entry.scheme(), client: connection.client(client), certificate };
+    headers::rewrite(&mut parts.headers, way);
+    let addressed = match upstream.id.protocol {
+        Protocol::Http1 | Protocol::Tls => {
+            headers::set_host(&mut parts.headers, &authority).then(|| target.into())
+        }
+        Protocol::H2 | Protocol::H2c => absolute(connection.entry.scheme(), authority, target),
+    };
+    let Some(addressed) = addressed else { return Next::Answer(status(StatusCode::BAD_REQUEST)) };
+    parts.uri = addressed;
+    let wanted = upgrade.zip(parts.extensions.remove::<OnUpgrade>());
+    parts.extensions.clear();
+    let to = To {
+        inner: Arc::clone(inner),
+        upstream: Arc::clone(upstream),
+        backend: Arc::clone(backend),
+        turn: backend.turn(&upstream.endpoints),
+        timeouts: forward.timeouts,
+    };
+    match wanted {
+        Some(((protocol, ended), client)) => {
+            let wanted = Wanted { protocol, client, ended, idle: forward.timeouts.idle };
+            let request = Request::from_parts(parts, RequestBody::from(body));
+            Next::Upgrade(Upgrade { to, request, wanted })
+        }
+        None => {
+            let (body, upload) = Upload::of(body);
+            Next::Send(Exchange {
+                to,
+                request: Request::from_parts(parts, body),
+                upload,
+                began: Instant::now(),
+            })
+        }
+    }
+}
+
+/// The path as it was matched, or as the route changes it, and the query. `None` where there is none to send.
+fn target(forward: &Forward, uri: Uri, path: Option<String>) -> Option<PathAndQuery> {
+    let path = match &forward.rewrite {
+        Some(rewrite) => Some(rewrite.forward(path.as_deref().unwrap_or(uri.path()))?),
+        None => path,
+    };
+    match (path, uri.query()) {
+        (None, _) => Some(uri.into_parts().path_and_query.unwrap_or(PathAndQuery::from_static("/"))),
+        (Some(path), Some(query)) => PathAndQuery::try_from(format!("{path}?{query}")).ok(),
+        (Some(path), None) => PathAndQuery::try_from(path).ok(),
+    }
+}
+
+/// HTTP/2 says it all in the URI.
+fn absolute(scheme: &str, authority: Authority, target: PathAndQuery) -> Option<Uri> {
+    let mut uri = http::uri::Parts::default();
+    uri.scheme = Some(if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP });
+    uri.authority = Some(authority);
+    uri.path_and_query = Some(target);
+    Uri::from_parts(uri).ok()
+}
+
+fn failed(inner: &Inner, upstream: &Upstream, failure: &Failure) -> Response<Body> {
+    inner.counts.failed.one();
+    tracing::debug!(error = %failure, service = %upstream.id.service, "no answer of a backend");
+    failure.answer()
+}
+
+impl To {
+    /// The server whose turn it is.
+    fn next(&mut self) -> Option<Arc<Server>> {
+        self.turn.next().map(|at| self.backend.server(self.upstream.endpoints[at]))
+    }
+}
+
+impl Exchange {
+    pub(super) async fn send(&mut self) -> Response<Body> {
+        let mut failure = Failure::NoEndpoint;
+        while let Some(server) = self.to.next() {
+            failure = match self.ask(&server).await {
+                Ok(response) => {
+                    return relay(response, self.pace(), server);
+                }
+                Err(failure) => failure,
+            };
+            if !failure.is_unconnected() {
+                break;
+            }
+            tracing::debug!(error = %failure, server = %server.address, "an endpoint takes no request");
+        }
+        failed(&self.to.inner, &self.to.upstream, &failure)
+    }
+
+    /// Sends it to one server. If no connection took it, it can go to another one.
+    async fn ask(&mut self, server: &Server) -> Result<Response<ResponseBody>, Failure> {
+        let requests = self.to.backend.requests(server)?;
+        let request = &mut self.request;
+        let kept = match self.to.upstream.id.protocol {
+            Protocol::Http1 | Protocol::Tls => Either::Left(requests.try_send_kept(request)),
+            Protocol::H2 | Protocol::H2c => Either::Right(Box::pin(requests.try_send(request, &[]))),
+        };
+        let response = in_time(pin!(kept), self.began, &self.to.timeouts, self.upload.as_ref()).await??;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(ForwardError::UnaskedSwitch.into());
+        }
+        Ok(response)
+    }
+
+    /// The time of the rest of an answer.
+    fn pace(&self) -> Pace {
+        let Timeouts { response, idle } = self.to.timeouts;
+        // While a request is still on its way its answer has begun: the two go on together, without a limit on the whole.
+        let sent = self.upload.as_ref().map_or(Some(self.began), Upload::ended);
+        let alive = self.upload.as_ref().map(Upload::alive);
+        Pace {
+            deadline: sent.zip(response).map(|(sent, response)| sent + response),
+            idle: idle.map(|after| Idle { after, alive: alive.cloned() }),
+        }
+    }
+}
+
+impl Upgrade {
+    pub(super) async fn run(self) -> Response<Body> {
+        let Self { mut to, request, wanted } = self;
+        let asked = async {
+            let server = to.next().ok_or(Failure::NoEndpoint)?;
+            let requests = to.backend.requests(&server)?;
+            let hold = Arc::clone(&server);
+            let upgrade =
+                pinniped_reverse_proxy::upgrade(requests, request, wanted, &to.inner.tunnels, None, hold);
+            match to.timeouts.response {
+                None => Ok(upgrade.await?),
+                Some(response) => {
+                    Ok(tokio::time::timeout(response, upgrade).await.map_err(|_| Failure::Late)??)
+                }
+            }
+        };
+        let asked = asked.await;
+        asked.unwrap_or_else(|failure| failed(&to.inner, &to.upstream, &failure))
+    }
+}
+
+/// Waits for the head of an answer, as long as the route allows: from the last byte of the request, and not longer than
+/// nothing moves.
+async fn in_time<T>(
+    mut answer: Pin<&mut impl Future<Output = T>>,
+    began: Instant,
+    timeouts: &Timeouts,
+    upload: Option<&Upload>,
+) -> Result<T, Failure> {
+    let mut patience = Patience { began, silent_since: Instant::now() };
+    loop {
+        let Some(next) = patience.look(timeouts, upload)? else { return Ok(answer.await) };
+        tokio::select! {
+            biased;
+            outcome = answer.as_mut() => return Ok(outcome),
+            () = sleep_until(next) => {}
+        }
+    }
+}
+
+/// How long an answer is waited for.
+struct Patience {
+    began: Instant,
+    silent_since: Instant,
+}
+
+impl Patience {
+    /// When to look again, if ever.
+    fn look(&mut self, timeouts: &Timeouts, upload: Option<&Upload>) -> Result<Option<Instant>, Failure> {
+        let Timeouts { response, idle } = *timeouts;
+        let Some(step) = response.into_iter().chain(idle).min() else { return Ok(None) };
+        let now = Instant::now();
+        let sent = upload.map_or(Some(self.began), Upload::ended);
+        if upload.is_some_and(|upload| upload.alive().swap(false, std::sync::atomic::Ordering::Relaxed)) {
+            self.silent_since = now;
+        }
+        let response_end = sent.zip(response).map(|(sent, response)| sent + response);
+        let idle_end = idle.map(|idle| self.silent_since + idle);
+        let end = response_end.into_iter().chain(idle_end).min();
+        if end.is_some_and(|end| end <= now) {
+            return Err(Failure::Late);
+        }
+        // While the request is on its way, its end is looked for often enough not to be late afterwards.
+        let look = if sent.is_none() { now + step } else { now + step.max(FAR) };
+        Ok(Some(end.map_or(look, |end| end.min(look))))
+    }
+}
+
+/// As good as never, and no risk for the arithmetic of time.
+const FAR: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 3600);

@@ -1,0 +1,76 @@
+//! A request's body on its way to a backend: its end begins the time for the answer, and what moves of it counts as life.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use pinniped_http_client::upstream::RequestBody;
+use pinniped_http_server::BoxError;
+use pinniped_http_server::Incoming;
+use tokio::time::Instant;
+
+/// How far the body of one request is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Upload(Arc<Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    alive: Arc<AtomicBool>,
+    ended: OnceLock<Instant>,
+}
+
+impl Upload {
+    /// The body to send, and how far it is; `None` for no body.
+    pub(super) fn of(body: Incoming) -> (RequestBody, Option<Self>) {
+        if body.is_end_stream() {
+            return (RequestBody::Empty, None);
+        }
+        let upload = Self::default();
+        let reader = Reader { body, progress: Arc::clone(&upload.0) };
+        (RequestBody::Boxed(reader.boxed_unsync()), Some(upload))
+    }
+
+    /// When its last byte was taken by the backend's connection.
+    pub(super) fn ended(&self) -> Option<Instant> {
+        self.0.ended.get().copied()
+    }
+
+    /// Set whenever some of it moves.
+    pub(super) fn alive(&self) -> &Arc<AtomicBool> {
+        &self.0.alive
+    }
+}
+
+struct Reader {
+    body: Incoming,
+    progress: Arc<Progress>,
+}
+
+impl Body for Reader {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.progress.alive.store(true, Ordering::Relaxed);
+        if !matches!(frame, Some(Ok(_))) || self.body.is_end_stream() {
+            let _again = self.progress.ended.set(Instant::now());
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

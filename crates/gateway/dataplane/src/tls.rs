@@ -1,0 +1,255 @@
+//! Port 443: the server name decides where a connection belongs, before anything is answered.
+//!
+//! ```text
+//! peek ClientHello ── SNI ──► Passthrough ──► connect to an endpoint, relay every byte, the hello too
+//!        │                └─► Terminate ──┬─► HTTP (crate::http)
+//!        │                                └─► bytes: connect, relay what was inside
+//!        └── no TLS, no name, a name that nobody has: closed, no certificate was shown
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinniped_gateway_routing::table::{
+    TCP_IDLE_TIMEOUT, TcpProxy, Terminated, Termination, TlsAction, TlsHost, TlsTarget,
+};
+use pinniped_http_server::connection::{https, linger};
+use pinniped_http_server::{ConnectionError, ConnectionPermit, Handler, Limits, Peer, Shared};
+use rustls::pki_types::ServerName;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+
+use crate::gateway::Inner;
+use crate::hello::BadHello;
+use crate::http::{Entry, Http};
+use crate::live::Live;
+use crate::peek::{self, PeekError};
+use crate::relay::{self, Moved, RelayError, Way};
+use crate::termination::End;
+
+/// What Go's servers say to a client that forgot the `s`; people look for this text.
+const PLAIN_HTTP: &[u8] =
+    b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+/// The handler of port 443.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsPort(pub(crate) Arc<Inner>);
+
+/// Where a connection belongs.
+enum Place {
+    Passthrough(Arc<Live>, Arc<TlsHost>),
+    Bytes(Arc<Live>, Arc<TlsHost>, Arc<End>),
+    Requests(Entry, Arc<End>),
+}
+
+impl Handler for TlsPort {
+    async fn run(self, shared: Arc<Shared>, stream: TcpStream, peer: Peer) -> Result<(), ConnectionError> {
+        let Self(inner) = self;
+        let Shared { limits, draining } = &*shared;
+        let hello = tokio::select! {
+            biased;
+            hello = timeout(limits.handshake_timeout, peek::client_hello(&stream)) => hello,
+            () = draining.cancelled() => return Ok(()),
+        };
+        let hello = match hello {
+            Ok(Ok(hello)) => hello,
+            Ok(Err(PeekError::Bad(bad))) => {
+                inner.counts.not_tls.one();
+                refuse(stream, bad).await;
+                return Err(other(bad));
+            }
+            Ok(Err(unfinished)) => {
+                inner.counts.hello_unfinished.one();
+                return Err(other(unfinished));
+            }
+            Err(_elapsed) => {
+                inner.counts.hello_unfinished.one();
+                return Err(ConnectionError::HandshakeTimeout);
+            }
+        };
+        let place = match inner.place(hello.server_name) {
+            Ok(place) => place,
+            Err(error) => {
+                peek::discard(&stream);
+                return Err(error);
+            }
+        };
+        match place {
+            Place::Passthrough(live, host) => {
+                let TlsAction::Passthrough(proxy) = &host.action else { return Ok(()) };
+                pass(&inner, &live, proxy, &stream, &peer.permit).await
+            }
+            Place::Bytes(live, host, end) => {
+                let TlsAction::Terminate(Termination { inside: Terminated::Tcp(proxy), .. }) = &host.action
+                else {
+                    return Ok(());
+                };
+                // Boxed, as the next one: those that are passed through need not have room for them.
+                Box::pin(unwrap(&inner, &live, proxy, &end, limits, stream, &peer.permit)).await
+            }
+            Place::Requests(entry, end) => {
+                let grace = inner.revoked_grace;
+                let service = Http::new(inner, entry);
+                let serving = https(limits, &end.retired, &end.acceptor, service, stream, peer);
+                let overdue = Box::pin(async {
+                    end.grant.revoked.cancelled().await;
+                    sleep(grace).await;
+                });
+                tokio::select! {
+                    biased;
+                    ended = serving => ended,
+                    () = overdue => Err(other(RequestsOverdue)),
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn place(&self, name: Option<Box<str>>) -> Result<Place, ConnectionError> {
+        let live = self.live();
+        match live.table.tls.by_sni(name.as_deref()) {
+            Some(TlsTarget::Host(host)) if matches!(host.action, TlsAction::Passthrough(_)) => {
+                return Ok(Place::Passthrough(Arc::clone(&live), Arc::clone(host)));
+            }
+            Some(_) => {}
+            None => {
+                self.counts.unknown_name.one();
+                return Err(other(UnknownName(name)));
+            }
+        }
+        // The end of a host and the table that it is for must be of one moment.
+        let mut ends = self.ends.lock();
+        let live = self.live();
+        let target = live.table.tls.by_sni(name.as_deref());
+        let end = target.map(|target| ends.of(target, &self.draining)).transpose();
+        drop(ends);
+        let end = end.map_err(|error| {
+            self.counts.unservable.one();
+            other(error)
+        });
+        let end = end?.flatten();
+        match (target, end) {
+            (Some(TlsTarget::Host(host)), None) => {
+                Ok(Place::Passthrough(Arc::clone(&live), Arc::clone(host)))
+            }
+            (Some(TlsTarget::Host(host)), Some(end)) => match (&host.action, name) {
+                (TlsAction::Terminate(Termination { inside: Terminated::Http(_), .. }), Some(name)) => {
+                    let validation = end.validation().cloned();
+                    let ended = end.grant.ended.clone();
+                    Ok(Place::Requests(Entry::Host { name, validation, ended }, end))
+                }
+                _ => Ok(Place::Bytes(Arc::clone(&live), Arc::clone(host), end)),
+            },
+            (Some(TlsTarget::Fallback(_)), Some(end)) => Ok(Place::Requests(Entry::Fallback { name }, end)),
+            (None, _) | (Some(TlsTarget::Fallback(_)), None) => {
+                self.counts.unknown_name.one();
+                Err(other(UnknownName(name)))
+            }
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("there is no host of the name {0:?}")]
+struct UnknownName(Option<Box<str>>);
+
+#[derive(Debug, thiserror::Error)]
+#[error("requests went on for too long after the grant of their host was revoked or its client CA changed")]
+struct RequestsOverdue;
+
+fn other(error: impl std::error::Error + Send + Sync + 'static) -> ConnectionError {
+    ConnectionError::Other(Box::new(error))
+}
+
+/// Says what can be said to who speaks no TLS.
+async fn refuse(mut stream: TcpStream, bad: BadHello) {
+    if bad != BadHello::PlainHttp {
+        return peek::discard(&stream);
+    }
+    if stream.write_all(PLAIN_HTTP).await.is_ok() {
+        linger(stream).await;
+    }
+}
+
+/// Passes a connection through as it is.
+async fn pass(
+    inner: &Inner,
+    live: &Live,
+    proxy: &TcpProxy,
+    stream: &TcpStream,
+    permit: &ConnectionPermit,
+) -> Result<(), ConnectionError> {
+    let connected = async {
+        let upstream = inner.weights.pick(&proxy.backends);
+        live.backend(upstream)?.connect(&upstream.endpoints).await.map_err(|error| debug(&error)).ok()
+    };
+    let Some((to, _server)) = connected.await else {
+        inner.counts.unconnected.one();
+        peek::discard(stream);
+        return Ok(());
+    };
+    inner.counts.relayed.one();
+    permit.relay();
+    let moved = relay::relay(stream, &to, TCP_IDLE_TIMEOUT, Way::Adaptive).await;
+    inner.ended(moved)
+}
+
+/// Ends TLS and passes on what was inside.
+async fn unwrap(
+    inner: &Inner,
+    live: &Live,
+    proxy: &TcpProxy,
+    end: &End,
+    limits: &Limits,
+    stream: TcpStream,
+    permit: &ConnectionPermit,
+) -> Result<(), ConnectionError> {
+    let handshake = timeout(limits.handshake_timeout, end.acceptor.accept(stream)).await;
+    let mut client = handshake
+        .map_err(|_elapsed| ConnectionError::HandshakeTimeout)?
+        .map_err(ConnectionError::Handshake)?;
+    let upstream = inner.weights.pick(&proxy.backends);
+    let Some(backend) = live.backend(upstream) else { return Ok(()) };
+    let connected = backend.connect(&upstream.endpoints).await;
+    let Ok((to, server)) = connected.map_err(|error| debug(&error)) else {
+        inner.counts.unconnected.one();
+        linger(client).await;
+        return Ok(());
+    };
+    inner.counts.relayed.one();
+    permit.confirm();
+    let moved = match backend.tls().map_err(other)? {
+        None => {
+            let mut to = to;
+            relay::relay_streams(&mut client, &mut to, TCP_IDLE_TIMEOUT, &end.grant.revoked).await
+        }
+        Some((config, name)) => {
+            let name = name.unwrap_or(ServerName::IpAddress(server.address.ip().into()));
+            let wrapped = timeout(HANDSHAKE_WITH_BACKEND, TlsConnector::from(config).connect(name, to)).await;
+            let mut to = match wrapped {
+                Ok(Ok(to)) => to,
+                Ok(Err(error)) => return Err(other(error)),
+                Err(elapsed) => return Err(other(elapsed)),
+            };
+            relay::relay_streams(&mut client, &mut to, TCP_IDLE_TIMEOUT, &end.grant.revoked).await
+        }
+    };
+    inner.ended(moved)
+}
+
+const HANDSHAKE_WITH_BACKEND: Duration = Duration::from_secs(10);
+
+impl Inner {
+    fn ended(&self, (moved, outcome): (Moved, Result<(), RelayError>)) -> Result<(), ConnectionError> {
+        self.counts.relayed_from_clients.add(moved.there);
+        self.counts.relayed_to_clients.add(moved.back);
+        outcome.map_err(other)
+    }
+}
+
+fn debug(error: &dyn std::error::Error) {
+    tracing::debug!(%error, "no endpoint takes the connection");
+}

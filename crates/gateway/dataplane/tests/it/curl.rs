@@ -1,0 +1,63 @@
+//! The same with a client that is not ours.
+
+use std::net::SocketAddr;
+
+use crate::world::{Backend, CA, Table, all_to, gateway, pair, prefix, to};
+use pinniped_gateway_routing::table::{Action, Protocol};
+
+/// `curl`'s output; `None` where there is no curl.
+async fn curl(tls: SocketAddr, plain: SocketAddr, arguments: &[&str]) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = folder.path().join("ca.pem");
+    tokio::fs::write(&ca, &CA.certificate_pem).await.unwrap();
+    let (tls, plain) = (tls.port(), plain.port());
+    let mut command = tokio::process::Command::new("curl");
+    command.args(["--silent", "--show-error", "--max-time", "20", "--noproxy", "*", "--cacert"]).arg(ca);
+    for (name, port, to) in [("a.local", 443, tls), ("a.local", 80, plain), ("b.local", 443, tls)] {
+        command.arg("--connect-to").arg(format!("{name}:{port}:127.0.0.1:{to}"));
+    }
+    let output = match command.args(arguments).output().await {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => panic!("{error}"),
+    };
+    Some(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
+}
+
+#[tokio::test]
+async fn curl_sees_a_host_over_both_versions_and_is_sent_from_port_80() {
+    let backend = Backend::http("backend").await;
+    let through = Backend::https("through", &pair(&["b.local"]), b"http/1.1").await;
+    let gateway = gateway();
+    let mut only_tls = prefix(
+        "/",
+        Action::Respond(pinniped_gateway_routing::table::Response {
+            status: http::StatusCode::OK,
+            body: "".into(),
+        }),
+    );
+    only_tls.upgrade_to_https = true;
+    Table::new()
+        .https("a.local", &pair(&["a.local"]), all_to(to(&[backend.address])))
+        .passthrough("b.local", crate::world::one(crate::world::upstream(Protocol::Tls, &[through.address])))
+        .plain("a.local", vec![only_tls])
+        .serve(&gateway);
+    let ask = async |arguments: &[&str]| curl(gateway.tls_addr(), gateway.plain_addr(), arguments).await;
+    let Some(version) = ask(&["--version"]).await else {
+        eprintln!("skipped: there is no curl");
+        return;
+    };
+    if version.contains("HTTP2") {
+        let told = ask(&["--http2", "--write-out", "%{http_version}", "https://a.local/x"]).await.unwrap();
+        assert!(told.starts_with("backend\nGET /x HTTP/1.1\n") && told.ends_with('2'), "{told}");
+    }
+    let told = ask(&["--http1.1", "--data", "some", "https://a.local/x"]).await.unwrap();
+    assert!(told.starts_with("backend\nPOST /x HTTP/1.1\n") && told.ends_with("\n\nsome"), "{told}");
+    let told = ask(&["https://b.local/through"]).await.unwrap();
+    assert!(told.starts_with("through\nGET /through HTTP/1.1\n"), "{told}");
+    let told = ask(&["--location", "http://a.local/from"]).await.unwrap();
+    assert!(told.starts_with("backend\nGET /from HTTP/1.1\n"), "{told}");
+    let told =
+        ask(&["--header", "Host: other.local", "--write-out", "%{http_code}", "https://a.local/"]).await;
+    assert_eq!(told.unwrap(), "421");
+}

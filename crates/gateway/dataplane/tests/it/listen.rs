@@ -1,0 +1,89 @@
+//! What comes to port 443 and is no hello, or none that ends.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use pinniped_gateway_dataplane::Gateway;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::world::{Client, Table, gateway, gateway_with, to, until, within};
+
+async fn answer(gateway: &Gateway, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(gateway.tls_addr()).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    within(stream.read_to_end(&mut answer)).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn plain_http_is_told_so_and_garbage_is_closed_in_order() {
+    let gateway = gateway();
+    let told = answer(&gateway, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let told = String::from_utf8(told).unwrap();
+    assert!(told.starts_with("HTTP/1.0 400 Bad Request\r\n\r\n"), "{told}");
+    assert!(told.ends_with("Client sent an HTTP request to an HTTPS server.\n"), "{told}");
+    let mut oversized = vec![22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc];
+    oversized.resize(20_000, 0);
+    for garbage in [&b"SSH-2.0-OpenSSH_9.2\r\n"[..], &[0; 100], &[22, 3, 1, 0, 5, 2, 0, 0, 1, 0], &oversized]
+    {
+        assert_eq!(answer(&gateway, garbage).await, b"", "{:?}", &garbage[..10]);
+    }
+    until("all are counted", || gateway.counts().not_tls == 5).await;
+}
+
+#[tokio::test]
+async fn a_hello_that_does_not_come_in_time_or_whole_is_given_up() {
+    let gateway = gateway_with(|params| params.limits.handshake_timeout = Duration::from_millis(300));
+    let hello = Client::new().hello("a.local");
+    // Nothing, and a hello of which the last byte is missing.
+    for sent in [&hello[..0], &hello[..hello.len() - 1]] {
+        assert_eq!(answer_or_reset(gateway.tls_addr(), sent, false).await, b"");
+    }
+    until("both are counted", || gateway.counts().hello_unfinished == 2).await;
+    until("both as slow", || gateway.tls_stats().handshakes_failed == 2).await;
+    // An end within the hello is seen at once, with the time of a real handshake.
+    let patient = crate::world::gateway();
+    assert_eq!(answer_or_reset(patient.tls_addr(), &hello[..100], true).await, b"");
+    until("it is counted", || patient.counts().hello_unfinished == 1).await;
+}
+
+async fn answer_or_reset(address: SocketAddr, bytes: &[u8], end: bool) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    if end {
+        stream.shutdown().await.unwrap();
+    }
+    let mut answer = Vec::new();
+    // What was sent and never read makes the end a reset.
+    let _reset = within(stream.read_to_end(&mut answer)).await;
+    answer
+}
+
+#[tokio::test]
+async fn a_client_that_dawdles_with_its_hello_does_not_keep_others_waiting() {
+    let gateway = gateway();
+    let backend = crate::world::Backend::start(|mut stream: TcpStream| async move {
+        let _gone = stream.write_all(b"here").await;
+        let _gone = stream.shutdown().await;
+        let _hello = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
+    Table::new().passthrough("a.local", to(&[backend.address])).serve(&gateway);
+    let hello = Client::new().hello("a.local");
+    let mut slow = Vec::new();
+    for end in 0..200 {
+        let mut stream = TcpStream::connect(gateway.tls_addr()).await.unwrap();
+        stream.write_all(&hello[..end]).await.unwrap();
+        slow.push(stream);
+    }
+    assert_eq!(answer(&gateway, &hello).await, b"here");
+    // The slow ones are served, too, when they have come to the end of it.
+    for (end, mut stream) in slow.into_iter().enumerate() {
+        stream.write_all(&hello[end..]).await.unwrap();
+        let mut answer = Vec::new();
+        within(stream.read_to_end(&mut answer)).await.unwrap();
+        assert_eq!(answer, b"here");
+    }
+}

@@ -1,0 +1,343 @@
+//! Connections that go on as they are.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pinniped_gateway_routing::table::{Backends, Protocol};
+use pinniped_http_server::{Capacity, CapacityParams};
+use pinniped_test_support::certs::Pair;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::world::{
+    Backend, Client, Table, gateway, gateway_with, one, pair, server_config, to, until, upstream, within,
+};
+
+const HOST: &str = "impersonation-proxy-mtls.local";
+
+/// A TLS server that tells which client it has, and then says everything twice.
+async fn backend(pair: &Pair) -> Backend {
+    let acceptor = TlsAcceptor::from(server_config(pair, b""));
+    Backend::start(move |stream| {
+        let acceptor = acceptor.clone();
+        async move {
+            let Ok(mut stream) = acceptor.accept(stream).await else { return };
+            let known = stream.get_ref().1.peer_certificates().map_or(0, <[_]>::len);
+            let _gone = stream.write_all(format!("{known}\n").as_bytes()).await;
+            let mut bytes = vec![0; 64 << 10];
+            while let Ok(read @ 1..) = stream.read(&mut bytes).await {
+                if stream.write_all(&bytes[..read].repeat(2)).await.is_err() {
+                    return;
+                }
+            }
+            let _gone = stream.shutdown().await;
+        }
+    })
+    .await
+}
+
+/// One that says its name and ends.
+async fn named(name: &'static str) -> Backend {
+    Backend::start(move |mut stream: TcpStream| async move {
+        let _gone = stream.write_all(name.as_bytes()).await;
+        let _gone = stream.shutdown().await;
+        let _hello = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await
+}
+
+/// What a raw connection with this hello brings, until it ends.
+async fn ask(address: SocketAddr, hello: &[u8]) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(hello).await?;
+    let mut answer = String::new();
+    within(stream.read_to_string(&mut answer)).await?;
+    Ok(answer)
+}
+
+#[tokio::test]
+async fn t1_the_backends_own_certificate_is_seen_and_a_client_certificate_reaches_it() {
+    let own = pair(&[HOST]);
+    let backend = backend(&own).await;
+    let gateway = gateway();
+    Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
+    let client = crate::world::CA.client("pinny", Some("developers")).unwrap();
+    for (client, known) in [(Client::new(), "0\n"), (Client::new().showing(&client), "1\n")] {
+        let mut stream = client.connect(gateway.tls_addr(), HOST).await.unwrap();
+        let seen = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+        assert_eq!(seen, own.der().unwrap());
+        let mut told = [0; 2];
+        within(stream.read_exact(&mut told)).await.unwrap();
+        assert_eq!(std::str::from_utf8(&told).unwrap(), known);
+        let large: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[0]).collect();
+        let (mut read, mut write) = tokio::io::split(stream);
+        let wanted = large.len() * 2;
+        let (sent, answered) = within(async {
+            tokio::join!(
+                async {
+                    write.write_all(&large).await?;
+                    write.shutdown().await
+                },
+                async {
+                    let mut all = Vec::new();
+                    read.read_to_end(&mut all).await.map(|_| all)
+                }
+            )
+        })
+        .await;
+        sent.unwrap();
+        assert_eq!(answered.unwrap().len(), wanted);
+    }
+    until("both are over", || gateway.tls_stats().open == 0).await;
+    let counts = gateway.counts();
+    assert_eq!(counts.relayed, 2);
+    assert!(counts.relayed_to_clients > 800_000, "{counts:?}");
+    // Port 80 does not know the host.
+    let answer = crate::world::Http1::plain(&gateway).await.get(HOST, "/").await;
+    assert_eq!(answer.status, 404);
+    assert_eq!(answer.body, "");
+}
+
+#[tokio::test]
+async fn t2_no_name_or_another_one_is_closed_without_a_certificate() {
+    let backend = backend(&pair(&[HOST])).await;
+    let gateway = gateway();
+    Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
+    for hello in
+        [Client::new().no_sni().hello(HOST), Client::new().hello("other.local"), Client::new().hello("local")]
+    {
+        // An orderly end, and not one byte.
+        assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "");
+    }
+    assert_eq!(backend.accepted(), 0);
+    assert_eq!(gateway.counts().unknown_name, 3);
+}
+
+#[tokio::test]
+async fn t3_a_hello_in_many_segments_or_records_is_routed_as_it_came() {
+    // The backend gets the very bytes, so it is no TLS server here.
+    let backend = Backend::start(|mut stream: TcpStream| async move {
+        let mut hello = vec![0; 1 << 16];
+        let mut read = 0;
+        // It says all it has once the client has half-closed.
+        while let Ok(more @ 1..) = stream.read(&mut hello[read..]).await {
+            read += more;
+        }
+        let _gone = stream.write_all(&hello[..read]).await;
+    })
+    .await;
+    let gateway = gateway();
+    Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
+    let whole = Client::new().hello(HOST);
+    assert!(whole.len() > 1400, "no post-quantum key share");
+    let records = |most: usize| -> Vec<u8> {
+        let record =
+            |part: &[u8]| [&[22, 3, 1], &u16::try_from(part.len()).unwrap().to_be_bytes()[..], part].concat();
+        whole[5..].chunks(most).flat_map(record).collect()
+    };
+    for (bytes, segment) in
+        [(whole.clone(), 1), (whole.clone(), 700), (records(100), 1 << 16), (records(3), 11)]
+    {
+        let stream = TcpStream::connect(gateway.tls_addr()).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (mut read, mut write) = stream.into_split();
+        for part in bytes.chunks(segment) {
+            write.write_all(part).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        write.shutdown().await.unwrap();
+        let mut seen = Vec::new();
+        within(read.read_to_end(&mut seen)).await.unwrap();
+        assert!(seen == bytes, "{} bytes in segments of {segment}: {} seen", bytes.len(), seen.len());
+    }
+}
+
+#[tokio::test]
+async fn t3_a_handshake_whose_hello_comes_in_pieces_is_done_with_the_backend() {
+    let backend = backend(&pair(&[HOST])).await;
+    let gateway = gateway();
+    Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
+    // A proxy before the gateway that cuts everything small.
+    let cutter = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = cutter.local_addr().unwrap();
+    let far = gateway.tls_addr();
+    let cutting = tokio::spawn(async move {
+        let (near, _) = cutter.accept().await.unwrap();
+        let far = TcpStream::connect(far).await.unwrap();
+        far.set_nodelay(true).unwrap();
+        let ((mut near_read, mut near_write), (mut far_read, mut far_write)) =
+            (near.into_split(), far.into_split());
+        let back = tokio::io::copy(&mut far_read, &mut near_write);
+        let there = async {
+            let mut bytes = [0; 90];
+            while let Ok(read @ 1..) = near_read.read(&mut bytes).await {
+                far_write.write_all(&bytes[..read]).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            far_write.shutdown().await
+        };
+        let _ended = tokio::join!(back, there);
+    });
+    let mut stream = Client::new().connect(address, HOST).await.unwrap();
+    let mut told = [0; 2];
+    within(stream.read_exact(&mut told)).await.unwrap();
+    assert_eq!(&told, b"0\n");
+    drop(stream);
+    within(cutting).await.unwrap();
+}
+
+#[tokio::test]
+async fn t4_without_an_endpoint_the_connection_is_closed_and_with_one_it_goes_there() {
+    let gateway = gateway();
+    let hello = Client::new().hello(HOST);
+    Table::new().passthrough(HOST, to(&[])).serve(&gateway);
+    assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "");
+    assert_eq!(gateway.counts().unconnected, 1);
+    let backend = named("here").await;
+    Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
+    assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "here");
+    Table::new().serve(&gateway);
+    assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "");
+    assert_eq!(gateway.counts().unknown_name, 1);
+}
+
+#[tokio::test]
+async fn t8_connections_are_shared_out_by_weight_and_over_the_endpoints_in_turn() {
+    let [a, b, c] = [named("a").await, named("b").await, named("c").await];
+    let gateway = gateway();
+    let (heavy, light) =
+        (upstream(Protocol::Http1, &[a.address, b.address]), upstream(Protocol::Tls, &[c.address]));
+    let hello = Client::new().hello(HOST);
+    for (weights, wanted) in
+        [((3, 1), [15, 15, 10]), ((0, 0), [10, 10, 20]), ((7, 0), [20, 20, 0]), ((0, 2), [0, 0, 40])]
+    {
+        let before = [a.accepted(), b.accepted(), c.accepted()];
+        let backends = Backends::new(vec![(weights.0, Arc::clone(&heavy)), (weights.1, Arc::clone(&light))]);
+        Table::new().passthrough(HOST, backends.unwrap()).serve(&gateway);
+        for _ in 0..40 {
+            ask(gateway.tls_addr(), &hello).await.unwrap();
+        }
+        let now = [a.accepted(), b.accepted(), c.accepted()];
+        for ((now, before), wanted) in now.into_iter().zip(before).zip(wanted) {
+            assert!((now - before).abs_diff(wanted) <= 2, "{weights:?}: {} for {wanted}", now - before);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_takes_no_connection_is_passed_over() {
+    let backend = named("good").await;
+    let dead = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    let gateway = gateway();
+    Table::new().passthrough(HOST, to(&[dead, backend.address])).serve(&gateway);
+    let hello = Client::new().hello(HOST);
+    for _ in 0..6 {
+        assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "good");
+    }
+    Table::new().passthrough(HOST, to(&[dead])).serve(&gateway);
+    assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_silent_costs_two_seconds_and_no_connection() {
+    // A listener whose queue is full answers no SYN.
+    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let silent = full.local_addr().unwrap().as_socket().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(Ok(stream)) =
+        tokio::time::timeout(std::time::Duration::from_millis(300), TcpStream::connect(silent)).await
+    {
+        waiting.push(stream);
+    }
+    let backend = named("good").await;
+    let gateway = gateway();
+    Table::new().passthrough(HOST, to(&[silent, backend.address])).serve(&gateway);
+    let hello = Client::new().hello(HOST);
+    let mut slow = 0;
+    for _ in 0..2 {
+        let start = Instant::now();
+        assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "good");
+        let took = start.elapsed().as_secs_f64();
+        assert!(took < 3.5, "{took} s");
+        slow += u32::from(took > 1.5);
+    }
+    assert_eq!(slow, 1, "one of two turns was the silent endpoint's");
+}
+
+#[tokio::test]
+async fn a_change_of_the_table_cuts_no_connection() {
+    let backend = backend(&pair(&[HOST])).await;
+    let gateway = gateway();
+    Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
+    let mut stream = Client::new().connect(gateway.tls_addr(), HOST).await.unwrap();
+    within(stream.read_exact(&mut [0; 2])).await.unwrap();
+    for _ in 0..3 {
+        Table::new().serve(&gateway);
+        Client::new().connect(gateway.tls_addr(), HOST).await.unwrap_err();
+        stream.write_all(b"x").await.unwrap();
+        let mut twice = [0; 2];
+        within(stream.read_exact(&mut twice)).await.unwrap();
+        assert_eq!(&twice, b"xx");
+    }
+}
+
+#[tokio::test]
+async fn the_longest_wildcard_and_any_depth_find_a_passthrough_host() {
+    let [wide, deep, exact] = [named("wide").await, named("deep").await, named("exact").await];
+    let gateway = gateway();
+    Table::new()
+        .passthrough("*.w", to(&[wide.address]))
+        .passthrough("*.b.w", one(upstream(Protocol::H2c, &[deep.address])))
+        .passthrough("a.w", one(upstream(Protocol::Tls, &[exact.address])))
+        .serve(&gateway);
+    for (name, wanted) in [
+        ("a.w", "exact"),
+        ("A.W", "exact"),
+        ("x.w", "wide"),
+        ("x.y.w", "wide"),
+        ("x.b.w", "deep"),
+        ("other", ""),
+    ] {
+        let hello = Client::new().hello(name);
+        assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), wanted, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn silent_connections_make_way_and_one_that_goes_to_a_backend_stays() {
+    let own = pair(&[HOST]);
+    let backend = backend(&own).await;
+    let capacity = Capacity::new(&CapacityParams {
+        connections: 4,
+        connections_per_address: None,
+        memory: None,
+        files: None,
+        files_per_connection: 2,
+    });
+    let gateway = gateway_with(|params| params.limits.capacity = capacity.clone());
+    Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
+    let mut relayed = Client::new().connect(gateway.tls_addr(), HOST).await.unwrap();
+    let mut told = [0; 2];
+    within(relayed.read_exact(&mut told)).await.unwrap();
+    let mut silent = Vec::new();
+    for address in [gateway.tls_addr(), gateway.plain_addr()].repeat(10) {
+        silent.push(within(TcpStream::connect(address)).await.unwrap());
+    }
+    // Both ports count together.
+    until("the first ones made way", || capacity.stats().connections_displaced >= 17).await;
+    let mut end = [0; 1];
+    assert!(!matches!(within(silent[0].read(&mut end)).await, Ok(1..)));
+    for stream in [&mut relayed, &mut Client::new().connect(gateway.tls_addr(), HOST).await.unwrap()] {
+        within(stream.write_all(b"ab")).await.unwrap();
+    }
+    let mut twice = [0; 4];
+    within(relayed.read_exact(&mut twice)).await.unwrap();
+    assert_eq!(&twice, b"abab");
+}

@@ -1,0 +1,315 @@
+//! Requests to backends and their answers: protocols, headers, bodies, time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use pinniped_gateway_routing::table::{Action, Protocol, Timeouts};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::world::{
+    Answer, Backend, Http1, Http2, Table, all_to, forward, gateway, one, pair, prefix, service, to, until,
+    upstream, within,
+};
+
+#[tokio::test]
+async fn every_protocol_of_clients_goes_with_every_protocol_of_backends() {
+    let own = pair(&["backend.local"]);
+    let plain = Backend::http("plain").await;
+    let tls = Backend::https("tls", &own, b"http/1.1").await;
+    let h2 = Backend::https("h2", &own, b"h2").await;
+    let gateway = gateway();
+    for (protocol, backend, teller, version) in [
+        (Protocol::Http1, &plain, "plain", "HTTP/1.1"),
+        (Protocol::H2c, &plain, "plain", "HTTP/2.0"),
+        (Protocol::Tls, &tls, "tls", "HTTP/1.1"),
+        (Protocol::H2, &h2, "h2", "HTTP/2.0"),
+    ] {
+        let routes = || all_to(one(upstream(protocol, &[backend.address])));
+        Table::new()
+            .https("a.local", &pair(&["a.local"]), routes())
+            .plain("a.local", routes())
+            .serve(&gateway);
+        let mut http1 = Http1::tls(&gateway, "a.local").await;
+        let mut http2 = Http2::tls(&gateway, "a.local").await;
+        let mut plain = Http1::plain(&gateway).await;
+        for (answer, scheme) in [
+            (http1.get("a.local", "/x?y").await, "https"),
+            (http2.get("a.local", "/x?y").await, "https"),
+            (plain.get("a.local", "/x?y").await, "http"),
+        ] {
+            assert_eq!((answer.status, answer.teller()), (StatusCode::OK, teller), "{protocol:?} {answer:?}");
+            let asked = answer.body.lines().nth(1).unwrap();
+            assert!(asked.starts_with("GET ") && asked.ends_with(&format!("/x?y {version}")), "{asked}");
+            assert_eq!(answer.told("x-forwarded-proto"), Some(scheme));
+            assert_eq!(answer.told("x-forwarded-for"), Some("127.0.0.1"));
+            assert_eq!(answer.told("x-request-id").map(str::len), Some(36));
+            if version == "HTTP/1.1" {
+                assert_eq!(answer.told("host"), Some("a.local"));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn bodies_of_any_size_arrive_whole_both_ways() {
+    let backend = Backend::http("backend").await;
+    let gateway = gateway();
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let routes = || all_to(one(upstream(protocol, &[backend.address])));
+        Table::new().https("a.local", &pair(&["a.local"]), routes()).serve(&gateway);
+        let mut http1 = Http1::tls(&gateway, "a.local").await;
+        let mut http2 = Http2::tls(&gateway, "a.local").await;
+        for size in [0, 1, 100_000, 3_000_000] {
+            let body: String = (0..size).map(|at| char::from(b'a' + (at % 23) as u8)).collect();
+            let request = |uri: &str| {
+                let request = Request::post(uri).header("host", "a.local").header("expect", "100-continue");
+                request.body(Full::new(Bytes::from(body.clone()))).unwrap()
+            };
+            let one = http1.send(request("/")).await.unwrap();
+            let other = within(http2.sender.send_request(request("https://a.local/"))).await.unwrap();
+            for answer in [one, Answer::read(other).await.unwrap()] {
+                assert_eq!(answer.status, 200);
+                assert!(answer.body.ends_with(&format!("\n\n{body}")), "{size} bytes: {}", answer.body.len());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn connections_to_a_backend_are_used_again_and_a_closed_one_is_noticed() {
+    let backend = Backend::start(|mut stream: TcpStream| async move {
+        // Two requests, and then it has enough, without saying so.
+        for _ in 0..2 {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let Ok(byte) = stream.read_u8().await else { return };
+                head.push(byte);
+            }
+            let _gone = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        }
+    })
+    .await;
+    let gateway = gateway();
+    Table::new().plain("a", all_to(to(&[backend.address]))).serve(&gateway);
+    let mut http = Http1::plain(&gateway).await;
+    for _ in 0..20 {
+        let answer = http.get("a", "/").await;
+        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "ok"));
+    }
+    assert_eq!(backend.accepted(), 10);
+}
+
+#[tokio::test]
+async fn a_request_with_its_body_goes_to_another_endpoint_when_one_takes_no_connection() {
+    let backend = Backend::http("good").await;
+    let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let gateway = gateway();
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let routes = all_to(one(upstream(protocol, &[dead, backend.address])));
+        Table::new().plain("a", routes).serve(&gateway);
+        let mut http = Http1::plain(&gateway).await;
+        for _ in 0..4 {
+            let request =
+                Request::post("/").header("host", "a").body(Full::new(Bytes::from_static(b"whole")));
+            let answer = http.send(request.unwrap()).await.unwrap();
+            assert_eq!((answer.teller(), answer.body.ends_with("\n\nwhole")), ("good", true), "{protocol:?}");
+        }
+    }
+    Table::new().plain("a", all_to(to(&[dead]))).serve(&gateway);
+    let answer = Http1::plain(&gateway).await.get("a", "/").await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.body.starts_with("upstream connect error"), "{}", answer.body);
+}
+
+/// One that says the head and the first word of its answer, and then nothing for ever; or nothing at all.
+async fn stalling(words: &'static [u8]) -> Backend {
+    Backend::start(move |mut stream: TcpStream| async move {
+        let mut head = vec![0; 4096];
+        let _gone = stream.read(&mut head).await;
+        let _gone = stream.write_all(words).await;
+        // Until the gateway has had enough.
+        while let Ok(1..) = stream.read(&mut head).await {}
+    })
+    .await
+}
+
+const BEGUN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun";
+
+#[tokio::test]
+async fn an_answer_that_does_not_come_in_time_is_a_timeout_and_one_that_stops_is_cut() {
+    let gateway = gateway();
+    let short = Some(Duration::from_millis(400));
+    for (words, timeouts, body) in [
+        (&b""[..], Timeouts { response: short, idle: None }, ""),
+        (b"", Timeouts { response: short, idle: None }, "sent at once"),
+        (b"", Timeouts { response: None, idle: short }, ""),
+        (b"", Timeouts { response: None, idle: short }, "sent at once"),
+        (BEGUN, Timeouts { response: short, idle: None }, ""),
+        (BEGUN, Timeouts { response: None, idle: short }, ""),
+    ] {
+        let backend = stalling(words).await;
+        let mut slow = forward(to(&[backend.address]));
+        slow.timeouts = timeouts;
+        Table::new().plain("a", vec![prefix("/", Action::Forward(slow))]).serve(&gateway);
+        let mut http = Http1::plain(&gateway).await;
+        let start = Instant::now();
+        let request = Request::post("/").header("host", "a").body(Full::from(body)).unwrap();
+        let outcome = http.send(request).await;
+        let took = start.elapsed();
+        assert!(took >= Duration::from_millis(390) && took < Duration::from_secs(5), "{took:?}");
+        if words.is_empty() {
+            let answer = outcome.unwrap();
+            assert_eq!(
+                (answer.status, answer.body.as_str()),
+                (StatusCode::GATEWAY_TIMEOUT, "upstream request timeout")
+            );
+        } else {
+            assert!(outcome.is_err(), "{outcome:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_an_answer_begins_with_the_end_of_its_request() {
+    let backend = Backend::http("backend").await;
+    let gateway = gateway();
+    let mut quick = forward(to(&[backend.address]));
+    quick.timeouts =
+        Timeouts { response: Some(Duration::from_millis(500)), idle: Some(Duration::from_secs(5)) };
+    Table::new().plain("a", vec![prefix("/", Action::Forward(quick))]).serve(&gateway);
+    let mut stream = TcpStream::connect(gateway.plain_addr()).await.unwrap();
+    stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n").await.unwrap();
+    for _ in 0..12 {
+        // Twelve bytes, each of them after a while that altogether is longer than the limit.
+        tokio::time::timeout(Duration::from_millis(100), std::future::pending::<()>()).await.unwrap_err();
+        stream.write_all(b"x").await.unwrap();
+    }
+    let mut answer = vec![0; 12];
+    within(stream.read_exact(&mut answer)).await.unwrap();
+    assert_eq!(answer, b"HTTP/1.1 200");
+}
+
+#[tokio::test]
+async fn a_head_that_comes_late_leaves_only_the_rest_of_the_time_for_its_body() {
+    let limit = Duration::from_secs(4);
+    let backend = Backend::start(move |mut stream: TcpStream| async move {
+        let mut bytes = [0; 4096];
+        let _head = stream.read(&mut bytes).await;
+        tokio::time::timeout(limit * 3 / 4, std::future::pending::<()>()).await.unwrap_err();
+        let _gone = stream.write_all(BEGUN).await;
+        while let Ok(1..) = stream.read(&mut bytes).await {}
+    })
+    .await;
+    let gateway = gateway();
+    let mut late = forward(to(&[backend.address]));
+    late.timeouts = Timeouts { response: Some(limit), idle: None };
+    Table::new().plain("a", vec![prefix("/", Action::Forward(late))]).serve(&gateway);
+    let mut http = Http1::plain(&gateway).await;
+    let request = Request::get("/").header("host", "a").body(Full::default()).unwrap();
+    let answer = within(http.sender.send_request(request)).await.unwrap();
+    let head = Instant::now();
+    within(answer.into_body().collect()).await.unwrap_err();
+    // A quarter of the time is left, not all of it once more.
+    assert!(head.elapsed() < limit * 3 / 4, "{:?}", head.elapsed());
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_the_request_at_the_backend() {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&ended);
+    let backend = Backend::start(move |mut stream: TcpStream| {
+        let count = Arc::clone(&count);
+        async move {
+            let mut bytes = [0; 4096];
+            let _head = stream.read(&mut bytes).await;
+            let _gone =
+                stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n").await;
+            while let Ok(1..) = stream.read(&mut bytes).await {}
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    })
+    .await;
+    let gateway = gateway();
+    Table::new().https("a.local", &pair(&["a.local"]), all_to(to(&[backend.address]))).serve(&gateway);
+    let mut http1 = Http1::tls(&gateway, "a.local").await;
+    let request = Request::get("/").header("host", "a.local").body(Full::default()).unwrap();
+    let mut answer = within(http1.sender.send_request(request)).await.unwrap();
+    within(answer.body_mut().frame()).await.unwrap().unwrap();
+    drop((answer, http1));
+    until("the first is over", || ended.load(Ordering::SeqCst) == 1).await;
+    let mut http2 = Http2::tls(&gateway, "a.local").await;
+    let request = Request::get("https://a.local/").body(Full::default()).unwrap();
+    let mut answer = within(http2.sender.send_request(request)).await.unwrap();
+    within(answer.body_mut().frame()).await.unwrap().unwrap();
+    drop(answer);
+    until("the second is over", || ended.load(Ordering::SeqCst) == 2).await;
+}
+
+#[tokio::test]
+async fn trailers_and_heads_without_bodies_are_passed_on() {
+    let backend = Backend::start(|stream: TcpStream| async move {
+        let service = service_fn(|_: Request<hyper::body::Incoming>| async move {
+            let mut trailers = http::HeaderMap::new();
+            trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
+            let body = Full::new(Bytes::from_static(b"data"))
+                .with_trailers(async move { Some(Ok::<_, std::convert::Infallible>(trailers)) });
+            Ok::<_, hyper::Error>(Response::new(body))
+        });
+        let builder = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+        let _gone = builder.serve_connection(TokioIo::new(stream), service).await;
+    })
+    .await;
+    let gateway = gateway();
+    let upstream = service("grpc", Protocol::H2c, None, &[backend.address]);
+    Table::new().https("a.local", &pair(&["a.local"]), all_to(one(upstream))).serve(&gateway);
+    let mut http2 = Http2::tls(&gateway, "a.local").await;
+    let request = Request::post("https://a.local/").header("te", "trailers").body(Full::default()).unwrap();
+    let answer = within(http2.sender.send_request(request)).await.unwrap();
+    let body = within(answer.into_body().collect()).await.unwrap();
+    assert_eq!(body.trailers().unwrap()["grpc-status"], "0");
+    assert_eq!(body.to_bytes(), "data");
+    let request = Request::head("https://a.local/").body(Full::default()).unwrap();
+    let answer = Answer::read(within(http2.sender.send_request(request)).await.unwrap()).await.unwrap();
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, ""));
+}
+
+#[tokio::test]
+async fn a_header_that_a_backend_takes_for_one_of_the_gateways_never_arrives() {
+    let backend = Backend::http("backend").await;
+    let gateway = gateway();
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let routes = all_to(one(upstream(protocol, &[backend.address])));
+        Table::new().https("a.local", &pair(&["a.local"]), routes).serve(&gateway);
+        let request = |uri: &str| {
+            let mut request = Request::get(uri).header("host", "a.local").header("x_custom", "kept");
+            for name in [
+                "X_Forwarded_Client_Cert",
+                "x-forwarded_client-cert",
+                "X_Forwarded_For",
+                "X_Forwarded_Proto",
+                "X_Request_Id",
+                "Transfer_Encoding",
+                "Content_Length",
+            ] {
+                request = request.header(name, "forged");
+            }
+            request.body(Full::default()).unwrap()
+        };
+        let first = Http1::tls(&gateway, "a.local").await.send(request("/")).await.unwrap();
+        let mut http2 = Http2::tls(&gateway, "a.local").await;
+        let second = within(http2.sender.send_request(request("https://a.local/"))).await.unwrap();
+        for answer in [first, Answer::read(second).await.unwrap()] {
+            assert_eq!(answer.status, 200);
+            assert!(!answer.body.contains("forged"), "{protocol:?}: {}", answer.body);
+            assert_eq!(answer.told("x_custom"), Some("kept"));
+            assert_eq!(answer.told("x-forwarded-for"), Some("127.0.0.1"));
+        }
+    }
+}

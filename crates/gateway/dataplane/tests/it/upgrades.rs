@@ -1,0 +1,114 @@
+//! Requests that leave HTTP.
+
+use std::time::{Duration, Instant};
+
+use pinniped_gateway_routing::table::Action;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::world::{Backend, Client, Table, forward, gateway, pair, prefix, to, until, within};
+
+/// A server of WebSockets that sends everything back in upper case after its 101, or refuses.
+pub(crate) async fn websocket() -> Backend {
+    Backend::start(|mut stream: TcpStream| async move {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            let Ok(byte) = stream.read_u8().await else { return };
+            head.push(char::from(byte));
+        }
+        let head = head.to_ascii_lowercase();
+        if !head.contains("upgrade: websocket\r\n") || !head.contains("sec-websocket-key: k\r\n") {
+            let _gone = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nplain").await;
+            return;
+        }
+        let switched =
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
+        let _gone = stream.write_all(switched).await;
+        let mut bytes = [0; 100];
+        while let Ok(read @ 1..) = stream.read(&mut bytes).await {
+            let _gone = stream.write_all(&bytes[..read].to_ascii_uppercase()).await;
+        }
+        let _gone = stream.write_all(b"bye").await;
+    })
+    .await
+}
+
+pub(crate) fn request(path: &str, upgrade: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: a.local\r\nConnection: Upgrade\r\nUpgrade: {upgrade}\r\nSec-WebSocket-Key: k\r\n\r\n"
+    )
+}
+
+#[tokio::test]
+async fn a_websocket_is_let_through_where_the_route_says_so_and_half_closes_are_kept() {
+    let backend = websocket().await;
+    let gateway = gateway();
+    let mut open = forward(to(&[backend.address]));
+    open.websockets = true;
+    let routes = || {
+        vec![
+            prefix("/", Action::Forward(forward(to(&[backend.address])))),
+            prefix("/ws", Action::Forward(open.clone())),
+        ]
+    };
+    Table::new().https("a.local", &pair(&["a.local"]), routes()).serve(&gateway);
+    let connect = async || Client::new().connect(gateway.tls_addr(), "a.local").await.unwrap();
+    let ask = async |request: String| {
+        pinniped_test_support::wire::raw_request(connect().await, request.as_bytes()).await.unwrap()
+    };
+    assert_eq!(ask(request("/", "websocket")).await.status, 403);
+    assert_eq!(ask(request("/ws", "SPDY/3.1")).await.status, 403);
+    // An offer that nobody has to take.
+    assert_eq!(ask(request("/", "h2c")).await.status, 200);
+    let mut answer = ask(request("/ws", "WebSocket")).await;
+    assert_eq!(answer.status, 101, "{}", answer.head);
+    assert!(answer.head.to_ascii_lowercase().contains("upgrade: websocket"), "{}", answer.head);
+    assert_eq!(gateway.tunnels(), 1);
+    answer.stream.write_all(b"hello").await.unwrap();
+    let mut hello = [0; 5];
+    within(answer.stream.read_exact(&mut hello)).await.unwrap();
+    assert_eq!(&hello, b"HELLO");
+    answer.stream.shutdown().await.unwrap();
+    let mut rest = String::new();
+    within(answer.stream.read_to_string(&mut rest)).await.unwrap();
+    assert_eq!(rest, "bye");
+    until("the tunnel is over", || gateway.tunnels() == 0).await;
+}
+
+#[tokio::test]
+async fn a_backend_that_does_not_switch_answers_as_usual() {
+    let backend = websocket().await;
+    let gateway = gateway();
+    let mut open = forward(to(&[backend.address]));
+    open.websockets = true;
+    Table::new().plain("a.local", vec![prefix("/", Action::Forward(open))]).serve(&gateway);
+    let stream = TcpStream::connect(gateway.plain_addr()).await.unwrap();
+    let request = request("/", "websocket").replace("Key: k", "Key: other");
+    let answer = pinniped_test_support::wire::raw_request(stream, request.as_bytes()).await.unwrap();
+    assert_eq!(answer.status, 200);
+}
+
+#[tokio::test]
+async fn a_websocket_on_which_nothing_is_said_for_the_time_of_its_route_is_closed() {
+    let backend = websocket().await;
+    let gateway = gateway();
+    let mut open = forward(to(&[backend.address]));
+    open.websockets = true;
+    let idle = Duration::from_millis(500);
+    open.timeouts.idle = Some(idle);
+    Table::new().plain("a.local", vec![prefix("/", Action::Forward(open))]).serve(&gateway);
+    let stream = TcpStream::connect(gateway.plain_addr()).await.unwrap();
+    let request = request("/", "websocket");
+    let mut answer = pinniped_test_support::wire::raw_request(stream, request.as_bytes()).await.unwrap();
+    assert_eq!(answer.status, 101, "{}", answer.head);
+    // What is said keeps it open for longer than the time of silence.
+    let start = Instant::now();
+    while start.elapsed() < idle * 2 {
+        answer.stream.write_all(b"a").await.unwrap();
+        assert_eq!(within(answer.stream.read_u8()).await.unwrap(), b'A');
+    }
+    let said = Instant::now();
+    assert_eq!(within(answer.stream.read(&mut [0])).await.unwrap(), 0);
+    assert!(said.elapsed() >= idle / 2, "closed {:?} after the last word", said.elapsed());
+    until("the tunnel is over", || gateway.tunnels() == 0).await;
+}

@@ -1,0 +1,232 @@
+//! What requests must be like, as an `HTTPProxy` says it along a chain of includes.
+
+use std::collections::HashSet;
+
+use pinniped_gateway_api::http_proxy::{HeaderMatchCondition, MatchCondition, QueryParameterMatchCondition};
+
+use super::Patterns;
+use crate::table::{Field, HeaderMatch, HeaderTest, PathMatch, QueryMatch, QueryTest};
+
+/// What is wrong with the path of one block of conditions, of an include or of a route.
+pub(super) fn check_path(block: &[MatchCondition], patterns: &mut Patterns) -> Result<(), String> {
+    let mut paths = 0;
+    for condition in block {
+        for (kind, path) in
+            [("prefix", &condition.prefix), ("exact", &condition.exact), ("regex", &condition.regex)]
+        {
+            if path.is_empty() {
+                continue;
+            }
+            paths += 1;
+            if !path.starts_with('/') {
+                return Err(format!("{kind} conditions must start with /, {path} was supplied"));
+            }
+        }
+        if !condition.regex.is_empty() {
+            patterns
+                .compile(&condition.regex)
+                .map_err(|why| format!("supplied regex: {} invalid. error: {why}", condition.regex))?;
+        }
+    }
+    if paths > 1 {
+        return Err("more than one prefix, exact or regex is not allowed in a condition block".to_owned());
+    }
+    Ok(())
+}
+
+/// What is wrong with the path of an include's conditions, beyond [`check_path`].
+pub(super) fn check_include_path(block: &[MatchCondition]) -> Result<(), &'static str> {
+    for condition in block {
+        if !condition.exact.is_empty() {
+            return Err("exact conditions are not allowed in includes block");
+        }
+        if !condition.regex.is_empty() {
+            return Err("regex conditions are not allowed in includes block");
+        }
+    }
+    Ok(())
+}
+
+/// The path of a chain of blocks, from the root to the route: the parts one after the other, with no slash doubled.
+/// The route's own block says whether it is a prefix.
+pub(super) fn merge_path(chain: &[&MatchCondition], patterns: &mut Patterns) -> Result<PathMatch, String> {
+    let mut literal = literal(chain);
+    if let Some(condition) = chain.iter().rfind(|condition| !condition.regex.is_empty()) {
+        return patterns.compile_below(&literal, &condition.regex).map(PathMatch::Regex);
+    }
+    if literal.is_empty() {
+        literal.push('/');
+    }
+    let exact = chain.iter().any(|condition| !condition.exact.is_empty());
+    Ok(if exact { PathMatch::Exact(literal.into()) } else { PathMatch::Prefix(literal.into()) })
+}
+
+/// What the paths of a chain of blocks begin with.
+pub(super) fn literal(chain: &[&MatchCondition]) -> String {
+    let mut literal = String::new();
+    for condition in chain {
+        let part = if condition.prefix.is_empty() { &condition.exact } else { &condition.prefix };
+        push_collapsed(&mut literal, part);
+    }
+    literal
+}
+
+/// Adds to a path, with no slash doubled.
+fn push_collapsed(path: &mut String, part: &str) {
+    for letter in part.chars() {
+        if letter != '/' || !path.ends_with('/') {
+            path.push(letter);
+        }
+    }
+}
+
+/// What is wrong with the headers of a chain: conditions that exclude each other.
+pub(super) fn check_headers(chain: &[&MatchCondition], patterns: &mut Patterns) -> Result<(), String> {
+    let mut seen: HashSet<(String, &'static str, &str)> = HashSet::new();
+    for header in chain.iter().filter_map(|condition| condition.header.as_ref()) {
+        let name = header.name.to_ascii_lowercase();
+        if Field::parse(&name).is_none() {
+            return Err(format!("invalid header name {:?} specified for a header condition", header.name));
+        }
+        let (operator, value, opposite) = match operator(header) {
+            Some(Operator::Present) => ("present", "", "notpresent"),
+            Some(Operator::NotPresent) => ("notpresent", "", "present"),
+            Some(Operator::Contains(value)) => ("contains", value, "notcontains"),
+            Some(Operator::NotContains(value)) => ("notcontains", value, "contains"),
+            Some(Operator::Exact(value)) => ("exact", value, "notexact"),
+            Some(Operator::NotExact(value)) => ("notexact", value, "exact"),
+            Some(Operator::Regex(value)) => {
+                patterns
+                    .compile(value)
+                    .map_err(|_| "invalid regular expression specified for 'regex' condition")?;
+                continue;
+            }
+            None => continue,
+        };
+        if operator == "exact" && seen.iter().any(|(other, known, _)| *known == "exact" && *other == name) {
+            return Err(
+                "cannot specify duplicate header 'exact match' conditions in the same route".to_owned()
+            );
+        }
+        if seen.contains(&(name.clone(), opposite, value)) {
+            let positive = operator.strip_prefix("not").unwrap_or(operator);
+            return Err(format!(
+                "cannot specify contradictory '{positive}' and 'not{positive}' conditions for the same route and header"
+            ));
+        }
+        seen.insert((name, operator, value));
+    }
+    Ok(())
+}
+
+/// What is wrong with the query parameters of a chain.
+pub(super) fn check_query(chain: &[&MatchCondition], patterns: &mut Patterns) -> Result<(), String> {
+    let mut exact: HashSet<String> = HashSet::new();
+    for query in chain.iter().filter_map(|condition| condition.query_parameter.as_ref()) {
+        let values = [&query.exact, &query.prefix, &query.suffix, &query.regex, &query.contains];
+        let operators = values.iter().filter(|value| !value.is_empty()).count() + usize::from(query.present);
+        if operators == 0 {
+            return Err("must specify at least one query parameter condition".to_owned());
+        }
+        if operators > 1 {
+            return Err(
+                "cannot specify more than one condition in the same match condition branch".to_owned()
+            );
+        }
+        if !query.exact.is_empty() && !exact.insert(query.name.to_ascii_lowercase()) {
+            return Err(
+                "cannot specify duplicate query parameter 'exact match' conditions in the same route"
+                    .to_owned(),
+            );
+        }
+        if !query.regex.is_empty() {
+            patterns
+                .compile(&query.regex)
+                .map_err(|_| "invalid regular expression specified for 'regex' condition")?;
+        }
+    }
+    Ok(())
+}
+
+/// What a header condition says; of several, the first one in this order.
+enum Operator<'a> {
+    Present,
+    NotPresent,
+    Contains(&'a str),
+    NotContains(&'a str),
+    Exact(&'a str),
+    NotExact(&'a str),
+    Regex(&'a str),
+}
+
+fn operator(header: &HeaderMatchCondition) -> Option<Operator<'_>> {
+    if header.present {
+        return Some(Operator::Present);
+    }
+    if header.not_present {
+        return Some(Operator::NotPresent);
+    }
+    let said = |value: &String| !value.is_empty();
+    if said(&header.contains) {
+        Some(Operator::Contains(&header.contains))
+    } else if said(&header.not_contains) {
+        Some(Operator::NotContains(&header.not_contains))
+    } else if said(&header.exact) {
+        Some(Operator::Exact(&header.exact))
+    } else if said(&header.not_exact) {
+        Some(Operator::NotExact(&header.not_exact))
+    } else if said(&header.regex) {
+        Some(Operator::Regex(&header.regex))
+    } else {
+        None
+    }
+}
+
+/// The headers of a chain that was checked.
+pub(super) fn headers(chain: &[&MatchCondition], patterns: &mut Patterns) -> Box<[HeaderMatch]> {
+    let headers = chain.iter().filter_map(|condition| condition.header.as_ref());
+    headers.filter_map(|header| header_match(header, patterns)).collect()
+}
+
+fn header_match(header: &HeaderMatchCondition, patterns: &mut Patterns) -> Option<HeaderMatch> {
+    let field = Field::parse(&header.name.to_ascii_lowercase())?;
+    let ignore_case = header.ignore_case;
+    let (test, negated) = match operator(header)? {
+        Operator::Present => (HeaderTest::Present, false),
+        Operator::NotPresent => (HeaderTest::Present, true),
+        Operator::Contains(value) => (HeaderTest::Contains { value: value.into(), ignore_case }, false),
+        Operator::NotContains(value) => (HeaderTest::Contains { value: value.into(), ignore_case }, true),
+        Operator::Exact(value) => (HeaderTest::Exact { value: value.into(), ignore_case }, false),
+        Operator::NotExact(value) => (HeaderTest::Exact { value: value.into(), ignore_case }, true),
+        Operator::Regex(value) => (HeaderTest::Regex(patterns.compile(value).ok()?), false),
+    };
+    let missing_as_empty = negated && header.treat_missing_as_empty && test != HeaderTest::Present;
+    Some(HeaderMatch { field, test, negated, missing_as_empty })
+}
+
+/// The query parameters of a chain that was checked.
+pub(super) fn query(chain: &[&MatchCondition], patterns: &mut Patterns) -> Box<[QueryMatch]> {
+    let parameters = chain.iter().filter_map(|condition| condition.query_parameter.as_ref());
+    parameters.filter_map(|parameter| query_match(parameter, patterns)).collect()
+}
+
+fn query_match(query: &QueryParameterMatchCondition, patterns: &mut Patterns) -> Option<QueryMatch> {
+    let test = if !query.exact.is_empty() {
+        QueryTest::Exact(query.exact.as_str().into())
+    } else if !query.prefix.is_empty() {
+        QueryTest::Prefix(query.prefix.as_str().into())
+    } else if !query.suffix.is_empty() {
+        QueryTest::Suffix(query.suffix.as_str().into())
+    } else if !query.regex.is_empty() {
+        QueryTest::Regex(patterns.compile(&query.regex).ok()?)
+    } else if !query.contains.is_empty() {
+        QueryTest::Contains(query.contains.as_str().into())
+    } else {
+        QueryTest::Present
+    };
+    Some(QueryMatch { name: query.name.as_str().into(), test, ignore_case: query.ignore_case })
+}
+
+#[cfg(test)]
+#[path = "conditions/tests.rs"]
+mod tests;

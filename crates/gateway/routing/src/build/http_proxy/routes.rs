@@ -1,0 +1,395 @@
+//! The routes of a root, its own and those of the objects that it includes.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use http::StatusCode;
+use pinniped_gateway_api::http_proxy::{
+    Include, MatchCondition, RedirectPolicy, ReplacePrefix, Route as Wanted,
+};
+use pinniped_go_compat::json::quote;
+
+use super::{
+    DEEPEST_INCLUDE, Index, MOST_STEPS, Proxies, Refused, RouteSet,
+    backend::{Around, BackendFault},
+};
+use crate::{
+    build::{conditions, timeout},
+    status::{Finding, Part},
+    table::{
+        Action, Backends, Forward, HeaderMatch, PathEdit, PathMatch, QueryMatch, Redirect, Response, Rewrite,
+        Route,
+    },
+};
+
+/// On the way from a root through its includes.
+struct Walk<'o> {
+    /// The host has TLS.
+    tls: bool,
+    /// The objects from the root to here.
+    visited: Vec<Index>,
+    /// The conditions from the root to here.
+    chain: Vec<&'o MatchCondition>,
+    /// How many more includes and routes there may be.
+    steps: usize,
+}
+
+/// A route that was found on the way.
+struct Found {
+    route: Route,
+    /// How long the prefix is below which the includes put it; 0 for a root's own.
+    below: usize,
+}
+
+/// Path, headers and query of an include.
+type IncludeKey = (PathMatch, Vec<HeaderMatch>, Vec<QueryMatch>);
+
+impl<'o> Proxies<'o, '_, '_> {
+    /// The routes of a root.
+    pub(super) fn root_routes(&mut self, root: Index, tls: bool) -> Result<RouteSet, Refused> {
+        let mut walk = Walk { tls, visited: Vec::new(), chain: Vec::new(), steps: MOST_STEPS };
+        let routes = self.routes(root, &mut walk);
+        if walk.steps == 0 {
+            let message = format!("includes come to more than {MOST_STEPS} includes and routes");
+            self.fail(root, Part::Include, "TooManyIncludes", message);
+            return Err(Refused);
+        }
+        let mut set = RouteSet::default();
+        set.extend(fit_slashes(routes).into_iter().map(Arc::new));
+        Ok(set)
+    }
+
+    /// The routes of an object under the conditions that led to it. A fault in one of its own routes takes all of them.
+    fn routes(&mut self, index: Index, walk: &mut Walk<'o>) -> Vec<Found> {
+        let Some(spec) = self.list[index].spec else { return Vec::new() };
+        if walk.visited.contains(&index) {
+            let message = format!("include creates an include cycle: {}", self.path(&walk.visited, index));
+            self.fail(index, Part::Include, "IncludeCreatesCycle", message);
+            return Vec::new();
+        }
+        if self.check_support(index).is_err() {
+            return Vec::new();
+        }
+        walk.visited.push(index);
+        let mut routes = self.included_routes(index, &spec.includes, walk);
+        walk.visited.pop();
+        let below = conditions::literal(&walk.chain).len();
+        for wanted in &spec.routes {
+            if !step(walk) {
+                break;
+            }
+            let length = walk.chain.len();
+            walk.chain.extend(&wanted.conditions);
+            let route = self.route(index, wanted, walk);
+            walk.chain.truncate(length);
+            match route {
+                Ok(route) => routes.push(Found { route, below }),
+                Err(finding) => {
+                    self.verdicts[index].error(finding);
+                    return Vec::new();
+                }
+            }
+        }
+        routes
+    }
+
+    #[expect(clippy::mutable_key_type, reason = "expressions are compared by how they are written")]
+    fn included_routes(&mut self, index: Index, includes: &'o [Include], walk: &mut Walk<'o>) -> Vec<Found> {
+        let mut routes = Vec::new();
+        let mut seen: HashSet<IncludeKey> = HashSet::new();
+        for include in includes {
+            if !step(walk) {
+                break;
+            }
+            if let Err(finding) = self.check_include(include, &mut seen) {
+                self.verdicts[index].error(finding);
+                continue;
+            }
+            let length = walk.chain.len();
+            walk.chain.extend(&include.conditions);
+            match self.follow(index, include, walk) {
+                Ok(next) => {
+                    self.reached[next] = true;
+                    routes.extend(self.routes(next, walk));
+                }
+                Err(finding) => {
+                    self.verdicts[index].error(finding);
+                    routes.extend(self.bad_gateway(include, walk));
+                }
+            }
+            walk.chain.truncate(length);
+        }
+        routes
+    }
+
+    /// The object that is included.
+    fn follow(&self, index: Index, include: &Include, walk: &Walk<'o>) -> Result<Index, Finding> {
+        let (name, next) = self.included(index, &include.namespace, &include.name);
+        let fault = match next {
+            None => ("IncludeNotFound", format!("include {name} not found")),
+            Some(next) if self.list[next].host().is_some() => {
+                ("RootIncludesRoot", format!("root httpproxy cannot include another root httpproxy ({name})"))
+            }
+            Some(_) if walk.visited.len() > DEEPEST_INCLUDE => {
+                ("IncludeTooDeep", format!("include {name} is inside more than {DEEPEST_INCLUDE} others"))
+            }
+            Some(next) => return Ok(next),
+        };
+        Err(Finding::new(Part::Include, fault.0, fault.1))
+    }
+
+    #[expect(clippy::mutable_key_type, reason = "expressions are compared by how they are written")]
+    fn check_include(&mut self, include: &Include, seen: &mut HashSet<IncludeKey>) -> Result<(), Finding> {
+        let patterns = &mut *self.world.patterns;
+        let wrong_path =
+            |why: &str| Finding::new(Part::Include, "PathMatchConditionsNotValid", format!("include: {why}"));
+        conditions::check_include_path(&include.conditions).map_err(wrong_path)?;
+        conditions::check_path(&include.conditions, patterns).map_err(|why| wrong_path(&why))?;
+        let chain: Vec<&MatchCondition> = include.conditions.iter().collect();
+        conditions::check_headers(&chain, patterns).map_err(wrong_headers)?;
+        conditions::check_query(&chain, patterns).map_err(wrong_query)?;
+        let path = conditions::merge_path(&chain, patterns).map_err(|why| wrong_path(&why))?;
+        let mut headers = conditions::headers(&chain, patterns).into_vec();
+        let mut query = conditions::query(&chain, patterns).into_vec();
+        let is_default = matches!(&path, PathMatch::Prefix(prefix) if &**prefix == "/");
+        if is_default && headers.is_empty() && query.is_empty() {
+            // Never a duplicate: many trees of includes begin so.
+            return Ok(());
+        }
+        // The order of the conditions does not matter.
+        headers.sort_by_cached_key(|header| format!("{header:?}"));
+        query.sort_by_cached_key(|parameter| format!("{parameter:?}"));
+        if !seen.insert((path, headers, query)) {
+            let message = "duplicate conditions defined on an include";
+            return Err(Finding::new(Part::Include, "DuplicateMatchConditions", message));
+        }
+        Ok(())
+    }
+
+    /// What is served in place of an object that is not there: nothing if that would be everything.
+    fn bad_gateway(&mut self, include: &Include, walk: &Walk<'o>) -> Option<Found> {
+        if include.conditions.is_empty() {
+            return None;
+        }
+        let patterns = &mut *self.world.patterns;
+        let path = conditions::merge_path(&walk.chain, patterns).ok()?;
+        let headers = conditions::headers(&walk.chain, patterns);
+        let query = conditions::query(&walk.chain, patterns);
+        let action = answer(StatusCode::BAD_GATEWAY);
+        let route = Route { path, headers, query, upgrade_to_https: walk.tls, action };
+        Some(Found { route, below: conditions::literal(&walk.chain).len() })
+    }
+
+    /// One route, under the conditions of the chain, of which its own are the last.
+    fn route(&mut self, index: Index, wanted: &Wanted, walk: &Walk<'o>) -> Result<Route, Finding> {
+        let actions = [
+            !wanted.services.is_empty(),
+            wanted.request_redirect_policy.is_some(),
+            wanted.direct_response_policy.is_some(),
+        ];
+        if actions.into_iter().filter(|action| *action).count() != 1 {
+            let message = "must set exactly one of route.services or route.requestRedirectPolicy or \
+                           route.directResponsePolicy";
+            return Err(Finding::new(Part::Route, "RouteActionCountNotValid", message));
+        }
+        let patterns = &mut *self.world.patterns;
+        let wrong_path =
+            |why| Finding::new(Part::Route, "PathMatchConditionsNotValid", format!("route: {why}"));
+        conditions::check_path(&wanted.conditions, patterns).map_err(wrong_path)?;
+        conditions::check_headers(&walk.chain, patterns).map_err(wrong_headers)?;
+        conditions::check_query(&walk.chain, patterns).map_err(wrong_query)?;
+        let path = conditions::merge_path(&walk.chain, patterns).map_err(wrong_path)?;
+        let headers = conditions::headers(&walk.chain, patterns);
+        let query = conditions::query(&walk.chain, patterns);
+        let action = self.action(index, wanted, &path)?;
+        let permitted = wanted.permit_insecure && !self.world.settings.disable_permit_insecure;
+        Ok(Route { path, headers, query, upgrade_to_https: walk.tls && !permitted, action })
+    }
+
+    fn action(&mut self, index: Index, wanted: &Wanted, path: &PathMatch) -> Result<Action, Finding> {
+        let (timeouts, idle_connection) = timeout::policy(wanted.timeout_policy.as_ref()).map_err(|why| {
+            let message = format!("route.timeoutPolicy failed to parse: {why}");
+            Finding::new(Part::Route, "TimeoutPolicyNotValid", message)
+        })?;
+        let place = "Spec.Routes.LoadBalancerPolicy";
+        let policy = wanted.load_balancer_policy.as_ref();
+        let balance = self.balance(index, policy, Part::Spec, place, "Routes");
+        let replacements = wanted.path_rewrite_policy.as_ref().map(|policy| policy.replace_prefix.as_slice());
+        let rewrite = rewrite(replacements.unwrap_or_default(), path)?;
+        if let Some(policy) = &wanted.request_redirect_policy {
+            return redirect(policy, path).map(Action::Redirect).map_err(|why| {
+                let message = format!("route.requestRedirectPolicy is invalid: {why}");
+                Finding::new(Part::Route, "RequestRedirectPolicy", message)
+            });
+        }
+        if let Some(policy) = &wanted.direct_response_policy {
+            let status = u16::try_from(policy.status_code).ok().filter(|code| (200..600).contains(code));
+            let status = status.and_then(|code| StatusCode::from_u16(code).ok()).ok_or_else(|| {
+                let message =
+                    "route.directResponsePolicy is invalid: the status code must be from 200 to 599";
+                Finding::new(Part::Route, "DirectResponsePolicy", message)
+            })?;
+            return Ok(Action::Respond(Response { status, body: policy.body.as_str().into() }));
+        }
+        let around = Around { balance, idle_connection, raw: false };
+        let mut backends = Vec::with_capacity(wanted.services.len());
+        for service in &wanted.services {
+            if !(1..=65_535).contains(&service.port) {
+                let message = format!("service {}: port must be in the range 1-65535", quote(&service.name));
+                return Err(Finding::new(Part::Service, "ServicePortInvalid", message));
+            }
+            if service.mirror {
+                let message = "ignoring field \"Spec.Services.mirror\"; the service gets no requests";
+                self.verdicts[index].warn(Finding::new(Part::Spec, "IgnoredField", message));
+                continue;
+            }
+            match self.backend(index, service, &around) {
+                Ok(backend) => backends.push(backend),
+                // The others take over.
+                Err(BackendFault::Unresolved(why)) => {
+                    let message = format!("Spec.Routes unresolved service reference: {why}");
+                    self.fail(index, Part::Service, "ServiceUnresolvedReference", message);
+                }
+                Err(BackendFault::Wrong(finding)) => return Err(finding),
+            }
+        }
+        Ok(match Backends::new(backends) {
+            Some(backends) => {
+                Action::Forward(Forward { backends, timeouts, websockets: wanted.enable_websockets, rewrite })
+            }
+            None => answer(StatusCode::SERVICE_UNAVAILABLE),
+        })
+    }
+}
+
+/// Takes a step, if there may be one more.
+fn step(walk: &mut Walk<'_>) -> bool {
+    walk.steps = walk.steps.saturating_sub(1);
+    walk.steps > 0
+}
+
+fn answer(status: StatusCode) -> Action {
+    Action::Respond(Response { status, body: Box::default() })
+}
+
+fn wrong_headers(why: String) -> Finding {
+    Finding::new(Part::Route, "HeaderMatchConditionsNotValid", why)
+}
+
+fn wrong_query(why: String) -> Finding {
+    Finding::new(Part::Route, "QueryParameterMatchConditionsNotValid", why)
+}
+
+/// The replacement for a route's prefix: the one for this prefix, else the one for any.
+fn rewrite(replacements: &[ReplacePrefix], path: &PathMatch) -> Result<Option<Rewrite>, Finding> {
+    if replacements.is_empty() {
+        return Ok(None);
+    }
+    let wrong = |reason, message| Finding::new(Part::PrefixReplace, reason, message);
+    let PathMatch::Prefix(prefix) = path else {
+        let message = "cannot specify prefix replacements without a prefix condition".to_owned();
+        return Err(wrong("MustHavePrefix", message));
+    };
+    for (place, replacement) in replacements.iter().enumerate() {
+        if replacements[..place].iter().any(|earlier| earlier.prefix == replacement.prefix) {
+            return Err(if replacement.prefix.is_empty() {
+                wrong("AmbiguousReplacement", "ambiguous prefix replacement".to_owned())
+            } else {
+                wrong(
+                    "DuplicateReplacement",
+                    format!("duplicate replacement prefix '{}'", replacement.prefix),
+                )
+            });
+        }
+    }
+    let with = |wanted: &str| replacements.iter().find(|replacement| replacement.prefix == wanted);
+    Ok(with(prefix).or_else(|| with("")).map(|replacement| Rewrite {
+        prefix_length: prefix.len(),
+        replacement: replacement.replacement.as_str().into(),
+        fit_slash: false,
+    }))
+}
+
+fn redirect(policy: &RedirectPolicy, path: &PathMatch) -> Result<Redirect, String> {
+    let path = match (&policy.path, &policy.prefix) {
+        (Some(_), Some(_)) => return Err("cannot specify both redirect path and redirect prefix".to_owned()),
+        (Some(whole), None) => Some(PathEdit::Whole(whole.as_str().into())),
+        (None, Some(prefix)) => Some(PathEdit::Prefix(Rewrite {
+            prefix_length: match path {
+                PathMatch::Exact(path) | PathMatch::Prefix(path) | PathMatch::Segments(path) => path.len(),
+                PathMatch::Regex(_) => usize::MAX,
+            },
+            replacement: prefix.as_str().into(),
+            fit_slash: false,
+        })),
+        (None, None) => None,
+    };
+    let status = match policy.status_code.unwrap_or(302) {
+        301 => StatusCode::MOVED_PERMANENTLY,
+        302 => StatusCode::FOUND,
+        303 => StatusCode::SEE_OTHER,
+        307 => StatusCode::TEMPORARY_REDIRECT,
+        308 => StatusCode::PERMANENT_REDIRECT,
+        other => return Err(format!("unsupported status code {other}")),
+    };
+    let port = match policy.port {
+        None => None,
+        Some(port) => Some(
+            u16::try_from(port).ok().filter(|port| *port > 0).ok_or("port must be in the range 1-65535")?,
+        ),
+    };
+    Ok(Redirect {
+        scheme: policy.scheme.as_deref().map(Box::from),
+        host: policy.hostname.as_deref().map(Box::from),
+        port,
+        path,
+        status,
+    })
+}
+
+/// Lets a replaced prefix `/foo` or `/foo/` stand for both, so that no slash is doubled or lost, unless there is a route
+/// for either: then somebody has thought of it. `/` has no other form.
+///
+/// A route that an include put below `/foo/` gets `/foo` this way, but not `/foosball`.
+#[expect(clippy::mutable_key_type, reason = "expressions are compared by how they are written")]
+fn fit_slashes(found: Vec<Found>) -> Vec<Route> {
+    fn bare(path: &PathMatch) -> Option<&str> {
+        match path {
+            PathMatch::Prefix(prefix) if &**prefix != "/" => Some(prefix.trim_end_matches('/')),
+            _ => None,
+        }
+    }
+    let (mut routes, below): (Vec<Route>, Vec<usize>) =
+        found.into_iter().map(|Found { route, below }| (route, below)).unzip();
+    let replaces = |route: &Route| matches!(&route.action, Action::Forward(Forward { rewrite: Some(_), .. }));
+    if !routes.iter().any(replaces) {
+        return routes;
+    }
+    let mut forms: HashMap<(&str, &[HeaderMatch], &[QueryMatch]), usize> = HashMap::new();
+    for route in &routes {
+        if let Some(prefix) = bare(&route.path) {
+            *forms.entry((prefix, &route.headers, &route.query)).or_default() += 1;
+        }
+    }
+    let alone: Vec<Option<Box<str>>> = routes
+        .iter()
+        .map(|route| {
+            let prefix = bare(&route.path)?;
+            let known = forms.get(&(prefix, &*route.headers, &*route.query));
+            (known == Some(&1)).then(|| prefix.into())
+        })
+        .collect();
+    for ((route, prefix), below) in routes.iter_mut().zip(alone).zip(below) {
+        if let (Action::Forward(Forward { rewrite: Some(rewrite), .. }), Some(prefix)) =
+            (&mut route.action, prefix)
+        {
+            rewrite.fit_slash = true;
+            rewrite.prefix_length = prefix.len();
+            let is_shorter = prefix.len() < below;
+            route.path = if is_shorter { PathMatch::Segments(prefix) } else { PathMatch::Prefix(prefix) };
+        }
+    }
+    routes
+}

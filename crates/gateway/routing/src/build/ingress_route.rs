@@ -1,0 +1,377 @@
+//! `IngressRoute`, as Contour 1.5 was the last to serve it.
+//!
+//! It differs from `HTTPProxy` in many small ways: paths are not joined but repeated, a missing service ends the object
+//! there and then, a missing delegate is ignored, and of all faults the first one is told in one sentence.
+
+mod routes;
+mod tcp;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use pinniped_delegation::grants::SecretReference;
+use pinniped_gateway_api::{
+    IngressRoute, Others, Readable,
+    ingress_route::{Delegate, IngressRouteSpec, Service, VirtualHost},
+    is_void,
+};
+use pinniped_go_compat::json::quote;
+
+use super::{
+    World, class,
+    draft::{Contribution, Draft, RouteSet, Terms, Tls},
+    ownership::Claim,
+    secrets::Refusal,
+    services::{Found, Wanted},
+};
+use crate::{
+    Kind, Name, Settings,
+    status::RouteVerdict,
+    table::{Balance, HostPattern, Upstream, UpstreamValidation},
+};
+
+/// How many delegations may be inside one another.
+const DEEPEST_DELEGATION: usize = 64;
+
+/// How many routes a root may come to.
+const MOST_STEPS: usize = 50_000;
+
+/// Adds what all objects say to the draft.
+pub(super) fn add(
+    objects: &[Arc<IngressRoute>],
+    world: &mut World<'_>,
+    draft: &mut Draft,
+) -> BTreeMap<Name, RouteVerdict> {
+    let mut routes = IngressRoutes::new(ours(objects, world.settings), world);
+    for root in routes.roots() {
+        if let Some(contribution) = routes.contribution(root) {
+            draft.add(contribution);
+        }
+    }
+    routes.finish()
+}
+
+/// The objects of our classes.
+fn ours<'o>(objects: &'o [Arc<IngressRoute>], settings: &Settings) -> impl Iterator<Item = &'o IngressRoute> {
+    objects
+        .iter()
+        .map(|object| &**object)
+        .filter(|object| class::is_our_ingress_route(settings, &object.metadata))
+}
+
+/// The hosts that roots want and may have.
+pub(super) fn claims(objects: &[Arc<IngressRoute>], settings: &Settings) -> impl Iterator<Item = Claim> {
+    ours(objects, settings).filter_map(|object| {
+        let host = object.spec.read()?.virtualhost.as_ref()?;
+        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        let is_one = !host.fqdn.trim().is_empty() && !host.fqdn.contains('*');
+        (is_one && settings.may_have_roots(namespace))
+            .then(|| Claim::new(&host.fqdn, Kind::IngressRoute, &object.metadata))
+    })
+}
+
+/// An object, by its place in the list.
+type Index = usize;
+
+struct Object<'o> {
+    name: Name,
+    spec: Option<&'o IngressRouteSpec>,
+}
+
+impl<'o> Object<'o> {
+    fn host(&self) -> Option<&'o VirtualHost> {
+        self.spec?.virtualhost.as_ref()
+    }
+}
+
+struct IngressRoutes<'o, 'w, 'b> {
+    world: &'w mut World<'b>,
+    /// Sorted by name.
+    list: Vec<Object<'o>>,
+    by_name: HashMap<Name, Index>,
+    /// The first fault of each.
+    faults: Vec<Option<String>>,
+    /// A root leads there.
+    reached: Vec<bool>,
+}
+
+/// How TLS ends for a root.
+enum RootTls {
+    Plain,
+    Passthrough,
+    Terminate(Terms),
+}
+
+impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
+    fn new(objects: impl Iterator<Item = &'o IngressRoute>, world: &'w mut World<'b>) -> Self {
+        let mut objects: Vec<(Name, &IngressRoute)> =
+            objects.map(|object| (Name::of(&object.metadata), object)).collect();
+        objects.sort_by(|one, other| one.0.cmp(&other.0));
+        let fault = |object: &IngressRoute| match &object.spec {
+            Readable::Read(_) => None,
+            Readable::Unreadable(why) => Some(format!("Spec cannot be read: {why}")),
+        };
+        Self {
+            world,
+            by_name: objects.iter().enumerate().map(|(index, (name, _))| (name.clone(), index)).collect(),
+            faults: objects.iter().map(|(_, object)| fault(object)).collect(),
+            reached: vec![false; objects.len()],
+            list: objects
+                .into_iter()
+                .map(|(name, object)| Object { name, spec: object.spec.read() })
+                .collect(),
+        }
+    }
+
+    /// The roots whose host no other namespace owns and no other root has.
+    fn roots(&mut self) -> Vec<Index> {
+        let mut by_host: BTreeMap<String, Vec<Index>> = BTreeMap::new();
+        let mut roots = Vec::new();
+        let mut refused = Vec::new();
+        for (index, object) in self.list.iter().enumerate() {
+            let Some(host) = object.host() else { continue };
+            let namespace = &object.name.namespace;
+            // What is wrong with these is told first, and of nobody else because of them.
+            if host.fqdn.trim().is_empty() || !self.world.settings.may_have_roots(namespace) {
+                roots.push(index);
+            } else if let Some(why) = self.world.owners.refusal(&HostPattern::parse(&host.fqdn), namespace) {
+                refused.push((index, why));
+            } else {
+                by_host.entry(host.fqdn.to_ascii_lowercase()).or_default().push(index);
+            }
+        }
+        refused.into_iter().for_each(|(index, why)| self.fail(index, why));
+        for (host, with_it) in by_host {
+            if let [root] = with_it[..] {
+                roots.push(root);
+                continue;
+            }
+            // Enough of them to see what is going on.
+            let names: Vec<String> =
+                with_it.iter().take(100).map(|index| self.list[*index].name.to_string()).collect();
+            for index in with_it {
+                self.fail(
+                    index,
+                    format!("fqdn {} is used in multiple IngressRoutes: {}", quote(&host), names.join(", ")),
+                );
+            }
+        }
+        roots.sort_unstable();
+        roots
+    }
+
+    fn contribution(&mut self, root: Index) -> Option<Contribution> {
+        match self.checked(root) {
+            Ok(contribution) => contribution,
+            Err(why) => {
+                self.fail(root, why);
+                None
+            }
+        }
+    }
+
+    /// What a root wants for its host, or why it is refused altogether.
+    fn checked(&mut self, root: Index) -> Result<Option<Contribution>, String> {
+        let (Some(spec), Some(host)) = (self.list[root].spec, self.list[root].host()) else {
+            return Ok(None);
+        };
+        if !self.world.settings.may_have_roots(&self.list[root].name.namespace) {
+            return Err("root IngressRoute cannot be defined in this namespace".to_owned());
+        }
+        if host.fqdn.trim().is_empty() {
+            return Err("Spec.VirtualHost.Fqdn must be specified".to_owned());
+        }
+        if host.fqdn.contains('*') {
+            return Err(format!("Spec.VirtualHost.Fqdn {} cannot use wildcards", quote(&host.fqdn)));
+        }
+        self.check_support(root)?;
+        let tls = self.tls(root, host)?;
+        let tcp = match (&tls, &spec.tcpproxy) {
+            (RootTls::Plain, _) | (_, None) => None,
+            // Its fault is told, and the routes of port 80 are served nevertheless.
+            (RootTls::Passthrough, Some(_)) => self.tcp(root, true),
+            (RootTls::Terminate(_), Some(_)) => self.tcp(root, false),
+        };
+        let upgrade = matches!(tls, RootTls::Terminate(_)) && spec.tcpproxy.is_none();
+        let routes = self.root_routes(root, upgrade);
+        let mut contribution = Contribution::new(HostPattern::parse(&host.fqdn));
+        contribution.plain = routes;
+        contribution.tls = match (tls, tcp) {
+            (RootTls::Passthrough, Some(tcp)) => Some(Tls::Passthrough(tcp)),
+            (RootTls::Terminate(terms), Some(tcp)) => Some(Tls::Tcp(terms, tcp)),
+            (RootTls::Terminate(terms), None) if upgrade => {
+                Some(Tls::Http(terms, contribution.plain.clone()))
+            }
+            _ => None,
+        };
+        Ok(Some(contribution))
+    }
+
+    fn tls(&mut self, root: Index, host: &VirtualHost) -> Result<RootTls, String> {
+        let Some(tls) = &host.tls else { return Ok(RootTls::Plain) };
+        if tls.secret_name.is_empty() && tls.passthrough {
+            return Ok(RootTls::Passthrough);
+        }
+        let namespace = self.list[root].name.namespace.clone();
+        let written = quote(&tls.secret_name);
+        let reference = SecretReference::parse(&tls.secret_name, &namespace);
+        let certificate =
+            self.world.secrets.serving(&reference, &namespace).map_err(|refusal| match refusal {
+                Refusal::NotPermitted => {
+                    format!("Spec.VirtualHost.TLS Secret {written} certificate delegation not permitted")
+                }
+                Refusal::Invalid(why) => format!("Spec.VirtualHost.TLS Secret {written} is invalid: {why}"),
+            })?;
+        let versions = self.world.versions(&tls.minimum_protocol_version, "").ok_or(
+            "Spec.Virtualhost.TLS the minimum protocol version is greater than the maximum protocol version",
+        )?;
+        Ok(RootTls::Terminate(Terms { certificate, secret: reference, versions, client_validation: None }))
+    }
+
+    /// Refuses an object with fields that are not implemented; those about comfort only are logged.
+    fn check_support(&mut self, index: Index) -> Result<(), String> {
+        let Some(spec) = self.list[index].spec else { return Err(String::new()) };
+        let (unsupported, comfort) = other_fields(spec);
+        for field in comfort {
+            let name = self.list[index].name.clone();
+            let text = format!("ignoring field \"{field}\"; it is not supported");
+            self.world.notice(Kind::IngressRoute, &name, text);
+        }
+        match unsupported.first() {
+            None => Ok(()),
+            Some(field) => Err(format!("field \"{field}\" is not supported")),
+        }
+    }
+
+    /// The backend of a service.
+    fn upstream(
+        &mut self,
+        index: Index,
+        service: &Service,
+        found: Found<'b>,
+        raw: bool,
+    ) -> Result<Arc<Upstream>, String> {
+        let namespace = &self.list[index].name.namespace;
+        let protocol = if raw { crate::table::Protocol::Http1 } else { found.protocol() };
+        let mut wanted = Wanted::plain(protocol);
+        wanted.balance = match service.strategy.as_str() {
+            "Random" => Balance::Random,
+            "WeightedLeastRequest" => Balance::LeastRequest,
+            _ => Balance::RoundRobin,
+        };
+        if protocol.is_tls() {
+            let refused = |why: &str| {
+                format!(
+                    "Service [{}:{}] TLS upstream validation policy error: {why}",
+                    service.name, service.port
+                )
+            };
+            if let Some(validation) = &service.validation {
+                // Always of the own namespace: a slash is a part of the name, and no Secret has one.
+                let reference =
+                    SecretReference { namespace: namespace.clone(), name: validation.ca_secret.clone() };
+                let ca = self.world.secrets.ca(&reference, namespace).map_err(|refusal| match refusal {
+                    Refusal::NotPermitted => refused("certificate delegation not permitted"),
+                    Refusal::Invalid(why) => refused(&why.to_string()),
+                })?;
+                if validation.subject_name.is_empty() {
+                    return Err(refused("missing subject alternative name"));
+                }
+                let names = Arc::new([validation.subject_name.as_str().into()]);
+                wanted.validation = Some(UpstreamValidation { ca, names });
+            }
+            if let Some(reference) = &self.world.settings.client_certificate {
+                let certificate = self.world.secrets.serving_of_administrator(reference);
+                wanted.client_certificate = Some(certificate.map_err(|why| {
+                    let name = quote(&reference.to_string());
+                    format!("tls.envoy-client-certificate Secret {name} is invalid: {why}")
+                })?);
+            }
+        }
+        Ok(self.world.services.upstream(found, wanted))
+    }
+
+    fn finish(self) -> BTreeMap<Name, RouteVerdict> {
+        let mut verdicts = BTreeMap::new();
+        for (index, (object, fault)) in self.list.into_iter().zip(self.faults).enumerate() {
+            let verdict = match fault {
+                Some(why) => RouteVerdict::Invalid(why),
+                None if object.host().is_none() && !self.reached[index] => RouteVerdict::Orphaned,
+                None => RouteVerdict::Valid,
+            };
+            verdicts.insert(object.name, verdict);
+        }
+        verdicts
+    }
+
+    /// Adds a fault; the first one stays.
+    fn fail(&mut self, index: Index, why: String) {
+        self.faults[index].get_or_insert(why);
+    }
+
+    /// `a/b -> c/d -> a/b`.
+    fn path(&self, visited: &[Index], next: Index) -> String {
+        let names: Vec<String> =
+            visited.iter().chain([&next]).map(|index| self.list[*index].name.to_string()).collect();
+        names.join(" -> ")
+    }
+
+    /// The object that one delegates to, if there is one and it may.
+    fn delegate(
+        &mut self,
+        index: Index,
+        delegate: &Delegate,
+        visited: &[Index],
+        what: &str,
+    ) -> Result<Option<Index>, String> {
+        let own = &self.list[index].name.namespace;
+        let namespace = if delegate.namespace.is_empty() { own } else { &delegate.namespace };
+        let name = Name { namespace: namespace.clone(), name: delegate.name.clone() };
+        let Some(next) = self.by_name.get(&name).copied() else { return Ok(None) };
+        if self.list[next].host().is_some() {
+            return Err("root ingressroute cannot delegate to another root ingressroute".to_owned());
+        }
+        self.reached[next] = true;
+        if visited.contains(&next) {
+            return Err(format!("{what} creates a delegation cycle: {}", self.path(visited, next)));
+        }
+        if visited.len() > DEEPEST_DELEGATION {
+            return Err(format!("{what} delegates to {name} inside more than {DEEPEST_DELEGATION} others"));
+        }
+        Ok(Some(next))
+    }
+}
+
+/// The fields without a type that say something: those that could restrict who may pass or that nobody has heard of,
+/// and those about comfort.
+fn other_fields(spec: &IngressRouteSpec) -> (Vec<String>, Vec<String>) {
+    const COMFORT: [&str; 2] = ["Spec.Routes.retryPolicy", "Spec.Services.healthCheck"];
+    let mut names = Vec::new();
+    let mut others = |place: &str, others: &Others| {
+        let said = others.iter().filter(|(_, value)| !is_void(value));
+        names.extend(said.map(|(name, _)| format!("{place}.{name}")));
+    };
+    others("Spec", &spec.others);
+    if let Some(host) = &spec.virtualhost {
+        others("Spec.VirtualHost", &host.others);
+        if let Some(tls) = &host.tls {
+            others("Spec.VirtualHost.TLS", &tls.others);
+        }
+    }
+    let in_tcp = spec.tcpproxy.iter().flat_map(|tcp| &tcp.services);
+    for service in spec.routes.iter().flat_map(|route| &route.services).chain(in_tcp) {
+        others("Spec.Services", &service.others);
+        if let Some(validation) = &service.validation {
+            others("Spec.Services.Validation", &validation.others);
+        }
+    }
+    spec.routes.iter().for_each(|route| others("Spec.Routes", &route.others));
+    if let Some(tcp) = &spec.tcpproxy {
+        others("Spec.TCPProxy", &tcp.others);
+    }
+    names.sort();
+    names.dedup();
+    names.into_iter().partition(|name| !COMFORT.contains(&name.as_str()))
+}

@@ -1,0 +1,175 @@
+//! The routes of a root, its own and those of the objects that it delegates to.
+
+use std::sync::Arc;
+
+use pinniped_gateway_api::{http_proxy::TimeoutPolicy, ingress_route::Route as Wanted};
+use pinniped_go_compat::json::quote;
+
+use super::{Index, IngressRoutes, MOST_STEPS, RouteSet};
+use crate::{
+    build::{services::PortReference, timeout},
+    table::{Action, Backends, Forward, PathMatch, Rewrite, Route, Timeouts},
+};
+
+/// On the way from a root through its delegations.
+struct Walk {
+    /// Port 80 sends clients to `https`.
+    upgrade: bool,
+    /// The objects from the root to here.
+    visited: Vec<Index>,
+    /// How many more routes there may be.
+    steps: usize,
+    /// What was found.
+    routes: RouteSet,
+}
+
+impl IngressRoutes<'_, '_, '_> {
+    /// The routes of a root.
+    pub(super) fn root_routes(&mut self, root: Index, upgrade: bool) -> RouteSet {
+        let mut walk = Walk { upgrade, visited: Vec::new(), steps: MOST_STEPS, routes: RouteSet::default() };
+        self.routes(root, "", &mut walk);
+        if walk.steps == 0 {
+            self.fail(root, format!("delegations come to more than {MOST_STEPS} routes"));
+            return RouteSet::default();
+        }
+        walk.routes
+    }
+
+    /// The routes of an object that is responsible for a prefix. A fault ends them; those before it stay.
+    fn routes(&mut self, index: Index, under: &str, walk: &mut Walk) {
+        let Some(spec) = self.list[index].spec else { return };
+        if let Err(why) = self.check_support(index) {
+            self.fail(index, why);
+            return;
+        }
+        walk.visited.push(index);
+        for wanted in &spec.routes {
+            walk.steps = walk.steps.saturating_sub(1);
+            if walk.steps == 0 {
+                break;
+            }
+            match self.route(index, wanted, under, walk) {
+                Ok(None) => {}
+                // The stricter of the two, where they differ by a slash at the end.
+                Ok(Some(next)) => {
+                    let strict = if is_shorter(&wanted.prefix, under) { under } else { &wanted.prefix };
+                    self.routes(next, strict, walk);
+                }
+                Err(why) => {
+                    self.fail(index, why);
+                    break;
+                }
+            }
+        }
+        walk.visited.pop();
+    }
+
+    /// Adds one route, or tells the object that it is delegated to.
+    fn route(
+        &mut self,
+        index: Index,
+        wanted: &Wanted,
+        under: &str,
+        walk: &mut Walk,
+    ) -> Result<Option<Index>, String> {
+        let place = quote(&wanted.prefix);
+        if !wanted.services.is_empty() && wanted.delegate.is_some() {
+            return Err(format!("route {place}: cannot specify services and delegate in the same route"));
+        }
+        if wanted.services.is_empty() && wanted.delegate.is_none() {
+            return Ok(None);
+        }
+        // Also of one that is delegated: the next one must not get what this one has not.
+        if !is_under(&wanted.prefix, under) {
+            return Err(format!(
+                "the path prefix {place} does not match the parent's path prefix {}",
+                quote(under)
+            ));
+        }
+        if let Some(delegate) = &wanted.delegate {
+            return self.delegate(index, delegate, &walk.visited, "route");
+        }
+        let mut backends = Vec::with_capacity(wanted.services.len());
+        for service in &wanted.services {
+            if !(1..=65_535).contains(&service.port) {
+                let name = quote(&service.name);
+                return Err(format!("route {place}: service {name}: port must be in the range 1-65535"));
+            }
+            let namespace = &self.list[index].name.namespace;
+            let port = PortReference::Number(service.port);
+            let Ok(found) = self.world.services.find(namespace, &service.name, port) else {
+                return Err(format!("Service [{}:{}] is invalid or missing", service.name, service.port));
+            };
+            let upstream = self.upstream(index, service, found, false)?;
+            backends.push((u32::try_from(service.weight.max(0)).unwrap_or(u32::MAX), upstream));
+        }
+        let Some(backends) = Backends::new(backends) else { return Ok(None) };
+        let permitted = wanted.permit_insecure && !self.world.settings.disable_permit_insecure;
+        let rewrite = (!wanted.prefix_rewrite.is_empty()).then(|| Rewrite {
+            prefix_length: wanted.prefix.len(),
+            replacement: wanted.prefix_rewrite.as_str().into(),
+            fit_slash: false,
+        });
+        walk.routes.replace(Arc::new(Route {
+            path: match is_shorter(&wanted.prefix, under) {
+                true => PathMatch::Segments(wanted.prefix.as_str().into()),
+                false => PathMatch::Prefix(wanted.prefix.as_str().into()),
+            },
+            headers: Box::default(),
+            query: Box::default(),
+            upgrade_to_https: walk.upgrade && !permitted,
+            action: Action::Forward(Forward {
+                backends,
+                timeouts: timeouts(wanted),
+                websockets: wanted.enable_websockets,
+                rewrite,
+            }),
+        }));
+        Ok(None)
+    }
+}
+
+/// The timeouts of a route; one that cannot be read is none.
+fn timeouts(wanted: &Wanted) -> Timeouts {
+    let policy = wanted.timeout_policy.as_ref().map(TimeoutPolicy::from);
+    match timeout::policy(policy.as_ref()) {
+        Ok((timeouts, _)) => timeouts,
+        Err(_) => Timeouts { response: None, ..Timeouts::default() },
+    }
+}
+
+/// Whether a path lies under a prefix, by whole segments: `/foo/bar` under `/foo`, not `/foobar`.
+fn is_under(path: &str, prefix: &str) -> bool {
+    match path.strip_prefix(prefix.trim_end_matches('/')) {
+        Some(rest) => prefix.is_empty() || rest.is_empty() || rest.starts_with('/'),
+        None => false,
+    }
+}
+
+/// Whether a path that is under a prefix lacks its slash at the end: `/foo` under `/foo/`. Of such a path nothing but
+/// itself and what follows a slash was given away, not `/foobar`.
+fn is_shorter(path: &str, prefix: &str) -> bool {
+    path.len() < prefix.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_under;
+
+    #[test]
+    fn a_path_is_under_a_prefix_by_whole_segments() {
+        for (path, prefix, wanted) in [
+            ("/anything", "", true),
+            ("/foo", "/foo", true),
+            ("/foo/", "/foo", true),
+            ("/foo", "/foo/", true),
+            ("/foo/bar", "/foo", true),
+            ("/foobar", "/foo", false),
+            ("/", "/foo", false),
+            ("", "/foo", false),
+            ("/x", "/", true),
+        ] {
+            assert_eq!(is_under(path, prefix), wanted, "{path} {prefix}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The Secrets that objects refer to: whether they may, and what is in them.
+
+mod content;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::Secret;
+use pinniped_delegation::grants::{Grants, SecretReference};
+use pinniped_pki::{CaBundle, CertificatePair};
+
+use crate::Name;
+
+pub(super) use content::SecretFault;
+
+/// Why a Secret cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Its owner has not delegated it. This is asked first: whether it exists is nobody's business then.
+    NotPermitted,
+    /// It is not there, or not what it should be.
+    Invalid(SecretFault),
+}
+
+/// What Secrets turned out to hold, until their content changes.
+#[derive(Debug, Default)]
+pub(super) struct SecretCache {
+    serving: Cache<Arc<CertificatePair>>,
+    ca: Cache<Arc<CaBundle>>,
+    revocations: Cache<Arc<[Vec<u8>]>>,
+}
+
+impl SecretCache {
+    pub(super) fn forget_unused(&mut self) {
+        self.serving.forget_unused();
+        self.ca.forget_unused();
+        self.revocations.forget_unused();
+    }
+}
+
+#[derive(Debug)]
+struct Cache<T>(HashMap<SecretReference, Entry<T>>);
+
+#[derive(Debug)]
+struct Entry<T> {
+    of: Arc<Secret>,
+    used: bool,
+    value: Result<T, SecretFault>,
+}
+
+impl<T> Default for Cache<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T: Clone> Cache<T> {
+    fn value(
+        &mut self,
+        reference: &SecretReference,
+        secret: &Arc<Secret>,
+        read: impl FnOnce(&Secret) -> Result<T, SecretFault>,
+    ) -> Result<T, SecretFault> {
+        if let Some(entry) = self.0.get_mut(reference)
+            && (Arc::ptr_eq(&entry.of, secret) || same_content(&entry.of, secret))
+        {
+            entry.of = Arc::clone(secret);
+            entry.used = true;
+            return entry.value.clone();
+        }
+        let value = read(secret);
+        self.0.insert(reference.clone(), Entry { of: Arc::clone(secret), used: true, value: value.clone() });
+        value
+    }
+
+    fn forget_unused(&mut self) {
+        self.0.retain(|_, entry| std::mem::take(&mut entry.used));
+    }
+}
+
+fn same_content(one: &Secret, other: &Secret) -> bool {
+    one.type_ == other.type_ && one.data == other.data
+}
+
+/// The Secrets of one build.
+pub(super) struct Secrets<'a> {
+    grants: Grants,
+    by_name: HashMap<(&'a str, &'a str), &'a Arc<Secret>>,
+    cache: &'a mut SecretCache,
+    looked_up: HashSet<Name>,
+}
+
+impl<'a> Secrets<'a> {
+    pub(super) fn new(grants: Grants, secrets: &'a [Arc<Secret>], cache: &'a mut SecretCache) -> Self {
+        let by_name = secrets
+            .iter()
+            .filter_map(|secret| {
+                let metadata = &secret.metadata;
+                Some(((metadata.namespace.as_deref()?, metadata.name.as_deref()?), secret))
+            })
+            .collect();
+        Self { grants, by_name, cache, looked_up: HashSet::new() }
+    }
+
+    /// A certificate with its key, for an object of namespace `referrer`.
+    pub(super) fn serving(
+        &mut self,
+        reference: &SecretReference,
+        referrer: &str,
+    ) -> Result<Arc<CertificatePair>, Refusal> {
+        self.permit(reference, referrer)?;
+        self.serving_of_administrator(reference).map_err(Refusal::Invalid)
+    }
+
+    /// A certificate with its key that an administrator chose.
+    pub(super) fn serving_of_administrator(
+        &mut self,
+        reference: &SecretReference,
+    ) -> Result<Arc<CertificatePair>, SecretFault> {
+        let secret = self.find(reference)?;
+        self.cache.serving.value(reference, secret, |secret| content::serving(secret).map(Arc::new))
+    }
+
+    /// A CA bundle, for an object of namespace `referrer`.
+    pub(super) fn ca(
+        &mut self,
+        reference: &SecretReference,
+        referrer: &str,
+    ) -> Result<Arc<CaBundle>, Refusal> {
+        self.permit(reference, referrer)?;
+        let secret = self.find(reference).map_err(Refusal::Invalid)?;
+        let read = |secret: &Secret| content::ca(secret).map(Arc::new);
+        self.cache.ca.value(reference, secret, read).map_err(Refusal::Invalid)
+    }
+
+    /// Revocation lists, for an object of namespace `referrer`.
+    pub(super) fn revocations(
+        &mut self,
+        reference: &SecretReference,
+        referrer: &str,
+    ) -> Result<Arc<[Vec<u8>]>, Refusal> {
+        self.permit(reference, referrer)?;
+        let secret = self.find(reference).map_err(Refusal::Invalid)?;
+        let read = |secret: &Secret| content::revocations(secret).map(Arc::from);
+        self.cache.revocations.value(reference, secret, read).map_err(Refusal::Invalid)
+    }
+
+    fn permit(&self, reference: &SecretReference, referrer: &str) -> Result<(), Refusal> {
+        // What no Secret can be called is not found in one's own namespace, and not permitted in another.
+        let own = reference.namespace == referrer;
+        if own || self.grants.permit(reference, referrer) { Ok(()) } else { Err(Refusal::NotPermitted) }
+    }
+
+    /// Which ones were asked for, there or not.
+    pub(super) fn looked_up(self) -> HashSet<Name> {
+        self.looked_up
+    }
+
+    fn find(&mut self, reference: &SecretReference) -> Result<&'a Arc<Secret>, SecretFault> {
+        let SecretReference { namespace, name } = reference.clone();
+        self.looked_up.insert(Name { namespace, name });
+        self.by_name
+            .get(&(reference.namespace.as_str(), reference.name.as_str()))
+            .copied()
+            .ok_or(SecretFault::NotFound)
+    }
+}

@@ -1,0 +1,272 @@
+//! The Services that objects refer to, and the endpoints behind them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::{
+    core::v1::{Service, ServicePort},
+    discovery::v1::EndpointSlice,
+};
+use pinniped_go_compat::json::quote;
+use pinniped_pki::CertificatePair;
+
+use crate::Name;
+use crate::table::{self, Balance, Protocol, Upstream, UpstreamId, UpstreamValidation};
+
+/// The label by which a slice belongs to a Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Where the protocol of a Service's ports may be written, the older spelling last. The value names ports, by name or
+/// number, with commas between.
+const PROTOCOL_ANNOTATIONS: [&str; 2] =
+    ["projectcontour.io/upstream-protocol.", "contour.heptio.com/upstream-protocol."];
+
+/// How long a connection without requests is kept unless somebody says otherwise.
+pub(super) const IDLE_CONNECTION: Duration = Duration::from_secs(3600);
+
+/// Why a reference leads to no port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ServiceFault {
+    #[error("service {} not found", quote(.0))]
+    NotFound(String),
+    #[error("port {} on service {} not matched", quote(.port), quote(.service))]
+    NoPort { port: String, service: String },
+    #[error("unsupported service protocol {}", quote(.0))]
+    Protocol(String),
+    #[error(
+        "{0} is an ExternalName service, these are not currently enabled. See the \
+         config.enableExternalNameService config file setting"
+    )]
+    ExternalName(String),
+}
+
+/// A port as it is referred to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PortReference<'a> {
+    Number(i64),
+    Name(&'a str),
+}
+
+impl std::fmt::Display for PortReference<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A port of a Service that exists.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'a> {
+    service: &'a Service,
+    port: &'a ServicePort,
+    number: u16,
+}
+
+impl<'a> Found<'a> {
+    fn namespace(&self) -> &'a str {
+        self.service.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    fn name(&self) -> &'a str {
+        self.service.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// What the Service says that the port speaks.
+    pub(super) fn protocol(&self) -> Protocol {
+        match self.port.app_protocol.as_deref() {
+            Some("https") => Protocol::Tls,
+            Some("kubernetes.io/h2c") => Protocol::H2c,
+            Some(_) => Protocol::Http1,
+            None => self.annotated_protocol().unwrap_or_default(),
+        }
+    }
+
+    fn annotated_protocol(&self) -> Option<Protocol> {
+        let annotations = self.service.metadata.annotations.as_ref()?;
+        let names = |prefix: &str, protocol: &str| {
+            let list = annotations.get(&format!("{prefix}{protocol}"));
+            list.is_some_and(|list| {
+                list.split(',')
+                    .map(str::trim)
+                    .any(|port| self.port.name.as_deref() == Some(port) || port == self.number.to_string())
+            })
+        };
+        [("h2", Protocol::H2), ("h2c", Protocol::H2c), ("tls", Protocol::Tls)]
+            .into_iter()
+            .find(|(word, _)| PROTOCOL_ANNOTATIONS.iter().any(|prefix| names(prefix, word)))
+            .map(|(_, protocol)| protocol)
+    }
+}
+
+/// Everything about a backend but its endpoints.
+pub(super) struct Wanted {
+    pub(super) protocol: Protocol,
+    pub(super) balance: Balance,
+    pub(super) validation: Option<UpstreamValidation>,
+    pub(super) client_certificate: Option<Arc<CertificatePair>>,
+    pub(super) idle_connection: Option<Duration>,
+}
+
+impl Wanted {
+    /// A backend of which nothing special is wanted.
+    pub(super) fn plain(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            balance: Balance::RoundRobin,
+            validation: None,
+            client_certificate: None,
+            idle_connection: Some(IDLE_CONNECTION),
+        }
+    }
+}
+
+/// The backends of the last table, and of this one.
+#[derive(Debug, Default)]
+pub(super) struct Upstreams(HashMap<UpstreamId, Known>);
+
+#[derive(Debug)]
+struct Known {
+    used: bool,
+    upstream: Arc<Upstream>,
+}
+
+impl Upstreams {
+    pub(super) fn forget_unused(&mut self) {
+        self.0.retain(|_, known| std::mem::take(&mut known.used));
+    }
+}
+
+/// The Services of one build.
+pub(super) struct Services<'a> {
+    services: HashMap<(&'a str, &'a str), &'a Service>,
+    slices: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
+    upstreams: &'a mut Upstreams,
+    looked_up: HashSet<Name>,
+}
+
+impl<'a> Services<'a> {
+    pub(super) fn new(
+        services: &'a [Arc<Service>],
+        slices: &'a [Arc<EndpointSlice>],
+        upstreams: &'a mut Upstreams,
+    ) -> Self {
+        let services = services
+            .iter()
+            .filter_map(|service| {
+                let metadata = &service.metadata;
+                Some(((metadata.namespace.as_deref()?, metadata.name.as_deref()?), &**service))
+            })
+            .collect();
+        let mut by_service: HashMap<_, Vec<_>> = HashMap::new();
+        for slice in slices {
+            let service = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME));
+            if let (Some(namespace), Some(service)) = (slice.metadata.namespace.as_deref(), service) {
+                by_service.entry((namespace, service.as_str())).or_default().push(&**slice);
+            }
+        }
+        Self { services, slices: by_service, upstreams, looked_up: HashSet::new() }
+    }
+
+    /// Which ones were asked for, there or not.
+    pub(super) fn looked_up(self) -> HashSet<Name> {
+        self.looked_up
+    }
+
+    /// The port of a Service that is meant.
+    pub(super) fn find(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        port: PortReference<'_>,
+    ) -> Result<Found<'a>, ServiceFault> {
+        self.looked_up.insert(Name { namespace: namespace.to_owned(), name: name.to_owned() });
+        let full = || format!("{namespace}/{name}");
+        let Some(service) = self.services.get(&(namespace, name)).copied() else {
+            return Err(ServiceFault::NotFound(full()));
+        };
+        let spec = service.spec.as_ref();
+        let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+        let matches = |known: &&ServicePort| match port {
+            PortReference::Number(number) => i64::from(known.port) == number,
+            PortReference::Name(name) => known.name.as_deref() == Some(name),
+        };
+        let is_tcp = |known: &&ServicePort| matches!(known.protocol.as_deref(), None | Some("" | "TCP"));
+        // A number may be there twice, with and without TCP.
+        let Some(known) = ports.iter().filter(matches).find(is_tcp) else {
+            return Err(match ports.iter().find(matches) {
+                Some(other) => ServiceFault::Protocol(other.protocol.clone().unwrap_or_default()),
+                None => ServiceFault::NoPort { port: port.to_string(), service: full() },
+            });
+        };
+        if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
+            return Err(ServiceFault::ExternalName(full()));
+        }
+        let number = u16::try_from(known.port)
+            .map_err(|_| ServiceFault::NoPort { port: port.to_string(), service: full() })?;
+        Ok(Found { service, port: known, number })
+    }
+
+    /// The backend of a port: the very one of the last table, if nothing about it has changed.
+    pub(super) fn upstream(&mut self, found: Found<'a>, wanted: Wanted) -> Arc<Upstream> {
+        let id = UpstreamId {
+            service: table::ServicePort {
+                namespace: found.namespace().into(),
+                name: found.name().into(),
+                port: found.number,
+            },
+            protocol: wanted.protocol,
+            balance: wanted.balance,
+            validation: wanted.validation,
+            idle_connection: wanted.idle_connection,
+        };
+        if let Some(known) = self.upstreams.0.get(&id).filter(|known| known.used) {
+            return Arc::clone(&known.upstream);
+        }
+        let endpoints = self.endpoints(found);
+        let upstream = match self.upstreams.0.get(&id).map(|known| &known.upstream) {
+            Some(known)
+                if *known.endpoints == *endpoints
+                    && known.client_certificate.as_ref().map(Arc::as_ptr)
+                        == wanted.client_certificate.as_ref().map(Arc::as_ptr) =>
+            {
+                Arc::clone(known)
+            }
+            _ => Arc::new(Upstream {
+                id: id.clone(),
+                client_certificate: wanted.client_certificate,
+                endpoints: endpoints.into(),
+            }),
+        };
+        self.upstreams.0.insert(id, Known { used: true, upstream: Arc::clone(&upstream) });
+        upstream
+    }
+
+    /// Where a port can be reached now.
+    fn endpoints(&self, found: Found<'_>) -> Vec<SocketAddr> {
+        let name = found.port.name.as_deref().unwrap_or_default();
+        let mut addresses = Vec::new();
+        for slice in self.slices.get(&(found.namespace(), found.name())).into_iter().flatten() {
+            let ports = slice.ports.iter().flatten().filter(|port| {
+                matches!(port.protocol.as_deref(), None | Some("" | "TCP"))
+                    && (name.is_empty() || port.name.as_deref() == Some(name))
+            });
+            let numbers: Vec<u16> = ports.filter_map(|port| u16::try_from(port.port?).ok()).collect();
+            for endpoint in slice.endpoints.iter().flatten() {
+                let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready);
+                let address = endpoint.addresses.first().and_then(|address| address.parse::<IpAddr>().ok());
+                if let Some(address) = address.filter(|_| ready.unwrap_or(true)) {
+                    addresses.extend(numbers.iter().map(|port| SocketAddr::new(address, *port)));
+                }
+            }
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+}

@@ -1,0 +1,82 @@
+//! Timeouts as objects write them.
+
+use std::time::Duration;
+
+use pinniped_gateway_api::http_proxy::TimeoutPolicy;
+use pinniped_go_compat::{duration::GoDuration, json::quote};
+
+use super::services::IDLE_CONNECTION;
+use crate::table::Timeouts;
+
+/// Reads a timeout: nothing and `0s` are the default, `infinity` and `infinite` are none.
+pub(super) fn parse(written: &str, default: Option<Duration>) -> Result<Option<Duration>, String> {
+    if written.is_empty() {
+        return Ok(default);
+    }
+    if written == "infinity" || written == "infinite" {
+        return Ok(None);
+    }
+    let unreadable = |why: &str| format!("unable to parse timeout string {}: {why}", quote(written));
+    let duration = GoDuration::parse(written).map_err(|why| unreadable(&why))?;
+    if duration.is_zero() {
+        return Ok(default);
+    }
+    if duration < GoDuration::default() {
+        return Err(unreadable("it is negative"));
+    }
+    Ok(Some(duration.to_std()))
+}
+
+/// Reads a policy: the timeouts of its requests, and how long a connection is kept without one.
+pub(super) fn policy(policy: Option<&TimeoutPolicy>) -> Result<(Timeouts, Option<Duration>), String> {
+    let default = Timeouts::default();
+    let Some(policy) = policy else { return Ok((default, Some(IDLE_CONNECTION))) };
+    let response = parse(&policy.response, default.response)
+        .map_err(|why| format!("error parsing response timeout: {why}"))?;
+    let idle =
+        parse(&policy.idle, default.idle).map_err(|why| format!("error parsing idle timeout: {why}"))?;
+    let connection = parse(&policy.idle_connection, Some(IDLE_CONNECTION))
+        .map_err(|why| format!("error parsing idle connection timeout: {why}"))?;
+    Ok((Timeouts { response, idle }, connection))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_a_duration_of_go_or_infinity() {
+        let default = Some(Duration::from_secs(15));
+        for (written, wanted) in [
+            ("", Ok(default)),
+            ("0s", Ok(default)),
+            ("0", Ok(default)),
+            ("infinity", Ok(None)),
+            ("infinite", Ok(None)),
+            ("1m30s", Ok(Some(Duration::from_secs(90)))),
+            ("5", Err("unable to parse timeout string \"5\": time: missing unit in duration \"5\"")),
+            ("x", Err("unable to parse timeout string \"x\": time: invalid duration \"x\"")),
+            ("-1s", Err("unable to parse timeout string \"-1s\": it is negative")),
+        ] {
+            assert_eq!(parse(written, default), wanted.map_err(str::to_owned), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_policy_without_a_value_has_the_default() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let defaults = (Timeouts { response: seconds(15), idle: seconds(300) }, seconds(3600));
+        assert_eq!(policy(None), Ok(defaults));
+        assert_eq!(policy(Some(&TimeoutPolicy::default())), Ok(defaults));
+        let written = TimeoutPolicy {
+            response: "infinity".into(),
+            idle: "1s".into(),
+            idle_connection: "2s".into(),
+            ..TimeoutPolicy::default()
+        };
+        assert_eq!(policy(Some(&written)), Ok((Timeouts { response: None, idle: seconds(1) }, seconds(2))));
+        let bad = TimeoutPolicy { idle_connection: "y".into(), ..TimeoutPolicy::default() };
+        let why = policy(Some(&bad)).unwrap_err();
+        assert!(why.starts_with("error parsing idle connection timeout: unable to parse timeout"), "{why}");
+    }
+}

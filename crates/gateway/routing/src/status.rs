@@ -1,0 +1,329 @@
+//! What comes out for the objects' statuses.
+//!
+//! A [`ProxyVerdict`] says what is wrong with an `HTTPProxy`, a [`RouteVerdict`] the same of an `IngressRoute`. Both make
+//! of the status that an object has the one it should have, or nothing if only times would differ: whoever writes a
+//! status that says the same as before is told of the change, and writes again.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use pinniped_gateway_api::{
+    http_proxy::{DetailedCondition, HttpProxyStatus, SubCondition},
+    ingress_route::IngressRouteStatus,
+};
+use pinniped_kube_types::condition::{FALSE, TRUE};
+
+/// The type of the one condition.
+pub const VALID: &str = "Valid";
+
+/// The schema lets a message have a few bytes more.
+const LONGEST_MESSAGE: usize = 32_760;
+
+/// How many errors, and how many warnings, a status tells.
+const MOST_FINDINGS: usize = 64;
+
+/// Which part of an `HTTPProxy` an error is about: the type of the subcondition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// An include.
+    Include,
+    /// The object as such: no root leads to it.
+    Orphaned,
+    /// The replacement of prefixes.
+    PrefixReplace,
+    /// The namespace of a root.
+    RootNamespace,
+    /// A route.
+    Route,
+    /// A service.
+    Service,
+    /// The object as a whole.
+    Spec,
+    /// The include of a TCP proxy.
+    TcpProxyInclude,
+    /// The TCP proxy.
+    TcpProxy,
+    /// TLS.
+    Tls,
+    /// The host.
+    VirtualHost,
+}
+
+impl Part {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Include => "IncludeError",
+            Self::Orphaned => "Orphaned",
+            Self::PrefixReplace => "PrefixReplaceError",
+            Self::RootNamespace => "RootNamespaceError",
+            Self::Route => "RouteError",
+            Self::Service => "ServiceError",
+            Self::Spec => "SpecError",
+            Self::TcpProxyInclude => "TCPProxyIncludeError",
+            Self::TcpProxy => "TCPProxyError",
+            Self::Tls => "TLSError",
+            Self::VirtualHost => "VirtualHostError",
+        }
+    }
+}
+
+/// One thing that is wrong, or odd.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Finding {
+    /// Which part of the object it is about.
+    pub part: Part,
+    /// For programs.
+    pub reason: &'static str,
+    /// For people. Of all objects that want the same host, the same one.
+    pub message: Arc<str>,
+}
+
+impl Finding {
+    pub(crate) fn new(part: Part, reason: &'static str, message: impl Into<Arc<str>>) -> Self {
+        let mut message = message.into();
+        if message.len() > LONGEST_MESSAGE {
+            message = message[..message.floor_char_boundary(LONGEST_MESSAGE)].into();
+        }
+        Self { part, reason, message }
+    }
+
+    fn as_condition(&self) -> SubCondition {
+        SubCondition {
+            type_: self.part.as_str().to_owned(),
+            status: TRUE.to_owned(),
+            reason: self.reason.to_owned(),
+            message: self.message.as_ref().to_owned(),
+        }
+    }
+}
+
+/// What there is to say about an `HTTPProxy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxyVerdict {
+    /// The generation that it is about.
+    pub generation: Option<i64>,
+    /// What is wrong. Nothing: it is valid.
+    pub errors: Vec<Finding>,
+    /// What is odd.
+    pub warnings: Vec<Finding>,
+}
+
+impl ProxyVerdict {
+    /// Adds what is wrong, once. After many the object is no more wrong than before, and its status must not grow until
+    /// nobody can store it.
+    pub(crate) fn error(&mut self, finding: Finding) {
+        if self.errors.len() < MOST_FINDINGS && !self.errors.contains(&finding) {
+            self.errors.push(finding);
+        }
+    }
+
+    /// Adds what is odd, once, and not endlessly either.
+    pub(crate) fn warn(&mut self, finding: Finding) {
+        if self.warnings.len() < MOST_FINDINGS && !self.warnings.contains(&finding) {
+            self.warnings.push(finding);
+        }
+    }
+
+    /// `valid`, `invalid` or `orphaned`.
+    pub fn current_status(&self) -> &'static str {
+        if self.errors.is_empty() {
+            "valid"
+        } else if self.orphan().is_some() {
+            "orphaned"
+        } else {
+            "invalid"
+        }
+    }
+
+    fn orphan(&self) -> Option<&Finding> {
+        self.errors.iter().find(|error| error.part == Part::Orphaned)
+    }
+
+    /// The status that the object should have instead of `current`, or `None` if nothing but a time would change, or
+    /// if somebody wrote about a later generation already. Where the gateway can be reached is kept.
+    pub fn status(&self, current: Option<&HttpProxyStatus>, now: Timestamp) -> Option<HttpProxyStatus> {
+        let mut status = current.cloned().unwrap_or_default();
+        let place = status.conditions.iter().position(|known| known.condition.type_ == VALID);
+        let known = place.map(|place| &status.conditions[place]);
+        let observed = known.and_then(|known| known.condition.observed_generation);
+        if observed.unwrap_or(0) > self.generation.unwrap_or(0) {
+            return None;
+        }
+        let mut wanted = self.condition(now);
+        if let Some(known) = known.filter(|known| known.condition.status == wanted.condition.status) {
+            wanted.condition.last_transition_time = known.condition.last_transition_time.clone();
+        }
+        let description = match self.orphan() {
+            Some(orphan) => &*orphan.message,
+            None => &wanted.condition.message,
+        };
+        status.current_status = self.current_status().to_owned();
+        status.description = description.to_owned();
+        match place {
+            Some(place) => status.conditions[place] = wanted,
+            None => status.conditions.push(wanted),
+        }
+        (current != Some(&status)).then_some(status)
+    }
+
+    fn condition(&self, now: Timestamp) -> DetailedCondition {
+        let (status, reason, message) = if self.errors.is_empty() {
+            (TRUE, "Valid", "Valid HTTPProxy")
+        } else {
+            (FALSE, "ErrorPresent", "At least one error present, see Errors for details")
+        };
+        DetailedCondition {
+            condition: Condition {
+                type_: VALID.to_owned(),
+                status: status.to_owned(),
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+                observed_generation: self.generation,
+                last_transition_time: Time(whole_seconds(now)),
+            },
+            errors: self.errors.iter().map(Finding::as_condition).collect(),
+            warnings: self.warnings.iter().map(Finding::as_condition).collect(),
+        }
+    }
+}
+
+/// What there is to say about an `IngressRoute`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteVerdict {
+    /// It is served.
+    Valid,
+    /// It is not, or not all of it. Why.
+    Invalid(String),
+    /// No root leads to it.
+    Orphaned,
+}
+
+impl RouteVerdict {
+    /// The status that the object should have instead of `current`, or `None` if it has it. Where the gateway can be
+    /// reached is kept.
+    pub fn status(&self, current: Option<&IngressRouteStatus>) -> Option<IngressRouteStatus> {
+        let (word, description) = match self {
+            Self::Valid => ("valid", "valid IngressRoute"),
+            Self::Invalid(why) => ("invalid", why.as_str()),
+            Self::Orphaned => {
+                ("orphaned", "this IngressRoute is not part of a delegation chain from a root IngressRoute")
+            }
+        };
+        let mut status = current.cloned().unwrap_or_default();
+        status.current_status = word.to_owned();
+        status.description = description.to_owned();
+        (current != Some(&status)).then_some(status)
+    }
+}
+
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    time - SignedDuration::from_nanos(time.subsec_nanosecond().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn broken(generation: i64) -> ProxyVerdict {
+        let mut verdict = ProxyVerdict { generation: Some(generation), ..ProxyVerdict::default() };
+        verdict.error(Finding::new(Part::Tls, "SecretNotValid", "bad"));
+        verdict.error(Finding::new(Part::Tls, "SecretNotValid", "bad"));
+        verdict.warn(Finding::new(Part::TcpProxy, "IgnoredField", "odd"));
+        verdict
+    }
+
+    #[test]
+    fn a_status_is_as_contour_writes_it() {
+        let status = broken(3).status(None, at(5)).unwrap();
+        assert_eq!(
+            serde_json::to_value(&status).unwrap(),
+            serde_json::json!({
+                "currentStatus": "invalid",
+                "description": "At least one error present, see Errors for details",
+                "conditions": [{
+                    "type": "Valid",
+                    "status": "False",
+                    "reason": "ErrorPresent",
+                    "message": "At least one error present, see Errors for details",
+                    "observedGeneration": 3,
+                    "lastTransitionTime": "1970-01-01T00:00:05Z",
+                    "errors": [{"type": "TLSError", "status": "True", "reason": "SecretNotValid", "message": "bad"}],
+                    "warnings": [
+                        {"type": "TCPProxyError", "status": "True", "reason": "IgnoredField", "message": "odd"},
+                    ],
+                }],
+            })
+        );
+        let read: HttpProxyStatus = serde_json::from_value(serde_json::to_value(&status).unwrap()).unwrap();
+        assert_eq!(read, status);
+        let valid =
+            ProxyVerdict { generation: Some(3), ..ProxyVerdict::default() }.status(None, at(5)).unwrap();
+        assert_eq!((&*valid.current_status, &*valid.description), ("valid", "Valid HTTPProxy"));
+        assert_eq!(valid.conditions[0].condition.reason, "Valid");
+    }
+
+    #[test]
+    fn an_orphan_is_called_one() {
+        let mut verdict = ProxyVerdict::default();
+        verdict.error(Finding::new(Part::Orphaned, "Orphaned", "nobody"));
+        let status = verdict.status(None, at(1)).unwrap();
+        assert_eq!((&*status.current_status, &*status.description), ("orphaned", "nobody"));
+    }
+
+    #[test]
+    fn a_status_that_says_the_same_is_not_written_again_and_its_time_stays() {
+        let first = broken(3).status(None, at(5)).unwrap();
+        assert_eq!(broken(3).status(Some(&first), at(9)), None);
+        let second = broken(4).status(Some(&first), at(9)).unwrap();
+        assert_eq!(second.conditions[0].condition.observed_generation, Some(4));
+        assert_eq!(second.conditions[0].condition.last_transition_time, Time(at(5)));
+        let good = ProxyVerdict { generation: Some(4), ..ProxyVerdict::default() };
+        let third = good.status(Some(&second), at(9)).unwrap();
+        assert_eq!(third.conditions[0].condition.last_transition_time, Time(at(9)));
+    }
+
+    #[test]
+    fn what_others_wrote_is_kept_and_what_is_newer_is_not_overwritten() {
+        let mut status = broken(3).status(None, at(5)).unwrap();
+        let mut other = status.conditions[0].clone();
+        other.condition.type_ = "Ready".to_owned();
+        status.conditions.insert(0, other.clone());
+        status.load_balancer = Some(Default::default());
+        let good = ProxyVerdict { generation: Some(3), ..ProxyVerdict::default() };
+        let next = good.status(Some(&status), at(6)).unwrap();
+        assert_eq!(next.conditions[0], other);
+        assert_eq!(next.conditions[1].condition.status, TRUE);
+        assert!(next.load_balancer.is_some());
+        assert_eq!(broken(2).status(Some(&status), at(6)), None);
+    }
+
+    #[test]
+    fn a_message_is_cut_where_the_schema_ends_it() {
+        let long = "\u{e9}".repeat(20_000);
+        let finding = Finding::new(Part::Route, "X", format!("a{long}"));
+        assert_eq!(finding.message.len(), 32_759);
+    }
+
+    #[test]
+    fn an_ingress_route_has_a_word_and_a_sentence() {
+        for (verdict, word, sentence) in [
+            (RouteVerdict::Valid, "valid", "valid IngressRoute"),
+            (RouteVerdict::Invalid("why".into()), "invalid", "why"),
+            (
+                RouteVerdict::Orphaned,
+                "orphaned",
+                "this IngressRoute is not part of a delegation chain from a root IngressRoute",
+            ),
+        ] {
+            let status = verdict.status(None).unwrap();
+            assert_eq!((&*status.current_status, &*status.description), (word, sentence));
+            assert_eq!(verdict.status(Some(&status)), None);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The third port: health for the kubelet and metrics for a scraper, in the clear as Contour has them. Nothing secret is
+//! told here, and the program has no right to ask who asks.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use pinniped_http_server::Incoming;
+use pinniped_http_server::connection;
+use pinniped_http_server::metrics::{self, Metrics};
+use pinniped_http_server::{
+    Answer, Body, Connection, ConnectionError, EndBy, Handler, Limits, Listener, Peer, ServerHandle, Service,
+    Shared, body, layers, serve_with,
+};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use pinniped_apiserver::health::Health;
+
+/// How long a client may take to read its answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Serves until the handle is dropped.
+pub(super) fn serve(listener: Listener, health: Health, metrics: &Metrics) -> ServerHandle {
+    let port = AdminPort(Arc::new(Admin { health, metrics: metrics.clone() }));
+    let handle = serve_with(None, listener, port, limits());
+    metrics.register_server("pinniped_gateway_admin", handle.stats_source());
+    handle
+}
+
+/// Small: a kubelet and a few scrapers are all the clients there should be.
+fn limits() -> Limits {
+    Limits {
+        header_bytes: 16 << 10,
+        header_fields: 100,
+        header_read_timeout: Duration::from_secs(10),
+        connections: 128,
+        ..Limits::default()
+    }
+}
+
+#[derive(Clone)]
+struct AdminPort(Arc<Admin>);
+
+struct Admin {
+    health: Health,
+    metrics: Metrics,
+}
+
+impl Handler for AdminPort {
+    async fn run(self, shared: Arc<Shared>, stream: TcpStream, peer: Peer) -> Result<(), ConnectionError> {
+        connection::http(&shared.limits, &shared.draining, self, stream, peer).await
+    }
+}
+
+impl Service for AdminPort {
+    fn call(&self, _: &Arc<Connection>, request: Request<Incoming>) -> Answer {
+        let mut response = self.0.answer(&request);
+        response.extensions_mut().insert(EndBy(Instant::now() + ANSWER_TIMEOUT));
+        Box::pin(ready(response))
+    }
+}
+
+impl Admin {
+    fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut response = layers::plain_error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        let path = request.uri().path().trim_matches('/');
+        let (endpoint, rest) = match path.split_once('/') {
+            Some((endpoint, rest)) => (endpoint, Some(rest)),
+            None => (path, None),
+        };
+        let answer = match (endpoint, rest) {
+            ("metrics", None) => Some(self.metrics()),
+            ("healthz" | "livez" | "readyz", check) => {
+                self.health.answer(endpoint, check, request.uri().query().unwrap_or_default())
+            }
+            _ => None,
+        };
+        answer.unwrap_or_else(|| layers::plain_error(StatusCode::NOT_FOUND, "404 page not found"))
+    }
+
+    fn metrics(&self) -> Response<Body> {
+        match self.metrics.encode() {
+            Ok(text) => {
+                let mut response = Response::new(body::full(text));
+                let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+                response.headers_mut().insert(CONTENT_TYPE, kind);
+                response
+            }
+            Err(error) => {
+                layers::plain_error(StatusCode::INTERNAL_SERVER_ERROR, &format!("metrics: {error}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    async fn ask(admin: &Admin, method: Method, path: &str) -> (u16, String) {
+        let request = Request::builder().method(method).uri(path).body(()).unwrap();
+        let response = admin.answer(&request);
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn the_pod_is_alive_from_the_start_and_ready_with_its_first_table_until_it_stops() {
+        let mut health = Health::of_program();
+        let table = health.ready_step("routing-table");
+        let admin = Admin { health, metrics: Metrics::new() };
+        assert_eq!(ask(&admin, Method::GET, "/healthz").await, (200, "ok".to_owned()));
+        let (status, report) = ask(&admin, Method::GET, "/readyz").await;
+        assert_eq!(status, 500);
+        assert!(report.contains("[-]routing-table failed"), "{report}");
+        table.done();
+        assert_eq!(ask(&admin, Method::GET, "/readyz").await, (200, "ok".to_owned()));
+        assert_eq!(ask(&admin, Method::GET, "/readyz/routing-table").await.0, 200);
+        admin.health.stopping().begin();
+        assert_eq!(ask(&admin, Method::GET, "/readyz").await.0, 500);
+        assert_eq!(ask(&admin, Method::GET, "/livez").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn nothing_else_is_answered() {
+        let admin = Admin { health: Health::of_program(), metrics: Metrics::new() };
+        let (status, text) = ask(&admin, Method::GET, "/metrics").await;
+        assert_eq!((status, text.as_str()), (200, "# EOF\n"));
+        for path in ["/", "/metrics/x", "/healthz/x", "/debug/pprof", "//"] {
+            assert_eq!(ask(&admin, Method::GET, path).await.0, 404, "{path}");
+        }
+        assert_eq!(ask(&admin, Method::POST, "/healthz").await.0, 405);
+    }
+}

@@ -1,0 +1,352 @@
+//! The program's flags. Those that Contour has, too, have its names, so that an installation can be carried over.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pinniped_controller::lease::Timing;
+use pinniped_delegation::grants::SecretReference;
+use pinniped_gateway_routing::table::{TlsVersion, TlsVersions};
+use pinniped_gateway_routing::{HostOwnership, Settings};
+use pinniped_go_compat::duration::GoDuration;
+
+use pinniped_logging::log::LogLevel;
+use pinniped_program::stop::Shutdown;
+
+/// The longest that a stop may be told to take.
+const LONGEST_STOP: Duration = Duration::from_secs(3600);
+
+/// Serves HTTPProxy, Ingress and IngressRoute objects, with certificates as their owners have delegated them.
+// Exactly what was typed; what it means is `Options`.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "pinniped-gateway", version, disable_help_subcommand = true)]
+pub struct Flags {
+    /// The classes whose objects are served; none: those without a class and those of the class "contour"
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    ingress_class_name: Vec<String>,
+
+    /// The namespaces that may have root objects and Ingresses; none: every one
+    #[arg(long, value_name = "NAMESPACE,...", value_delimiter = ',')]
+    root_namespaces: Vec<String>,
+
+    /// Whether a host belongs to the namespace of the oldest object that claims it, or all namespaces share it
+    #[arg(long, value_name = "MODE", default_value = "namespace", value_parser = ["namespace", "shared"])]
+    host_ownership: String,
+
+    /// The namespaces that are looked at; none: every one
+    #[arg(long, value_name = "NAMESPACE,...", value_delimiter = ',')]
+    watch_namespaces: Vec<String>,
+
+    /// Where the gateway can be reached, for the statuses of objects, in place of the addresses of its Service
+    #[arg(long, value_name = "ADDRESS,...", default_value = "", hide_default_value = true)]
+    ingress_status_address: String,
+
+    /// The Service whose load balancer's addresses go into the statuses of objects
+    #[arg(long, value_name = "NAME", default_value = super::NAME)]
+    envoy_service_name: String,
+
+    /// Its namespace [default: this pod's]
+    #[arg(long, value_name = "NAMESPACE")]
+    envoy_service_namespace: Option<String>,
+
+    /// Address of the port for HTTP
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
+    envoy_service_http_address: IpAddr,
+
+    /// The port for HTTP
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    envoy_service_http_port: u16,
+
+    /// Address of the port for TLS
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
+    envoy_service_https_address: IpAddr,
+
+    /// The port for TLS
+    #[arg(long, value_name = "PORT", default_value_t = 8443)]
+    envoy_service_https_port: u16,
+
+    /// Address of the port for health and metrics
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
+    http_address: IpAddr,
+
+    /// The port for health and metrics
+    #[arg(long, value_name = "PORT", default_value_t = 8000)]
+    http_port: u16,
+
+    /// Every replica writes statuses
+    #[arg(long)]
+    disable_leader_election: bool,
+
+    /// The Lease by which one replica is elected to write statuses
+    #[arg(long, value_name = "NAME", default_value = super::NAME)]
+    leader_election_resource_name: String,
+
+    /// Its namespace [default: this pod's]
+    #[arg(long, value_name = "NAMESPACE")]
+    leader_election_resource_namespace: Option<String>,
+
+    /// How long a replica waits for a leader that is silent
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    leader_election_lease_duration: Duration,
+
+    /// How long a leader tries to stay it
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    leader_election_renew_deadline: Duration,
+
+    /// Pause between two tries
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    leader_election_retry_period: Duration,
+
+    /// The Secret with the certificate for clients that name no host, or an unknown one; hosts have to ask for it
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = secret)]
+    fallback_certificate: Option<SecretReference>,
+
+    /// The Secret with the certificate that is shown to backends with TLS
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = secret)]
+    client_certificate: Option<SecretReference>,
+
+    /// The lowest version of TLS that hosts can choose
+    #[arg(long, value_name = "VERSION", default_value = "1.2", value_parser = ["1.2", "1.3"])]
+    tls_minimum_protocol_version: String,
+
+    /// The highest version of TLS that hosts can choose
+    #[arg(long, value_name = "VERSION", default_value = "1.3", value_parser = ["1.2", "1.3"])]
+    tls_maximum_protocol_version: String,
+
+    /// Requests of hosts with TLS are always sent on to https, also where a route permits others
+    #[arg(long)]
+    disable_permit_insecure: bool,
+
+    /// What is logged beside warnings and errors: info, debug, trace, or all
+    #[arg(long, value_name = "LEVEL", default_value = "", hide_default_value = true, value_parser = level)]
+    log_level: LogLevel,
+
+    /// How long the ports stay open once the process was told to stop
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = short_duration)]
+    shutdown_delay: Duration,
+
+    /// How long open requests and connections may take after that
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = short_duration)]
+    shutdown_grace: Duration,
+
+    /// Connections at most, of both ports together; fewer where the memory limit or the limit on open files says so
+    #[arg(long, value_name = "NUMBER", default_value = "16384")]
+    max_connections: NonZero<usize>,
+
+    /// Connections of one client address at most; none: as many as there are
+    #[arg(long, value_name = "NUMBER")]
+    max_connections_per_address: Option<NonZero<usize>>,
+
+    /// Path to the directory that holds the pod's metadata from the Kubernetes downward API
+    #[arg(long, default_value = "/etc/podinfo", value_name = "DIRECTORY")]
+    downward_api_path: PathBuf,
+
+    #[arg(hide = true)]
+    unexpected: Vec<String>,
+}
+
+/// What the flags mean. Namespaces that follow the pod's are `None`.
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    /// For the routing table.
+    pub(super) settings: Settings,
+    /// Empty: all.
+    pub(super) watch_namespaces: Vec<String>,
+    /// With commas; empty: those of the Service.
+    pub(super) status_address: String,
+    /// Name and namespace of the gateway's Service.
+    pub(super) service: (String, Option<String>),
+    /// Name and namespace of the Lease, unless there is no election.
+    pub(super) lease: Option<(String, Option<String>)>,
+    pub(super) lease_timing: Timing,
+    pub(super) plain: SocketAddr,
+    pub(super) tls: SocketAddr,
+    pub(super) admin: SocketAddr,
+    pub(super) log_level: LogLevel,
+    pub(super) shutdown: Shutdown,
+    pub(super) max_connections: usize,
+    pub(super) max_connections_per_address: Option<NonZero<usize>>,
+    pub(super) downward_api_path: PathBuf,
+}
+
+impl Flags {
+    /// The meaning, or what is wrong with it in one line.
+    pub(super) fn resolve(self) -> Result<Options, String> {
+        if let Some(word) = self.unexpected.first() {
+            return Err(format!("unknown command {word:?} for {:?}", super::NAME));
+        }
+        let root_namespaces = names(&self.root_namespaces);
+        let watch_namespaces = names(&self.watch_namespaces);
+        let unwatched = |name: &&String| !watch_namespaces.is_empty() && !watch_namespaces.contains(name);
+        if let Some(name) = root_namespaces.iter().find(unwatched) {
+            return Err(format!("--root-namespaces has {name:?}, which is not one of --watch-namespaces"));
+        }
+        let versions = TlsVersions {
+            min: version(&self.tls_minimum_protocol_version),
+            max: version(&self.tls_maximum_protocol_version),
+        };
+        if versions.min > versions.max {
+            return Err("--tls-minimum-protocol-version is above --tls-maximum-protocol-version".to_owned());
+        }
+        let lease_timing = Timing {
+            lease: self.leader_election_lease_duration,
+            renew_deadline: self.leader_election_renew_deadline,
+            retry: self.leader_election_retry_period,
+        };
+        // Else the next leader could begin before the last one has given up.
+        if !(lease_timing.retry < lease_timing.renew_deadline
+            && lease_timing.renew_deadline < lease_timing.lease)
+        {
+            return Err("--leader-election-retry-period must be below --leader-election-renew-deadline, \
+                 and that below --leader-election-lease-duration"
+                .to_owned());
+        }
+        let lease = (self.leader_election_resource_name, self.leader_election_resource_namespace);
+        Ok(Options {
+            settings: Settings {
+                classes: names(&self.ingress_class_name),
+                root_namespaces,
+                host_ownership: host_ownership(&self.host_ownership),
+                fallback_certificate: self.fallback_certificate,
+                client_certificate: self.client_certificate,
+                versions,
+                disable_permit_insecure: self.disable_permit_insecure,
+            },
+            watch_namespaces,
+            status_address: self.ingress_status_address,
+            service: (self.envoy_service_name, self.envoy_service_namespace),
+            lease: (!self.disable_leader_election).then_some(lease),
+            lease_timing,
+            plain: SocketAddr::new(self.envoy_service_http_address, self.envoy_service_http_port),
+            tls: SocketAddr::new(self.envoy_service_https_address, self.envoy_service_https_port),
+            admin: SocketAddr::new(self.http_address, self.http_port),
+            log_level: self.log_level,
+            shutdown: Shutdown { delay: self.shutdown_delay, grace: self.shutdown_grace },
+            max_connections: self.max_connections.get(),
+            max_connections_per_address: self.max_connections_per_address,
+            downward_api_path: self.downward_api_path,
+        })
+    }
+}
+
+/// The names of a list, as people write it.
+fn names(list: &[String]) -> Vec<String> {
+    list.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect()
+}
+
+fn secret(written: &str) -> Result<SecretReference, String> {
+    let reference = SecretReference::parse(written, "");
+    if reference.namespace.is_empty() || reference.is_malformed() {
+        return Err("it is not of the form namespace/name".to_owned());
+    }
+    Ok(reference)
+}
+
+fn host_ownership(written: &str) -> HostOwnership {
+    // Nothing else passes the parser.
+    if written == "shared" { HostOwnership::Shared } else { HostOwnership::Namespace }
+}
+
+fn version(written: &str) -> TlsVersion {
+    // Nothing else passes the parser.
+    if written == "1.3" { TlsVersion::V1_3 } else { TlsVersion::V1_2 }
+}
+
+fn level(written: &str) -> Result<LogLevel, String> {
+    LogLevel::parse(written).ok_or_else(|| "it is none of info, debug, trace, all".to_owned())
+}
+
+fn duration(written: &str) -> Result<Duration, String> {
+    let duration = GoDuration::parse(written)?;
+    if duration <= GoDuration::default() {
+        return Err("it must be above zero".to_owned());
+    }
+    Ok(duration.to_std())
+}
+
+fn short_duration(written: &str) -> Result<Duration, String> {
+    let duration = GoDuration::parse(written)?;
+    if duration < GoDuration::default() || duration.to_std() > LONGEST_STOP {
+        return Err("it must be from 0s to 1h".to_owned());
+    }
+    Ok(duration.to_std())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    fn options(words: &[&str]) -> Result<Options, String> {
+        let flags = Flags::try_parse_from([&["pinniped-gateway"], words].concat());
+        flags.map_err(|error| pinniped_program::complaint(&error))?.resolve()
+    }
+
+    #[test]
+    fn without_flags_everything_is_as_the_manifest_has_it() {
+        let options = options(&[]).unwrap();
+        assert_eq!(options.plain.to_string(), "0.0.0.0:8080");
+        assert_eq!(options.tls.to_string(), "0.0.0.0:8443");
+        assert_eq!(options.admin.to_string(), "0.0.0.0:8000");
+        assert_eq!(options.service, ("pinniped-gateway".to_owned(), None));
+        assert_eq!(options.lease, Some(("pinniped-gateway".to_owned(), None)));
+        assert_eq!(options.settings.versions, TlsVersions::default());
+        assert_eq!(options.settings.host_ownership, HostOwnership::Namespace);
+        assert!(options.settings.classes.is_empty() && options.watch_namespaces.is_empty());
+        let wanted = Shutdown { delay: Duration::from_secs(3), grace: Duration::from_secs(10) };
+        assert_eq!(options.shutdown, wanted);
+        assert_eq!(options.log_level, LogLevel::Warning);
+        assert_eq!((options.max_connections, options.max_connections_per_address), (16_384, None));
+    }
+
+    #[test]
+    fn lists_have_commas_and_may_have_blanks() {
+        let options = options(&[
+            "--ingress-class-name=a, b,",
+            "--root-namespaces=x",
+            "--watch-namespaces=x,y",
+            "--watch-namespaces=z",
+            "--disable-leader-election",
+            "--host-ownership=shared",
+            "--fallback-certificate=certs/any",
+        ])
+        .unwrap();
+        assert_eq!(options.settings.classes, ["a", "b"]);
+        assert_eq!(options.settings.root_namespaces, ["x"]);
+        assert_eq!(options.watch_namespaces, ["x", "y", "z"]);
+        assert_eq!(options.lease, None);
+        assert_eq!(options.settings.host_ownership, HostOwnership::Shared);
+        assert_eq!(options.settings.fallback_certificate.unwrap().to_string(), "certs/any");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_in_one_line() {
+        for (words, wanted) in [
+            (&["--nonsense"][..], "unknown flag: --nonsense"),
+            (&["serve"], "unknown command \"serve\" for \"pinniped-gateway\""),
+            (&["--client-certificate=name"], "it is not of the form namespace/name"),
+            (&["--client-certificate=/name"], "it is not of the form namespace/name"),
+            (&["--client-certificate=a/b/c"], "it is not of the form namespace/name"),
+            (&["--root-namespaces=x", "--watch-namespaces=y"], "\"x\", which is not one of"),
+            (&["--tls-minimum-protocol-version=1.1"], "1.1"),
+            (
+                &["--tls-minimum-protocol-version=1.3", "--tls-maximum-protocol-version=1.2"],
+                "above --tls-maximum-protocol-version",
+            ),
+            (&["--log-level=loud"], "it is none of"),
+            (&["--host-ownership=mine"], "mine"),
+            (&["--shutdown-grace=2h"], "it must be from 0s to 1h"),
+            (&["--shutdown-delay=-1s"], "it must be from 0s to 1h"),
+            (&["--leader-election-retry-period=0s"], "it must be above zero"),
+            (&["--leader-election-renew-deadline=15s"], "below --leader-election-lease-duration"),
+            (&["--envoy-service-http-port=99999"], "99999"),
+            (&["--max-connections=0"], "zero"),
+            (&["--max-connections-per-address=-1"], "invalid"),
+        ] {
+            let error = options(words).unwrap_err();
+            assert!(error.contains(wanted) && !error.contains('\n'), "{words:?}: {error}");
+        }
+    }
+}

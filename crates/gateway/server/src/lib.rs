@@ -1,0 +1,209 @@
+//! The ingress gateway: how its parts are put together, in what order they start, and in what order they stop.
+//!
+//! ```text
+//! flags, pod metadata -> API server client (our own HTTP/2 pool)
+//!   data plane          both ports, which know no host at first          pinniped-gateway-dataplane
+//!   health, metrics     on a third port
+//!   controllers         watch, decide, publish each new table            pinniped-gateway-controller
+//! stop: readiness red; after the delay the ports close, controllers end, the Lease is given back; then the grace
+//! ```
+//!
+//! Every replica serves; the one that holds the Lease writes statuses. The program reads nothing but the API, and what
+//! it may read is in `deploy/install-pinniped-gateway.yaml`: nothing about itself, so the time that its pod has to end
+//! is not known here, and the defaults of [`Flags`] must fit into it.
+
+mod admin;
+mod flags;
+mod metrics;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use http::header::{HeaderValue, USER_AGENT};
+use pinniped_controller::lease::LeaseParams;
+use pinniped_gateway_controller::{Election, GatewayMetrics, Params, StatusAddresses};
+use pinniped_gateway_dataplane::GatewayParams;
+use pinniped_http_client::proxy_environment::ProxyEnvironment;
+use pinniped_http_server::metrics::Metrics;
+use pinniped_http_server::{Capacity, CapacityParams, Listener};
+use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, through};
+use pinniped_tasks::{TaskGroup, TaskMonitor};
+
+use pinniped_apiserver::health::Health;
+use pinniped_logging::log;
+use pinniped_program::downward_api::{self, PodInfo};
+use pinniped_program::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
+use pinniped_program::memory;
+use pinniped_program::stop::Signals;
+
+pub use flags::Flags;
+use flags::Options;
+
+/// Name of the program, and of all its objects in the manifest.
+const NAME: &str = "pinniped-gateway";
+
+/// Names us to the API server.
+const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("pinniped-gateway/v", env!("CARGO_PKG_VERSION"), " kubernetes/v1.36"));
+
+/// Runs the gateway until it is told to stop. Every failure is one log line.
+pub fn main(flags: Flags) -> ExitCode {
+    pinniped_pki::install_crypto_provider();
+    let options = match flags.resolve() {
+        Ok(options) => options,
+        Err(problem) => {
+            eprintln!("Error: {problem}");
+            return ExitCode::FAILURE;
+        }
+    };
+    log::init(options.log_level);
+    pinniped_program::disable_core_dumps();
+    match start(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(options: Options) -> anyhow::Result<()> {
+    let pod = downward_api::load_names(&options.downward_api_path).context("could not read pod metadata")?;
+    // The data plane has threads of its own, and so has the making of tables.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("could not start the runtime")?;
+    let outcome = runtime.block_on(run(options, pod));
+    // What is left may hang, the resolver of names for example, and nobody waits for it any more.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn run(options: Options, pod: PodInfo) -> anyhow::Result<()> {
+    let mut signals = Signals::install()?;
+    let shutdown = options.shutdown;
+    let admin = Listener::bind(options.admin)
+        .with_context(|| format!("could not listen for health and metrics on {}", options.admin))?;
+    let (tls, plain) = (options.tls, options.plain);
+    let capacity = Capacity::new(&CapacityParams {
+        // A connection has another one to its backend.
+        files_per_connection: 2,
+        ..CapacityParams::of_this_process(options.max_connections, options.max_connections_per_address)
+    });
+    let max_connections = options.max_connections;
+    let monitor = TaskMonitor::default();
+    let params = params(client(&pod)?, options, &pod, monitor.clone())?;
+
+    let mut ports = GatewayParams::new(tls, plain);
+    ports.limits.connections = max_connections;
+    ports.limits.capacity = capacity.clone();
+    let gateway = pinniped_gateway_dataplane::start(&ports)?;
+    tracing::info!(tls = %gateway.tls_addr(), plain = %gateway.plain_addr(), "the ports are open");
+    let metrics = Metrics::new();
+    metrics::register(&metrics, gateway.readings());
+    metrics.register_capacity("pinniped_gateway", &capacity);
+    let controller_metrics = GatewayMetrics::default();
+    metrics.register(|registry| controller_metrics.register(registry));
+
+    let mut health = Health::of_program();
+    let table = health.ready_step("routing-table");
+    let stopping = health.stopping();
+    let admin = admin::serve(admin, health, &metrics);
+
+    let mut controllers = TaskGroup::new(&monitor);
+    let publish = {
+        let update = gateway.updater();
+        move |next| {
+            update(next);
+            table.done();
+        }
+    };
+    controllers.spawn("controllers", |stop| {
+        pinniped_gateway_controller::run(params, publish, controller_metrics, stop)
+    });
+    controllers.spawn("memory", memory::return_unused);
+
+    let failure = tokio::select! {
+        () = signals.next() => None,
+        reason = gateway.failed() => Some(format!("a port has closed: {reason}")),
+        reason = admin.failed() => Some(format!("the port for health and metrics has closed: {reason}")),
+        end = monitor.failed() => Some(end.to_string()),
+    };
+    tracing::info!(name = "ShutdownInitiated", "[graceful-termination] shutdown event");
+    stopping.begin();
+    let orderly = async {
+        if failure.is_none() {
+            // Services still lead here for a moment, so the table goes on following the cluster.
+            tokio::time::sleep(shutdown.delay).await;
+        }
+        // At the same time, so that the pod is gone within the grace.
+        tokio::join!(gateway.stop(shutdown.grace), controllers.stop());
+        drop(admin);
+    };
+    tokio::select! {
+        () = orderly => tracing::info!("[graceful-termination] gateway is exiting"),
+        () = signals.next() => anyhow::bail!("told to stop a second time, exiting at once"),
+    }
+    match failure {
+        Some(reason) => Err(anyhow::anyhow!(reason)),
+        None => Ok(()),
+    }
+}
+
+/// The client for all that the program reads and writes: with the pod's own service account, and nothing else.
+fn client(pod: &PodInfo) -> anyhow::Result<kube::Client> {
+    let surroundings = in_cluster::load(|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_DIRECTORY))
+        .context("could not create a client")?;
+    let upstream =
+        through(UpstreamParams::new(surroundings.server, surroundings.ca), &ProxyEnvironment::from_env())
+            .and_then(Upstream::new)
+            .context("could not create a client")?;
+    let client = kube_client(&upstream, surroundings.token, pod.namespace.as_str());
+    let named = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
+        request.headers_mut().insert(USER_AGENT, AGENT);
+        let client = client.clone();
+        async move { client.send(request).await }
+    });
+    Ok(kube::Client::new(named, pod.namespace.as_str()))
+}
+
+/// What the controllers are told.
+fn params(
+    client: kube::Client,
+    options: Options,
+    pod: &PodInfo,
+    monitor: TaskMonitor,
+) -> anyhow::Result<Params> {
+    let own = |namespace: Option<String>| namespace.unwrap_or_else(|| pod.namespace.clone());
+    let addresses = if options.status_address.is_empty() {
+        let (name, namespace) = options.service;
+        StatusAddresses::OfService { namespace: own(namespace), name }
+    } else {
+        StatusAddresses::Configured(options.status_address)
+    };
+    let election = match options.lease {
+        None => Election::Alone,
+        // Nobody may hold a Lease under no name: it would look free to the others.
+        Some(_) if pod.name.is_empty() => {
+            anyhow::bail!("could not take part in the leader election: the pod's name is not known")
+        }
+        Some((name, namespace)) => Election::Lease(LeaseParams {
+            namespace: own(namespace),
+            name,
+            identity: pod.name.clone(),
+            owner: None,
+            labels: [("app".to_owned(), NAME.to_owned())].into(),
+            timing: options.lease_timing,
+        }),
+    };
+    Ok(Params {
+        client,
+        settings: options.settings,
+        watch_namespaces: options.watch_namespaces,
+        addresses,
+        election,
+        monitor,
+    })
+}

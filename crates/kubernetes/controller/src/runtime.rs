@@ -1,0 +1,383 @@
+//! Runs one controller: a queue of one key, back-off, resync.
+//!
+//! A controller looks at the whole world each time, so its queue needs to remember only one thing: whether something
+//! has happened since the last look. [`Trigger`] is that bit. Failures are retried with a delay that doubles from
+//! 5 ms to [`RESYNC`]; a new event does not wait for it. "Not leader" is no failure: it is retried without a log line.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::client::{NotLeader, WriteError, error_text, is_forbidden};
+use crate::lease::Leadership;
+
+/// The longest time between two passes of a controller, whether the last one succeeded or failed.
+pub const RESYNC: Duration = Duration::from_secs(180);
+
+/// The least rest between two looks that a controller itself asked for: a time that lies in the past must not make it spin.
+const RECHECK_FLOOR: Duration = Duration::from_millis(100);
+
+/// First delay after a failure.
+const BACKOFF_FLOOR: Duration = Duration::from_millis(5);
+
+/// How long a pass that is under way at shutdown may go on.
+const LAST_PASS: Duration = Duration::from_secs(3);
+
+/// Wakes one controller. Any number of wakes before its next pass are one.
+#[derive(Clone, Debug, Default)]
+pub struct Trigger(Arc<Pulled>);
+
+/// A notification alone would not do: one wake may go to the waiting task, and the next be kept for another pass.
+#[derive(Debug, Default)]
+struct Pulled {
+    flag: AtomicBool,
+    notify: Notify,
+}
+
+impl Trigger {
+    /// A trigger that has not been pulled.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks for a pass.
+    pub fn wake(&self) {
+        self.0.flag.store(true, Ordering::SeqCst);
+        self.0.notify.notify_one();
+    }
+
+    /// Resolves when it has been pulled since the last time.
+    pub async fn woken(&self) {
+        while !self.0.flag.swap(false, Ordering::SeqCst) {
+            self.0.notify.notified().await;
+        }
+    }
+}
+
+/// Why a pass did not reach its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    /// A write is due and another pod has to do it.
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    /// The service account lacks a right; said once, then retried quietly.
+    #[error("{0}")]
+    Forbidden(String),
+    /// Anything else; logged and retried.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<WriteError> for ReconcileError {
+    fn from(error: WriteError) -> Self {
+        match &error {
+            WriteError::NotLeader(not_leader) => Self::NotLeader(*not_leader),
+            WriteError::Api(_) if error.is_forbidden() => Self::Forbidden(error.to_string()),
+            WriteError::Api(_) => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<kube::Error> for ReconcileError {
+    fn from(error: kube::Error) -> Self {
+        let text = error_text(&error);
+        if is_forbidden(&error) { Self::Forbidden(text) } else { Self::Failed(text) }
+    }
+}
+
+impl ReconcileError {
+    /// The same error with words before it, as Go wraps errors. "Not leader" stays what it is.
+    #[must_use]
+    pub fn context(self, prefix: &str) -> Self {
+        match self {
+            Self::NotLeader(error) => Self::NotLeader(error),
+            Self::Forbidden(text) => Self::Forbidden(format!("{prefix}: {text}")),
+            Self::Failed(text) => Self::Failed(format!("{prefix}: {text}")),
+        }
+    }
+
+    /// Several errors of one pass as one: `[a, b]`, as Go's aggregate prints them. `None` for none; a real failure
+    /// outranks "not leader".
+    pub fn aggregate(errors: Vec<Self>) -> Option<Self> {
+        let mut quiet = None;
+        let mut forbidden = true;
+        let mut texts: Vec<String> = Vec::new();
+        for error in errors {
+            match error {
+                Self::NotLeader(error) => quiet = Some(Self::NotLeader(error)),
+                Self::Forbidden(text) => texts.push(text),
+                Self::Failed(text) => {
+                    forbidden = false;
+                    texts.push(text);
+                }
+            }
+        }
+        let text = match texts.as_slice() {
+            [] => return quiet,
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        Some(if forbidden { Self::Forbidden(text) } else { Self::Failed(text) })
+    }
+}
+
+/// What a finished pass says about the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Action {
+    /// Look again after this long even if nothing happens; never later than [`RESYNC`], and not at once.
+    pub recheck_after: Option<Duration>,
+}
+
+impl Action {
+    /// Nothing special: wait for events or the resync.
+    pub fn done() -> Self {
+        Self::default()
+    }
+
+    /// Look again after `delay`.
+    pub fn recheck(delay: Duration) -> Self {
+        Self { recheck_after: Some(delay) }
+    }
+}
+
+/// One controller.
+pub trait Reconcile: Send + 'static {
+    /// The name in log lines.
+    fn name(&self) -> &'static str;
+
+    /// One look at the world. Has to be idempotent, and to leave nothing half done when it is dropped at shutdown.
+    fn reconcile(&mut self) -> impl Future<Output = Result<Action, ReconcileError>> + Send;
+
+    /// Called once, after the last pass.
+    fn shutdown(&mut self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+/// Runs `controller` until `cancel`: first when `ready` resolves (its caches have synced), then on every trigger, when
+/// this pod becomes leader, after a failure's delay, and at the latest every [`RESYNC`].
+pub async fn run(
+    mut controller: impl Reconcile,
+    trigger: Trigger,
+    ready: impl Future<Output = ()> + Send,
+    leadership: Leadership,
+    cancel: CancellationToken,
+) {
+    let name = controller.name();
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => return controller.shutdown().await,
+        () = ready => {}
+    }
+    let mut acquired = leadership.subscribe();
+    let mut retry = Retry::default();
+    loop {
+        let pass = AssertUnwindSafe(controller.reconcile())
+            .catch_unwind()
+            .instrument(tracing::debug_span!("reconcile", controller = name));
+        let outcome = tokio::select! {
+            outcome = pass => outcome.unwrap_or_else(|_| Err(ReconcileError::Failed("the pass panicked".to_owned()))),
+            () = async { cancel.cancelled().await; tokio::time::sleep(LAST_PASS).await } => break,
+        };
+        let next = Instant::now() + retry.after(name, &outcome);
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => break,
+            () = trigger.woken() => {}
+            () = became_leader(&mut acquired) => {}
+            () = tokio::time::sleep_until(next) => {}
+        }
+    }
+    controller.shutdown().await;
+}
+
+/// Resolves when this pod becomes the leader.
+pub async fn became_leader(leadership: &mut tokio::sync::watch::Receiver<bool>) {
+    // A closed channel never changes again; wait for ever rather than spin.
+    loop {
+        match leadership.changed().await {
+            Ok(()) if *leadership.borrow_and_update() => return,
+            Ok(()) => {}
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// Counts failures, logs them, and says how long to wait.
+#[derive(Default)]
+struct Retry {
+    failures: u32,
+    forbidden: Option<String>,
+}
+
+impl Retry {
+    fn after(&mut self, controller: &'static str, outcome: &Result<Action, ReconcileError>) -> Duration {
+        match outcome {
+            Ok(action) => {
+                self.failures = 0;
+                self.forbidden = None;
+                return action.recheck_after.map_or(RESYNC, |delay| delay.clamp(RECHECK_FLOOR, RESYNC));
+            }
+            Err(error @ ReconcileError::NotLeader(_)) => {
+                tracing::debug!(controller, %error, "leaving a write to the leader");
+            }
+            Err(ReconcileError::Forbidden(text)) => {
+                if self.forbidden.as_deref() == Some(text.as_str()) {
+                    tracing::debug!(controller, error = %text, "a right is still missing");
+                } else {
+                    let error = format!("{controller}: {{ }} failed with: {text}");
+                    tracing::error!(logger = "UnhandledError", %error, "Unhandled Error");
+                    self.forbidden = Some(text.clone());
+                }
+            }
+            Err(ReconcileError::Failed(text)) => {
+                let error = format!("{controller}: {{ }} failed with: {text}");
+                tracing::error!(logger = "UnhandledError", %error, "Unhandled Error");
+            }
+        }
+        let delay = BACKOFF_FLOOR.saturating_mul(2_u32.saturating_pow(self.failures)).min(RESYNC);
+        self.failures = self.failures.saturating_add(1);
+        delay
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::lease::Leadership;
+
+    struct Scripted {
+        passes: mpsc::UnboundedSender<Instant>,
+        outcome: fn(usize) -> Result<Action, ReconcileError>,
+        count: usize,
+    }
+
+    impl Reconcile for Scripted {
+        fn name(&self) -> &'static str {
+            "scripted-controller"
+        }
+        async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
+            self.passes.send(Instant::now()).expect("the test listens");
+            self.count += 1;
+            (self.outcome)(self.count)
+        }
+    }
+
+    struct Running {
+        passes: mpsc::UnboundedReceiver<Instant>,
+        trigger: Trigger,
+        cancel: CancellationToken,
+        task: tokio::task::JoinHandle<()>,
+    }
+
+    fn start(outcome: fn(usize) -> Result<Action, ReconcileError>, leadership: Leadership) -> Running {
+        let (sender, passes) = mpsc::unbounded_channel();
+        let (trigger, cancel) = (Trigger::new(), CancellationToken::new());
+        let controller = Scripted { passes: sender, outcome, count: 0 };
+        let task = tokio::spawn(run(controller, trigger.clone(), async {}, leadership, cancel.clone()));
+        Running { passes, trigger, cancel, task }
+    }
+
+    async fn gaps(running: &mut Running, n: usize) -> Vec<Duration> {
+        let mut last = running.passes.recv().await.unwrap();
+        let mut gaps = Vec::new();
+        for _ in 0..n {
+            let next = running.passes.recv().await.unwrap();
+            gaps.push(next - last);
+            last = next;
+        }
+        gaps
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_double_the_delay_and_success_forgets_them() {
+        let fails =
+            |n| if n % 5 == 0 { Ok(Action::done()) } else { Err(ReconcileError::Failed("no".into())) };
+        let mut running = start(fails, Leadership::fixed(true));
+        let millis: Vec<u128> = gaps(&mut running, 6).await.iter().map(Duration::as_millis).collect();
+        for (actual, wanted) in millis.iter().zip([5, 10, 20, 40, 180_000, 5]) {
+            assert!(actual.abs_diff(wanted) <= 2, "{millis:?}");
+        }
+        running.cancel.cancel();
+        running.task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_that_keeps_failing_runs_at_the_latest_every_three_minutes() {
+        let three_minutes = Duration::from_secs(180);
+        let outcomes: [fn(usize) -> Result<Action, ReconcileError>; 3] = [
+            |_| Err(ReconcileError::Failed("no".into())),
+            |_| Err(ReconcileError::Forbidden("no".into())),
+            |_| Err(ReconcileError::NotLeader(NotLeader)),
+        ];
+        for outcome in outcomes {
+            let mut running = start(outcome, Leadership::fixed(true));
+            let gaps = gaps(&mut running, 40).await;
+            let longest = gaps.iter().max().unwrap();
+            // The timer has a resolution of a millisecond.
+            assert!(*longest <= three_minutes + Duration::from_millis(2), "{longest:?}");
+            running.cancel.cancel();
+            running.task.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_recheck_that_is_due_at_once_does_not_spin() {
+        let mut running = start(|_| Ok(Action::recheck(Duration::ZERO)), Leadership::fixed(true));
+        for gap in gaps(&mut running, 5).await {
+            assert!(gap >= RECHECK_FLOOR, "{gap:?}");
+        }
+        running.cancel.cancel();
+        running.task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_wakes_are_one_pass() {
+        let mut running = start(|_| Ok(Action::done()), Leadership::fixed(true));
+        running.passes.recv().await.unwrap();
+        for _ in 0..10 {
+            running.trigger.wake();
+        }
+        let woken = Instant::now();
+        let second = running.passes.recv().await.unwrap();
+        assert!(second - woken < Duration::from_secs(1));
+        let third = running.passes.recv().await.unwrap();
+        assert!(third - second >= RESYNC, "one more pass only after the resync");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn becoming_leader_is_an_event() {
+        let (sender, leadership) = Leadership::channel();
+        let mut running = start(|_| Err(ReconcileError::NotLeader(NotLeader)), leadership);
+        for _ in 0..12 {
+            running.passes.recv().await.unwrap();
+        }
+        let before = Instant::now();
+        sender.send_replace(true);
+        let pass = running.passes.recv().await.unwrap();
+        assert!(pass - before < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn errors_of_one_pass_are_joined_as_go_does() {
+        let failed = |text: &str| ReconcileError::Failed(text.to_owned());
+        let one = ReconcileError::aggregate(vec![failed("a")]).unwrap();
+        assert_eq!(one.to_string(), "a");
+        let two = ReconcileError::aggregate(vec![failed("a"), NotLeader.into(), failed("b")]).unwrap();
+        assert_eq!(two.to_string(), "[a, b]");
+        assert!(matches!(
+            ReconcileError::aggregate(vec![NotLeader.into()]),
+            Some(ReconcileError::NotLeader(_))
+        ));
+        assert!(ReconcileError::aggregate(Vec::new()).is_none());
+    }
+}

@@ -1,0 +1,249 @@
+//! What a client's certificate chain says, given the CAs trusted now.
+//!
+//! Checking a chain costs signatures, so verdicts are kept, by the hash of all certificates that the client sent.
+//! A verdict holds only for the set of CAs it was made with, and only until the next moment at which some
+//! certificate concerned becomes valid or expires: so a certificate that expires in the middle of a connection is
+//! refused with the next request, at the price of two comparisons.
+
+use std::collections::BTreeMap;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use jiff::Timestamp;
+use pinniped_kube_request::identity::{CREDENTIAL_ID_EXTRA, KnownUser, User};
+use pinniped_pki::{CaBundle, Certificate, DistinguishedName, chain};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::cluster_auth_config::RequestHeaderConfig;
+use crate::digest::Digest;
+
+/// The CAs trusted at one time.
+pub(crate) struct Trust {
+    /// Generations of the sources this was made from: cluster, extra.
+    pub(crate) made_from: (u64, u64),
+    /// CAs of ordinary client certificates, from all sources.
+    client: Option<CaSet>,
+    /// The front proxy, where one is configured.
+    front_proxy: Option<(CaSet, RequestHeaderConfig)>,
+    /// Subjects of all CAs.
+    pub(crate) hints: Vec<DistinguishedName>,
+}
+
+/// Bundles that count as one, and the moments at which one of their certificates changes its validity.
+struct CaSet {
+    bundles: Vec<CaBundle>,
+    moments: Vec<i64>,
+}
+
+impl CaSet {
+    fn new(bundles: Vec<CaBundle>) -> Option<Self> {
+        let ders = bundles.iter().flat_map(CaBundle::ders);
+        let moments: Vec<i64> = ders.filter_map(|der| moments(der)).flatten().collect();
+        let bundles: Vec<_> = bundles.into_iter().filter(|bundle| !bundle.is_empty()).collect();
+        (!bundles.is_empty()).then_some(Self { bundles, moments })
+    }
+
+    /// Verifies against any of the bundles; the last failure is returned.
+    fn verify(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<(), String> {
+        let Some((leaf, intermediates)) = chain.split_first() else {
+            return Err("no certificate".to_owned());
+        };
+        let mut result = Err("no certificate authority".to_owned());
+        for bundle in &self.bundles {
+            result =
+                chain::verify_client(leaf, intermediates, bundle, now).map_err(|error| error.to_string());
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    }
+}
+
+/// The seconds at which this certificate begins to be valid and is no longer. Nothing else of it is read: a certificate
+/// that is odd elsewhere may be good enough for a chain, and then its end counts.
+fn moments(der: &CertificateDer<'_>) -> Option<[i64; 2]> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let validity = certificate.validity();
+    Some([validity.not_before.timestamp(), validity.not_after.timestamp().saturating_add(1)])
+}
+
+impl Trust {
+    pub(crate) fn new(
+        made_from: (u64, u64),
+        client: Vec<CaBundle>,
+        front_proxy: Option<RequestHeaderConfig>,
+    ) -> Self {
+        let mut store = RootCertStore::empty();
+        let front_ca = front_proxy.as_ref().map(|config| &config.ca);
+        for der in client.iter().chain(front_ca).flat_map(CaBundle::ders) {
+            // What rustls cannot read as a root is only missing from the hints.
+            let _ = store.add(der.clone());
+        }
+        Self {
+            made_from,
+            client: CaSet::new(client),
+            front_proxy: front_proxy.and_then(|config| Some((CaSet::new(vec![config.ca.clone()])?, config))),
+            hints: store.subjects(),
+        }
+    }
+
+    /// The front proxy's header names, where one is configured.
+    pub(crate) fn request_header(&self) -> Option<&RequestHeaderConfig> {
+        self.front_proxy.as_ref().map(|(_, config)| config)
+    }
+
+    /// Judges a chain, leaf first.
+    pub(crate) fn judge(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Verdict {
+        let second = now.as_second();
+        let (mut from, mut until) = (i64::MIN, i64::MAX);
+        let sets = self.client.iter().chain(self.front_proxy.as_ref().map(|(set, _)| set));
+        let of_sets = sets.flat_map(|set| set.moments.iter().copied());
+        for moment in chain.iter().filter_map(moments).flatten().chain(of_sets) {
+            if moment <= second {
+                from = from.max(moment);
+            } else {
+                until = until.min(moment);
+            }
+        }
+        Verdict {
+            made_from: self.made_from,
+            from,
+            until,
+            front_proxy: self.judge_front_proxy(chain, now),
+            client: self.judge_client(chain, now),
+        }
+    }
+
+    fn judge_front_proxy(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> FrontProxyVerdict {
+        let Some((set, config)) = &self.front_proxy else { return FrontProxyVerdict::NoOpinion };
+        if let Err(error) = set.verify(chain, now) {
+            return FrontProxyVerdict::Failed(error);
+        }
+        if config.allowed_names.is_empty() {
+            return FrontProxyVerdict::Trusted;
+        }
+        match chain.first().map(|leaf| Certificate::parse_der(leaf)) {
+            Some(Ok(leaf)) if config.allowed_names.contains(&leaf.subject_cn) => FrontProxyVerdict::Trusted,
+            Some(Ok(leaf)) => FrontProxyVerdict::Failed(format!(
+                "x509: subject with cn={} is not in the allowed list",
+                leaf.subject_cn
+            )),
+            Some(Err(error)) => FrontProxyVerdict::Failed(error.to_string()),
+            None => FrontProxyVerdict::NoOpinion,
+        }
+    }
+
+    fn judge_client(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> ClientVerdict {
+        let Some(set) = &self.client else { return ClientVerdict::NoOpinion };
+        if let Err(error) = set.verify(chain, now) {
+            return ClientVerdict::Failed(format!("verifying certificate failed: {error}"));
+        }
+        match chain.first().map(user) {
+            Some(Ok(Some(user))) => ClientVerdict::User(user.with_authenticated_group().into()),
+            Some(Ok(None)) | None => ClientVerdict::NoOpinion,
+            Some(Err(error)) => ClientVerdict::Failed(error),
+        }
+    }
+}
+
+/// What a chain says, and for how long.
+pub(crate) struct Verdict {
+    made_from: (u64, u64),
+    from: i64,
+    until: i64,
+    pub(crate) front_proxy: FrontProxyVerdict,
+    pub(crate) client: ClientVerdict,
+}
+
+impl Verdict {
+    /// Does this verdict still hold?
+    pub(crate) fn holds(&self, trust: &Trust, now: Timestamp) -> bool {
+        let second = now.as_second();
+        self.made_from == trust.made_from && self.from <= second && second < self.until
+    }
+}
+
+/// Is it the front proxy's certificate?
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FrontProxyVerdict {
+    NoOpinion,
+    Trusted,
+    Failed(String),
+}
+
+/// Is it a user's certificate?
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ClientVerdict {
+    NoOpinion,
+    User(KnownUser),
+    Failed(String),
+}
+
+/// The user a verified certificate names; `None` when it has no common name.
+fn user(leaf: &CertificateDer<'_>) -> Result<Option<User>, String> {
+    let certificate = Certificate::parse_der(leaf).map_err(|error| error.to_string())?;
+    if certificate.subject_cn.is_empty() {
+        return Ok(None);
+    }
+    let credential_id = format!("X509SHA256={}", certificate.sha256_hex());
+    Ok(Some(User {
+        uid: uid(certificate.uids)?,
+        name: certificate.subject_cn,
+        groups: certificate.organizations,
+        extra: BTreeMap::from([(CREDENTIAL_ID_EXTRA.to_owned(), vec![credential_id])]),
+    }))
+}
+
+/// The UID in the subject. Kubernetes takes exactly one that is not empty, or none.
+fn uid(mut uids: Vec<String>) -> Result<String, String> {
+    match uids.pop() {
+        None => Ok(String::new()),
+        Some(_) if !uids.is_empty() => Err("expected 1 UID, but found multiple".to_owned()),
+        Some(uid) if uid.is_empty() => Err("UID cannot be an empty string".to_owned()),
+        Some(uid) => Ok(uid),
+    }
+}
+
+/// The key under which a verdict is kept.
+pub(crate) fn chain_digest(chain: &[CertificateDer<'_>]) -> Digest {
+    let mut context = Context::new(&SHA256);
+    for certificate in chain {
+        context.update(&certificate.len().to_le_bytes());
+        context.update(certificate);
+    }
+    let mut digest = Digest::default();
+    digest.copy_from_slice(context.finish().as_ref());
+    digest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_uid_or_none() {
+        let uids = |uids: &[&str]| uid(uids.iter().map(|uid| (*uid).to_owned()).collect());
+        assert_eq!(uids(&[]), Ok(String::new()));
+        assert_eq!(uids(&["u"]), Ok("u".to_owned()));
+        assert_eq!(uids(&[""]), Err("UID cannot be an empty string".to_owned()));
+        for several in [&["u", "v"][..], &["u", "u"], &["", "u"]] {
+            assert_eq!(uids(several), Err("expected 1 UID, but found multiple".to_owned()), "{several:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_known_however_odd_it_is_elsewhere() {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.not_before = rcgen::date_time_ymd(2026, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2026, 1, 2);
+        // Alternative names that are none.
+        params.custom_extensions.push(rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 17], vec![5, 0]));
+        let odd = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        assert!(Certificate::parse_der(odd.der()).is_err());
+        let second = |text: &str| text.parse::<Timestamp>().unwrap().as_second();
+        let wanted = [second("2026-01-01T00:00:00Z"), second("2026-01-02T00:00:01Z")];
+        assert_eq!(moments(odd.der()), Some(wanted));
+    }
+}

@@ -1,0 +1,358 @@
+//! SubjectAccessReview by the API server.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use bytes::Bytes;
+use pinniped_fair_semaphore::{FairSemaphore, Waiting};
+use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
+use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
+use serde::{Deserialize, Serialize};
+
+use super::{Keep, Results, ReviewError, Reviews};
+use crate::digest::Digest;
+
+const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+const RESOURCE: &str = "post subjectaccessreviews.authorization.k8s.io";
+
+/// Reviews in flight, and waiting.
+const IN_FLIGHT: usize = 200;
+const WAITING: usize = 1200;
+
+/// Questions with this many bytes chosen by the client are not kept, so that nobody can fill memory with them.
+const LARGEST_KEPT: usize = 10_000;
+
+/// Paths that everybody may read.
+const HEALTH_PATHS: [&str; 3] = ["/healthz", "/readyz", "/livez"];
+
+/// An authorization verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Allowed.
+    Allow,
+    /// Denied for good.
+    Deny {
+        /// The authorizer's reason, may be empty.
+        reason: String,
+    },
+    /// Nobody allows it.
+    NoOpinion {
+        /// The authorizer's reason, may be empty.
+        reason: String,
+    },
+}
+
+/// What the cache holds; cheaper to clone than a [`Decision`].
+#[derive(Clone)]
+enum Verdict {
+    Allow,
+    Deny(Arc<str>),
+    NoOpinion(Arc<str>),
+}
+
+impl From<Verdict> for Decision {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Allow => Self::Allow,
+            Verdict::Deny(reason) => Self::Deny { reason: reason.to_string() },
+            Verdict::NoOpinion(reason) => Self::NoOpinion { reason: reason.to_string() },
+        }
+    }
+}
+
+/// Asks the API server whether a user may do something. Cheap to clone; clones share the cache.
+#[derive(Clone)]
+pub struct Authorizer(Arc<Inner>);
+
+struct Inner {
+    reviews: Reviews,
+    results: Results<Verdict>,
+    permits: FairSemaphore,
+}
+
+impl Authorizer {
+    /// Reviews go out with this client, as its own identity.
+    pub fn new(client: kube::Client) -> Self {
+        Self::with(Reviews::new(client))
+    }
+
+    pub(super) fn with(reviews: Reviews) -> Self {
+        let permits = FairSemaphore::new(IN_FLIGHT, WAITING);
+        Self(Arc::new(Inner { reviews, results: Results::new(), permits }))
+    }
+
+    /// Decides whether this user may do that. A review is charged to `caller`, the authenticated name of the client, which
+    /// is another than the user's where the client impersonates.
+    ///
+    /// An empty verb is denied with reason `invalid verb`; members of `system:masters` and the exact health paths
+    /// are allowed; everything else the API server decides. Callers that name the decider in reasons add that
+    /// themselves.
+    ///
+    /// # Errors
+    ///
+    /// [`ReviewError`] when the API server cannot be asked; that answer is not kept and must not count as a yes.
+    pub async fn authorize(
+        &self,
+        caller: &str,
+        user: &KnownUser,
+        attributes: &Attributes,
+    ) -> Result<Decision, ReviewError> {
+        if attributes.verb().is_empty() {
+            return Ok(Decision::Deny { reason: "invalid verb".to_owned() });
+        }
+        if user.is_in(MASTERS) {
+            return Ok(Decision::Allow);
+        }
+        if let Attributes::NonResource { path, .. } = attributes
+            && HEALTH_PATHS.contains(&path.as_str())
+        {
+            return Ok(Decision::Allow);
+        }
+        let key = digest(user, attributes);
+        if let Some(verdict) = self.0.results.known(&key) {
+            return Ok(verdict.into());
+        }
+        // Boxed because it is large, and most requests need no review.
+        Box::pin(self.review(key, caller, user, attributes)).await.map(Into::into)
+    }
+
+    async fn review(
+        &self,
+        key: Digest,
+        caller: &str,
+        user: &User,
+        attributes: &Attributes,
+    ) -> Result<Verdict, ReviewError> {
+        let review = Review {
+            kind: "SubjectAccessReview",
+            api_version: "authorization.k8s.io/v1",
+            spec: Spec::new(user, attributes),
+        };
+        let body = serde_json::to_vec(&review).map_err(|error| ReviewError::Call(error.to_string()))?;
+        let body = Bytes::from(body);
+        let is_kept = size_chosen_by_client(attributes) < LARGEST_KEPT;
+        let keep = move |verdict: &Verdict| match verdict {
+            _ if !is_kept => Keep::Not,
+            Verdict::Allow => Keep::Positive,
+            Verdict::Deny(_) | Verdict::NoOpinion(_) => Keep::Negative,
+        };
+        let Inner { reviews, results, permits } = &*self.0;
+        let review = |permit| self.clone().post(permit, body.clone());
+        results.get_or_review(key, reviews.charge(caller), permits, keep, review).await
+    }
+
+    async fn post(self, permit: Waiting, body: Bytes) -> Result<Verdict, ReviewError> {
+        let answer: ReviewAnswer = self.0.reviews.post(permit, PATH, RESOURCE, body).await?;
+        let status = answer.status.unwrap_or_default();
+        let reason: Arc<str> = status.reason.unwrap_or_default().into();
+        match (status.allowed.unwrap_or_default(), status.denied.unwrap_or_default()) {
+            (true, true) => Err(ReviewError::Call(
+                "webhook subject access review returned both allow and deny response".to_owned(),
+            )),
+            (true, false) => Ok(Verdict::Allow),
+            (false, true) => Ok(Verdict::Deny(reason)),
+            (false, false) => Ok(Verdict::NoOpinion(reason)),
+        }
+    }
+}
+
+fn size_chosen_by_client(attributes: &Attributes) -> usize {
+    match attributes {
+        Attributes::NonResource { verb, path } => verb.len() + path.len(),
+        Attributes::Resource(resource) => {
+            let selector = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+            resource.verb.len()
+                + resource.group.len()
+                + resource.version.len()
+                + resource.resource.len()
+                + resource.subresource.len()
+                + resource.name.len()
+                + resource.namespace.len()
+                + selector(&resource.field_selector)
+                + selector(&resource.label_selector)
+        }
+    }
+}
+
+/// The digest of a question. Every text goes in with its length, so that no two questions look the same.
+fn digest(user: &KnownUser, attributes: &Attributes) -> Digest {
+    let mut question = Question(Vec::with_capacity(256));
+    question.0.extend_from_slice(user.digest(digest_of_user));
+    question.about(attributes);
+    question.digest()
+}
+
+fn digest_of_user(user: &User) -> Digest {
+    let mut question = Question(Vec::with_capacity(512));
+    question.text(&user.name);
+    question.text(&user.uid);
+    question.count(user.groups.len());
+    user.groups.iter().for_each(|group| question.text(group));
+    question.count(user.extra.len());
+    for (key, values) in &user.extra {
+        question.text(key);
+        question.count(values.len());
+        values.iter().for_each(|value| question.text(value));
+    }
+    question.digest()
+}
+
+/// Collects a question into one buffer, which is quicker than many small updates of a hash.
+struct Question(Vec<u8>);
+
+impl Question {
+    fn about(&mut self, attributes: &Attributes) {
+        match attributes {
+            Attributes::NonResource { verb, path } => {
+                self.count(0);
+                self.text(verb);
+                self.text(path);
+            }
+            Attributes::Resource(resource) => {
+                self.count(1);
+                self.text(&resource.verb);
+                self.text(&resource.group);
+                self.text(&resource.version);
+                self.text(&resource.resource);
+                self.text(&resource.subresource);
+                self.text(&resource.name);
+                self.text(&resource.namespace);
+                for selector in [&resource.field_selector, &resource.label_selector] {
+                    self.count(usize::from(selector.is_some()));
+                    self.text(selector.as_deref().unwrap_or_default());
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, count: usize) {
+        self.0.extend_from_slice(&count.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.count(text.len());
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn digest(&self) -> Digest {
+        let mut context = Context::new(&SHA256);
+        context.update(&self.0);
+        let mut digest = Digest::default();
+        digest.copy_from_slice(context.finish().as_ref());
+        digest
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    spec: Spec<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_attributes: Option<Resource<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    non_resource_attributes: Option<NonResource<'a>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    user: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    groups: &'a [String],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    extra: &'a BTreeMap<String, Vec<String>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    uid: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    verb: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    group: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    version: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    subresource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field_selector: Option<Selector<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label_selector: Option<Selector<'a>>,
+}
+
+/// A selector as it stands in the query; the API server parses it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Selector<'a> {
+    raw_selector: &'a str,
+}
+
+#[derive(Serialize)]
+struct NonResource<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    path: &'a str,
+    verb: &'a str,
+}
+
+impl<'a> Spec<'a> {
+    fn new(user: &'a User, attributes: &'a Attributes) -> Self {
+        let (resource_attributes, non_resource_attributes) = match attributes {
+            Attributes::Resource(resource) => (Some(Resource::new(resource)), None),
+            Attributes::NonResource { verb, path } => (None, Some(NonResource { path, verb })),
+        };
+        Self {
+            resource_attributes,
+            non_resource_attributes,
+            user: &user.name,
+            groups: &user.groups,
+            extra: &user.extra,
+            uid: &user.uid,
+        }
+    }
+}
+
+impl<'a> Resource<'a> {
+    fn new(resource: &'a ResourceAttributes) -> Self {
+        let selector = |raw: &'a Option<String>| {
+            raw.as_deref().filter(|raw| !raw.is_empty()).map(|raw_selector| Selector { raw_selector })
+        };
+        Self {
+            namespace: &resource.namespace,
+            verb: &resource.verb,
+            group: &resource.group,
+            version: &resource.version,
+            resource: &resource.resource,
+            subresource: &resource.subresource,
+            name: &resource.name,
+            field_selector: selector(&resource.field_selector),
+            label_selector: selector(&resource.label_selector),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ReviewAnswer {
+    status: Option<ReviewStatus>,
+}
+
+#[derive(Default, Deserialize)]
+struct ReviewStatus {
+    allowed: Option<bool>,
+    denied: Option<bool>,
+    reason: Option<String>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,405 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::Response;
+use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
+use pinniped_kube_request::identity::{KnownUser, User};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::*;
+use pinniped_secret::token::Token;
+
+/// Number of the call, path and body to status and body.
+type Script = dyn Fn(usize, &str, Value) -> (u16, Value) + Send + Sync;
+
+/// An API server that answers with `answer` and counts.
+pub(super) struct Peer {
+    calls: AtomicUsize,
+    /// Held by calls while they wait to be answered.
+    gate: Semaphore,
+    answer: Box<Script>,
+}
+
+pub(super) fn peer(
+    answer: impl Fn(usize, &str, Value) -> (u16, Value) + Send + Sync + 'static,
+) -> (Arc<Peer>, Reviews) {
+    let peer =
+        Arc::new(Peer { calls: AtomicUsize::new(0), gate: Semaphore::new(1000), answer: Box::new(answer) });
+    let service = {
+        let peer = Arc::clone(&peer);
+        tower::service_fn(move |request: Request<Body>| {
+            let peer = Arc::clone(&peer);
+            async move {
+                let call = peer.calls.fetch_add(1, Ordering::SeqCst);
+                let _turn = peer.gate.acquire().await.unwrap();
+                let path = request.uri().path().to_owned();
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let (code, answer) = (peer.answer)(call, &path, serde_json::from_slice(&body).unwrap());
+                let response = Response::builder().status(code).header("content-type", "application/json");
+                Ok::<_, std::io::Error>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
+            }
+        })
+    };
+    let backoff = Backoff { first: Duration::from_millis(1), ..Backoff::REVIEWS };
+    (peer, Reviews { backoff, ..Reviews::new(kube::Client::new(service, "default")) })
+}
+
+impl Peer {
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+pub(super) fn allowed(is_allowed: bool) -> Value {
+    json!({"status": {"allowed": is_allowed, "reason": "because"}})
+}
+
+fn user(name: &str) -> User {
+    User { name: name.to_owned(), ..User::default() }
+}
+
+fn path(path: &str) -> Attributes {
+    Attributes::NonResource { verb: "get".to_owned(), path: path.to_owned() }
+}
+
+#[tokio::test]
+async fn a_review_asks_with_the_token_and_gives_the_user() {
+    let (_, reviews) = peer(|_, path, review| {
+        assert_eq!(path, "/apis/authentication.k8s.io/v1/tokenreviews");
+        let expected = json!({
+            "kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {},
+            "spec": {"token": "secret"}, "status": {"user": {}},
+        });
+        assert_eq!(review, expected);
+        (201, json!({"status": {"authenticated": true, "user": {"username": "alice", "groups": ["g"]}}}))
+    });
+    let found = TokenReviewer::with(reviews).review(&Token::new("secret"), None).await.unwrap();
+    let expected = User { groups: vec!["g".to_owned()], ..user("alice") };
+    assert_eq!(found.as_deref(), Some(&expected));
+}
+
+#[tokio::test]
+async fn yes_and_no_are_kept_and_failures_are_not() {
+    let (peer, reviews) = peer(|_, _, review| match review["spec"]["token"].as_str() {
+        Some("good") => (201, json!({"status": {"authenticated": true, "user": {"username": "a"}}})),
+        Some("bad") => (201, json!({"status": {"error": "[invalid bearer token]"}})),
+        _ => (403, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no right"})),
+    });
+    let reviewer = TokenReviewer::with(reviews);
+    for _ in 0..3 {
+        assert!(reviewer.review(&Token::new("good"), None).await.unwrap().is_some());
+        assert!(reviewer.review(&Token::new("bad"), None).await.unwrap().is_none());
+    }
+    assert_eq!(peer.calls(), 2);
+    for _ in 0..3 {
+        let error = reviewer.review(&Token::new("broken"), None).await.unwrap_err();
+        assert_eq!(error, ReviewError::Call("no right".to_owned()));
+    }
+    assert_eq!(peer.calls(), 5);
+}
+
+#[tokio::test]
+async fn equal_reviews_in_flight_are_one_call() {
+    let (peer, reviews) = peer(|_, _, _| (201, allowed(true)));
+    let authorizer = Authorizer::with(reviews);
+    let held = peer.gate.acquire_many(1000).await.unwrap();
+    let (alice, question) = (KnownUser::from(user("alice")), path("/x"));
+    let all = futures::future::join_all((0..50).map(|_| authorizer.authorize("a", &alice, &question)));
+    let (answers, ()) = futures::join!(all, async {
+        while peer.calls() == 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+    });
+    assert!(answers.into_iter().all(|answer| answer == Ok(Decision::Allow)));
+    assert_eq!(peer.calls(), 1);
+}
+
+#[tokio::test]
+async fn transient_failures_are_tried_again_five_times() {
+    let (calls, reviews) = peer(|call, _, _| if call < 4 { (500, json!({})) } else { (201, allowed(true)) });
+    let authorizer = Authorizer::with(reviews);
+    assert_eq!(authorizer.authorize("a", &user("a").into(), &path("/x")).await, Ok(Decision::Allow));
+    assert_eq!(calls.calls(), 5);
+    let (calls, reviews) = peer(|_, _, _| (500, json!({})));
+    let error = Authorizer::with(reviews).authorize("a", &user("a").into(), &path("/x")).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "an error on the server (\"unknown\") has prevented the request from succeeding (post \
+         subjectaccessreviews.authorization.k8s.io)"
+    );
+    assert_eq!(calls.calls(), 5);
+}
+
+#[tokio::test]
+async fn some_answers_need_no_review() {
+    let (peer, reviews) = peer(|_, _, _| (500, json!({})));
+    let authorizer = Authorizer::with(reviews);
+    let masters = User { groups: vec!["system:masters".to_owned()], ..user("root") };
+    let no_verb = Attributes::Resource(ResourceAttributes::default());
+    let invalid = Decision::Deny { reason: "invalid verb".to_owned() };
+    assert_eq!(authorizer.authorize("a", &masters.clone().into(), &no_verb).await, Ok(invalid));
+    assert_eq!(authorizer.authorize("a", &masters.clone().into(), &path("/x")).await, Ok(Decision::Allow));
+    for health in ["/healthz", "/readyz", "/livez"] {
+        assert_eq!(authorizer.authorize("a", &user("a").into(), &path(health)).await, Ok(Decision::Allow));
+    }
+    assert_eq!(peer.calls(), 0);
+    authorizer.authorize("a", &user("a").into(), &path("/healthz/")).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn the_question_is_complete() {
+    let (_, reviews) = peer(|_, path, review| {
+        assert_eq!(path, "/apis/authorization.k8s.io/v1/subjectaccessreviews");
+        let expected = json!({
+            "kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+            "spec": {
+                "user": "alice", "uid": "u", "groups": ["g"], "extra": {"k": ["v"]},
+                "resourceAttributes": {
+                    "verb": "list", "group": "apps", "version": "v1", "resource": "deployments", "subresource": "scale",
+                    "namespace": "ns", "name": "n", "fieldSelector": {"rawSelector": "a=b"},
+                },
+            },
+        });
+        assert_eq!(review, expected);
+        (201, json!({"status": {"denied": true, "reason": "never"}}))
+    });
+    let alice = User {
+        uid: "u".to_owned(),
+        groups: vec!["g".to_owned()],
+        extra: BTreeMap::from([("k".to_owned(), vec!["v".to_owned()])]),
+        ..user("alice")
+    };
+    let question = Attributes::Resource(ResourceAttributes {
+        verb: "list".to_owned(),
+        group: "apps".to_owned(),
+        version: "v1".to_owned(),
+        resource: "deployments".to_owned(),
+        subresource: "scale".to_owned(),
+        name: "n".to_owned(),
+        namespace: "ns".to_owned(),
+        field_selector: Some("a=b".to_owned()),
+        label_selector: Some(String::new()),
+    });
+    let decision = Authorizer::with(reviews).authorize("a", &alice.clone().into(), &question).await;
+    assert_eq!(decision, Ok(Decision::Deny { reason: "never".to_owned() }));
+}
+
+#[tokio::test]
+async fn contradictory_answers_are_errors_and_silence_is_no_opinion() {
+    let (_, reviews) = peer(|_, path, review| {
+        assert!(!path.is_empty());
+        match review["spec"]["nonResourceAttributes"]["path"].as_str() {
+            Some("/both") => (201, json!({"status": {"allowed": true, "denied": true}})),
+            _ => (201, json!({"status": {"reason": "nobody"}})),
+        }
+    });
+    let authorizer = Authorizer::with(reviews);
+    authorizer.authorize("a", &user("a").into(), &path("/both")).await.unwrap_err();
+    let expected = Decision::NoOpinion { reason: "nobody".to_owned() };
+    assert_eq!(authorizer.authorize("a", &user("a").into(), &path("/x")).await, Ok(expected));
+}
+
+#[tokio::test]
+async fn questions_differ_by_every_member_and_huge_ones_are_not_kept() {
+    let (peer, reviews) = peer(|_, _, _| (201, allowed(false)));
+    let authorizer = Authorizer::with(reviews);
+    let resource = |verb: &str, name: &str, selector: Option<&str>| {
+        Attributes::Resource(ResourceAttributes {
+            verb: verb.to_owned(),
+            name: name.to_owned(),
+            label_selector: selector.map(str::to_owned),
+            ..ResourceAttributes::default()
+        })
+    };
+    let groups =
+        |groups: &[&str]| User { groups: groups.iter().map(|g| (*g).to_owned()).collect(), ..user("a") };
+    let questions = [
+        (user("a"), resource("get", "x", None)),
+        (user("b"), resource("get", "x", None)),
+        (user("a"), resource("getx", "", None)),
+        (user("a"), resource("get", "x", Some(""))),
+        (groups(&["a", "b"]), resource("get", "x", None)),
+        (groups(&["ab"]), resource("get", "x", None)),
+        (user("a"), path("/x")),
+    ];
+    for _ in 0..2 {
+        for (user, attributes) in &questions {
+            authorizer.authorize("a", &user.clone().into(), attributes).await.unwrap();
+        }
+    }
+    assert_eq!(peer.calls(), questions.len());
+    let huge = path(&"x".repeat(10_000));
+    for _ in 0..3 {
+        authorizer.authorize("a", &user("a").into(), &huge).await.unwrap();
+    }
+    assert_eq!(peer.calls(), questions.len() + 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_that_are_rejected_do_not_displace_those_that_are_accepted() {
+    let (peer, reviews) = peer(|_, _, review| match review["spec"]["token"].as_str() {
+        Some(token) if token.starts_with("good") => {
+            (201, json!({"status": {"authenticated": true, "user": {"username": token}}}))
+        }
+        _ => (201, json!({"status": {"error": "no"}})),
+    });
+    let reviewer = TokenReviewer::with(reviews);
+    let flood = async |name: &str| {
+        for n in 0..8_500 {
+            assert!(reviewer.review(&Token::new(format!("{name}-{n}")), None).await.unwrap().is_none());
+        }
+    };
+    flood("bad").await;
+    let good: Vec<Token> = (0..100).map(|n| Token::new(format!("good-{n}"))).collect();
+    for token in &good {
+        assert!(reviewer.review(token, None).await.unwrap().is_some());
+    }
+    flood("worse").await;
+    let calls = peer.calls();
+    for token in &good {
+        assert!(reviewer.review(token, None).await.unwrap().is_some());
+    }
+    assert_eq!(peer.calls(), calls, "all are known still");
+}
+
+/// An API server whose token reviews wait while the gate is held.
+fn any_token() -> (Arc<Peer>, TokenReviewer) {
+    let (peer, reviews) = peer(|_, _, review| {
+        let user = review["spec"]["token"].as_str().unwrap().to_owned();
+        (201, json!({"status": {"authenticated": true, "user": {"username": user}}}))
+    });
+    (peer, TokenReviewer::with(reviews))
+}
+
+fn address(text: &str) -> Option<std::net::IpAddr> {
+    Some(text.parse().unwrap())
+}
+
+/// Whatever can start has started.
+async fn settled() {
+    for _ in 0..2000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Reviews of new tokens that wait for the API server, and those that were refused.
+async fn flood(
+    reviewer: &TokenReviewer,
+    client: impl Fn(usize) -> Option<std::net::IpAddr>,
+) -> (tokio::task::JoinSet<()>, usize) {
+    let mut waiting = tokio::task::JoinSet::new();
+    let mut refused = 0;
+    for number in 0..1000 {
+        let token = Token::new(format!("flood-{number}"));
+        let mut review = {
+            let (reviewer, client) = (reviewer.clone(), client(number));
+            Box::pin(async move { reviewer.review(&token, client).await })
+        };
+        match futures::poll!(&mut review) {
+            std::task::Poll::Ready(result) => {
+                assert_eq!(result, Err(ReviewError::Overloaded));
+                refused += 1;
+            }
+            std::task::Poll::Pending => {
+                waiting.spawn(async { drop(review.await) });
+            }
+        }
+    }
+    settled().await;
+    (waiting, refused)
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_tokens_of_one_address_leave_permits_for_those_of_others_and_for_known_ones() {
+    let (peer, reviewer) = any_token();
+    reviewer.review(&Token::new("alice"), address("10.0.0.1")).await.unwrap();
+    // What is cached is forgotten, who the user was is not.
+    tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    let before = peer.calls();
+    let held = peer.gate.acquire_many(1000).await.unwrap();
+    let (_waiting, refused) = flood(&reviewer, |_| address("10.0.0.1")).await;
+    assert_eq!(peer.calls() - before, 75, "three quarters of the permits for new tokens");
+    assert_eq!(refused, 1000 - 75 - 300);
+    for (token, client) in [("alice", "10.0.0.1"), ("bob", "10.0.0.2"), ("carol", "2001:db8::1")] {
+        let before = peer.calls();
+        let token = Token::new(token);
+        let mut review = Box::pin(reviewer.review(&token, address(client)));
+        assert!(futures::poll!(&mut review).is_pending());
+        settled().await;
+        assert_eq!(peer.calls(), before + 1, "{client}: the review is on its way");
+    }
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_of_one_network_of_version_six_are_one_client_and_a_botnet_leaves_known_tokens_alone() {
+    let (peer, reviewer) = any_token();
+    reviewer.review(&Token::new("alice"), address("10.0.0.1")).await.unwrap();
+    tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    let before = peer.calls();
+    let held = peer.gate.acquire_many(1000).await.unwrap();
+    let (waiting, _) = flood(&reviewer, |n| address(&format!("2001:db8::{n:x}"))).await;
+    assert_eq!(peer.calls() - before, 75);
+    drop(waiting);
+    let (_waiting, _) = flood(&reviewer, |n| address(&format!("10.1.{}.{}", n / 250, n % 250))).await;
+    let before = peer.calls();
+    let token = Token::new("alice");
+    let mut review = Box::pin(reviewer.review(&token, address("10.1.0.1")));
+    assert!(futures::poll!(&mut review).is_pending());
+    settled().await;
+    assert_eq!(peer.calls(), before + 1);
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_review_goes_on_without_its_caller_and_is_there_for_the_next_one() {
+    let (peer, reviewer) = any_token();
+    let held = peer.gate.acquire_many(1000).await.unwrap();
+    let token = Token::new("alice");
+    {
+        let mut review = Box::pin(reviewer.review(&token, None));
+        assert!(futures::poll!(&mut review).is_pending());
+    }
+    while peer.calls() == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    assert!(reviewer.review(&token, None).await.unwrap().is_some());
+    assert_eq!(peer.calls(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reviews_of_one_caller_do_not_hold_up_the_same_reviews_of_another() {
+    let (peer, reviews) = peer(|_, _, _| (201, allowed(true)));
+    let authorizer = Authorizer::with(reviews);
+    let held = peer.gate.acquire_many(1000).await.unwrap();
+    let victim = KnownUser::from(user("victim"));
+    // Mallory impersonates the victim, and asks all that the victim may ask.
+    let mut crowd: Vec<_> = (0..1500)
+        .map(|n| {
+            let (authorizer, victim) = (authorizer.clone(), victim.clone());
+            Box::pin(async move { authorizer.authorize("mallory", &victim, &path(&format!("/{n}"))).await })
+        })
+        .collect();
+    let mut refused = 0;
+    for review in &mut crowd {
+        if let std::task::Poll::Ready(result) = futures::poll!(review.as_mut()) {
+            assert_eq!(result, Err(ReviewError::Overloaded));
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 1500 - 150 - 900);
+    settled().await;
+    assert_eq!(peer.calls(), 150);
+    // One that waits for mallory's turn.
+    let question = path("/1000");
+    let mut own = Box::pin(authorizer.authorize("victim", &victim, &question));
+    assert!(futures::poll!(&mut own).is_pending());
+    settled().await;
+    assert_eq!(peer.calls(), 151);
+    drop(held);
+    assert_eq!(own.await, Ok(Decision::Allow));
+}

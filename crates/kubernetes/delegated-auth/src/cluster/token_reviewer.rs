@@ -1,0 +1,148 @@
+//! TokenReview by the API server.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::hmac;
+use bytes::Bytes;
+use pinniped_cache::Cache;
+use pinniped_fair_semaphore::{FairSemaphore, Waiting};
+use pinniped_kube_request::identity::KnownUser;
+
+use super::{Charge, DigestCache, ENTRIES, Keep, Results, ReviewError, Reviews};
+use crate::digest::Digest;
+use crate::review::{TokenReviewAnswer, TokenVerdict, token_review_body};
+use pinniped_secret::token::Token;
+
+const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const RESOURCE: &str = "post tokenreviews.authentication.k8s.io";
+
+/// Reviews in flight, and waiting, of tokens that were accepted before, and as many of tokens that are new.
+const IN_FLIGHT: usize = 100;
+const WAITING: usize = 400;
+
+/// Requests that wait for these reviews, of which equal ones are one review.
+const CALLERS: usize = 2000;
+
+/// How long it is remembered after its last review that a token was accepted, and by which user.
+const ACCEPTED_FOR: Duration = Duration::from_secs(3600);
+
+/// Asks the API server for the user of a token. Cheap to clone; clones share the cache.
+///
+/// Results are cached for ten seconds, by a hash of the token keyed with a secret of this process.
+///
+/// The user is not known before the review. So the review of a token that was accepted within the last hour is charged to
+/// the user it had then, with permits that only such reviews take: no attacker has a token of the victim. The review of any
+/// other token is charged to the address of the client. So are the requests that wait for it: nothing else before
+/// authentication waits, and so nothing else needs a bound there.
+#[derive(Clone)]
+pub struct TokenReviewer(Arc<Inner>);
+
+struct Inner {
+    reviews: Reviews,
+    key: hmac::Key,
+    results: Results<Option<KnownUser>>,
+    /// The users of tokens that were accepted.
+    accepted: DigestCache<Charge>,
+    accepted_before: Share,
+    new: Share,
+}
+
+/// Bounds on the reviews of some tokens.
+struct Share {
+    reviews: FairSemaphore,
+    callers: FairSemaphore,
+}
+
+impl Share {
+    fn new() -> Self {
+        Self { reviews: FairSemaphore::new(IN_FLIGHT, WAITING), callers: FairSemaphore::new(CALLERS, 0) }
+    }
+}
+
+impl TokenReviewer {
+    /// Reviews go out with this client, as its own identity.
+    pub fn new(client: kube::Client) -> Self {
+        Self::with(Reviews::new(client))
+    }
+
+    pub(super) fn with(reviews: Reviews) -> Self {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &aws_lc_rs::rand::SystemRandom::new())
+            .expect("the system's random source works");
+        Self(Arc::new(Inner {
+            reviews,
+            key,
+            results: Results::new(),
+            accepted: Arc::new(Cache::new(ENTRIES, ACCEPTED_FOR)),
+            accepted_before: Share::new(),
+            new: Share::new(),
+        }))
+    }
+
+    /// The user of a token that a client at this address sent; `None` when the token is not valid.
+    ///
+    /// # Errors
+    ///
+    /// [`ReviewError`] when the API server cannot be asked; that result is not cached.
+    pub async fn review(
+        &self,
+        token: &Token,
+        client: Option<IpAddr>,
+    ) -> Result<Option<KnownUser>, ReviewError> {
+        let key = self.digest(token);
+        if let Some(user) = self.0.results.known(&key) {
+            return Ok(user);
+        }
+        Box::pin(self.review_unknown(key, token, client)).await
+    }
+
+    async fn review_unknown(
+        &self,
+        key: Digest,
+        token: &Token,
+        client: Option<IpAddr>,
+    ) -> Result<Option<KnownUser>, ReviewError> {
+        let Inner { reviews, results, accepted, accepted_before, new, .. } = &*self.0;
+        let (charge, share) = match accepted.get(&key) {
+            Some(user) => (user, accepted_before),
+            None => (reviews.charge(&client.map(network)), new),
+        };
+        let _caller = share.callers.try_acquire(&charge).ok_or(ReviewError::Overloaded)?;
+        let body = token_review_body("authentication.k8s.io/v1", token);
+        let review = |permit| self.clone().post(key, permit, body.clone());
+        let keep = |user: &Option<KnownUser>| if user.is_some() { Keep::Positive } else { Keep::Negative };
+        results.get_or_review(key, charge, &share.reviews, keep, review).await
+    }
+
+    async fn post(self, key: Digest, permit: Waiting, body: Bytes) -> Result<Option<KnownUser>, ReviewError> {
+        let Inner { reviews, accepted, .. } = &*self.0;
+        let answer: TokenReviewAnswer = reviews.post(permit, PATH, RESOURCE, body).await?;
+        match answer.status.unwrap_or_default().into_verdict() {
+            TokenVerdict::Yes(user) => {
+                accepted.insert(key, reviews.charge(&user.name));
+                Ok(Some(user.into()))
+            }
+            TokenVerdict::No(error) => {
+                accepted.remove(&key);
+                tracing::debug!(%error, "token not accepted");
+                Ok(None)
+            }
+        }
+    }
+
+    fn digest(&self, token: &Token) -> Digest {
+        let tag = hmac::sign(&self.0.key, token.expose().as_bytes());
+        let mut digest = Digest::default();
+        digest.copy_from_slice(tag.as_ref());
+        digest
+    }
+}
+
+/// The part of an address that a client cannot choose: of version 6 the network alone.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
+    }
+}

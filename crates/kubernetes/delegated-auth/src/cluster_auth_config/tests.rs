@@ -1,0 +1,259 @@
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::*;
+
+fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn authority(name: &str) -> String {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.self_signed(&key).unwrap().pem()
+}
+
+#[test]
+fn the_usual_config_map_is_read_whole() {
+    let (client_ca, proxy_ca) = (authority("kubernetes"), authority("front-proxy"));
+    let (config, problems) = ClusterAuthConfig::parse(
+        &data(&[
+            ("client-ca-file", &client_ca),
+            ("requestheader-client-ca-file", &proxy_ca),
+            ("requestheader-allowed-names", r#"["front-proxy-client"]"#),
+            ("requestheader-username-headers", r#"["X-Remote-User"]"#),
+            ("requestheader-uid-headers", r#"["X-Remote-Uid"]"#),
+            ("requestheader-group-headers", r#"["X-Remote-Group"]"#),
+            ("requestheader-extra-headers-prefix", r#"["X-Remote-Extra-"]"#),
+        ]),
+        &ClusterAuthConfig::default(),
+    );
+    assert_eq!(problems, []);
+    let expected = ClusterAuthConfig {
+        client_ca: Some(CaBundle::from_pem(client_ca.as_bytes()).unwrap()),
+        request_header: Some(RequestHeaderConfig {
+            ca: CaBundle::from_pem(proxy_ca.as_bytes()).unwrap(),
+            allowed_names: vec!["front-proxy-client".to_owned()],
+            username_headers: vec![HeaderName::from_static("x-remote-user")],
+            uid_headers: vec![HeaderName::from_static("x-remote-uid")],
+            group_headers: vec![HeaderName::from_static("x-remote-group")],
+            extra_prefixes: vec!["x-remote-extra-".to_owned()],
+        }),
+    };
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn nothing_configured_trusts_nobody() {
+    let (config, problems) = ClusterAuthConfig::parse(&data(&[]), &ClusterAuthConfig::default());
+    assert_eq!((config, problems), (ClusterAuthConfig::default(), Vec::new()));
+}
+
+#[test]
+fn garbage_keeps_the_last_good_content_of_that_part_only() {
+    let last = ClusterAuthConfig {
+        client_ca: Some(CaBundle::from_pem(authority("old").as_bytes()).unwrap()),
+        request_header: None,
+    };
+    let proxy_ca = authority("front-proxy");
+    let (config, problems) = ClusterAuthConfig::parse(
+        &data(&[("client-ca-file", "garbage"), ("requestheader-client-ca-file", &proxy_ca)]),
+        &last,
+    );
+    assert_eq!(config.client_ca, last.client_ca);
+    assert!(config.request_header.is_some());
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].to_string().starts_with(
+        "key \"client-ca-file\" of ConfigMap kube-system/extension-apiserver-authentication is not usable: "
+    ));
+}
+
+#[test]
+fn content_that_is_gone_is_trusted_no_longer_and_raises_the_generation() {
+    let client_ca = Some(CaBundle::from_pem(authority("old").as_bytes()).unwrap());
+    let watch = ClusterAuthConfigWatch::fixed(ClusterAuthConfig { client_ca, request_header: None });
+    let before = watch.generation();
+    watch.observe(&ConfigMap::default());
+    assert_eq!(*watch.current(), ClusterAuthConfig::default());
+    assert_eq!(watch.generation(), before + 1);
+    watch.observe(&ConfigMap::default());
+    assert_eq!(watch.generation(), before + 1);
+}
+
+fn object(client_ca: &str) -> Value {
+    json!({
+        "kind": "ConfigMap", "apiVersion": "v1",
+        "metadata": {"namespace": NAMESPACE, "name": NAME, "resourceVersion": "1"},
+        "data": {"client-ca-file": client_ca},
+    })
+}
+
+/// A client of an API server that has this ConfigMap, and sends these events to the first watch.
+fn api_server(map: Value, events: mpsc::UnboundedReceiver<Value>) -> kube::Client {
+    let events = Arc::new(Mutex::new(Some(events)));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (map, events) = (map.clone(), Arc::clone(&events));
+        async move {
+            let query = request.uri().query().unwrap_or_default();
+            let line = |value: &Value| Bytes::from(format!("{value}\n"));
+            let answers = if request.uri().path().ends_with(NAME) {
+                futures::stream::iter([line(&map)]).boxed()
+            } else if query.contains("watch=true") {
+                assert!(
+                    query.contains("fieldSelector=metadata.name%3Dextension-apiserver-authentication"),
+                    "{query}"
+                );
+                let events = events.lock().unwrap().take();
+                let events = futures::stream::unfold(events, |events| async {
+                    let mut events = events?;
+                    Some((events.recv().await?, Some(events)))
+                });
+                events.map(move |event| line(&event)).boxed()
+            } else {
+                let list = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [map]});
+                futures::stream::iter([line(&list)]).boxed()
+            };
+            let body = StreamBody::new(answers.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes))));
+            Ok::<_, Infallible>(Response::new(body.boxed_unsync()))
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+#[tokio::test]
+async fn changes_arrive_by_watch_until_cancelled() {
+    let (old, new) = (authority("old"), authority("new"));
+    let (events, receiver) = mpsc::unbounded_channel();
+    let watch = ClusterAuthConfigWatch::load(api_server(object(&old), receiver)).await.unwrap();
+    assert_eq!(watch.current().client_ca, Some(CaBundle::from_pem(old.as_bytes()).unwrap()));
+    let before = watch.generation();
+    let cancel = CancellationToken::new();
+    let run = watch.run(cancel.clone());
+    let script = async {
+        events.send(json!({"type": "MODIFIED", "object": object(&new)})).unwrap();
+        while watch.generation() == before {
+            tokio::task::yield_now().await;
+        }
+        events.send(json!({"type": "DELETED", "object": object(&new)})).unwrap();
+        cancel.cancel();
+    };
+    tokio::time::timeout(Duration::from_secs(10), async { futures::join!(run, script) }).await.unwrap();
+    assert_eq!(watch.current().client_ca, Some(CaBundle::from_pem(new.as_bytes()).unwrap()));
+}
+
+#[tokio::test]
+async fn a_config_map_that_is_missing_or_unusable_ends_the_start() {
+    let service = tower::service_fn(|_: Request<Body>| async {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404});
+        let response = Response::builder().status(404).body(Body::from(status.to_string().into_bytes()));
+        Ok::<_, Infallible>(response.unwrap())
+    });
+    let error = ClusterAuthConfigWatch::load(kube::Client::new(service, "default")).await.err().unwrap();
+    assert_eq!(error.to_string(), "could not read ConfigMap kube-system/extension-apiserver-authentication");
+    let (_, receiver) = mpsc::unbounded_channel();
+    let error = ClusterAuthConfigWatch::load(api_server(object("garbage"), receiver)).await.err().unwrap();
+    assert!(matches!(error, LoadError::Key(_)), "{error}");
+}
+
+/// Log lines of the module at warning level: what the fields are, and the message.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with(concat!(env!("CARGO_CRATE_NAME"), "::cluster_auth_config"))
+            && *metadata.level() <= tracing::Level::WARN
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut fields = BTreeMap::new();
+        let mut visit = |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            fields.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
+        };
+        event.record(&mut visit);
+        self.0.lock().unwrap().push(fields);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// A client of an API server that answers each list and watch with the status code that `code` has for its verb. A
+/// watch that works shows one event after ten seconds and ends.
+fn refusing(code: impl Fn(&str) -> u16 + Send + Sync + 'static) -> kube::Client {
+    let code = Arc::new(code);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let watching = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let by_name = request.uri().path().ends_with(NAME);
+        let code = if by_name { 200 } else { code(if watching { "watch" } else { "list" }) };
+        let body = match code {
+            200 if by_name => object(""),
+            200 if watching => json!({"type": "MODIFIED", "object": object("")}),
+            200 => {
+                json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
+            }
+            code => {
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no"})
+            }
+        };
+        let response = Response::builder().status(code).body(Body::from(format!("{body}\n").into_bytes()));
+        async move {
+            if watching && code == 200 {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+            Ok::<_, Infallible>(response.unwrap())
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+async fn warnings(
+    time: Duration,
+    code: impl Fn(&str) -> u16 + Send + Sync + 'static,
+) -> Vec<BTreeMap<String, String>> {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let watch = ClusterAuthConfigWatch::load(refusing(code)).await.unwrap();
+    assert!(tokio::time::timeout(time, watch.run(CancellationToken::new())).await.is_err());
+    warnings.0.lock().unwrap().clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permission_that_is_missing_is_named_once_at_warning_level() {
+    for missing in ["list", "watch"] {
+        let code = move |verb: &str| if verb == missing { 403 } else { 200 };
+        let lines = warnings(Duration::from_secs(3600), code).await;
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let field = |name: &str| lines[0].get(name).map(String::as_str).unwrap_or_default();
+        assert_eq!((field("verb"), field("resource")), (missing, "configmaps"));
+        assert_eq!((field("namespace"), field("name")), (NAMESPACE, NAME));
+        assert_eq!(field("role"), "extension-apiserver-authentication-reader");
+        assert!(field("message").contains("RoleBinding"), "{lines:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_fails_is_reported_again_only_after_it_worked() {
+    let lines = warnings(Duration::from_secs(3600), |_| 500).await;
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0]["message"].contains("fails"), "{lines:?}");
+    // It works for a minute in the middle of each ten.
+    let began = Instant::now();
+    let code = move |_: &str| if (began.elapsed().as_secs() / 60) % 10 == 5 { 200 } else { 500 };
+    let lines = warnings(Duration::from_secs(2400), code).await;
+    assert_eq!(lines.len(), 5, "{lines:?}");
+}

@@ -1,0 +1,153 @@
+//! One short name for one identity: the same user with the same groups, UID and extras, and nobody else.
+//!
+//! A change of groups is a change of identity. Whatever is made for an identity (a service account that may impersonate
+//! it, a kubeconfig that names it) therefore never means more or less than it did when it was made.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use pinniped_concierge_api::login::ImpersonatedUser;
+use serde::Serialize;
+
+/// SHA-256 over an identity in one canonical form: JSON with the members `username`, `uid`, `groups` and `extra` in this
+/// order, groups and the values of extras sorted and each once, keys of extras sorted, nothing left out.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IdentityDigest([u8; SHA256_OUTPUT_LEN]);
+
+#[derive(Serialize)]
+struct Canonical<'a> {
+    username: &'a str,
+    uid: &'a str,
+    groups: Vec<&'a str>,
+    extra: BTreeMap<&'a str, Vec<&'a str>>,
+}
+
+impl IdentityDigest {
+    /// The digest of an identity; the order of its groups, and repetitions, do not count.
+    pub fn of(user: &ImpersonatedUser) -> Self {
+        let canonical = Canonical {
+            username: &user.username,
+            uid: &user.uid,
+            groups: sorted(&user.groups),
+            extra: user.extra.iter().map(|(key, values)| (key.as_str(), sorted(values))).collect(),
+        };
+        let text =
+            serde_json::to_vec(&canonical).expect("strings, lists and maps of strings are always JSON");
+        let mut bytes = [0; SHA256_OUTPUT_LEN];
+        bytes.copy_from_slice(digest(&SHA256, &text).as_ref());
+        Self(bytes)
+    }
+
+    /// The first 32 of the 64 hexadecimal digits: as much as fits into names beside a prefix and a suffix, and as
+    /// hard to meet by chance as a UUID.
+    pub fn short(&self) -> String {
+        let mut text = self.to_string();
+        text.truncate(SHA256_OUTPUT_LEN);
+        text
+    }
+}
+
+fn sorted(values: &[String]) -> Vec<&str> {
+    let mut sorted: Vec<&str> = values.iter().map(String::as_str).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    sorted
+}
+
+impl fmt::Display for IdentityDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for IdentityDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IdentityDigest({self})")
+    }
+}
+
+/// The text is no digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an identity is written as 64 hexadecimal digits in lower case")]
+pub struct NotADigest;
+
+impl FromStr for IdentityDigest {
+    type Err = NotADigest;
+
+    fn from_str(text: &str) -> Result<Self, NotADigest> {
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Ok(byte - b'0'),
+            b'a'..=b'f' => Ok(byte - b'a' + 10),
+            _ => Err(NotADigest),
+        };
+        let mut bytes = [0; SHA256_OUTPUT_LEN];
+        if text.len() != 2 * bytes.len() {
+            return Err(NotADigest);
+        }
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(username: &str, groups: &[&str]) -> ImpersonatedUser {
+        ImpersonatedUser {
+            username: username.to_owned(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            ..ImpersonatedUser::default()
+        }
+    }
+
+    #[test]
+    fn the_digest_is_that_of_the_canonical_json() {
+        let mut pinny = user("pinny", &["b", "a"]);
+        pinny.extra.insert("k".into(), vec!["y".into(), "x".into()]);
+        let text = r#"{"username":"pinny","uid":"","groups":["a","b"],"extra":{"k":["x","y"]}}"#;
+        let expected: String =
+            digest(&SHA256, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let found = IdentityDigest::of(&pinny);
+        assert_eq!(found.to_string(), expected);
+        assert_eq!(found.short(), expected[..32]);
+        assert_eq!(expected.parse(), Ok(found));
+    }
+
+    #[test]
+    fn order_and_repetition_do_not_count() {
+        let one = IdentityDigest::of(&user("pinny", &["a", "b", "a"]));
+        assert_eq!(one, IdentityDigest::of(&user("pinny", &["b", "a"])));
+    }
+
+    #[test]
+    fn whatever_else_differs_makes_another_identity() {
+        let mut all = vec![
+            user("pinny", &[]),
+            user("Pinny", &[]),
+            user("pinny", &["a"]),
+            user("pinny", &["a", "b"]),
+            user("pinny", &["a,b"]),
+            user("pinny\",\"uid\":\"", &[]),
+            ImpersonatedUser { uid: "u".into(), ..user("pinny", &[]) },
+        ];
+        for (key, values) in [("k", vec![]), ("k", vec!["v"]), ("l", vec!["v"])] {
+            let values = values.into_iter().map(str::to_owned).collect();
+            all.push(ImpersonatedUser { extra: [(key.to_owned(), values)].into(), ..user("pinny", &[]) });
+        }
+        let digests: std::collections::BTreeSet<_> = all.iter().map(IdentityDigest::of).collect();
+        assert_eq!(digests.len(), all.len());
+    }
+
+    #[test]
+    fn text_that_is_no_digest_is_refused() {
+        let good = IdentityDigest::of(&user("pinny", &[])).to_string();
+        for bad in ["", "ab", &good[1..], &good.to_uppercase(), &good.replace(&good[..2], "é")] {
+            assert_eq!(bad.parse::<IdentityDigest>(), Err(NotADigest), "{bad}");
+        }
+    }
+}

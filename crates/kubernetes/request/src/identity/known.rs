@@ -1,0 +1,138 @@
+//! A user who comes again and again, with what is needed for each of their requests made only once.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use super::User;
+use crate::impersonation::{Impersonation, InvalidHeader, Refusal};
+use pinniped_http_headers::ready::ReadyFields;
+
+/// Headers of a user with more groups and extra values than this are made anew each time: such users are few, and
+/// what is kept for them would be large.
+const MOST_KEPT: usize = 64;
+
+/// A [`User`] to be shared. Clones are the same user.
+#[derive(Clone)]
+pub struct KnownUser(Arc<Known>);
+
+struct Known {
+    user: User,
+    impersonation: OnceLock<Result<ReadyFields, InvalidHeader>>,
+    refused: OnceLock<Option<Refusal>>,
+    digest: OnceLock<[u8; 32]>,
+}
+
+impl KnownUser {
+    /// A digest of everything about the user, made by `make` when it is asked for the first time. There is room for one,
+    /// so it has to be the same function each time.
+    pub fn digest(&self, make: impl FnOnce(&User) -> [u8; 32]) -> &[u8; 32] {
+        self.0.digest.get_or_init(|| make(&self.0.user))
+    }
+
+    /// The headers that make a request this user's, as [`Impersonation::write`] has them for a user who is not impersonated
+    /// by another one. `None` for one of so many groups that they are not kept.
+    ///
+    /// # Errors
+    /// As [`Impersonation::write`].
+    pub fn impersonation(&self) -> Result<Option<&ReadyFields>, InvalidHeader> {
+        let user = &self.0.user;
+        if user.groups.len() + user.extra.values().map(Vec::len).sum::<usize>() > MOST_KEPT {
+            return Ok(None);
+        }
+        let made =
+            self.0.impersonation.get_or_init(|| Impersonation::of(self).headers().map(ReadyFields::new));
+        made.as_ref().map(Some).map_err(|invalid| *invalid)
+    }
+
+    /// Why nobody can act as this user, if that is for an extra; found out by `find` when it is asked for the first time.
+    pub(crate) fn refused(&self, find: impl FnOnce(&User) -> Option<Refusal>) -> Option<&Refusal> {
+        self.0.refused.get_or_init(|| find(&self.0.user)).as_ref()
+    }
+}
+
+impl From<User> for KnownUser {
+    fn from(user: User) -> Self {
+        Self(Arc::new(Known {
+            user,
+            impersonation: OnceLock::new(),
+            refused: OnceLock::new(),
+            digest: OnceLock::new(),
+        }))
+    }
+}
+
+impl Deref for KnownUser {
+    type Target = User;
+
+    fn deref(&self) -> &User {
+        &self.0.user
+    }
+}
+
+impl PartialEq for KnownUser {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for KnownUser {}
+
+impl fmt::Debug for KnownUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.user.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use super::*;
+
+    fn user(groups: usize) -> User {
+        User {
+            name: "someone".to_owned(),
+            uid: "u".to_owned(),
+            groups: (0..groups).map(|group| format!("group {group}")).collect(),
+            extra: [("a.io/b".to_owned(), vec!["1".to_owned(), "2".to_owned()])].into(),
+        }
+    }
+
+    #[test]
+    fn the_headers_are_those_of_an_impersonation_however_often_they_are_asked_for() {
+        for (groups, kept) in [(0, true), (1, true), (62, true), (63, false), (200, false)] {
+            let user = user(groups);
+            let mut wanted = HeaderMap::new();
+            Impersonation::of(&user).write(&mut wanted).unwrap();
+            let known = KnownUser::from(user);
+            for _ in 0..2 {
+                let ready = known.impersonation().unwrap();
+                assert_eq!(ready.is_some(), kept, "{groups}");
+                let mut written = HeaderMap::new();
+                if let Some(ready) = ready {
+                    ready.append_to(&mut written).unwrap();
+                    assert_eq!(written, wanted, "{groups}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_who_fits_into_no_header_is_refused_each_time() {
+        for name in ["", "a\nb"] {
+            let known = KnownUser::from(User { name: name.to_owned(), ..user(1) });
+            for _ in 0..2 {
+                assert_eq!(known.impersonation().err(), Some(InvalidHeader));
+            }
+        }
+    }
+
+    #[test]
+    fn the_digest_is_made_once() {
+        let known = KnownUser::from(user(1));
+        let same = known.clone();
+        assert_eq!(*known.digest(|user| [user.name.len() as u8; 32]), [7; 32]);
+        assert_eq!(*same.digest(|_| unreachable!("it is there")), [7; 32]);
+    }
+}

@@ -1,0 +1,145 @@
+//! What goes: unused identities, ended tokens, and everything when the strategy is switched off.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::Api;
+use kube::api::PostParams;
+use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_concierge_domain::service_account_tokens::{Form, Maker};
+use pinniped_kube_request::identity::digest::IdentityDigest;
+use pinniped_test_support::wait;
+use serde_json::{Value, json};
+
+use super::place::{SELF_REVIEW, Tokens, account_of};
+use crate::installed::SOON;
+
+/// Kinds of lasting objects.
+const KINDS: [&str; 3] = ["serviceaccounts", "clusterroles", "clusterrolebindings"];
+
+async fn left(tokens: &Tokens) -> usize {
+    let mut left = tokens.count("secrets", None).await;
+    for kind in KINDS {
+        left += tokens.count(kind, None).await;
+    }
+    left
+}
+
+#[tokio::test]
+async fn disabling_removes_everything_within_a_minute_and_tokens_stop_working() {
+    let Some(tokens) = Tokens::install("token-off", 2, true).await else { return };
+    assert_eq!(tokens.entry().await.unwrap(), None, "off means off");
+    tokens.enable(json!({})).await;
+    let login = tokens.log_in(&json!({"username": "collection-off"})).await;
+    tokens.who_am_i(&login).await;
+    let began = std::time::Instant::now();
+    tokens.configure(json!({"mode": "disabled"})).await;
+    tokens.await_strategy("Error", "Disabled", "disabled by configuration").await;
+    let gone = wait::until_ok(Duration::from_secs(60), "the entry to go", async || {
+        let entry = tokens.entry().await?;
+        anyhow::ensure!(entry.is_none(), "{entry:?}");
+        Ok(())
+    });
+    tokens.own.check(gone.await);
+    assert!(began.elapsed() < Duration::from_secs(60));
+    assert_eq!(left(&tokens).await, 0);
+    let revoked = wait::until_ok(SOON, "the token to stop working", async || {
+        let (code, answer) = tokens.ask(&login.token, &login.headers(), SELF_REVIEW).await;
+        anyhow::ensure!(code == 401, "{code} {answer}");
+        Ok(())
+    });
+    tokens.own.check(revoked.await);
+    let user = json!({"username": "collection-off"});
+    let line = tokens.refused(&user, &["ServiceAccountToken"]).await;
+    assert_eq!(line["err"], "service account tokens are not enabled");
+    let status = tokens.try_log_in(&user, &["ServiceAccountToken", "ClientCertificate"]).await.unwrap();
+    assert!(status["credential"]["clientCertificateData"].is_string(), "{status}");
+}
+
+#[tokio::test]
+async fn a_thousand_unused_identities_go_and_the_api_server_hardly_notices() {
+    const USERS: usize = 1_000;
+    let Some(tokens) = Tokens::install("token-idle", 2, true).await else { return };
+    let settings = json!({"idleTimeoutSeconds": 60, "tokenLifetimeSeconds": 60});
+    tokens.enable(settings).await;
+    let used = tokens.log_in(&json!({"username": "collection-used"})).await;
+    let (used_name, _) = account_of(&used);
+
+    // As a thousand logins of long ago would have left them.
+    let maker = Maker {
+        namespace: tokens.users(),
+        labels: [("app".to_owned(), tokens.own.app.to_owned())].into(),
+        form: Form::Plain,
+        name_users: false,
+    };
+    let client = tokens.own.world.client().await.unwrap();
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &maker.namespace);
+    let (roles, bindings) = (Api::<ClusterRole>::all(client.clone()), Api::<ClusterRoleBinding>::all(client));
+    let long_ago: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let params = PostParams::default();
+    futures::stream::iter(0..USERS)
+        .for_each_concurrent(30, |number| {
+            let user = ImpersonatedUser { username: format!("idle-{number}"), ..ImpersonatedUser::default() };
+            let (maker, accounts, roles, bindings, params) = (&maker, &accounts, &roles, &bindings, &params);
+            async move {
+                let digest = IdentityDigest::of(&user);
+                // The account first: what has none is an orphan, and goes sooner.
+                accounts.create(params, &maker.service_account(&digest, &user, long_ago)).await.unwrap();
+                let role = roles.create(params, &maker.cluster_role(&digest, &user)).await.unwrap();
+                let binding = maker.cluster_role_binding(&digest, &role.metadata.uid.unwrap());
+                // The collector may have been there before: then there is nothing to bind.
+                drop(bindings.create(params, &binding).await);
+            }
+        })
+        .await;
+    let patience = Duration::from_secs(500);
+    let gone = wait::until_ok(patience, "unused identities to go", async || {
+        let left = tokens.count("serviceaccounts", None).await;
+        // Those in use, and whoever looked whether the strategy works.
+        anyhow::ensure!(left <= 2, "{left} are left");
+        Ok(())
+    });
+    tokens.own.check(gone.await);
+
+    // By the API server's own account: how many requests to remove something in any second.
+    let app = tokens.own.app;
+    let ours = format!("system:serviceaccount:{app}:{app}");
+    let events = tokens.own.world.control_plane().audit_events().unwrap();
+    let mut times: Vec<Timestamp> = events
+        .iter()
+        .filter(|event| event["user"]["username"].as_str().is_some_and(|user| user.starts_with(&ours)))
+        .filter(|event| event["stage"] == "ResponseComplete" && is_collection(event))
+        .map(|event| event["requestReceivedTimestamp"].as_str().unwrap().parse().unwrap())
+        .collect();
+    times.sort();
+    assert!(times.len() >= 3 * USERS, "{} requests", times.len());
+    let most = times
+        .iter()
+        .enumerate()
+        .map(|(at, begin)| {
+            times[at..].iter().take_while(|time| time.duration_since(*begin).as_secs() < 1).count()
+        })
+        .max();
+    println!("{} requests of the collector, at most {most:?} in a second", times.len());
+    assert!(most <= Some(20), "{most:?} requests in a second");
+
+    // What was used lately is there until it is not used any more.
+    let gone = wait::until_ok(patience, "the last identity to go", async || {
+        let left = tokens.count("serviceaccounts", Some(&used_name)).await;
+        anyhow::ensure!(left == 0, "{used_name} is there");
+        Ok(())
+    });
+    tokens.own.check(gone.await);
+    assert_eq!(tokens.count("secrets", Some(&used_name)).await, 0, "its Secret went before it");
+}
+
+/// Whether a request is one of those that the collector makes for identities.
+fn is_collection(event: &Value) -> bool {
+    let object = &event["objectRef"];
+    let verb = event["verb"].as_str().unwrap_or_default();
+    let ours = object["name"].as_str().is_some_and(|name| name.starts_with("pinniped-user-"));
+    ours && (verb == "delete" || verb == "get" && object["resource"] == "serviceaccounts")
+}

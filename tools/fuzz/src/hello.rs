@@ -1,0 +1,29 @@
+//! The first bytes of a TLS client, as the gateway reads them. Input: the bytes.
+
+use pinniped_gateway_dataplane::hello::{LONGEST, Progress, parse};
+
+/// See the module.
+pub fn check(data: &[u8]) {
+    // The gateway never looks at more.
+    let data = &data[..data.len().min(LONGEST)];
+    let whole = parse(data);
+    if let Ok(Progress::Incomplete(wanted)) = &whole {
+        assert!(*wanted > data.len() && *wanted <= LONGEST, "{wanted} bytes wanted of {}", data.len());
+    }
+    // Bytes come in pieces: what was known after some of them still holds after all.
+    for part in 1..=8 {
+        let end = data.len() * part / 8;
+        match parse(&data[..end]) {
+            Ok(Progress::Incomplete(wanted)) => {
+                let enough = wanted <= data.len();
+                assert!(enough || !matches!(whole, Ok(Progress::Complete(_))), "{wanted} were not needed");
+            }
+            known => assert_eq!(known, whole, "after {end} of {}", data.len()),
+        }
+    }
+    let Ok(Progress::Complete(hello)) = whole else { return };
+    if let Some(name) = hello.server_name {
+        assert!((1..=255).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic()));
+        assert!(!name.bytes().any(|byte| byte.is_ascii_uppercase()));
+    }
+}

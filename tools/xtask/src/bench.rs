@@ -1,0 +1,132 @@
+//! `cargo xtask bench`: builds everything optimised and runs the measuring program.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use crate::{cargo, control_plane};
+
+/// Flags of `bench`.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    concierge: ConciergeArgs,
+}
+
+/// What is measured, where it is not the impersonation proxy.
+#[derive(clap::Subcommand)]
+enum What {
+    /// The ingress gateway, against HAProxy and nginx.
+    Gateway(GatewayArgs),
+}
+
+/// Flags of all runs.
+#[derive(clap::Args)]
+struct Common {
+    /// A short run: less exact figures, the same tables.
+    #[arg(long)]
+    quick: bool,
+    /// Exit with 1 when something that must hold does not.
+    #[arg(long)]
+    check: bool,
+    /// Only these measures, comma separated; a wrong one lists them all.
+    #[arg(long)]
+    only: Option<String>,
+    /// How often each measure is taken; the median counts.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Peers to leave out, comma separated: `haproxy`, and for the gateway `nginx`.
+    #[arg(long)]
+    without: Option<String>,
+    /// Use only what is on this machine.
+    #[arg(long)]
+    offline: bool,
+}
+
+impl Common {
+    fn pass_on(&self, command: &mut Command) {
+        for (flag, wanted) in [("--quick", self.quick), ("--check", self.check)] {
+            if wanted {
+                command.arg(flag);
+            }
+        }
+        let rounds = self.rounds.map(|rounds| rounds.to_string());
+        for (flag, value) in [("--only", &self.only), ("--without", &self.without), ("--rounds", &rounds)] {
+            if let Some(value) = value {
+                command.arg(flag).arg(value);
+            }
+        }
+    }
+}
+
+/// Flags of the run that measures the impersonation proxy.
+#[derive(clap::Args)]
+struct ConciergeArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Only in front of this server: `api-server` or `stub`.
+    #[arg(long)]
+    behind: Option<String>,
+    /// Measure this program instead of building one.
+    #[arg(long)]
+    concierge: Option<PathBuf>,
+}
+
+/// Flags of the run that measures the gateway.
+#[derive(clap::Args)]
+struct GatewayArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Measure this program instead of building one.
+    #[arg(long)]
+    gateway: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.what {
+        None => concierge(&args.concierge),
+        Some(What::Gateway(args)) => gateway(args),
+    }
+}
+
+fn concierge(args: &ConciergeArgs) -> anyhow::Result<ExitCode> {
+    let offline = args.common.offline;
+    let tools = control_plane::find_or_build(offline)?;
+    let mut build = cargo::cargo(offline);
+    build.args(["build", "--release", "--bins", "--package", "pinniped-bench", "--package", "pinniped-cli"]);
+    if args.concierge.is_none() {
+        build.args(["--package", "pinniped-concierge"]);
+    }
+    cargo::succeed(&mut build, "building the measured programs")?;
+    let bins = cargo::target_dir()?.join("release");
+    let mut command = cargo::in_world(&bins.join("pinniped-bench"));
+    let concierge = args.concierge.clone().unwrap_or_else(|| bins.join("pinniped-concierge"));
+    command.arg("run").arg("--concierge").arg(std::path::absolute(concierge)?);
+    command.arg("--pinniped").arg(bins.join("pinniped"));
+    command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
+    args.common.pass_on(&mut command);
+    if let Some(behind) = &args.behind {
+        command.arg("--behind").arg(behind);
+    }
+    Err(cargo::become_program(&mut command))
+}
+
+fn gateway(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
+    let offline = args.common.offline;
+    let tools = control_plane::find_or_build(offline)?;
+    let mut build = cargo::cargo(offline);
+    build.args(["build", "--release", "--bins", "--package", "pinniped-bench"]);
+    if args.gateway.is_none() {
+        build.args(["--package", "pinniped-gateway"]);
+    }
+    cargo::succeed(&mut build, "building the measured programs")?;
+    let bins = cargo::target_dir()?.join("release");
+    let mut command = cargo::in_world(&bins.join("pinniped-bench"));
+    let gateway = args.gateway.clone().unwrap_or_else(|| bins.join("pinniped-gateway"));
+    command.arg("gateway").arg("--gateway").arg(std::path::absolute(gateway)?);
+    command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
+    args.common.pass_on(&mut command);
+    Err(cargo::become_program(&mut command))
+}

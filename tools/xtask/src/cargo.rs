@@ -1,0 +1,66 @@
+//! Running cargo and what it built.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use anyhow::Context as _;
+
+/// The top folder of the source tree.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// The packages of the programs that an image holds.
+pub(crate) const IMAGE_PACKAGES: [&str; 4] = [
+    "pinniped-concierge",
+    "pinniped-gateway",
+    "pinniped-local-user-authenticator",
+    "pinniped-kube-cert-agent",
+];
+
+/// Cargo's target folder: this program lies in it.
+pub(crate) fn target_dir() -> anyhow::Result<PathBuf> {
+    if let Some(dir) = std::env::var_os("CARGO_TARGET_DIR") {
+        return Ok(root().join(dir));
+    }
+    let executable = std::env::current_exe().context("could not find this executable")?;
+    let dir = executable.ancestors().nth(2).context("this executable does not lie in a target folder")?;
+    Ok(dir.to_owned())
+}
+
+/// `cargo` in the source tree, the one that runs us.
+pub(crate) fn cargo(offline: bool) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    if offline {
+        command.env("CARGO_NET_OFFLINE", "true");
+    }
+    command
+}
+
+/// Runs a command to its end with our own terminal.
+pub(crate) fn status(command: &mut Command) -> anyhow::Result<ExitStatus> {
+    command.status().with_context(|| format!("could not start {}", command.get_program().display()))
+}
+
+/// Runs a command that has to succeed.
+pub(crate) fn succeed(command: &mut Command, what: &str) -> anyhow::Result<()> {
+    let status = status(command)?;
+    anyhow::ensure!(status.success(), "{what} failed ({status})");
+    Ok(())
+}
+
+/// Becomes another program, so that Ctrl-C and the exit status are its own. Returns only with an error.
+pub(crate) fn become_program(command: &mut Command) -> anyhow::Error {
+    let error = command.exec();
+    anyhow::Error::new(error).context(format!("could not start {}", command.get_program().display()))
+}
+
+/// A program that runs in a network namespace of its own, where the machine allows that.
+pub(crate) fn in_world(program: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.arg(root().join("tools/test-runner.sh")).arg("--world").arg(program);
+    command
+}

@@ -1,0 +1,169 @@
+//! `cargo xtask control-plane`: the programs of one pinned Kubernetes release.
+//!
+//! Each program is looked for in `KUBEBUILDER_ASSETS` and in `PATH` and taken when it is of the pinned minor
+//! release; what is missing is built once by the Go toolchain from `tools/third-party/control-plane/go.mod` into a cache of
+//! the user, under a name made of the version, the module file and the build flags. Two builders at the same
+//! time wait for each other; a build that was broken off leaves nothing that looks finished.
+//!
+//! A node's programs ([`node_tools`]) are built only when a node is asked for, into the same folder. Programs of other
+//! people are fetched or built only for what needs them: [`debian`]'s for the tests that compare with them,
+//! [`cert_manager`] and [`yq`] for tests and demo of certificates that somebody else issues, [`contour`] and [`envoy`] for
+//! those with another ingress in our gateway's place.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::Context as _;
+
+use crate::cargo;
+use cache::cached;
+use module::Module;
+
+mod build;
+mod cache;
+pub(crate) mod cert_manager;
+pub(crate) mod contour;
+pub(crate) mod debian;
+pub(crate) mod envoy;
+pub(crate) mod informer;
+mod module;
+pub(crate) mod node_tools;
+pub(crate) mod yq;
+
+/// Flags of `control-plane`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Use only what is on this machine; say what is missing.
+    #[arg(long)]
+    offline: bool,
+}
+
+/// A program, its Go package, and how it tells its version.
+#[derive(Clone, Copy)]
+struct Tool {
+    name: &'static str,
+    package: &'static str,
+    version_args: &'static [&'static str],
+    /// What its version must begin with; `None`: the pinned Kubernetes minor release.
+    version: Option<&'static str>,
+}
+
+const TOOLS: [Tool; 4] = [
+    Tool {
+        name: "etcd",
+        package: "go.etcd.io/etcd/server/v3",
+        version_args: &["--version"],
+        version: Some("3."),
+    },
+    Tool {
+        name: "kube-apiserver",
+        package: "k8s.io/kubernetes/cmd/kube-apiserver",
+        version_args: &["--version"],
+        version: None,
+    },
+    Tool {
+        name: "kube-controller-manager",
+        package: "k8s.io/kubernetes/cmd/kube-controller-manager",
+        version_args: &["--version"],
+        version: None,
+    },
+    Tool {
+        name: "kubectl",
+        package: "k8s.io/kubernetes/cmd/kubectl",
+        version_args: &["version", "--client"],
+        version: None,
+    },
+];
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    println!("{}", find_or_build(args.offline)?.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The folder with all programs. Also writes it to `control-plane.path` in the target folder, where tests that
+/// are run by plain `cargo test` find it.
+pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
+    let module = Module::kubernetes()?;
+    let dir = match found(&TOOLS, &module.version) {
+        Some(dir) => dir,
+        None => cached(&module, "control plane", &TOOLS, offline)?,
+    };
+    let pointer = cargo::target_dir()?.join("control-plane.path");
+    std::fs::write(&pointer, format!("{}\n", dir.display()))
+        .with_context(|| format!("could not write {}", pointer.display()))?;
+    Ok(dir)
+}
+
+/// Where programs are kept that are built or installed once for this user.
+pub(crate) fn cache_dir() -> anyhow::Result<PathBuf> {
+    cache::dir()
+}
+
+/// `v1.36.3` -> `1.36.`.
+fn minor_prefix(version: &str) -> String {
+    let mut parts = version.trim_start_matches('v').splitn(3, '.');
+    format!("{}.{}.", parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+}
+
+/// One folder of `KUBEBUILDER_ASSETS` or `PATH` that has all programs in fitting versions. Folders that have
+/// only some are named, so that nobody wonders why they are not used.
+fn found(tools: &[Tool], version: &str) -> Option<PathBuf> {
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    assets.iter().cloned().chain(std::env::split_paths(&path)).find(|dir| {
+        if !dir.join("kube-apiserver").is_file() && Some(dir) != assets.as_ref() {
+            return false;
+        }
+        let unfit: Vec<String> = tools.iter().filter_map(|tool| unfit(dir, tool, version)).collect();
+        if !unfit.is_empty() {
+            eprintln!("not using {}: {}", dir.display(), unfit.join(", "));
+        }
+        unfit.is_empty()
+    })
+}
+
+/// Why a program of a folder cannot be used.
+fn unfit(dir: &Path, tool: &Tool, version: &str) -> Option<String> {
+    let file = dir.join(tool.name);
+    if !file.is_file() {
+        return Some(format!("no {}", tool.name));
+    }
+    let Ok(output) = Command::new(&file).args(tool.version_args).output() else {
+        return Some(format!("{} does not run", tool.name));
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let wanted = tool.version.map_or_else(|| minor_prefix(version), str::to_owned);
+    let fits = text
+        .split_whitespace()
+        .map(|word| word.trim_start_matches('v'))
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
+        .is_some_and(|word| word.starts_with(&wanted));
+    (!fits).then(|| format!("{} is not {wanted}x", tool.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_read_from_the_module_file() {
+        assert_eq!(minor_prefix(&Module::kubernetes().unwrap().version), "1.36.");
+    }
+
+    #[test]
+    fn a_program_of_another_release_is_unfit() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = std::env::temp_dir().join(format!("pinniped-xtask-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let table =
+            [("Kubernetes v1.36.1", None), ("Kubernetes v1.3.6", Some("kube-apiserver is not 1.36.x"))];
+        for (says, wanted) in table {
+            let file = dir.join("kube-apiserver");
+            std::fs::write(&file, format!("#!/bin/sh\necho {says}\n")).unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+            assert_eq!(unfit(&dir, &TOOLS[1], "v1.36.3").as_deref(), wanted);
+        }
+        assert_eq!(unfit(&dir, &TOOLS[0], "v1.36.3").as_deref(), Some("no etcd"));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,101 @@
+//! `cargo xtask demo`: gets everything ready and runs the demo program, in a world of its own or on a node.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::Context as _;
+
+use crate::control_plane::{contour, envoy};
+use crate::image::Profile;
+use crate::test::{CERT_MANAGER_ENV, YQ_ENV};
+use crate::{cargo, control_plane, disk, image, node};
+
+/// Flags of `demo`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How the user is let in: `impersonation-proxy`, as in the release post, or `service-account-token`.
+    #[arg(long, value_name = "STRATEGY", default_value = "impersonation-proxy",
+        value_parser = ["impersonation-proxy", "service-account-token"])]
+    strategy: String,
+    /// Walk in pods on the node that `cargo xtask node up` started, in place of processes; where none runs, on one
+    /// that is there for the demo only.
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = node::DEFAULT)]
+    node: Option<String>,
+    /// A real cert-manager issues the certificate that the proxy serves, as in the release post; built once (minutes).
+    #[arg(long)]
+    with_cert_manager: bool,
+    /// The whole release post: our gateway in front of the proxy, and a real cert-manager; in pods of a node where the
+    /// machine can run one, else in processes.
+    #[arg(long, conflicts_with_all = ["with_contour", "strategy"])]
+    with_gateway: bool,
+    /// The same with a real Contour and Envoy in the gateway's place; built and fetched once (minutes, 37 MB).
+    #[arg(long, conflicts_with = "strategy")]
+    with_contour: bool,
+    /// Leave everything running at the end, and say how to use it: processes until Ctrl-C, pods until the next demo.
+    #[arg(long)]
+    keep: bool,
+    /// Use only what is on this machine; say what is missing.
+    #[arg(long)]
+    offline: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    disk::note_when_short();
+    let tools = control_plane::find_or_build(args.offline)?;
+    let ingress = args.with_gateway || args.with_contour;
+    let certificates = if args.with_cert_manager || ingress {
+        let cert_manager = control_plane::cert_manager::find_or_build(args.offline)?;
+        Some((cert_manager, control_plane::yq::find_or_build(args.offline)?))
+    } else {
+        None
+    };
+    let contour = if args.with_contour {
+        let envoy = envoy::find_or_fetch(args.offline)?;
+        Some((contour::find_or_build(args.offline)?, envoy))
+    } else {
+        None
+    };
+    let mut build = cargo::cargo(args.offline);
+    build.args(["build", "--quiet", "--bins"]);
+    for package in cargo::IMAGE_PACKAGES.iter().chain(&["pinniped-cli", "pinniped-node", "pinniped-e2e"]) {
+        build.args(["--package", package]);
+    }
+    eprintln!("building the programs (minutes on a fresh machine, a moment later) ...");
+    cargo::succeed(&mut build, "building the programs")?;
+    let bins = cargo::target_dir()?.join("debug");
+    let demo = bins.join("pinniped-demo");
+    let mut name = args.node.as_deref();
+    if ingress && name.is_none() {
+        match node::impossible(&bins.join("pinniped-node")) {
+            None => name = Some(node::DEFAULT),
+            Some(why) => eprintln!("note: this walk is in processes and not in pods of a node: {why}"),
+        }
+    }
+    let mut command = match name {
+        None => cargo::in_world(&demo),
+        Some(name) => {
+            let built = image::archive(Profile::Dev, None, None).context("could not make the image")?;
+            let mut command = Command::new(demo);
+            command.args(["--node", name]).arg("--image").arg(built.path);
+            if !node::runs(&bins.join("pinniped-node"), name) {
+                let tools = control_plane::node_tools::find_or_build(args.offline)?;
+                command.arg("--node-tools").arg(tools);
+            }
+            command
+        }
+    };
+    if let Some((cert_manager, yq)) = certificates {
+        command.arg("--with-cert-manager").env(CERT_MANAGER_ENV, cert_manager).env(YQ_ENV, yq);
+    }
+    if args.with_gateway {
+        command.arg("--with-gateway");
+    }
+    if let Some((contour, envoy)) = contour {
+        command.arg("--with-contour").env(contour::ENV, contour).env(envoy::ENV, envoy);
+    }
+    command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", &bins);
+    command.args(["--strategy", &args.strategy]);
+    if args.keep {
+        command.arg("--keep");
+    }
+    Err(cargo::become_program(&mut command))
+}

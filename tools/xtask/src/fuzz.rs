@@ -1,0 +1,116 @@
+//! `cargo xtask fuzz`: feeds what reads a client's bytes with bytes that nobody would think of. Not part of CI.
+//!
+//! The targets are a workspace of their own, `tools/fuzz/`, since they need a nightly compiler. Each starts with the seeds that
+//! are committed and keeps what it finds interesting in `tools/fuzz/corpus/`, which is not.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::Context as _;
+
+use crate::cargo;
+
+/// The compiler: sanitizers are not in a stable one.
+const TOOLCHAIN: &str = "nightly";
+/// What runs the targets.
+const CARGO_FUZZ: &str = "0.13.2";
+
+/// Flags of `fuzz`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these targets; without a name all of them, one after the other.
+    targets: Vec<String>,
+    /// How long each one runs. With 0 only seeds and corpus are tried.
+    #[arg(long, default_value_t = 600)]
+    seconds: u32,
+    /// Use only what is on this machine.
+    #[arg(long)]
+    offline: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let known = targets()?;
+    if let Some(unknown) = args.targets.iter().find(|target| !known.contains(target)) {
+        anyhow::bail!("there is no fuzz target {unknown:?}; there are {}", known.join(", "));
+    }
+    let tools = cargo_fuzz(args.offline)?;
+    let chosen = if args.targets.is_empty() { &known } else { &args.targets };
+    let mut build = cargo_fuzz_command(&tools, args.offline);
+    // All at once: they share everything but a line.
+    build.arg("build");
+    cargo::succeed(&mut build, "building the fuzz targets")?;
+    for target in chosen {
+        run_target(target, args, &tools)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every file of `tools/fuzz/fuzz_targets`.
+fn targets() -> anyhow::Result<Vec<String>> {
+    let dir = folder().join("fuzz_targets");
+    let entries = std::fs::read_dir(&dir).with_context(|| format!("could not list {}", dir.display()))?;
+    let files = entries.flatten().map(|entry| entry.path());
+    let mut names: Vec<String> =
+        files.filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned())).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn folder() -> PathBuf {
+    cargo::root().join("tools/fuzz")
+}
+
+/// The folder with `cargo-fuzz`, installed once into the user's cache.
+fn cargo_fuzz(offline: bool) -> anyhow::Result<PathBuf> {
+    let root = crate::control_plane::cache_dir()?.join("cargo-tools");
+    let bin = root.join("bin");
+    let version = Command::new(bin.join("cargo-fuzz")).arg("--version").output();
+    if version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(CARGO_FUZZ)) {
+        return Ok(bin);
+    }
+    anyhow::ensure!(!offline, "cargo-fuzz {CARGO_FUZZ} is not on this machine; run this once with network");
+    let mut install = cargo::cargo(false);
+    install.args(["install", "cargo-fuzz", "--version", CARGO_FUZZ, "--locked", "--root"]).arg(&root);
+    cargo::succeed(&mut install, "installing cargo-fuzz")?;
+    Ok(bin)
+}
+
+fn cargo_fuzz_command(tools: &Path, offline: bool) -> Command {
+    let mut command = Command::new("rustup");
+    command.current_dir(cargo::root()).args(["run", TOOLCHAIN, "cargo", "fuzz"]);
+    // What names the compiler and folders that this program was built with is not meant for the other one.
+    for variable in ["CARGO", "RUSTUP_TOOLCHAIN", "CARGO_TARGET_DIR", "RUSTC", "RUSTDOC", "RUSTFLAGS"] {
+        command.env_remove(variable);
+    }
+    let mut path = tools.as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    command.env("PATH", path);
+    if offline {
+        command.env("CARGO_NET_OFFLINE", "true");
+    }
+    command
+}
+
+fn run_target(target: &str, args: &Args, tools: &Path) -> anyhow::Result<()> {
+    let (corpus, seeds) = (folder().join("corpus").join(target), folder().join("seeds").join(target));
+    std::fs::create_dir_all(&corpus).with_context(|| format!("could not make {}", corpus.display()))?;
+    let mut command = cargo_fuzz_command(tools, args.offline);
+    // The first folder is the one that grows.
+    command.args(["run", target]).arg(&corpus).arg(&seeds).arg("--");
+    let dictionary = folder().join("dict").join(format!("{target}.dict"));
+    if dictionary.is_file() {
+        command.arg(format!("-dict={}", dictionary.display()));
+    }
+    // Long inputs find the same as short ones, only later.
+    command.args(["-max_len=4096", "-timeout=10", "-print_final_stats=1"]);
+    if args.seconds == 0 {
+        command.arg("-runs=0");
+    } else {
+        command.arg(format!("-max_total_time={}", args.seconds));
+    }
+    cargo::succeed(&mut command, &format!("fuzz target {target}"))?;
+    let kept = std::fs::read_dir(&corpus).map_or(0, Iterator::count);
+    println!("{target}: nothing found, {kept} inputs in the corpus");
+    Ok(())
+}

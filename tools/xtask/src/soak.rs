@@ -1,0 +1,61 @@
+//! `cargo xtask soak`: builds everything optimised and runs the soaking program. Not part of CI: it takes its time.
+
+use std::process::ExitCode;
+
+use crate::{cargo, control_plane};
+
+/// Flags of `soak`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Mixed load with an eye on memory, descriptors and threads, instead of a controller under restarts.
+    #[arg(long)]
+    mixed: bool,
+    /// So many new serving certificates under load, instead.
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["mixed", "minutes"])]
+    rotations: Option<u32>,
+    /// Attacks beside watches of another user, none of which may end, instead.
+    #[arg(long, conflicts_with_all = ["mixed", "rotations"])]
+    bystanders: bool,
+    /// The seed of the first round of `--bystanders`, to repeat a run.
+    #[arg(long, requires = "bystanders")]
+    seed: Option<u64>,
+    /// How long: 10 minutes for the controller, 30 for the mixed load and the bystanders.
+    #[arg(long)]
+    minutes: Option<u32>,
+    /// With the programs of the development profile: to try the run itself, not the product.
+    #[arg(long)]
+    dev: bool,
+    /// Use only what is on this machine.
+    #[arg(long)]
+    offline: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let tools = control_plane::find_or_build(args.offline)?;
+    let mut build = cargo::cargo(args.offline);
+    build.args(["build", "--bins"]);
+    for package in cargo::IMAGE_PACKAGES.iter().chain(&["pinniped-cli", "pinniped-soak"]) {
+        build.args(["--package", package]);
+    }
+    if !args.dev {
+        build.arg("--release");
+    }
+    cargo::succeed(&mut build, "building the programs")?;
+    let bins = cargo::target_dir()?.join(if args.dev { "debug" } else { "release" });
+    let mut command = cargo::in_world(&bins.join("pinniped-soak"));
+    if let Some(count) = args.rotations {
+        command.arg("rotations").arg("--count").arg(count.to_string());
+    } else if args.bystanders {
+        command.arg("bystanders");
+        if let Some(seed) = args.seed {
+            command.arg("--seed").arg(seed.to_string());
+        }
+    } else {
+        command.arg(if args.mixed { "mixed" } else { "controller" });
+    }
+    if let Some(minutes) = args.minutes {
+        command.arg("--minutes").arg(minutes.to_string());
+    }
+    command.env("PINNIPED_CONTROL_PLANE", tools).env("PINNIPED_BIN_DIR", bins);
+    Err(cargo::become_program(&mut command))
+}

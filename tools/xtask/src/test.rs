@@ -1,0 +1,352 @@
+//! `cargo xtask test`: what the machine can do, the control plane, the programs, all tests, a summary.
+
+mod executables;
+mod run;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::Context as _;
+
+use crate::control_plane::{self, contour, debian, envoy};
+use crate::{cargo, disk, node, suite};
+use run::Job;
+
+/// Packages whose tests use a real node, a real cert-manager and a real Contour.
+const NODE_PACKAGES: [&str; 2] = ["pinniped-node-tests", "pinniped-e2e"];
+/// The package whose tests use a real informer.
+const E2E_PACKAGE: &str = "pinniped-e2e";
+
+/// Flags of `cargo test` whose value is the next word.
+const VALUE_FLAGS: [&str; 9] =
+    ["-p", "--package", "--exclude", "--test", "--bin", "--example", "--features", "--profile", "--target"];
+
+/// Names the folder of cert-manager's programs, for tests and demo.
+pub(crate) const CERT_MANAGER_ENV: &str = "PINNIPED_CERT_MANAGER";
+/// Names the folder of `yq`, for tests and demo.
+pub(crate) const YQ_ENV: &str = "PINNIPED_YQ";
+
+/// Flags of `test`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only tests whose path contains this, such as `certificates`, in the packages that have some.
+    suite: Option<String>,
+    /// Fail where something would be skipped or done in a lesser way on this machine.
+    #[arg(long)]
+    require_all: bool,
+    /// Use only what is on this machine; say what is missing.
+    #[arg(long)]
+    offline: bool,
+    /// Test executables that run side by side. Default: two more than there are processors, since most tests wait.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Passed to `cargo test`, for example `-p pinniped-e2e NAME -- --exact`. Without a package: all of them.
+    #[arg(last = true)]
+    rest: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let start = Instant::now();
+    let packages = args.packages()?;
+    let missing = missing_prerequisites();
+    disk::note_when_short();
+    for line in &missing {
+        eprintln!("note: {line}");
+    }
+    anyhow::ensure!(
+        !args.require_all || missing.is_empty(),
+        "with --require-all nothing may be missing: {}",
+        missing.join("; ")
+    );
+    let tools = control_plane::find_or_build(args.offline)?;
+    let mut build = cargo::cargo(args.offline);
+    build.args(["build", "--workspace", "--bins"]);
+    cargo::succeed(&mut build, "building the programs")?;
+
+    let target = cargo::target_dir()?;
+    let wants =
+        |some: &[&str]| packages.is_empty() || some.iter().any(|one| packages.iter().any(|p| p == one));
+    let node_tools = if wants(&NODE_PACKAGES) { node_tools(args, &target)? } else { None };
+    let debian_tools = if node_tools.is_some() || wants(&[E2E_PACKAGE]) { debian_tools(args)? } else { None };
+    let skips = target.join("test-skips.txt");
+    std::fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
+    let mut environment: Vec<(&str, PathBuf)> = vec![
+        ("PINNIPED_CONTROL_PLANE", tools),
+        ("PINNIPED_BIN_DIR", target.join("debug")),
+        ("PINNIPED_SKIPS", skips.clone()),
+    ];
+    environment.extend(node_tools.map(|dir| ("PINNIPED_NODE_TOOLS", dir)));
+    environment.extend(debian_tools.map(|dir| (debian::ENV, dir)));
+    if wants(&[E2E_PACKAGE]) {
+        environment.push(("PINNIPED_INFORMER", control_plane::informer::find_or_build(args.offline)?));
+    }
+    if wants(&NODE_PACKAGES) {
+        environment.push((CERT_MANAGER_ENV, control_plane::cert_manager::find_or_build(args.offline)?));
+        environment.push((YQ_ENV, control_plane::yq::find_or_build(args.offline)?));
+        if let Some(dir) = envoy(args)? {
+            environment.push((envoy::ENV, dir));
+            environment.push((contour::ENV, contour::find_or_build(args.offline)?));
+        }
+    }
+    if args.require_all {
+        environment.push(("PINNIPED_REQUIRE_ALL", "1".into()));
+    }
+    // Without it the executables report no duration of a test.
+    environment.push(("RUSTC_BOOTSTRAP", "1".into()));
+    let mut jobs = Vec::new();
+    for part in args.parts()? {
+        let arguments = Arguments::of(part, &args.rest);
+        let built = executables::build(args.offline, &arguments.cargo)?;
+        jobs.extend(built.into_iter().map(|executable| Job { executable, args: arguments.test.clone() }));
+    }
+    // The longest first, so that nothing waits for them at the end.
+    jobs.sort_by_key(|job| {
+        NODE_PACKAGES.iter().position(|name| job.executable.package == *name).unwrap_or(9)
+    });
+    let finished = run::run(jobs, &environment, args.at_once(), &target.join("test-output"))?;
+    let failed: Vec<&str> =
+        finished.iter().filter(|job| !job.status.success()).map(|job| job.name.as_str()).collect();
+    run::report(&finished);
+    let mut passed = failed.is_empty();
+    if packages.is_empty() {
+        let mut examples = cargo::cargo(args.offline);
+        passed &= cargo::status(examples.args(["test", "--doc", "--workspace"]))?.success();
+    }
+    for name in &failed {
+        eprintln!("error: tests failed in {name}");
+    }
+    let left = node::left_by_tests();
+    for line in &left {
+        eprintln!("error: left by a test's node: {line}");
+    }
+    let passed = passed && left.is_empty();
+    summary(&skips, passed, start);
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What cargo gets to build tests, and what the executables get to run them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Arguments {
+    cargo: Vec<String>,
+    test: Vec<String>,
+}
+
+impl Arguments {
+    /// Those of a part and of the user together, told apart as `cargo test` does: a word that is no flag and no value
+    /// of one is a filter, and everything behind `--` goes to the executables.
+    fn of(part: Vec<String>, user: &[String]) -> Self {
+        let end = user.iter().position(|arg| arg == "--");
+        let (for_cargo, for_tests) = user.split_at(end.unwrap_or(user.len()));
+        let mut arguments = Self::default();
+        let mut words = part.into_iter().chain(for_cargo.iter().cloned());
+        while let Some(word) = words.next() {
+            if VALUE_FLAGS.contains(&word.as_str()) {
+                arguments.cargo.push(word);
+                arguments.cargo.extend(words.next());
+            } else if word.starts_with('-') {
+                arguments.cargo.push(word);
+            } else {
+                arguments.test.push(word);
+            }
+        }
+        arguments.test.extend(for_tests.iter().skip(1).cloned());
+        arguments.test.extend(["-Z", "unstable-options", "--report-time"].map(str::to_owned));
+        arguments
+    }
+}
+
+impl Args {
+    /// How many executables run side by side.
+    fn at_once(&self) -> usize {
+        self.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from) + 2)
+    }
+
+    /// The packages asked for, by name or by suite; none means all.
+    fn packages(&self) -> anyhow::Result<Vec<String>> {
+        let mut named = Vec::new();
+        let mut rest = self.rest.iter();
+        while let Some(arg) = rest.next() {
+            if arg == "-p" || arg == "--package" {
+                named.extend(rest.next().cloned());
+            } else if let Some(name) = arg.strip_prefix("--package=").or_else(|| arg.strip_prefix("-p")) {
+                named.push(name.to_owned());
+            }
+        }
+        match &self.suite {
+            Some(name) if named.is_empty() => {
+                Ok(suite::parts(&cargo::root(), name)?.into_iter().flat_map(|part| part.packages).collect())
+            }
+            _ => Ok(named),
+        }
+    }
+
+    /// The runs of `cargo test`, each with what it is told beside [`Self::rest`].
+    fn parts(&self) -> anyhow::Result<Vec<Vec<String>>> {
+        let Some(name) = &self.suite else {
+            let all = if self.packages()?.is_empty() { vec!["--workspace".to_owned()] } else { Vec::new() };
+            return Ok(vec![all]);
+        };
+        let tests = || "--tests".to_owned();
+        if self.names_packages() {
+            return Ok(vec![vec![tests(), suite::filter(name)]]);
+        }
+        let part = |part: suite::Part| {
+            let packages = part.packages.into_iter().flat_map(|package| ["--package".to_owned(), package]);
+            let filter = (!part.filter.is_empty()).then_some(part.filter);
+            [tests()].into_iter().chain(filter).chain(packages).collect()
+        };
+        Ok(suite::parts(&cargo::root(), name)?.into_iter().map(part).collect())
+    }
+
+    /// Whether they are handed on to cargo as they are.
+    fn names_packages(&self) -> bool {
+        self.rest.iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package"))
+    }
+}
+
+/// The programs of a node, where one can run.
+fn node_tools(args: &Args, target: &Path) -> anyhow::Result<Option<PathBuf>> {
+    if let Some(why) = node::impossible(&target.join("debug/pinniped-node")) {
+        anyhow::ensure!(!args.require_all, "with --require-all nothing may be missing: {why}");
+        eprintln!("note: tests with a real node are skipped: {why}");
+        return Ok(None);
+    }
+    control_plane::node_tools::find_or_build(args.offline).map(Some)
+}
+
+/// Debian's programs, where they are to be had.
+fn debian_tools(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    match debian::find_or_fetch(args.offline) {
+        Ok(dir) => Ok(Some(dir)),
+        Err(error) if args.require_all => Err(error.context("with --require-all nothing may be missing")),
+        Err(error) => {
+            eprintln!("note: tests with Debian's kubectl 1.20 and busybox are skipped: {error:#}");
+            Ok(None)
+        }
+    }
+}
+
+/// Envoy, where it is to be had.
+fn envoy(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    match envoy::find_or_fetch(args.offline) {
+        Ok(dir) => Ok(Some(dir)),
+        Err(error) if args.require_all => Err(error.context("with --require-all nothing may be missing")),
+        Err(error) => {
+            eprintln!("note: tests with a real Contour and Envoy are skipped: {error:#}");
+            Ok(None)
+        }
+    }
+}
+
+/// What this machine lacks for the whole set of tests.
+fn missing_prerequisites() -> Vec<String> {
+    let mut missing = Vec::new();
+    let mut probe = cargo::in_world(Path::new("sh"));
+    probe
+        .args(["-c", r#"test "$PINNIPED_WORLD" = namespace || { echo "$PINNIPED_WORLD_MISSING"; exit 1; }"#]);
+    match probe.stderr(Stdio::null()).output() {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => missing.push(format!(
+            "no network namespace of our own, tests with pods are skipped ({})",
+            String::from_utf8_lossy(&output.stdout).trim()
+        )),
+        Err(error) => missing.push(format!("tools/test-runner.sh does not run: {error}")),
+    }
+    for (program, package) in [
+        ("chroot", "coreutils"),
+        ("mount", "mount"),
+        ("setpriv", "util-linux"),
+        ("perl", "perl"),
+        ("openssl", "openssl"),
+        ("bash", "bash"),
+    ] {
+        if Command::new(program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_err()
+        {
+            missing.push(format!("the program {program} is not in PATH (package {package})"));
+        }
+    }
+    missing
+}
+
+fn summary(skips: &Path, passed: bool, start: Instant) {
+    let skipped = std::fs::read_to_string(skips).unwrap_or_default();
+    let mut lines: Vec<&str> = skipped.lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    println!();
+    println!("tests {} in {} s", if passed { "passed" } else { "FAILED" }, start.elapsed().as_secs());
+    if lines.is_empty() {
+        println!("nothing was skipped");
+    } else {
+        println!("skipped on this machine:");
+        for line in lines {
+            println!("  {line}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_come_from_the_arguments_or_from_the_suite() {
+        let args = |suite: Option<&str>, rest: &[&str]| Args {
+            suite: suite.map(str::to_owned),
+            require_all: false,
+            offline: true,
+            jobs: None,
+            rest: rest.iter().map(|arg| (*arg).to_owned()).collect(),
+        };
+        let table: [(&[&str], &[&str]); 4] = [
+            (&[], &[]),
+            (&["-p", "pinniped-e2e", "--package=pinniped-node", "name"], &["pinniped-e2e", "pinniped-node"]),
+            (&["-ppinniped-e2e", "--", "--nocapture"], &["pinniped-e2e"]),
+            (&["name"], &[]),
+        ];
+        for (rest, wanted) in table {
+            assert_eq!(args(None, rest).packages().unwrap(), wanted, "{rest:?}");
+        }
+        assert_eq!(args(Some("certificates"), &["-p", "x"]).packages().unwrap(), ["x"]);
+        assert!(args(Some("certificates"), &[]).packages().unwrap().len() > 1);
+    }
+
+    #[test]
+    fn filters_and_what_is_behind_dashes_go_to_the_executables() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let of = |part: &str, user: &str| {
+            let Arguments { cargo, mut test } = Arguments::of(words(part), &words(user));
+            assert_eq!(test.split_off(test.len() - 3), ["-Z", "unstable-options", "--report-time"]);
+            (cargo.join(" "), test.join(" "))
+        };
+        let pair = |cargo: &str, test: &str| (cargo.to_owned(), test.to_owned());
+        assert_eq!(of("--workspace", ""), pair("--workspace", ""));
+        assert_eq!(of("--tests name --package a", ""), pair("--tests --package a", "name"));
+        assert_eq!(of("", "-p a --test it one -- --exact two"), pair("-p a --test it", "one --exact two"));
+        assert_eq!(of("", "--package=a -- --nocapture"), pair("--package=a", "--nocapture"));
+    }
+
+    #[test]
+    fn a_suite_of_several_parts_is_several_runs() {
+        let args = |suite: Option<&str>, rest: &[&str]| Args {
+            suite: suite.map(str::to_owned),
+            require_all: false,
+            offline: true,
+            jobs: None,
+            rest: rest.iter().map(|arg| (*arg).to_owned()).collect(),
+        };
+        assert_eq!(args(None, &[]).parts().unwrap(), [["--workspace"]]);
+        assert_eq!(args(None, &["-p", "x"]).parts().unwrap(), [[""; 0]]);
+        assert_eq!(args(Some("a-b"), &["-p", "x"]).parts().unwrap(), [["--tests", "a_b"]]);
+        assert_eq!(args(Some("certificates"), &[]).parts().unwrap().len(), 1);
+        let runs = args(Some("gateway"), &[]).parts().unwrap();
+        assert_eq!(runs[0][..2], ["--tests", "gateway"]);
+        assert_eq!(runs[1][..3], ["--tests", "--package", "pinniped-delegation"]);
+    }
+}

@@ -17,8 +17,8 @@ use pinniped_test_support::control_plane::free_port;
 use pinniped_test_support::wait;
 use serde_json::json;
 
+use crate::environment::{Place, Running};
 use crate::foreign::{MADE_BY_WALK, define, kubectl, refuse_another};
-use crate::place::{Place, Running};
 
 /// Names the folder of the programs; `cargo xtask test` and `cargo xtask demo --with-cert-manager` build it and set this.
 pub const CERT_MANAGER_ENV: &str = "PINNIPED_CERT_MANAGER";

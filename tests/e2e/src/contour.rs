@@ -17,8 +17,8 @@ use pinniped_test_support::control_plane::free_port;
 use pinniped_test_support::wait;
 use serde_json::json;
 
+use crate::environment::{Place, Running, Step};
 use crate::foreign::{MADE_BY_WALK, define, kubectl, refuse_another};
-use crate::place::{Place, Running, Step};
 
 /// Names the folder of Contour and its definitions; `cargo xtask test` and `cargo xtask demo --with-contour` set it.
 pub const CONTOUR_ENV: &str = "PINNIPED_CONTOUR";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use pinniped_test_support::{tools, wait};
 
-use crate::place::{Place, Step};
+use crate::environment::{Place, Step};
 
 /// The label of everything that a walk, or a program that it starts, puts into a cluster beside what `deploy/` installs.
 pub const MADE_BY_WALK: &str = "app.kubernetes.io/managed-by=pinniped-demo";

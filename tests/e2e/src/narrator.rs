@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use pinniped_test_support::kubectl::Outcome;
 
-use crate::place::Step;
+use crate::environment::Step;
 
 /// Longest line of a command's input that is shown whole.
 const WIDTH: usize = 110;

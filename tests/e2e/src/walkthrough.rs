@@ -21,8 +21,8 @@ use anyhow::Context as _;
 use pinniped_test_support::kubectl::{Kubectl, Outcome};
 use pinniped_test_support::tools;
 
+use crate::environment::{Place, Step};
 use crate::narrator::{Narrator, Show};
-use crate::place::{Place, Step};
 
 mod certificates;
 mod gateway;

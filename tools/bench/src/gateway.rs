@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use crate::load::Protocol;
 use crate::process;
-use crate::run::verdict::Verdicts;
+use crate::run::judgement::Verdicts;
 use crate::table::Table;
 
 use stage::Stage;

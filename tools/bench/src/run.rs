@@ -4,17 +4,17 @@ mod concierge;
 mod connect;
 mod get;
 pub(crate) mod haproxy;
+pub(crate) mod judgement;
 mod latency;
 mod list;
 mod local;
+pub(crate) mod measured_path;
 mod peers;
 pub(crate) mod rounds;
 mod setup;
 mod tunnel;
 mod tuple;
-pub(crate) mod verdict;
 mod watch;
-pub(crate) mod way;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,9 +28,9 @@ use crate::process;
 use crate::table::Table;
 
 use concierge::NAMESPACE;
+use judgement::{MUSTS, Verdicts};
+use measured_path::{Behind, Peer};
 use setup::{Phase, Setup, settle};
-use verdict::{MUSTS, Verdicts};
-use way::{Behind, Peer};
 
 /// Open watches of a full run.
 const WATCHES: usize = 10_000;

@@ -3,10 +3,10 @@
 //!
 //! Only what a server cannot do without: accept, handshake, hyper. Its cost is the least that the same crates allow.
 
-mod answers;
 mod floor;
 mod login;
 mod origin;
+mod responses;
 mod stub;
 mod tunnel;
 mod upstream;

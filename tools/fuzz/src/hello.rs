@@ -1,6 +1,6 @@
 //! The first bytes of a TLS client, as the gateway reads them. Input: the bytes.
 
-use pinniped_gateway_dataplane::hello::{LONGEST, Progress, parse};
+use pinniped_gateway_dataplane::client_hello::{LONGEST, Progress, parse};
 
 /// See the module.
 pub fn check(data: &[u8]) {

@@ -4,7 +4,7 @@ use http::header::{
     CONNECTION, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
     UPGRADE,
 };
-use pinniped_http_headers::hop;
+use pinniped_http_headers::hop_by_hop;
 use pinniped_kube_request::identity::User;
 use pinniped_kube_request::impersonation::{Plan, TokenVerdict, UidImpersonation, plan};
 
@@ -16,14 +16,14 @@ pub fn check(data: &[u8]) {
     let named = named_by_connection(&given);
 
     let mut request = given.clone();
-    hop::strip_request(&mut request);
+    hop_by_hop::strip_request(&mut request);
     assert_stripped(&given, &request, &named, true);
     let mut twice = request.clone();
-    hop::strip_request(&mut twice);
+    hop_by_hop::strip_request(&mut twice);
     assert_eq!(twice, request, "stripping again changed something");
 
     let mut response = given.clone();
-    hop::strip_response(&mut response);
+    hop_by_hop::strip_response(&mut response);
     assert_stripped(&given, &response, &named, false);
 
     upgrade(&given, &named);
@@ -64,11 +64,11 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
 }
 
 fn upgrade(given: &HeaderMap, named: &[String]) {
-    match hop::upgrade_type(given) {
+    match hop_by_hop::upgrade_type(given) {
         Some(protocol) => {
             assert!(named.iter().any(|name| name == "upgrade"));
             assert!(!protocol.is_empty() && Some(&protocol) == given.get(UPGRADE));
-            assert!(hop::wants_http1(given), "an upgrade is HTTP/1.1");
+            assert!(hop_by_hop::wants_http1(given), "an upgrade is HTTP/1.1");
         }
         None => {
             let asks = named.iter().any(|name| name == "upgrade");
@@ -78,7 +78,7 @@ fn upgrade(given: &HeaderMap, named: &[String]) {
     for token in
         named.iter().filter(|name| !name.is_empty() && name.is_ascii() && !name.contains(['\t', ' ']))
     {
-        assert!(hop::has_token(given, &CONNECTION, token));
+        assert!(hop_by_hop::has_token(given, &CONNECTION, token));
     }
 }
 
@@ -91,7 +91,7 @@ fn identity(given: &HeaderMap) {
     };
     let mut headers = given.clone();
     headers.retain_other_than("impersonate");
-    hop::strip_request(&mut headers);
+    hop_by_hop::strip_request(&mut headers);
     impersonation.write(&mut headers).expect("plain text can be written");
     assert_eq!(headers["impersonate-user"], "u");
     assert_eq!(headers["impersonate-group"], "g");

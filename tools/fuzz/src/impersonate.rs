@@ -7,8 +7,8 @@ use pinniped_kube_request::identity::{MASTERS, User};
 use pinniped_kube_request::impersonation::{
     ORIGINAL_USER_INFO, Plan, RESERVED, TokenVerdict, UidImpersonation, original_user_info, plan,
 };
-use pinniped_kube_request::nested::intake::leftover;
-use pinniped_kube_request::nested::{IntakeError, Mode, ModePlan, Step, intake, plan_mode};
+use pinniped_kube_request::client_impersonation::intake::leftover;
+use pinniped_kube_request::client_impersonation::{IntakeError, Mode, ModePlan, Step, intake, plan_mode};
 
 use crate::input;
 

@@ -8,11 +8,11 @@
 //! send() ──► Pool::lease ── room on a connection? ── yes ──► HTTP/2 stream, counted until its body ends
 //!                  └── no ──► one dial at a time, the others wait for it
 //! upgrade_connection() ──► one HTTP/1.1 connection for one request, never pooled
-//! try_send_kept() ──► HTTP/1.1 connections that wait for the next request, driven by the request's own task (kept.rs)
+//! try_send_keep_alive() ──► HTTP/1.1 connections that wait for the next request, driven by the request's own task (kept.rs)
 //! try_send_short() ─► one of these if one waits, else send(); where none waits too often, one is dialled beside (growth.rs)
 //! ```
 //!
-//! Each [lane](pinniped_http_server::lanes) has a pool of its own.
+//! Each [worker](pinniped_http_server::workers) has a pool of its own.
 //!
 //! A head is measured before it is sent (head.rs): what a Go server would end the whole connection for is refused, and a large
 //! one goes over a connection that nothing else uses. A stream that a client gave up counts for a moment longer (lingering.rs).
@@ -34,8 +34,8 @@ use http::header::{HOST, MaxSizeReached};
 use http::uri::Authority;
 use http::{Method, Request, Response, Uri};
 use hyper::client::conn::http1::SendRequest;
-use pinniped_http_headers::ready::ReadyFields;
-use pinniped_http_server::{BoxError, lanes};
+use pinniped_http_headers::precomputed::PrecomputedHeaders;
+use pinniped_http_server::{BoxError, workers};
 use pinniped_pki::CaBundle;
 use pinniped_pki::tls::{Profile, Roots};
 use rustls::ClientConfig;
@@ -45,24 +45,24 @@ use tokio::sync::Semaphore;
 mod body;
 mod connector;
 mod dial;
-mod growth;
+mod dial_policy;
 mod head;
 mod http2;
-mod kept;
+mod idle_pool;
+mod keep_alive;
 mod pool;
 mod upload;
-mod waiting;
 
 pub use body::is_ours_behind;
 pub use body::{RequestBody, ResponseBody};
 pub use connector::DialError;
 pub use dial::Dial;
-pub use kept::{Http1Error, WholeAnswer, read_whole};
+pub use keep_alive::{Http1Error, WholeAnswer, read_whole};
 
 use connector::Connector;
 use head::Sharing;
 use http2::Failure as Http2Failure;
-use kept::Failure;
+use keep_alive::Failure;
 use pool::Pool;
 
 /// The size of a header list that a Go server takes unless told otherwise: 1 MiB, and 32 bytes for each of ten fields.
@@ -85,9 +85,9 @@ pub struct UpstreamLimits {
     /// For the head of an answer to one of our own requests. Watches begin at once, too. Requests of clients have
     /// their own deadlines.
     pub answer_timeout: Duration,
-    /// HTTP/2 connections at most, for each lane.
+    /// HTTP/2 connections at most, for each worker.
     pub connections: usize,
-    /// HTTP/1.1 connections for [short reads](Upstream::try_send_short) at most, for each lane. Without any they go over
+    /// HTTP/1.1 connections for [short reads](Upstream::try_send_short) at most, for each worker. Without any they go over
     /// HTTP/2.
     pub short_reads: usize,
     /// HTTP/2 connections at most that carry one request with a large head each.
@@ -254,7 +254,7 @@ pub struct Upstream {
 #[derive(Debug)]
 struct Inner {
     connector: Arc<Connector>,
-    /// One for each lane, and one for who is on none.
+    /// One for each worker, and one for who is on none.
     pools: Box<[Pool]>,
 }
 
@@ -276,7 +276,7 @@ impl Upstream {
         let connector = Arc::new(connector);
         let unshared = Arc::new(Semaphore::new(connector.limits.unshared));
         let pool = |_| Pool::new(Arc::clone(&connector), Arc::clone(&unshared));
-        let pools = (0..=lanes::most()).map(pool).collect();
+        let pools = (0..=workers::most()).map(pool).collect();
         Self { inner: Arc::new(Inner { connector, pools }) }
     }
 
@@ -314,7 +314,7 @@ impl Upstream {
     pub async fn try_send(
         &self,
         request: &mut Request<RequestBody>,
-        ready: &[&ReadyFields],
+        ready: &[&PrecomputedHeaders],
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         self.complete(request.uri_mut());
         let sharing = head::measure(request, ready, self.inner.connector.limits.request_header_list)?;
@@ -381,7 +381,7 @@ impl Upstream {
     ///
     /// # Errors
     /// When there is no response head; with [`UpstreamError::Dial`] the request is as it was.
-    pub async fn try_send_kept(
+    pub async fn try_send_keep_alive(
         &self,
         request: &mut Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
@@ -417,7 +417,7 @@ impl Upstream {
     pub async fn try_send_short(
         &self,
         request: &mut Request<RequestBody>,
-        ready: &[&ReadyFields],
+        ready: &[&PrecomputedHeaders],
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         debug_assert!(is_harmless(request.method()) && request.body().is_empty(), "it may be sent twice");
         self.complete(request.uri_mut());
@@ -437,7 +437,7 @@ impl Upstream {
     }
 
     /// Whether [`Upstream::try_send_short`] is for this request, if its answer comes all at once.
-    pub fn is_read(request: &Request<RequestBody>, ready: &[&ReadyFields]) -> bool {
+    pub fn is_read(request: &Request<RequestBody>, ready: &[&PrecomputedHeaders]) -> bool {
         is_harmless(request.method()) && request.body().is_empty() && has_small_head(request, ready)
     }
 
@@ -454,10 +454,10 @@ impl Upstream {
         })
     }
 
-    /// That of the lane that this runs on, so that a request and its stream stay on one thread.
+    /// That of the worker that this runs on, so that a request and its stream stay on one thread.
     fn pool(&self) -> &Pool {
         let pools = &self.inner.pools;
-        lanes::current().and_then(|lane| pools.get(lane)).unwrap_or(&pools[pools.len() - 1])
+        workers::current().and_then(|worker| pools.get(worker)).unwrap_or(&pools[pools.len() - 1])
     }
 
     /// Adds scheme and authority where they are missing. The path stays as it is, byte for byte.
@@ -477,7 +477,7 @@ impl Upstream {
 /// ten thousand there.
 const SMALL_HEAD: (usize, usize) = (64, 8 << 10);
 
-fn has_small_head(request: &Request<RequestBody>, ready: &[&ReadyFields]) -> bool {
+fn has_small_head(request: &Request<RequestBody>, ready: &[&PrecomputedHeaders]) -> bool {
     let headers = request.headers();
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     let fields = headers.len() + ready.iter().map(|ready| ready.len()).sum::<usize>();
@@ -490,7 +490,10 @@ fn has_small_head(request: &Request<RequestBody>, ready: &[&ReadyFields]) -> boo
 ///
 /// # Errors
 /// [`UpstreamError::Fields`], and the request has some of it.
-pub fn add_ready(request: &mut Request<RequestBody>, ready: &[&ReadyFields]) -> Result<(), UpstreamError> {
+pub fn add_ready(
+    request: &mut Request<RequestBody>,
+    ready: &[&PrecomputedHeaders],
+) -> Result<(), UpstreamError> {
     let headers = request.headers_mut();
     ready.iter().try_for_each(|fields| fields.append_to(headers)).map_err(UpstreamError::Fields)
 }

@@ -14,10 +14,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::{self, ConnectionError, Peer};
-use crate::lanes::Lanes;
 use crate::limits::Limits;
 use crate::listener::{AcceptFailure, Listener, classify};
 use crate::service::Service;
+use crate::workers::Workers;
 
 /// First and last pause after an accept that failed for lack of files or memory.
 const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
@@ -34,16 +34,16 @@ pub fn serve<S: Service>(
     serve_on(None, listener, tls, service, limits)
 }
 
-/// The same with the connections on [lanes](Lanes), where there are some. What was upgraded runs on there, so who drops the last reference to
+/// The same with the connections on [workers](Workers), where there are some. What was upgraded runs on there, so who drops the last reference to
 /// them ends that, too.
 pub fn serve_on<S: Service>(
-    lanes: Option<Arc<Lanes>>,
+    workers: Option<Arc<Workers>>,
     listener: Listener,
     tls: Arc<rustls::ServerConfig>,
     service: S,
     limits: Limits,
 ) -> ServerHandle {
-    serve_with(lanes, listener, Https { tls: TlsAcceptor::from(tls), service }, limits)
+    serve_with(workers, listener, Https { tls: TlsAcceptor::from(tls), service }, limits)
 }
 
 /// What becomes of each accepted connection. It is cloned once a connection.
@@ -82,7 +82,7 @@ impl<S: Service> Handler for Https<S> {
 /// Accepts connections on `listener`, within the same bounds and with the same orderly stop, for whatever `handler`
 /// does with them. Must be called within a tokio runtime.
 pub fn serve_with<H: Handler>(
-    lanes: Option<Arc<Lanes>>,
+    workers: Option<Arc<Workers>>,
     listener: Listener,
     handler: H,
     limits: Limits,
@@ -93,7 +93,7 @@ pub fn serve_with<H: Handler>(
     let counters = Arc::new(Counters::default());
     let (failure, failed) = watch::channel(None);
     let shared = Arc::new(Shared { limits, draining: draining.clone() });
-    let server = Server { shared, killed: killed.clone(), counters: Arc::clone(&counters), lanes };
+    let server = Server { shared, killed: killed.clone(), counters: Arc::clone(&counters), workers };
     let task = tokio::spawn(async move {
         server.run(listener, handler, FailureReport(Some(failure))).await;
     });
@@ -241,7 +241,7 @@ struct Server {
     shared: Arc<Shared>,
     killed: CancellationToken,
     counters: Arc<Counters>,
-    lanes: Option<Arc<Lanes>>,
+    workers: Option<Arc<Workers>>,
 }
 
 type Connections = JoinSet<Result<(), ConnectionError>>;
@@ -334,12 +334,12 @@ impl Server {
         connections: &mut Connections,
     ) -> AbortHandle {
         let shared = Arc::clone(&self.shared);
-        let Some(lanes) = &self.lanes else {
+        let Some(workers) = &self.workers else {
             crate::listener::tune(&stream, shared.limits.tcp_keepalive);
             return connections.spawn(handler.run(shared, stream, peer));
         };
-        let place = lanes.place();
-        let lane = place.runtime.clone();
+        let place = workers.place();
+        let worker = place.runtime.clone();
         let run = async move {
             let _place = place;
             // A socket belongs to the runtime that it was made in.
@@ -347,7 +347,7 @@ impl Server {
             crate::listener::tune(&stream, shared.limits.tcp_keepalive);
             handler.run(shared, stream, peer).await
         };
-        connections.spawn_on(run, &lane)
+        connections.spawn_on(run, &worker)
     }
 
     fn reap(&self, ended: Result<Result<(), ConnectionError>, JoinError>) {

@@ -2,7 +2,7 @@
 //!
 //! Everything cryptographic that the programs do goes through this crate: issuing ([`CertificateAuthority`]),
 //! reading ([`Certificate`], [`CertificatePair`], [`CaBundle`]), holding a pair that changes while it is in use
-//! ([`CertificateHolder`]), checking a client's chain ([`chain`]) and the two TLS profiles ([`tls`]).
+//! ([`CertificateStore`]), checking a client's chain ([`chain`]) and the two TLS profiles ([`tls`]).
 //!
 //! It refuses to know anything about Kubernetes: no Secrets, no names of objects, no files. Time is always an
 //! argument, except inside TLS handshakes, where rustls asks the system clock.
@@ -13,22 +13,22 @@ mod authority;
 mod bundle;
 mod certificate;
 pub mod chain;
-mod fitness;
-mod holder;
 mod key;
 mod name;
 mod pair;
 pub mod pem;
 pub mod random;
+mod store;
+mod suitability;
 pub mod tls;
 
 pub use authority::{CertificateAuthority, ClientSubject, IssueError, IssuedPair, LoadError, Validity};
 pub use bundle::{BundleError, CaBundle};
 pub use certificate::{Certificate, CertificateError};
-pub use fitness::Weakness;
-pub use holder::{CertificateHolder, SetError};
 pub use key::PrivateKeyPem;
 pub use pair::{CertificatePair, PairError};
+pub use store::{CertificateStore, SetError};
+pub use suitability::Weakness;
 
 pub use rustls::DistinguishedName;
 pub use rustls_pki_types::CertificateDer;

@@ -1,7 +1,7 @@
 //! TLS configurations: two profiles, one list of suites, nothing else to choose.
 //!
 //! `tls/profile.rs` has the versions, suites and groups; `tls/server.rs` and `tls/client.rs` build rustls'
-//! configurations from them. A server's certificate is asked of its [`CertificateHolder`](crate::CertificateHolder)
+//! configurations from them. A server's certificate is asked of its [`CertificateStore`](crate::CertificateStore)
 //! in every handshake, so that a rotation needs no restart. Client certificates are requested at most, never
 //! required, and a handshake only proves possession of the key (`tls/possession.rs`).
 //!
@@ -11,9 +11,9 @@ mod backend;
 mod client;
 mod hints;
 mod host;
-mod possession;
 mod probe;
 mod profile;
+mod proof_of_possession;
 mod server;
 
 pub use backend::{BackendTrust, backend_config};

@@ -4,25 +4,25 @@ use http::header::HeaderValue;
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use pinniped_http_headers::hop;
-use pinniped_http_headers::ready::ReadyFields;
+use pinniped_http_headers::hop_by_hop;
+use pinniped_http_headers::precomputed::PrecomputedHeaders;
 use pinniped_http_server::{Body, EndBy};
 use tokio::time::Instant;
 
-use crate::answer::{FirstFrame, ForwardedBody, Pace};
+use crate::response::{FirstFrame, ForwardedBody, Pace};
 use pinniped_http_client::lingering::Lingering;
 use pinniped_http_client::upstream::{RequestBody, ResponseBody, Upstream, UpstreamError};
 
 /// How an answer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Span {
+pub enum ResponseDeadline {
     /// All at once, at this time at the latest, if there is a limit.
     Short(Option<Instant>),
     /// Bit by bit, with silence between that means nothing: each byte is passed on at once.
     Long,
 }
 
-impl Span {
+impl ResponseDeadline {
     /// When the answer must be out.
     pub(crate) fn end(self) -> Option<Instant> {
         match self {
@@ -34,14 +34,14 @@ impl Span {
 
 /// What may carry a request to the server that is no [`upgrade`](crate::upgrade()).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
+pub enum ProtocolPolicy {
     /// Whatever is cheapest. Header values may lose the spaces around them.
     Any,
     /// HTTP/2, which carries every byte.
     Http2,
 }
 
-impl Carrier {
+impl ProtocolPolicy {
     /// What may carry a request as a user whom HTTP/1.1 names exactly or not.
     pub fn of(exact_in_http1: bool) -> Self {
         if exact_in_http1 { Self::Any } else { Self::Http2 }
@@ -77,9 +77,9 @@ pub fn bearer(token: &str) -> Option<HeaderValue> {
 pub async fn forward<H>(
     upstream: &Upstream,
     request: &mut Request<RequestBody>,
-    ready: &[&ReadyFields],
-    carrier: Carrier,
-    span: Span,
+    ready: &[&PrecomputedHeaders],
+    carrier: ProtocolPolicy,
+    span: ResponseDeadline,
     hold: H,
 ) -> Result<Response<Body>, ForwardError>
 where
@@ -88,7 +88,7 @@ where
     debug_assert!(!ready.iter().any(|fields| fields.clash_with(request.headers())), "one of each");
     // Who drops this in the middle gives the request up.
     let hold = Lingering::new(hold);
-    let is_short = carrier == Carrier::Any && matches!(span, Span::Short(_));
+    let is_short = carrier == ProtocolPolicy::Any && matches!(span, ResponseDeadline::Short(_));
     let sent = if is_short && Upstream::is_read(request, ready) {
         upstream.try_send_short(request, ready).await
     } else {
@@ -105,8 +105,8 @@ where
         }
     };
     let first = match span {
-        Span::Short(_) => first_frame(response.body_mut()).await,
-        Span::Long => None,
+        ResponseDeadline::Short(_) => first_frame(response.body_mut()).await,
+        ResponseDeadline::Long => None,
     };
     Ok(relay_from(response, first, Pace { deadline: span.end(), idle: None }, hold))
 }
@@ -144,7 +144,7 @@ where
     H: Send + Unpin + 'static,
 {
     let (mut parts, body) = response.into_parts();
-    hop::strip_response(&mut parts.headers);
+    hop_by_hop::strip_response(&mut parts.headers);
     parts.extensions.clear();
     parts.version = http::Version::HTTP_11;
     if let Some(deadline) = pace.deadline {

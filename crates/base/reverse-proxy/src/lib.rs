@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! forward    the request to the server, the response back as it arrives
-//! answer     the response body: its deadline, and the value that is kept until its last byte
+//! response    the response body: its deadline, and the value that is kept until its last byte
 //! upgrade    requests that leave HTTP, and the bytes that follow
 //! ```
 //!
@@ -15,10 +15,10 @@
 
 #![forbid(unsafe_code)]
 
-mod answer;
 mod forward;
+mod response;
 mod upgrade;
 
-pub use answer::{Idle, Pace};
-pub use forward::{Carrier, ForwardError, Span, bearer, forward, relay};
+pub use forward::{ForwardError, ProtocolPolicy, ResponseDeadline, bearer, forward, relay};
+pub use response::{Idle, Pace};
 pub use upgrade::{Wanted, upgrade};

@@ -20,8 +20,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::Pace;
 use crate::forward::{ForwardError, relay};
+use crate::response::Pace;
 use pinniped_http_client::lingering::Lingering;
 use pinniped_http_client::upstream::{RequestBody, Upstream};
 

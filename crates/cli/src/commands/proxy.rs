@@ -24,7 +24,7 @@ use pinniped_http_client::upstream::Upstream;
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::{Limits, Listener, ServerHandle, serve};
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
-use pinniped_pki::{CertificateAuthority, CertificateHolder, Validity};
+use pinniped_pki::{CertificateAuthority, CertificateStore, Validity};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -174,7 +174,7 @@ impl Proxy {
 
 /// An authority's certificate, and a serving certificate of it for this machine. The authority's key is gone when this
 /// returns: nobody can make another certificate.
-fn certificates() -> Result<(String, CertificateHolder), String> {
+fn certificates() -> Result<(String, CertificateStore), String> {
     let could_not = |why: &dyn std::fmt::Display| format!("could not make a certificate: {why}");
     let validity = Validity::starting(Timestamp::now(), LIFETIME);
     let authority =
@@ -182,7 +182,7 @@ fn certificates() -> Result<(String, CertificateHolder), String> {
     let pair = authority
         .issue_server(&["localhost".to_owned()], &[Ipv4Addr::LOCALHOST.into()], &validity)
         .map_err(|err| could_not(&err))?;
-    let serving = CertificateHolder::serving("pinniped-proxy");
+    let serving = CertificateStore::serving("pinniped-proxy");
     serving
         .set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes())
         .map_err(|err| could_not(&err))?;

@@ -329,7 +329,7 @@ mod tests {
     fn unknown_enum_values_survive_a_round_trip() {
         let strategy = json!({
             "type": "FromTheFuture", "status": "Maybe", "reason": "BecauseOfReasons", "message": "m",
-            "lastUpdateTime": "2026-11-21T10:00:00Z", "frontend": {"type": "Carrier Pigeon"}
+            "lastUpdateTime": "2026-11-21T10:00:00Z", "frontend": {"type": "ProtocolPolicy Pigeon"}
         });
         let parsed: CredentialIssuerStrategy = serde_json::from_value(strategy.clone()).unwrap();
         assert_eq!(parsed.type_, StrategyType::Other("FromTheFuture".into()));

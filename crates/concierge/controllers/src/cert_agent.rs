@@ -22,7 +22,7 @@ use pinniped_concierge_api::config::{CredentialIssuerStrategy, StrategyStatus};
 use pinniped_concierge_domain::strategy::cert_agent::update::Step;
 use pinniped_concierge_domain::strategy::cert_agent::{AgentPod, Failure, Settings, decide, entry, key};
 use pinniped_kube_types::partial::Deployment;
-use pinniped_pki::CertificateHolder;
+use pinniped_pki::CertificateStore;
 use tokio::time::Instant;
 
 use crate::context::Context;
@@ -43,7 +43,7 @@ pub struct CertAgentParams {
     /// How the agent is deployed, and what clients are told.
     pub settings: Settings,
     /// Where the key goes.
-    pub signer: CertificateHolder,
+    pub signer: CertificateStore,
     /// How the agent is asked.
     pub exec: Arc<dyn AgentExec>,
 }

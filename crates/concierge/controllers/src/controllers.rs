@@ -19,7 +19,7 @@ use pinniped_concierge_authentication::registry::Registry;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_kube_types::partial::Pod;
 use pinniped_kube_types::suffix::GroupSuffix;
-use pinniped_pki::CertificateHolder;
+use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::CipherRestriction;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::sync::watch;
@@ -72,7 +72,7 @@ pub struct ControllersParams {
     /// Age at which they are replaced.
     pub api_serving_renew_before: Duration,
     /// What the aggregated API serves with.
-    pub api_serving: CertificateHolder,
+    pub api_serving: CertificateStore,
     /// The agent that fetches the cluster's signing key.
     pub cert_agent: CertAgentParams,
     /// The impersonation proxy.
@@ -367,7 +367,7 @@ impl Spawner {
         caches: &mut Caches,
         lifetime: Duration,
         renew_before: Duration,
-        holder: CertificateHolder,
+        holder: CertificateStore,
     ) {
         let names = self.context.names.clone();
         let host = format!("{}.{}.svc", names.api_service, self.context.namespace);

@@ -23,7 +23,7 @@ use kube::runtime::watcher;
 use pinniped_concierge_domain::strategy::impersonator::Permission;
 use pinniped_delegation::api::{DelegationGroup, TlsCertificateDelegation};
 use pinniped_delegation::grants::SecretReference;
-use pinniped_pki::CertificateHolder;
+use pinniped_pki::CertificateStore;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -44,7 +44,7 @@ struct Shared {
     client: kube::Client,
     /// Our namespace: the one that has to be permitted.
     namespace: String,
-    serving: CertificateHolder,
+    serving: CertificateStore,
     trigger: Trigger,
     state: Mutex<State>,
     wanted: watch::Sender<Option<SecretReference>>,
@@ -62,12 +62,7 @@ pub struct Answer {
 
 impl DelegatedSecret {
     /// Follows nothing yet. Changes wake `trigger`; `serving` is made to refuse when a permission ends.
-    pub fn new(
-        client: kube::Client,
-        namespace: String,
-        serving: CertificateHolder,
-        trigger: Trigger,
-    ) -> Self {
+    pub fn new(client: kube::Client, namespace: String, serving: CertificateStore, trigger: Trigger) -> Self {
         let shared = Shared {
             client,
             serving,

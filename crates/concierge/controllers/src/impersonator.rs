@@ -11,15 +11,15 @@
 //! stopped drains in the background ([`server`]); no pass ever waits for it.
 
 mod apply;
+mod certificate_inspection;
 mod certificates;
-mod facts;
 mod log;
 mod metrics;
 mod nodes;
 mod observe;
 pub mod server;
 mod services;
-mod told;
+mod validation_report;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::runtime::reflector::Store;
 use pinniped_concierge_domain::strategy::impersonator::{Loaded, Settings, decide};
 use pinniped_delegation::grants::SecretReference;
-use pinniped_pki::CertificateHolder;
+use pinniped_pki::CertificateStore;
 use pinniped_tasks::TaskMonitor;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -41,7 +41,7 @@ use log::Said;
 use nodes::NodeKinds;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError, Trigger};
 use server::{ProxyServer, Supervisor};
-use told::Announced;
+use validation_report::Announced;
 
 pub use metrics::ConfigMetrics;
 
@@ -59,9 +59,9 @@ pub struct ImpersonatorParams {
     /// The port the proxy listens on, and to which the Services lead.
     pub port: u16,
     /// What the proxy serves with.
-    pub serving: CertificateHolder,
+    pub serving: CertificateStore,
     /// What signs the proxy's client certificates, and verifies them.
-    pub signer: CertificateHolder,
+    pub signer: CertificateStore,
     /// Starts the proxy.
     pub proxy: Arc<dyn ProxyServer>,
     /// What a scraper sees of it.

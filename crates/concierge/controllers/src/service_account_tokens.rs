@@ -15,7 +15,7 @@ mod account;
 mod collector;
 mod constrained;
 mod controller;
-mod rights;
+mod permissions;
 mod switch;
 
 pub use account::{Account, AccountError, MANIFEST};

@@ -32,17 +32,17 @@ use pinniped_delegated_auth::bearer::EXTRA_SPACE_WARNING;
 use pinniped_delegated_auth::cluster::{Authorizer, ReviewError, TokenReviewer};
 use pinniped_delegated_auth::request::RequestAuthenticator;
 use pinniped_http_client::upstream::{RequestBody, add_ready};
-use pinniped_http_headers::hop;
+use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::{Answer, Body, Connection, EndBy, Service, layers};
 use pinniped_kube_request::attributes::Attributes;
+use pinniped_kube_request::client_impersonation::intake;
 use pinniped_kube_request::identity::{KnownUser, User};
 use pinniped_kube_request::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan};
-use pinniped_kube_request::nested::intake;
 use pinniped_kube_request::request_info::{RequestInfo, RequestInfoError};
 use pinniped_logging::value::TRACE;
-use pinniped_reverse_proxy::{Carrier, Span, Wanted};
+use pinniped_reverse_proxy::{ProtocolPolicy, ResponseDeadline, Wanted};
 use pinniped_secret::Token;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -51,15 +51,15 @@ mod anonymous_probe;
 mod authenticate;
 mod authorize;
 mod bearer;
+mod client_impersonation;
 mod credential;
 mod deadline;
 mod draining;
 mod forward;
-mod hold;
 mod in_flight;
 mod metrics;
-mod nested;
 mod refusal;
+mod request_guard;
 mod server;
 
 pub use anonymous_probe::{PROBE_INTERVAL, ProbeError};
@@ -70,14 +70,14 @@ pub use server::{Impersonator, ImpersonatorParams, StartError, start};
 use anonymous_probe::Capabilities;
 use authenticate::Client;
 use bearer::Tokens;
+use client_impersonation::Impersonations;
 use credential::Credential;
 use draining::Draining;
 use forward::Identity;
-use hold::Hold;
 use in_flight::InFlight;
 use metrics::Outcome;
-use nested::Impersonations;
 use refusal::{Presentation, Refusal};
+use request_guard::RequestGuard;
 
 /// The stack as a service. Clones are the same stack.
 #[derive(Clone)]
@@ -229,8 +229,8 @@ impl StackInner {
 
         authorize::authorize(&self.authorizer, &caller.user.name, user, &attributes).await?;
 
-        let upgrade = hop::wants_http1(request.headers());
-        let hold = Hold::new(place, facts.url, request.method(), upgrade);
+        let upgrade = hop_by_hop::wants_http1(request.headers());
+        let hold = RequestGuard::new(place, facts.url, request.method(), upgrade);
         tracing::debug!(target: TRACE, username = user.name, "impersonation proxy servicing request was for user");
         forward::check_clean(request)?;
         let token = tokens.into_token(caller.method);
@@ -303,11 +303,11 @@ impl StackInner {
         identity: &Identity<'_>,
         address: Option<HeaderValue>,
         facts: &Facts<'_>,
-        hold: Hold,
+        hold: RequestGuard,
     ) -> Result<Response<Body>, Refusal> {
         let deadline = facts.deadline;
-        let carrier = Carrier::of(identity.is_exact_in_http1());
-        let protocol = hop::upgrade_type(request.headers());
+        let carrier = ProtocolPolicy::of(identity.is_exact_in_http1());
+        let protocol = hop_by_hop::upgrade_type(request.headers());
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let ours = self.impersonator.header();
         let added = forward::rewrite(request, identity, ours, address)?;
@@ -319,7 +319,9 @@ impl StackInner {
         };
         let sent = match (protocol, client) {
             // An upgrade goes over HTTP/1.1.
-            (Some(_), Some(_)) if carrier == Carrier::Http2 => return Err(forward::identity_does_not_fit()),
+            (Some(_), Some(_)) if carrier == ProtocolPolicy::Http2 => {
+                return Err(forward::identity_does_not_fit());
+            }
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, ended: self.ended.clone(), idle: None };
                 add_ready(request, &ready).map_err(|error| forward::refusal_of(&error.into()))?;
@@ -331,7 +333,8 @@ impl StackInner {
             }
             _ => {
                 // What has no deadline may be silent for long.
-                let span = deadline.map_or(Span::Long, |deadline| Span::Short(Some(deadline)));
+                let span = deadline
+                    .map_or(ResponseDeadline::Long, |deadline| ResponseDeadline::Short(Some(deadline)));
                 pinniped_reverse_proxy::forward(upstream, request, &ready, carrier, span, hold).await
             }
         };

@@ -17,7 +17,7 @@ use pinniped_controller::{
     client::{error_text, is_forbidden},
     runtime::{Action, Reconcile, ReconcileError},
 };
-use pinniped_pki::{CertificateAuthority, CertificateHolder, IssueError, Validity};
+use pinniped_pki::{CertificateAuthority, CertificateStore, IssueError, Validity};
 
 use super::{CERTIFICATE_SECRET, NAMESPACE, SERVICE};
 
@@ -34,7 +34,7 @@ pub struct ServingCertificate {
     /// The Secrets of the namespace.
     pub store: Store<Secret>,
     /// Where handshakes take the pair from.
-    pub holder: CertificateHolder,
+    pub holder: CertificateStore,
 }
 
 impl Reconcile for ServingCertificate {

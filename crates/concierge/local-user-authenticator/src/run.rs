@@ -20,7 +20,7 @@ use pinniped_http_server::Incoming;
 use pinniped_http_server::{Connection, Limits, Listener, serve};
 use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, through};
 use pinniped_pki::{
-    CertificateHolder,
+    CertificateStore,
     tls::{self, ALPN_HTTP, CipherRestriction, ClientCertificates, Profile},
 };
 use pinniped_tasks::{TaskGroup, TaskMonitor};
@@ -109,7 +109,7 @@ async fn authenticate_users(
 ) -> Result<(), RunError> {
     let monitor = TaskMonitor::default();
     let mut tasks = TaskGroup::new(&monitor);
-    let holder = CertificateHolder::serving(CERTIFICATE_SECRET);
+    let holder = CertificateStore::serving(CERTIFICATE_SECRET);
 
     let api: Api<Secret> = Api::namespaced(client, NAMESPACE);
     let what = format!("secrets in namespace {NAMESPACE:?}");

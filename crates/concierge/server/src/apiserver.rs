@@ -47,7 +47,7 @@ use pinniped_kube_request::identity::User;
 use pinniped_kube_request::request_info::{RequestInfo, RequestInfoError, first_query_value};
 use pinniped_kube_types::status::Status;
 use pinniped_kube_types::suffix::GroupSuffix;
-use pinniped_pki::CertificateHolder;
+use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::{self, CipherRestriction, ClientCertificates, Profile};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -89,7 +89,7 @@ const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// What the server is made of.
 pub struct Params {
     /// The serving pair.
-    pub serving: CertificateHolder,
+    pub serving: CertificateStore,
     /// The authenticators that are ready.
     pub registry: Registry,
     /// Who issues credentials, in the order in which they are asked.

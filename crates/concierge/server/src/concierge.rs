@@ -35,7 +35,7 @@ use pinniped_http_server::metrics::Metrics;
 use pinniped_http_server::{Capacity, CapacityParams, Limits};
 use pinniped_impersonation_proxy::impersonator::ImpersonatorMetrics;
 use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, review_client, through};
-use pinniped_pki::{CaBundle, CertificateHolder};
+use pinniped_pki::{CaBundle, CertificateStore};
 use pinniped_secret::TokenSource;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::time::Instant;
@@ -150,10 +150,10 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
     metrics.register_capacity("concierge", &capacity);
     let limits = Limits { connections: config.max_connections, capacity, ..Limits::default() };
 
-    let api_serving = CertificateHolder::serving("concierge-serving-cert");
-    let kube_signer = CertificateHolder::signer(issuer::KUBE_SIGNING_CERT);
-    let proxy_serving = CertificateHolder::serving("impersonation-proxy-serving-cert");
-    let proxy_signer = CertificateHolder::signer(issuer::IMPERSONATION_PROXY_SIGNING_CERT);
+    let api_serving = CertificateStore::serving("concierge-serving-cert");
+    let kube_signer = CertificateStore::signer(issuer::KUBE_SIGNING_CERT);
+    let proxy_serving = CertificateStore::serving("impersonation-proxy-serving-cert");
+    let proxy_signer = CertificateStore::signer(issuer::IMPERSONATION_PROXY_SIGNING_CERT);
     let reviews = review_client(&upstream, surroundings.token, pod.namespace.as_str())
         .context("could not create a client for reviews")?;
     let reviewer = TokenReviewer::new(reviews.clone());

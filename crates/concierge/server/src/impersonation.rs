@@ -14,15 +14,15 @@ use pinniped_impersonation_proxy::impersonator::{
     self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,
 };
 use pinniped_kube_client::Upstream;
-use pinniped_pki::CertificateHolder;
+use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::CipherRestriction;
 use pinniped_secret::TokenSource;
 
 /// Starts proxies that are all made of the same parts.
 pub(crate) struct ProxyFactory {
     pub(crate) listen: SocketAddr,
-    pub(crate) serving: CertificateHolder,
-    pub(crate) signer: CertificateHolder,
+    pub(crate) serving: CertificateStore,
+    pub(crate) signer: CertificateStore,
     pub(crate) ciphers: CipherRestriction,
     pub(crate) upstream: Upstream,
     pub(crate) client: kube::Client,

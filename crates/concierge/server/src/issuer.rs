@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use pinniped_pki::{
-    CertificateHolder, ClientSubject, IssueError, IssuedPair, LoadError, PairError, Validity,
-};
+use pinniped_pki::{CertificateStore, ClientSubject, IssueError, IssuedPair, LoadError, PairError, Validity};
 
 /// Name of the issuer that holds the cluster's own signing key.
 pub const KUBE_SIGNING_CERT: &str = "concierge-kube-signing-cert";
@@ -49,12 +47,12 @@ pub trait ClientCertIssuer: Send + Sync {
 /// Issues with whatever CA a holder holds at the moment.
 #[derive(Clone, Debug)]
 pub struct HolderIssuer {
-    holder: CertificateHolder,
+    holder: CertificateStore,
 }
 
 impl HolderIssuer {
     /// An issuer of the holder's name.
-    pub fn new(holder: CertificateHolder) -> Self {
+    pub fn new(holder: CertificateStore) -> Self {
         Self { holder }
     }
 
@@ -124,7 +122,7 @@ mod tests {
     }
 
     fn issuer(name: &str, with_ca: bool) -> Arc<dyn ClientCertIssuer> {
-        let holder = CertificateHolder::signer(name);
+        let holder = CertificateStore::signer(name);
         if with_ca {
             let validity = Validity::starting(now(), Duration::from_secs(3600));
             let ca = CertificateAuthority::generate(name, &validity).expect("a CA");

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::metrics::{GatewayMetrics, Written};
 use super::observe::{Mirrors, Observed};
 use super::rebuild::Verdicts;
-use super::told::{Told, Way};
+use super::reported_kinds::{Told, Way};
 use pinniped_controller::client::{WriteError, Writer};
 use pinniped_controller::lease::Leadership;
 use pinniped_controller::runtime::{RESYNC, Trigger, became_leader};

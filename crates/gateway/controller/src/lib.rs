@@ -21,8 +21,8 @@ mod metrics;
 mod mirror;
 mod observe;
 mod rebuild;
+mod reported_kinds;
 mod statuses;
-mod told;
 
 use std::sync::Arc;
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use pinniped_gateway_routing::RoutingTable;
-use pinniped_http_server::lanes::Share;
 use pinniped_http_server::tunnels::Tunnels;
-use pinniped_http_server::{Lanes, Limits, Listener, ServerHandle, Stats, serve_with};
+use pinniped_http_server::workers::Share;
+use pinniped_http_server::{Limits, Listener, ServerHandle, Stats, Workers, serve_with};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::Weights;
@@ -128,7 +128,7 @@ pub struct Gateway {
     tls: ServerHandle,
     plain: ServerHandle,
     /// The last to go: upgraded connections run on them.
-    lanes: Arc<Lanes>,
+    workers: Arc<Workers>,
 }
 
 /// Starts a gateway that serves nothing until it gets its first table. Must be called within a tokio runtime.
@@ -140,7 +140,7 @@ pub fn start(params: &GatewayParams) -> Result<Gateway, StartError> {
         Listener::bind(address).map_err(|source| StartError::Listen { address, source })
     };
     let (tls, plain) = (listen(params.tls)?, listen(params.plain)?);
-    let lanes = Arc::new(Lanes::start(Share::All).map_err(StartError::Threads)?);
+    let workers = Arc::new(Workers::start(Share::All).map_err(StartError::Threads)?);
     let inner = Arc::new(Inner {
         live: ArcSwap::default(),
         updates: Mutex::default(),
@@ -151,10 +151,10 @@ pub fn start(params: &GatewayParams) -> Result<Gateway, StartError> {
         draining: CancellationToken::new(),
         revoked_grace: params.revoked_grace,
     });
-    let on_lanes = || Some(Arc::clone(&lanes));
+    let on_lanes = || Some(Arc::clone(&workers));
     let tls = serve_with(on_lanes(), tls, TlsPort(Arc::clone(&inner)), params.limits.clone());
     let plain = serve_with(on_lanes(), plain, PlainPort(Arc::clone(&inner)), params.limits.clone());
-    Ok(Gateway { inner, tls, plain, lanes })
+    Ok(Gateway { inner, tls, plain, workers })
 }
 
 impl Gateway {
@@ -239,8 +239,8 @@ impl Gateway {
     /// everything that is left is cut.
     pub async fn stop(self, grace: Duration) {
         self.begin_stop();
-        let Self { inner, tls, plain, lanes } = self;
+        let Self { inner, tls, plain, workers } = self;
         tokio::join!(tls.drain(grace), plain.drain(grace), inner.tunnels.drain(grace));
-        drop(lanes);
+        drop(workers);
     }
 }

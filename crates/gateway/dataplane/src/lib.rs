@@ -22,9 +22,9 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+pub mod client_hello;
 mod counts;
 mod gateway;
-pub mod hello;
 mod http;
 mod live;
 mod peek;

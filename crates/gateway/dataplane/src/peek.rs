@@ -10,10 +10,10 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::hello::{self, BadHello, ClientHello, Progress};
+use crate::client_hello::{self, BadHello, ClientHello, Progress};
 
 thread_local! {
-    static MEMORY: RefCell<Box<[u8]>> = RefCell::new(vec![0; hello::LONGEST].into_boxed_slice());
+    static MEMORY: RefCell<Box<[u8]>> = RefCell::new(vec![0; client_hello::LONGEST].into_boxed_slice());
 }
 
 /// There is no hello.
@@ -45,7 +45,7 @@ pub(crate) async fn client_hello(stream: &TcpStream) -> Result<ClientHello, Peek
                     // To have it called again when more has come: what is there already counts as seen.
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                match hello::parse(&memory[..there]) {
+                match client_hello::parse(&memory[..there]) {
                     Ok(Progress::Complete(hello)) => Ok(Ok(hello)),
                     Ok(Progress::Incomplete(more)) => {
                         wanted = more;

@@ -21,8 +21,8 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
+use crate::client_hello::BadHello;
 use crate::gateway::Inner;
-use crate::hello::BadHello;
 use crate::http::{Entry, Http};
 use crate::live::Live;
 use crate::peek::{self, PeekError};

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use pinniped_http_headers::hop;
+use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::BoxError;
 use pinniped_reverse_proxy::bearer;
 use pinniped_secret::TokenSource;
@@ -51,7 +51,7 @@ impl Service<Request<kube::client::Body>> for KubeService {
         request.headers_mut().entry(USER_AGENT).or_insert(AGENT);
         let (upstream, tokens) = (self.upstream.clone(), Arc::clone(&self.tokens));
         Box::pin(async move {
-            let http1 = hop::wants_http1(request.headers());
+            let http1 = hop_by_hop::wants_http1(request.headers());
             let answer = async {
                 if http1 { upstream.send_http1(request).await } else { upstream.send(request).await }
             };

@@ -21,7 +21,7 @@ use http::HeaderMap;
 use jiff::Timestamp;
 use pinniped_cache::Cache;
 use pinniped_kube_request::identity::{KnownUser, User};
-use pinniped_pki::{CaBundle, CertificateHolder, DistinguishedName};
+use pinniped_pki::{CaBundle, CertificateStore, DistinguishedName};
 use rustls::pki_types::CertificateDer;
 
 pub use crate::bearer::{Bearer, EXTRA_SPACE_WARNING, bearer_token, is_websocket_request};
@@ -50,13 +50,13 @@ pub trait ClientCaSource: Send + Sync {
 
 /// The CA certificate of a holder of a signing pair. Make one per authenticator.
 pub struct SignerCa {
-    holder: CertificateHolder,
+    holder: CertificateStore,
     generation: tokio::sync::watch::Receiver<u64>,
 }
 
 impl SignerCa {
     /// Follows this holder.
-    pub fn new(holder: CertificateHolder) -> Self {
+    pub fn new(holder: CertificateStore) -> Self {
         let generation = holder.subscribe();
         Self { holder, generation }
     }

@@ -6,7 +6,7 @@
 //! | [`attributes`] | the attributes that an authorizer gets |
 //! | [`identity`] | users, and the header fields that carry them |
 //! | [`impersonation`] | the identity with which a request continues to the API server |
-//! | [`nested`] | `Impersonate-*` header fields of clients |
+//! | [`client_impersonation`] | `Impersonate-*` header fields of clients |
 //! | [`anonymous`] | requests without credentials |
 //! | [`deadline`] | the time limit of a request |
 //! | [`forbidden`] | the texts of 403 responses |
@@ -15,9 +15,9 @@
 
 pub mod anonymous;
 pub mod attributes;
+pub mod client_impersonation;
 pub mod deadline;
 pub mod forbidden;
 pub mod identity;
 pub mod impersonation;
-pub mod nested;
 pub mod request_info;

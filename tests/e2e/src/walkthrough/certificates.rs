@@ -9,9 +9,9 @@ use serde_json::json;
 use super::proxy::{EXTERNAL_NAME, Serving};
 use super::{CONCIERGE, CREDENTIAL_ISSUER, SOON_FLAG, Walk};
 use crate::cert_manager::{CertManager, NAMESPACE};
+use crate::environment::Step;
 use crate::foreign::MADE_BY_WALK;
 use crate::narrator::{Narrator, Show};
-use crate::place::Step;
 
 /// Names the folder of the `yq` of the post; `cargo xtask test` and `cargo xtask demo --with-cert-manager` set it.
 pub const YQ_ENV: &str = "PINNIPED_YQ";

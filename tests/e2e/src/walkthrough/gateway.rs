@@ -14,9 +14,9 @@ use serde_json::Value;
 use super::proxy::{BINDING, EXTERNAL_NAME, Serving};
 use super::{CONCIERGE, DECISION, SOON, SOON_FLAG, Walk};
 use crate::contour::{self, Contour, HTTP_PROXIES};
+use crate::environment::Step;
 use crate::foreign::{await_defined, refuse_another};
 use crate::narrator::Show;
-use crate::place::Step;
 
 /// The gateway's namespace, and the name of its Deployment and Service.
 pub const GATEWAY: &str = "pinniped-gateway";

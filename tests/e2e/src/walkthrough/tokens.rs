@@ -13,8 +13,8 @@ use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use super::{CONCIERGE, CREDENTIAL_ISSUER, DECISION, SOON, SOON_FLAG, Walk};
+use crate::environment::{Running, Step};
 use crate::narrator::Show;
-use crate::place::{Running, Step};
 
 /// The opt-in manifest.
 pub const TOKENS_FILE: &str = "deploy/install-pinniped-concierge-service-account-tokens.yaml";

@@ -6,8 +6,8 @@
 mod backend;
 mod bad_input;
 mod changes;
+mod environment;
 mod passthrough;
-mod place;
 mod replicas;
 mod stopped;
 mod termination;

@@ -8,6 +8,7 @@
 mod client_ca;
 mod cluster;
 mod design;
+mod environment;
 mod etcd;
 mod fallback;
 mod grants;
@@ -15,7 +16,6 @@ mod howto;
 mod ingress;
 mod ingress_route;
 mod lookalikes;
-mod place;
-mod rights;
+mod permissions;
 mod secrets;
 mod services;

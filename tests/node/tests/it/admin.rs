@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use pinniped_e2e::place::{OnNode, Place as _, Step};
+use pinniped_e2e::environment::{OnNode, Place as _, Step};
 use pinniped_e2e::walkthrough::CONCIERGE;
 use serde_json::Value;
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use pinniped_e2e::environment::{OnNode, Place as _, Step};
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::place::{OnNode, Place as _, Step};
 use pinniped_e2e::walkthrough::{CONCIERGE, Walk};
 use pinniped_node::{Node, PAUSE, fixture};
 use pinniped_test_support::{tools, wait};

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use pinniped_e2e::cert_manager::{CERT_MANAGER_ENV, CertManager};
 use pinniped_e2e::contour;
+use pinniped_e2e::environment::{OnNode, Place as _, Step};
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::place::{OnNode, Place as _, Step};
 use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, GATEWAY, Ingress, LOCAL_USER_AUTHENTICATOR, Walk};
 use pinniped_node::fixture;
 use pinniped_test_support::kubectl::Outcome;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use pinniped_e2e::environment::{OnNode, Place as _};
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::place::{OnNode, Place as _};
 use pinniped_e2e::walkthrough::{
     CONCIERGE, CREDENTIAL_ISSUER, INSTALL_FILES, LOCAL_USER_AUTHENTICATOR, Serving, Walk,
 };

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use futures::FutureExt as _;
 use futures::future::join_all;
+use pinniped_e2e::environment::{OnNode, Place as _};
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::place::{OnNode, Place as _};
 use pinniped_e2e::walkthrough::{Delivery, Serving, Walk};
 use pinniped_image::{File, Image, Link, Roots};
 use pinniped_node::{Node, fixture};
@@ -26,13 +26,13 @@ use pinniped_test_support::tools;
 
 use crate::admin::Admin;
 use crate::walkthrough::{INSTALL, nothing_restarted};
-use lane::{Lane, Route, Shown, Version};
 use matrix::MATRIX;
+use session::{Route, Session, Shown, Version};
 
 mod forwards;
-mod lane;
 mod matrix;
 mod protocols;
+mod session;
 mod talks;
 
 /// The folder with Debian's kubectl 1.20 and busybox; `cargo xtask test` sets it.
@@ -146,7 +146,7 @@ async fn story(
 
     let direct = admin.0.admin_kubeconfig();
     let lane = |version, route, kubeconfig: &Path| {
-        Lane::new(node, admin.0, walk, debian, version, route, kubeconfig)
+        Session::new(node, admin.0, walk, debian, version, route, kubeconfig)
     };
     let lanes = [
         lane(Version::Today, Route::Direct, &direct),
@@ -187,7 +187,7 @@ fn busybox(debian: &Path) -> Image {
 }
 
 /// A namespace with the target in it.
-async fn prepare(admin: Admin<'_>, lane: &Lane<'_>) -> anyhow::Result<()> {
+async fn prepare(admin: Admin<'_>, lane: &Session<'_>) -> anyhow::Result<()> {
     let namespace = lane.namespace.as_str();
     admin.kubectl(&["create", "namespace", namespace]).await?;
     // Without it no pod is accepted.
@@ -203,7 +203,7 @@ async fn prepare(admin: Admin<'_>, lane: &Lane<'_>) -> anyhow::Result<()> {
 type Told = Vec<Option<anyhow::Result<Shown>>>;
 
 /// The rows in their order, because some build on those before; beside them those that take long.
-async fn all_rows(lane: &Lane<'_>) -> Told {
+async fn all_rows(lane: &Session<'_>) -> Told {
     let long = MATRIX.iter().filter(|row| row.long && row.is_for(lane));
     let long = join_all(long.map(|row| row.run(lane)));
     let short = async {
@@ -224,7 +224,7 @@ async fn all_rows(lane: &Lane<'_>) -> Told {
 }
 
 /// What is wrong with what was shown, row by row.
-fn verdicts(lane: &Lane<'_>, direct: &Told, proxied: &Told) -> Vec<String> {
+fn verdicts(lane: &Session<'_>, direct: &Told, proxied: &Told) -> Vec<String> {
     let rows = MATRIX.iter().zip(direct.iter().zip(proxied));
     let verdicts = rows.filter_map(|(row, (direct, proxied))| {
         let why = match (direct.as_ref()?, proxied.as_ref()?) {

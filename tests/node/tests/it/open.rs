@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use pinniped_e2e::place::{OnNode, Place as _};
+use pinniped_e2e::environment::{OnNode, Place as _};
 use pinniped_test_support::wait;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin};

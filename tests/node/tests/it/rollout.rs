@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use pinniped_e2e::environment::{OnNode, Place as _, Step};
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::place::{OnNode, Place as _, Step};
 use pinniped_e2e::walkthrough::{CONCIERGE, CREDENTIAL_ISSUER, Serving, Walk};
 use pinniped_node::fixture;
 use pinniped_test_support::{rounds, tools, wait, wire};

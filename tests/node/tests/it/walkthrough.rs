@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use pinniped_e2e::environment::{OnNode, Place as _, Step};
 use pinniped_e2e::narrator::Narrator;
-use pinniped_e2e::place::{OnNode, Place as _, Step};
 use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, LOCAL_USER_AUTHENTICATOR, Serving, Walk};
 use pinniped_node::{Node, fixture};
 use pinniped_test_support::{tools, wait};

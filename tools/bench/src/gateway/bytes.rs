@@ -1,9 +1,9 @@
 //! Bytes through: what a GiB costs.
 
 use crate::load::Protocol;
+use crate::run::judgement::Verdicts;
+use crate::run::measured_path::{MeasuredPath, Peer, outcome};
 use crate::run::rounds::{Turn, in_turns, turn};
-use crate::run::verdict::Verdicts;
-use crate::run::way::{Peer, Way, outcome};
 use crate::table::Table;
 
 use super::stage::Stage;
@@ -24,7 +24,7 @@ pub(super) fn termination(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow:
 
 fn measure(
     stage: &Stage<'_>,
-    ways: &[Way],
+    ways: &[MeasuredPath],
     what: &str,
     limit: f64,
     verdicts: &mut Verdicts,

@@ -1,9 +1,9 @@
 //! New connections, each for one GET.
 
 use crate::load::Protocol;
+use crate::run::judgement::Verdicts;
+use crate::run::measured_path::{MeasuredPath, Peer, outcome};
 use crate::run::rounds::{Turn, in_turns, turn};
-use crate::run::verdict::Verdicts;
-use crate::run::way::{Peer, Way, outcome};
 use crate::table::Table;
 
 use super::stage::Stage;
@@ -51,7 +51,7 @@ enum Keys {
 
 struct Measure<'a> {
     stage: &'a Stage<'a>,
-    ways: &'a [Way],
+    ways: &'a [MeasuredPath],
     what: &'a str,
     limit: f64,
 }
@@ -66,7 +66,7 @@ impl Measure<'_> {
     ) -> anyhow::Result<()> {
         let Self { stage, ways, what, limit } = *self;
         let count = stage.options.amount(1_500, 5_000);
-        let connects = |way: &Way, count: u64| {
+        let connects = |way: &MeasuredPath, count: u64| {
             let mut command = way.load(&stage.identity, protocol, "connects", "/small");
             command.args(["--concurrency", "4", "--count", &count.to_string()]);
             if keys == Keys::X25519 {

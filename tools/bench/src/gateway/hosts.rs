@@ -23,9 +23,9 @@ use tokio::task::JoinSet;
 
 use crate::load::{Protocol, Target};
 use crate::process;
+use crate::run::judgement::Verdicts;
+use crate::run::measured_path::write;
 use crate::run::rounds::median;
-use crate::run::verdict::Verdicts;
-use crate::run::way::write;
 use crate::table::Table;
 
 use super::Options;

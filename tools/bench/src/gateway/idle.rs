@@ -7,9 +7,9 @@ use anyhow::{Context as _, ensure};
 
 use crate::load::Protocol;
 use crate::process;
+use crate::run::judgement::Verdicts;
+use crate::run::measured_path::{MeasuredPath, Peer};
 use crate::run::rounds::median;
-use crate::run::verdict::Verdicts;
-use crate::run::way::{Peer, Way};
 use crate::table::Table;
 
 use super::stage::Stage;
@@ -34,7 +34,7 @@ pub(super) fn measure(stage: &Stage<'_>, _verdicts: &mut Verdicts) -> anyhow::Re
     Ok(table)
 }
 
-fn hold(stage: &Stage<'_>, way: &Way) -> anyhow::Result<f64> {
+fn hold(stage: &Stage<'_>, way: &MeasuredPath) -> anyhow::Result<f64> {
     let before = settled(stage, way.pid)?;
     let mut command = way.load(&stage.identity, Protocol::H1, "holds", "/");
     let mut load =

@@ -1,8 +1,8 @@
 //! GETs of a small object over TLS that ends here, sixteen in flight.
 
+use crate::run::judgement::Verdicts;
+use crate::run::measured_path::{MeasuredPath, Peer, outcome};
 use crate::run::rounds::{Turn, in_turns, turn};
-use crate::run::verdict::Verdicts;
-use crate::run::way::{Peer, Way, outcome};
 use crate::table::Table;
 
 use super::stage::Stage;
@@ -23,7 +23,7 @@ pub(super) fn measure(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         "× HAProxy",
     ]);
     for protocol in PROTOCOLS {
-        let gets = |way: &Way, requests: u64| {
+        let gets = |way: &MeasuredPath, requests: u64| {
             let mut command = way.load(&stage.identity, protocol, "gets", "/small");
             command.args(["--connections", "4", "--concurrency", "16"]);
             outcome(way, command.args(["--requests", &requests.to_string()]))

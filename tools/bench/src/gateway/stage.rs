@@ -24,7 +24,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Optional, Options, haproxy, nginx};
-use crate::run::way::{Identity, Peer, Way, write};
+use crate::run::measured_path::{Identity, MeasuredPath, Peer, write};
 
 /// The host that is passed through.
 pub(super) const PASSED: &str = "passed.bench.test";
@@ -46,9 +46,9 @@ pub(super) struct Stage<'a> {
     /// The origin's process.
     pub(super) origin: u32,
     /// To the host that is passed through.
-    pub(super) passed: Vec<Way>,
+    pub(super) passed: Vec<MeasuredPath>,
     /// To the host whose TLS ends.
-    pub(super) ended: Vec<Way>,
+    pub(super) ended: Vec<MeasuredPath>,
     _processes: Vec<Process>,
     _guardian: Guardian,
 }
@@ -95,7 +95,7 @@ impl<'a> Stage<'a> {
         command.arg("--cert").arg(&cert).arg("--key").arg(&key);
         let origin_pid = start("origin", &command, &[origin.tls, origin.plain])?;
 
-        let way = |peer, address: SocketAddr, name: &str, pid| Way {
+        let way = |peer, address: SocketAddr, name: &str, pid| MeasuredPath {
             peer,
             addresses: [address.to_string(), address.to_string()],
             server_name: name.to_owned(),

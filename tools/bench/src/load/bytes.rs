@@ -6,7 +6,7 @@ use anyhow::ensure;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
-use super::outcome::{Done, Outcome};
+use super::result::{Done, Outcome};
 use super::target::Target;
 use super::tunnel::{Direction, read_head};
 

@@ -7,7 +7,7 @@ use anyhow::ensure;
 use http_body_util::BodyExt as _;
 use tokio::task::JoinSet;
 
-use super::outcome::{Done, Outcome};
+use super::result::{Done, Outcome};
 use super::target::Target;
 
 /// Pause between two requests.

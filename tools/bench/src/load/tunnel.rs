@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::outcome::{Done, Outcome};
+use super::result::{Done, Outcome};
 use super::target::Target;
 
 /// Which way the bytes go.

@@ -5,9 +5,9 @@ use crate::server::NAMESPACE;
 use crate::table::Table;
 
 use super::Phase;
+use super::judgement::Verdicts;
+use super::measured_path::{MeasuredPath, Peer, outcome};
 use super::rounds::{Turn, in_turns, turn};
-use super::verdict::Verdicts;
-use super::way::{Peer, Way, outcome};
 
 /// What the proxy may take for a connection and its request, in µs.
 const CPU: f64 = 600.0;
@@ -25,7 +25,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
     ]);
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/bench");
     for protocol in [Protocol::H2, Protocol::H1] {
-        let connects = |way: &Way, count: u64| {
+        let connects = |way: &MeasuredPath, count: u64| {
             let mut command = way.load(&phase.setup.identity, protocol, "connects", &path);
             outcome(way, command.args(["--concurrency", "4", "--count", &count.to_string()]))
         };

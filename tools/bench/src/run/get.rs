@@ -5,9 +5,9 @@ use crate::server::NAMESPACE;
 use crate::table::Table;
 
 use super::Phase;
+use super::judgement::{LOCAL, Verdicts};
+use super::measured_path::{Behind, HAPROXY, MeasuredPath, Peer, outcome};
 use super::rounds::{in_turns, turn};
-use super::verdict::{LOCAL, Verdicts};
-use super::way::{Behind, HAPROXY, Peer, Way, outcome};
 
 pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
     let behind = phase.behind.name();
@@ -25,7 +25,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
     ]);
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/bench");
     for protocol in [Protocol::H2, Protocol::H1] {
-        let gets = |way: &Way, requests: u64| {
+        let gets = |way: &MeasuredPath, requests: u64| {
             let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);
             command.args(["--connections", "4", "--concurrency", "16"]);
             outcome(way, command.args(["--requests", &requests.to_string()]))

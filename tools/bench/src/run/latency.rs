@@ -5,9 +5,9 @@ use crate::server::NAMESPACE;
 use crate::table::Table;
 
 use super::Phase;
+use super::judgement::Verdicts;
+use super::measured_path::{MeasuredPath, Peer, outcome};
 use super::rounds::{Turn, in_turns, turn};
-use super::verdict::Verdicts;
-use super::way::{Peer, Way, outcome};
 
 /// What may be added at the median and at the 99th percentile, in µs.
 const ADDED: [f64; 2] = [120.0, 500.0];
@@ -24,7 +24,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
     ]);
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/bench");
     for protocol in [Protocol::H2, Protocol::H1] {
-        let gets = |way: &Way, requests: u64| {
+        let gets = |way: &MeasuredPath, requests: u64| {
             let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);
             command.args(["--connections", "1", "--concurrency", "1"]);
             outcome(way, command.args(["--requests", &requests.to_string()]))

@@ -5,9 +5,9 @@ use crate::server::LIST_NAMESPACE;
 use crate::table::Table;
 
 use super::Phase;
+use super::judgement::Verdicts;
+use super::measured_path::{Behind, HAPROXY, MeasuredPath, Peer, outcome};
 use super::rounds::{Turn, in_turns, turn};
-use super::verdict::Verdicts;
-use super::way::{Behind, HAPROXY, Peer, Way, outcome};
 
 /// What the proxy may take for one list.
 const CPU_MS: f64 = 20.0;
@@ -30,7 +30,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
     let path = format!("/api/v1/namespaces/{LIST_NAMESPACE}/configmaps");
     let ms = |micros: f64| format!("{:.1}", micros / 1000.0);
     for protocol in [Protocol::H2, Protocol::H1] {
-        let gets = |way: &Way, requests: u64| {
+        let gets = |way: &MeasuredPath, requests: u64| {
             let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);
             command.args(["--connections", "1", "--concurrency", "1"]);
             outcome(way, command.args(["--requests", &requests.to_string()]))

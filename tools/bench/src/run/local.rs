@@ -13,12 +13,12 @@ use pinniped_test_support::guardian::{Ending, Process};
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 
+use super::measured_path::{MeasuredPath, Peer, write};
 use super::peers::{GROUP, USER};
-use super::way::{Peer, Way, write};
 
 /// The way, and what it stands on; ended by the world's guardian.
 pub(super) struct Local {
-    pub(super) way: Way,
+    pub(super) way: MeasuredPath,
     _processes: [Process; 2],
 }
 
@@ -77,7 +77,7 @@ pub(super) async fn start(world: &World, program: &Path, port: u16) -> anyhow::R
     };
     let address = field("server: https://")?.to_owned();
     let ca = String::from_utf8(STANDARD.decode(field("certificate-authority-data: ")?)?)?;
-    let way = Way {
+    let way = MeasuredPath {
         peer: Peer::Local,
         addresses: [address.clone(), address],
         server_name: "127.0.0.1".to_owned(),

@@ -10,7 +10,7 @@ use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 
 use super::haproxy;
-use super::way::{Behind, Peer, Way, write};
+use super::measured_path::{Behind, MeasuredPath, Peer, write};
 
 /// The user of the load; its group may view.
 pub(super) const USER: &str = "bench-user";
@@ -69,7 +69,7 @@ impl Peers {
         pods: &Pods,
         behind: Behind,
         port: u16,
-    ) -> anyhow::Result<Vec<Way>> {
+    ) -> anyhow::Result<Vec<MeasuredPath>> {
         let behind = match behind {
             Behind::ApiServer => "api-server",
             Behind::Stub => "stub",
@@ -83,7 +83,7 @@ impl Peers {
             let way = self.pod(world, pods, behind, Peer::HaProxy, program, &command).await?;
             let to_http1 = way.addresses[0].replace(&format!(":{PORT}"), &format!(":{PORT_TO_H1}"));
             let addresses = [to_http1, way.addresses[1].clone()];
-            let converting = Way { peer: Peer::HaProxyToHttp1, addresses, ..way.clone() };
+            let converting = MeasuredPath { peer: Peer::HaProxyToHttp1, addresses, ..way.clone() };
             ways.extend([way, converting]);
         }
         let file = |name: &str| format!("{MOUNT}/{name}");
@@ -114,7 +114,7 @@ impl Peers {
         peer: Peer,
         program: &Path,
         command: &[String],
-    ) -> anyhow::Result<Way> {
+    ) -> anyhow::Result<MeasuredPath> {
         pods.register(&command[0], program.to_owned());
         let pod_name = format!("{}-{behind}", peer.name().to_lowercase());
         let pod = serde_json::json!({
@@ -144,7 +144,7 @@ impl Peers {
             })
             .await
             .with_context(|| pods.log_tails("default", 20))?;
-        Ok(Way {
+        Ok(MeasuredPath {
             peer,
             addresses: addresses(peer, ip),
             server_name: NAME.to_owned(),

@@ -3,7 +3,7 @@
 use crate::load::Outcome;
 use crate::process;
 
-use super::way::{Peer, Way};
+use super::measured_path::{MeasuredPath, Peer};
 
 /// What one turn of a load gave.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +25,7 @@ pub(crate) struct Turn {
 
 /// Runs a load and counts the work of `way`, and of the server behind it.
 pub(crate) fn turn(
-    way: &Way,
+    way: &MeasuredPath,
     server: u32,
     load: impl FnOnce() -> anyhow::Result<Outcome>,
 ) -> anyhow::Result<Turn> {
@@ -88,12 +88,12 @@ impl Measured {
 /// figure's median stays. `show` is for the line that tells how it goes.
 pub(crate) fn in_turns<'a>(
     what: &str,
-    ways: impl Iterator<Item = &'a Way>,
+    ways: impl Iterator<Item = &'a MeasuredPath>,
     rounds: usize,
     show: impl Fn(&Turn) -> String,
-    mut one: impl FnMut(&Way, usize) -> anyhow::Result<Turn>,
+    mut one: impl FnMut(&MeasuredPath, usize) -> anyhow::Result<Turn>,
 ) -> anyhow::Result<Measured> {
-    let mut all: Vec<(&Way, Vec<Turn>)> = ways.map(|way| (way, Vec::new())).collect();
+    let mut all: Vec<(&MeasuredPath, Vec<Turn>)> = ways.map(|way| (way, Vec::new())).collect();
     for round in 1..=rounds {
         let mut line = format!("{what}, round {round} of {rounds}:");
         for (way, turns) in &mut all {
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn ways_take_turns_and_ratios_are_of_medians() {
-        let way = |peer| Way {
+        let way = |peer| MeasuredPath {
             peer,
             addresses: Default::default(),
             server_name: String::new(),

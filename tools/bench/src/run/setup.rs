@@ -19,8 +19,8 @@ use crate::server::{LIST_NAMESPACE, NAMESPACE};
 
 use super::concierge::{self, Concierge, PROXY_NAME};
 use super::local::{self, Local};
+use super::measured_path::{Behind, Identity, MeasuredPath, Peer, write};
 use super::peers::{GROUP, Peers, USER};
-use super::way::{Behind, Identity, Peer, Way, write};
 use super::{Measure, Options, haproxy, rounds};
 
 /// The whole run's.
@@ -46,9 +46,9 @@ pub(super) struct Phase<'a> {
     pub(super) server: u32,
     /// Its port on the node.
     port: u16,
-    pub(super) ways: Vec<Way>,
+    pub(super) ways: Vec<MeasuredPath>,
     /// HAProxy once more, from HTTP/2 to HTTP/1.1, for what it is compared in.
-    converting: Option<Way>,
+    converting: Option<MeasuredPath>,
     /// `pinniped proxy`, for what it is compared in.
     pub(super) local: Local,
     /// Ended by the world's guardian.
@@ -94,7 +94,7 @@ impl<'a> Setup<'a> {
             }
         };
         let address = format!("127.0.0.1:{port}");
-        let mut ways = vec![Way {
+        let mut ways = vec![MeasuredPath {
             peer: Peer::Direct,
             addresses: [address.clone(), address],
             server_name: "127.0.0.1".to_owned(),
@@ -144,7 +144,7 @@ impl Phase<'_> {
         let ca = runtime.block_on(concierge::proxy_ca(world))?;
         let address = format!("{ip}:8444");
         self.ways.retain(|way| way.peer != Peer::Proxy);
-        self.ways.push(Way {
+        self.ways.push(MeasuredPath {
             peer: Peer::Proxy,
             addresses: [address.clone(), address],
             server_name: PROXY_NAME.to_owned(),
@@ -156,12 +156,12 @@ impl Phase<'_> {
     }
 
     /// HAProxy once more, where clients speak HTTP/2 and the server need not.
-    pub(super) fn converting(&self, protocol: Protocol) -> Option<&Way> {
+    pub(super) fn converting(&self, protocol: Protocol) -> Option<&MeasuredPath> {
         self.converting.as_ref().filter(|_| protocol == Protocol::H2)
     }
 
     /// The way through a peer, when it takes part.
-    pub(super) fn way(&self, peer: Peer) -> Option<&Way> {
+    pub(super) fn way(&self, peer: Peer) -> Option<&MeasuredPath> {
         self.ways.iter().find(|way| way.peer == peer)
     }
 }

@@ -5,9 +5,9 @@ use crate::server::NAMESPACE;
 use crate::table::Table;
 
 use super::Phase;
+use super::judgement::Verdicts;
+use super::measured_path::{MeasuredPath, Peer, outcome};
 use super::rounds::{Turn, in_turns, turn};
-use super::verdict::Verdicts;
-use super::way::{Peer, Way, outcome};
 
 /// Gigabytes for each second of CPU.
 const GIGABYTES: f64 = 1.0;
@@ -32,7 +32,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
             phase.ways.iter(),
             phase.setup.options.rounds(),
             show,
-            |way: &Way, _round| {
+            |way: &MeasuredPath, _round| {
                 let path = format!(
                     "/api/v1/namespaces/{NAMESPACE}/pods/bench/exec?command={direction}&command={megabytes}&stdin=true"
                 );

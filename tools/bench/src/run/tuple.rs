@@ -5,9 +5,9 @@ use crate::server::NAMESPACE;
 use crate::table::Table;
 
 use super::Phase;
+use super::judgement::Verdicts;
+use super::measured_path::{MeasuredPath, Peer, outcome};
 use super::rounds::{Turn, in_turns, turn};
-use super::verdict::Verdicts;
-use super::way::{Peer, Way, outcome};
 
 /// The rate in relation to that of asking directly.
 const OF_DIRECT: f64 = 0.42;
@@ -32,7 +32,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
     let ways = phase.ways.iter().filter(|way| matches!(way.peer, Peer::Direct | Peer::Proxy));
     let show = |turn: &Turn| format!("{:.0}/s", turn.rate);
     let measured =
-        in_turns("distinct names", ways, phase.setup.options.rounds(), show, |way: &Way, round| {
+        in_turns("distinct names", ways, phase.setup.options.rounds(), show, |way: &MeasuredPath, round| {
             // There is no such object, and the server looks as hard.
             let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/round-{round}-{{n}}");
             let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);

@@ -11,8 +11,8 @@ use crate::load::{Opened, Outcome, Protocol};
 use crate::server::NAMESPACE;
 use crate::table::Table;
 
-use super::verdict::{MUSTS, Verdicts};
-use super::way::{Behind, Peer};
+use super::judgement::{MUSTS, Verdicts};
+use super::measured_path::{Behind, Peer};
 use super::{Phase, settle};
 
 /// On a connection of its own; what all of them get together; while nobody waits longer for a list.

@@ -14,7 +14,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::Service;
 use hyper::{Request, Response};
 
-use super::{Handler, Listen, answers};
+use super::{Handler, Listen, responses};
 
 /// Bytes of one frame of a large answer.
 const FRAME: usize = 64 << 10;
@@ -32,7 +32,7 @@ pub(crate) struct OriginOptions {
 /// Runs the origin until the process is ended.
 pub(crate) async fn origin(options: &OriginOptions) -> anyhow::Result<()> {
     let origin =
-        Arc::new(Origin { small: answers::config_map("bench").into(), frame: vec![b'x'; FRAME].into() });
+        Arc::new(Origin { small: responses::config_map("bench").into(), frame: vec![b'x'; FRAME].into() });
     tokio::try_join!(
         super::serve(&options.listen, Arc::clone(&origin)),
         super::accept(options.plain, None, origin)
@@ -67,7 +67,7 @@ impl Origin {
             }
         };
         let mut response = Response::new(Answer { frame: frame.clone(), left: length });
-        answers::add_headers(response.headers_mut());
+        responses::add_headers(response.headers_mut());
         Ok(response)
     }
 }

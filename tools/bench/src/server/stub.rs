@@ -18,7 +18,7 @@ use hyper::{Request, Response, Version};
 use tokio::task::JoinSet;
 
 use super::upstream::{Upstream, UpstreamOptions};
-use super::{Handler, Listen, answers, tunnel};
+use super::{Handler, Listen, responses, tunnel};
 
 /// The namespace of small objects.
 pub(crate) const NAMESPACE: &str = "bench";
@@ -41,10 +41,10 @@ pub(crate) struct StubOptions {
 pub(crate) async fn stub(options: &StubOptions) -> anyhow::Result<()> {
     let stub = Stub {
         upstream: Upstream::new(&options.upstream)?,
-        small: answers::config_map("bench").into(),
-        small_list: answers::config_maps(1, 16).into(),
-        large_list: answers::config_maps(8, 1_000_000).into(),
-        event: answers::event().into(),
+        small: responses::config_map("bench").into(),
+        small_list: responses::config_maps(1, 16).into(),
+        large_list: responses::config_maps(8, 1_000_000).into(),
+        event: responses::event().into(),
         tunnels: Mutex::default(),
     };
     super::serve(&options.listen, Arc::new(stub)).await
@@ -93,7 +93,7 @@ impl Stub {
         let body = match asked {
             Asked::Review => {
                 status = StatusCode::CREATED;
-                Answer::Whole(Bytes::from_static(answers::ALLOWED))
+                Answer::Whole(Bytes::from_static(responses::ALLOWED))
             }
             Asked::Small => whole(&self.small),
             Asked::SmallList => whole(&self.small_list),
@@ -110,7 +110,7 @@ impl Stub {
         };
         let mut response = Response::new(body);
         *response.status_mut() = status;
-        answers::add_headers(response.headers_mut());
+        responses::add_headers(response.headers_mut());
         // As the API server does.
         if let Some(id) = request.headers_mut().remove(AUDIT_ID) {
             response.headers_mut().insert(AUDIT_ID, id);

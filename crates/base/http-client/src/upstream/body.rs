@@ -11,7 +11,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use pinniped_http_server::{BoxError, Incoming, StreamBody};
 
 use super::is_ours;
-use super::kept::KeptBody;
+use super::keep_alive::KeepAliveBody;
 use super::pool::Stream;
 use super::upload::Upload;
 use crate::lingering::Lingering;
@@ -100,7 +100,7 @@ pub struct ResponseBody(Source);
 #[derive(Debug)]
 enum Source {
     Http1(hyper::body::Incoming),
-    Kept(KeptBody),
+    KeepAlive(KeepAliveBody),
     Http2(Http2Body),
 }
 
@@ -133,8 +133,8 @@ impl ResponseBody {
     }
 
     /// The same over a connection that may serve another request then.
-    pub(super) fn kept(inner: KeptBody) -> Self {
-        Self(Source::Kept(inner))
+    pub(super) fn kept(inner: KeepAliveBody) -> Self {
+        Self(Source::KeepAlive(inner))
     }
 }
 
@@ -175,7 +175,7 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.0 {
             Source::Http1(inner) => Pin::new(inner).poll_frame(cx).map_err(BoxError::from),
-            Source::Kept(inner) => inner.poll_frame(cx),
+            Source::KeepAlive(inner) => inner.poll_frame(cx),
             Source::Http2(body) => body.poll_frame(cx),
         }
     }
@@ -183,7 +183,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Source::Http1(inner) => inner.is_end_stream(),
-            Source::Kept(inner) => inner.is_end_stream(),
+            Source::KeepAlive(inner) => inner.is_end_stream(),
             Source::Http2(body) => body.inner.is_end_stream(),
         }
     }
@@ -191,7 +191,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Source::Http1(inner) => inner.size_hint(),
-            Source::Kept(inner) => inner.size_hint(),
+            Source::KeepAlive(inner) => inner.size_hint(),
             Source::Http2(body) => body.inner.size_hint(),
         }
     }

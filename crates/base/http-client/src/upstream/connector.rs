@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use super::dial::Dial;
 use super::http2::Http2;
-use super::kept::{Connection as Kept, Socket};
+use super::keep_alive::{Connection as KeepAlive, Socket};
 use super::{AddressParams, RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
 
 /// Tunnels carry no pings of ours, so TCP must find out that the server is gone.
@@ -199,19 +199,19 @@ impl Connector {
     }
 
     /// Dials an HTTP/1.1 connection for one request after the other.
-    pub(super) async fn kept(&self) -> Result<Box<Kept>, DialError> {
+    pub(super) async fn kept(&self) -> Result<Box<KeepAlive>, DialError> {
         let tcp = self.tcp().await?;
         let socket = match &self.tls {
             Some(tls) => Socket::Tls(Box::new(self.secure(&tls.http1, tcp).await?)),
             None => Socket::Plain(tcp),
         };
-        Ok(Kept::new(socket, self.limits.header_bytes as usize))
+        Ok(KeepAlive::new(socket, self.limits.header_bytes as usize))
     }
 
     /// The same for short reads. Nobody pings there, so TCP gives up what is not acknowledged for as long as a ping may
     /// take: after a laptop slept, or a network went away, the read goes over HTTP/2 then. Only for requests without a body,
     /// for it also ends a connection on which the other side takes nothing for so long.
-    pub(super) async fn kept_for_reads(&self) -> Result<Box<Kept>, DialError> {
+    pub(super) async fn kept_for_reads(&self) -> Result<Box<KeepAlive>, DialError> {
         let connection = self.kept().await?;
         if let Err(error) = connection.give_up_after(self.limits.ping_interval + self.limits.ping_timeout) {
             tracing::debug!(%error, "could not set an option of a connection to the API server");

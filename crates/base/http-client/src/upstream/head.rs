@@ -13,7 +13,7 @@
 //! about servers is true of Go's, and a mistake would harm no other user there.
 
 use http::{HeaderMap, Request};
-use pinniped_http_headers::ready::{FIELD_OVERHEAD, ReadyFields, field_size};
+use pinniped_http_headers::precomputed::{FIELD_OVERHEAD, PrecomputedHeaders, field_size};
 
 use super::UpstreamError;
 
@@ -41,7 +41,7 @@ pub(super) enum Sharing {
 /// [`UpstreamError::HeadTooLarge`] and [`UpstreamError::FieldName`].
 pub(super) fn measure<B>(
     request: &Request<B>,
-    ready: &[&ReadyFields],
+    ready: &[&PrecomputedHeaders],
     limit: usize,
 ) -> Result<Sharing, UpstreamError> {
     let own = pseudo_size(request) + list_size(request.headers());
@@ -103,7 +103,7 @@ fn check_names(headers: &HeaderMap) -> Result<(), UpstreamError> {
 /// What is left of its limit before a frame is at least `limit - size` and what the fields from there on count. The coded
 /// fields may be twice as long. Only [heavy](is_heavy) bytes get longer than two bytes, at most by 1.75 bytes each, so
 /// their number may be `limit - size`.
-fn fits_coded<B>(request: &Request<B>, ready: &[&ReadyFields], size: usize, limit: usize) -> bool {
+fn fits_coded<B>(request: &Request<B>, ready: &[&PrecomputedHeaders], size: usize, limit: usize) -> bool {
     let fields = request.headers().iter();
     let fields = fields.flat_map(|(name, value)| [name.as_str().as_bytes(), value.as_bytes()]);
     let pseudo = pseudo_values(request).map(str::as_bytes).into_iter();
@@ -206,13 +206,13 @@ mod tests {
             HeaderName::from_static("impersonate-group"),
             HeaderValue::from_static("a-group-of-a-directory"),
         );
-        let ready = ReadyFields::new(vec![group; 2_000]);
+        let ready = PrecomputedHeaders::new(vec![group; 2_000]);
         assert!(ready.list_size() > 2 * LARGE_HEAD);
         assert_eq!(measure(&request(1, 10, b'a'), &[&ready], LIMIT).ok(), Some(Sharing::Shared));
         assert!(measure(&request(1, 10, b'a'), &[&ready], LIMIT / 10).is_err());
         // Its bytes count when the whole is coded.
         let value = HeaderValue::from_bytes(&[0xf9; 600_000]).unwrap();
-        let odd = ReadyFields::new(vec![(HeaderName::from_static("x"), value)]);
+        let odd = PrecomputedHeaders::new(vec![(HeaderName::from_static("x"), value)]);
         assert!(measure(&request(1, 10, b'a'), &[&odd], LIMIT).is_err());
     }
 

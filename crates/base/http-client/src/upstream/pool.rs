@@ -8,10 +8,10 @@ use hyper::client::conn::http1;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connector::{Connector, DialError};
-use super::growth::Growth;
+use super::dial_policy::DialPolicy;
 use super::http2::Http2;
-use super::kept::Connection as Kept;
-use super::waiting::Waiting;
+use super::idle_pool::IdlePool;
+use super::keep_alive::Connection as KeepAlive;
 use super::{RequestBody, UpstreamError, UpstreamStats};
 use crate::lingering::Lingering;
 
@@ -29,9 +29,9 @@ pub(super) struct Pool {
     /// Why the last dial failed; whoever waited for it fails with it.
     failure: Mutex<Option<Arc<DialError>>>,
     /// HTTP/1.1 connections between two requests.
-    pub(super) waiting: Arc<Waiting>,
+    pub(super) waiting: Arc<IdlePool>,
     /// Those of them that are for short reads.
-    growth: Arc<Growth>,
+    growth: Arc<DialPolicy>,
     /// Connections that may be opened for one request each.
     unshared: Arc<Semaphore>,
 }
@@ -211,7 +211,7 @@ impl Pool {
     }
 
     /// A new HTTP/1.1 connection that can be kept.
-    pub(super) async fn kept(&self) -> Result<Box<Kept>, UpstreamError> {
+    pub(super) async fn kept(&self) -> Result<Box<KeepAlive>, UpstreamError> {
         // Large, as above.
         Box::pin(self.connector.kept()).await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
     }
@@ -274,16 +274,16 @@ impl Pool {
 /// The way back of an HTTP/1.1 connection to its pool.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    waiting: Arc<Waiting>,
+    waiting: Arc<IdlePool>,
     connector: Weak<Connector>,
 }
 
 impl Keeper {
-    pub(super) fn keep(self, connection: Box<Kept>) {
+    pub(super) fn keep(self, connection: Box<KeepAlive>) {
         let Some(connector) = self.connector.upgrade() else { return };
         if self.waiting.put(connection) {
             let idle_timeout = connector.limits.idle_timeout.max(SHORTEST_IDLE);
-            connector.spawn(super::waiting::keep_swept(Arc::downgrade(&self.waiting), idle_timeout));
+            connector.spawn(super::idle_pool::keep_swept(Arc::downgrade(&self.waiting), idle_timeout));
         }
     }
 }

@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
     use crate::tls::{ClientCertificates, server_config};
-    use crate::{CertificateAuthority, CertificateHolder, Validity};
+    use crate::{CertificateAuthority, CertificateStore, Validity};
 
     /// Lets both sides talk until one of them gives up.
     fn talk(client: &mut ClientConnection, server: &mut ServerConnection) -> bool {
@@ -170,7 +170,7 @@ mod tests {
         let validity = Validity::starting(Timestamp::now(), Duration::from_secs(1000));
         let ca = CertificateAuthority::generate("ca", &validity).unwrap();
         let leaf = ca.issue_server(&["a.example.com".to_owned()], &[], &validity).unwrap();
-        let holder = CertificateHolder::serving("serving");
+        let holder = CertificateStore::serving("serving");
         for (certificate, client_certificates) in [
             (None, ClientCertificates::Ignore),
             (Some(&leaf), ClientCertificates::Ignore),

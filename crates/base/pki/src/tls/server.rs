@@ -10,8 +10,10 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-use super::{CipherRestriction, Profile, hints::Hints, possession::PossessionOnly, profile::provider};
-use crate::CertificateHolder;
+use super::{
+    CipherRestriction, Profile, hints::Hints, profile::provider, proof_of_possession::ProofOfPossession,
+};
+use crate::CertificateStore;
 
 /// Gives the subjects of the CAs whose client certificates are welcome; asked in every handshake.
 pub type ClientCaHints = Arc<dyn Fn() -> Vec<DistinguishedName> + Send + Sync>;
@@ -42,14 +44,14 @@ impl fmt::Debug for ClientCertificates {
 pub fn server_config(
     profile: Profile,
     ciphers: &CipherRestriction,
-    serving: &CertificateHolder,
+    serving: &CertificateStore,
     client_certificates: ClientCertificates,
     alpn: &[&[u8]],
 ) -> Arc<ServerConfig> {
     let provider = provider(ciphers);
     let verifier: Arc<dyn ClientCertVerifier> = match client_certificates {
         ClientCertificates::Ignore => Arc::new(NoClientAuth),
-        ClientCertificates::Request(hints) => Arc::new(PossessionOnly {
+        ClientCertificates::Request(hints) => Arc::new(ProofOfPossession {
             hints: Hints::new(hints),
             algorithms: provider.signature_verification_algorithms,
         }),
@@ -68,7 +70,7 @@ pub fn server_config(
 
 /// Resolves to what the holder holds.
 #[derive(Debug)]
-struct Held(CertificateHolder);
+struct Held(CertificateStore);
 
 impl ResolvesServerCert for Held {
     fn resolve(&self, _client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {

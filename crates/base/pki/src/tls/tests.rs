@@ -13,7 +13,7 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
-use crate::{CaBundle, CertificateAuthority, CertificateHolder, CertificatePair, ClientSubject, Validity};
+use crate::{CaBundle, CertificateAuthority, CertificatePair, CertificateStore, ClientSubject, Validity};
 
 /// What both sides saw.
 #[derive(Debug)]
@@ -82,13 +82,13 @@ async fn handshake(
 
 struct World {
     ca: CertificateAuthority,
-    holder: CertificateHolder,
+    holder: CertificateStore,
 }
 
 impl World {
     fn new() -> Self {
         let ca = CertificateAuthority::generate("serving CA", &hour()).unwrap();
-        Self { ca, holder: CertificateHolder::serving("serving") }
+        Self { ca, holder: CertificateStore::serving("serving") }
     }
 
     fn with_pair() -> Self {
@@ -318,7 +318,7 @@ impl ResolvesClientCert for Notes {
 #[tokio::test]
 async fn hints_name_the_cas_of_the_moment() {
     let world = World::with_pair();
-    let signer = CertificateHolder::signer("signer");
+    let signer = CertificateStore::signer("signer");
     let source = signer.clone();
     let hints: ClientCaHints = Arc::new(move || {
         let pair = source.current();

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use jiff::{SignedDuration, Timestamp};
-use pinniped_http_headers::ready::ReadyFields;
-use pinniped_kube_request::nested::intake::leftover;
+use pinniped_http_headers::precomputed::PrecomputedHeaders;
+use pinniped_kube_request::client_impersonation::intake::leftover;
 use pinniped_reverse_proxy::bearer;
 
 use crate::login::{Login, impersonation_headers};
@@ -22,7 +22,7 @@ const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 /// Whose a request becomes.
 pub(super) struct Identity {
     username: String,
-    headers: ReadyFields,
+    headers: PrecomputedHeaders,
     made: Timestamp,
     /// When another login should be made.
     due: Option<Timestamp>,
@@ -61,7 +61,7 @@ impl Identity {
         let impersonate = headers.iter().map(|(name, value)| (name.clone(), value.clone()));
         Ok(Self {
             username: user.username.clone(),
-            headers: ReadyFields::new(
+            headers: PrecomputedHeaders::new(
                 iter::once((AUTHORIZATION, authorization)).chain(impersonate).collect(),
             ),
             made: now,
@@ -103,7 +103,7 @@ impl Identity {
     }
 
     /// The headers that make a request this identity's, where the client's own are gone.
-    pub(super) fn headers(&self) -> &ReadyFields {
+    pub(super) fn headers(&self) -> &PrecomputedHeaders {
         &self.headers
     }
 }

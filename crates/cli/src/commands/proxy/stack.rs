@@ -21,13 +21,13 @@ use hyper::upgrade::OnUpgrade;
 use jiff::Timestamp;
 use pinniped_apiserver::respond::{self, Negotiated};
 use pinniped_http_client::upstream::{RequestBody, Upstream, add_ready};
-use pinniped_http_headers::hop;
+use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::{Answer, Body, Connection, Service, layers};
 use pinniped_kube_request::request_info::RequestInfo;
 use pinniped_kube_types::status::Status;
-use pinniped_reverse_proxy::{Carrier, ForwardError, Span, Wanted};
+use pinniped_reverse_proxy::{ForwardError, ProtocolPolicy, ResponseDeadline, Wanted};
 use tokio_util::sync::CancellationToken;
 
 use super::gate::Gate;
@@ -121,14 +121,14 @@ impl Inner {
         // What cannot be read is the API server's to refuse.
         let info = RequestInfo::parse(request.method(), request.uri());
         let lasts = info.is_ok_and(|info| info.is_long_running());
-        let carrier = Carrier::of(identity.headers().is_exact_in_http1());
-        let protocol = hop::upgrade_type(request.headers());
+        let carrier = ProtocolPolicy::of(identity.headers().is_exact_in_http1());
+        let protocol = hop_by_hop::upgrade_type(request.headers());
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let ready = identity.headers();
         let wanted_another = self.rewrite(request)?;
         let mut response = match (protocol, client) {
             // An upgrade goes over HTTP/1.1.
-            (Some(_), Some(_)) if carrier == Carrier::Http2 => return Err(Refusal::NotForHttp1),
+            (Some(_), Some(_)) if carrier == ProtocolPolicy::Http2 => return Err(Refusal::NotForHttp1),
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, idle: None, ended: self.ended.clone() };
                 add_ready(request, &[ready]).map_err(|error| Refusal::Forward(error.into()))?;
@@ -139,7 +139,7 @@ impl Inner {
                 Box::pin(upgrade).await
             }
             _ => {
-                let span = if lasts { Span::Long } else { Span::Short(None) };
+                let span = if lasts { ResponseDeadline::Long } else { ResponseDeadline::Short(None) };
                 pinniped_reverse_proxy::forward(&self.upstream, request, &[ready], carrier, span, ()).await
             }
         }
@@ -153,7 +153,7 @@ impl Inner {
     /// Rewrites the head. Hop-by-hop headers go first, so that a client cannot use them to take ours off.
     fn rewrite<B>(&self, request: &mut Request<B>) -> Result<bool, Refusal> {
         let headers = request.headers_mut();
-        hop::strip_request(headers);
+        hop_by_hop::strip_request(headers);
         // The server below us answers it as soon as the body is read.
         headers.remove(EXPECT);
         headers.remove(HOST);

@@ -14,7 +14,7 @@ use pinniped_http_server::Incoming;
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::{Answer, Body, Connection, Limits, Listener, ServerHandle, Service, body, serve};
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
-use pinniped_pki::{CertificateAuthority, CertificateHolder, Validity};
+use pinniped_pki::{CertificateAuthority, CertificateStore, Validity};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -65,7 +65,7 @@ impl ApiServer {
         let validity = Validity::starting(Timestamp::now(), std::time::Duration::from_secs(3600));
         let authority = CertificateAuthority::generate("api", &validity).unwrap();
         let pair = authority.issue_server(&[], &["127.0.0.1".parse().unwrap()], &validity).unwrap();
-        let serving = CertificateHolder::serving("api");
+        let serving = CertificateStore::serving("api");
         serving.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes()).unwrap();
         let ciphers = CipherRestriction::default();
         let alpn: [&[u8]; 2] = [b"h2", b"http/1.1"];

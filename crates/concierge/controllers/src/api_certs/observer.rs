@@ -1,6 +1,6 @@
 //! `certs-observer-controller`: puts the aggregated API's serving pair into the holder that the server serves from.
 
-use pinniped_pki::CertificateHolder;
+use pinniped_pki::CertificateStore;
 
 use super::{SecretRef, TLS_CERTIFICATE_CHAIN, TLS_PRIVATE_KEY, bytes};
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
@@ -8,12 +8,12 @@ use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 /// The controller; runs in every replica and writes nothing.
 pub struct CertsObserver {
     secret: SecretRef,
-    holder: CertificateHolder,
+    holder: CertificateStore,
 }
 
 impl CertsObserver {
     /// Keeps `holder` at what `secret` holds.
-    pub fn new(secret: SecretRef, holder: CertificateHolder) -> Self {
+    pub fn new(secret: SecretRef, holder: CertificateStore) -> Self {
         Self { secret, holder }
     }
 }

@@ -9,11 +9,11 @@ use tokio::task::JoinSet;
 use super::*;
 use pinniped_controller::follow::Change;
 
-fn holder() -> CertificateHolder {
+fn holder() -> CertificateStore {
     let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(1000));
     let ca = CertificateAuthority::generate("ca", &validity).unwrap();
     let leaf = ca.issue_server(&["a.example.com".to_owned()], &[], &validity).unwrap();
-    let holder = CertificateHolder::serving("serving");
+    let holder = CertificateStore::serving("serving");
     holder.set(leaf.certificate_pem.as_bytes(), leaf.private_key_pem.as_bytes()).unwrap();
     holder
 }

@@ -13,7 +13,7 @@ use pinniped_pki::CertificateAuthority;
 
 use super::log::LOGGER;
 use super::observe::Sources;
-use super::told::condition_change;
+use super::validation_report::condition_change;
 use super::{Health, ImpersonatorController};
 use crate::credential_issuer::ConditionReport;
 use pinniped_controller::client::{NotLeader, WriteError};

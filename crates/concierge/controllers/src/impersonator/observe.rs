@@ -12,8 +12,8 @@ use pinniped_concierge_domain::strategy::impersonator::{
 use pinniped_pki::{CaBundle, Certificate, CertificateAuthority, CertificatePair, chain, pem};
 
 use super::ImpersonatorController;
+use super::certificate_inspection;
 use super::certificates::{CA_CERTIFICATE, CA_KEY, TLS_CERTIFICATE, TLS_KEY};
-use super::facts;
 use crate::api_certs::bytes;
 use pinniped_controller::watch::get_named;
 
@@ -81,7 +81,7 @@ impl ImpersonatorController {
             external: external.as_deref().map(|secret| ExternalSecret {
                 id: id_of(secret),
                 ca_crt: bytes(secret, CA_CERTIFICATE).to_vec(),
-                facts: facts::read(secret, advertised, Timestamp::now()),
+                facts: certificate_inspection::read(secret, advertised, Timestamp::now()),
             }),
             delegated,
             signer: signer.as_deref().map(id_of),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::account::Account;
 use super::collector::{Collected, Collector};
 use super::constrained::Constrained;
-use super::rights::Rights;
+use super::permissions::Rights;
 use super::switch::{Active, Switch};
 use crate::cert_agent::ClusterInfo;
 use crate::context::Context;

@@ -13,7 +13,7 @@ use pinniped_concierge_api::authentication::{
 };
 use pinniped_kube_types::condition::Wanted;
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
-use pinniped_pki::{CertificateAuthority, CertificateHolder, Validity};
+use pinniped_pki::{CertificateAuthority, CertificateStore, Validity};
 use tokio_rustls::TlsAcceptor;
 
 use super::decide::{Entry, Plan};
@@ -167,7 +167,7 @@ impl TlsServer {
         let validity = Validity::starting(jiff::Timestamp::now(), std::time::Duration::from_secs(3600));
         let ca = CertificateAuthority::generate("ca", &validity).unwrap();
         let pair = ca.issue_server(&[], &["127.0.0.1".parse().unwrap()], &validity).unwrap();
-        let holder = CertificateHolder::serving("test");
+        let holder = CertificateStore::serving("test");
         holder.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes()).unwrap();
         let tls = server_config(
             Profile::Default,

@@ -29,7 +29,7 @@ use pinniped_concierge_domain::strategy::cert_agent::Settings;
 use pinniped_controller::lease::Timing;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_kube_types::suffix::GroupSuffix;
-use pinniped_pki::CertificateHolder;
+use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::CipherRestriction;
 use pinniped_tasks::TaskMonitor;
 use pinniped_test_support::control_plane::ControlPlane;
@@ -64,10 +64,10 @@ pub(crate) struct Install {
 /// One pod of the installation.
 pub(crate) struct Pod {
     pub(crate) controllers: Controllers,
-    pub(crate) api_serving: CertificateHolder,
-    pub(crate) serving: CertificateHolder,
-    pub(crate) signer: CertificateHolder,
-    pub(crate) kube_signer: CertificateHolder,
+    pub(crate) api_serving: CertificateStore,
+    pub(crate) serving: CertificateStore,
+    pub(crate) signer: CertificateStore,
+    pub(crate) kube_signer: CertificateStore,
     pub(crate) proxy_runs: Arc<AtomicBool>,
     pub(crate) metrics: ConfigMetrics,
 }
@@ -163,10 +163,10 @@ impl Install {
     /// Starts a pod with a certain agent.
     pub(crate) fn pod_with(&self, pod_name: &str, settings: Settings, exec: Arc<dyn AgentExec>) -> Pod {
         let name = |suffix: &str| format!("{APP}-{suffix}");
-        let api_serving = CertificateHolder::serving("api");
-        let serving = CertificateHolder::serving(SERVING_HOLDER);
-        let signer = CertificateHolder::signer(SIGNER_HOLDER);
-        let kube_signer = CertificateHolder::signer(KUBE_SIGNER_HOLDER);
+        let api_serving = CertificateStore::serving("api");
+        let serving = CertificateStore::serving(SERVING_HOLDER);
+        let signer = CertificateStore::signer(SIGNER_HOLDER);
+        let kube_signer = CertificateStore::signer(KUBE_SIGNER_HOLDER);
         let proxy_runs = Arc::new(AtomicBool::new(false));
         let metrics = ConfigMetrics::default();
         let controllers = Controllers::spawn(ControllersParams {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
-use pinniped_http_headers::ready::ReadyFields;
+use pinniped_http_headers::precomputed::PrecomputedHeaders;
 use pinniped_secret::{Token, TokenSource};
 
 /// A token that may be swapped, and the header made of it.
 pub(super) struct Credential {
     tokens: Arc<dyn TokenSource>,
-    made: ArcSwapOption<(Arc<Token>, Arc<ReadyFields>)>,
+    made: ArcSwapOption<(Arc<Token>, Arc<PrecomputedHeaders>)>,
 }
 
 impl Credential {
@@ -21,7 +21,7 @@ impl Credential {
 
     /// Reports that the API server has refused a request with this header to the source of its token, unless there is
     /// another token by now.
-    pub(super) fn refused(&self, header: &Arc<ReadyFields>) {
+    pub(super) fn refused(&self, header: &Arc<PrecomputedHeaders>) {
         if let Some(made) = &*self.made.load()
             && Arc::ptr_eq(&made.1, header)
         {
@@ -31,7 +31,7 @@ impl Credential {
 
     /// The header for the token of this moment, if there is one. Made once for each token: they are a kilobyte long, and
     /// checked byte by byte.
-    pub(super) fn header(&self) -> Option<Arc<ReadyFields>> {
+    pub(super) fn header(&self) -> Option<Arc<PrecomputedHeaders>> {
         let token = self.tokens.token()?;
         if let Some(made) = &*self.made.load()
             && Arc::ptr_eq(&made.0, &token)
@@ -46,8 +46,8 @@ impl Credential {
 }
 
 /// A credential as it goes with a request.
-pub(super) fn ready(authorization: HeaderValue) -> ReadyFields {
-    ReadyFields::new(vec![(AUTHORIZATION, authorization)])
+pub(super) fn ready(authorization: HeaderValue) -> PrecomputedHeaders {
+    PrecomputedHeaders::new(vec![(AUTHORIZATION, authorization)])
 }
 
 #[cfg(test)]

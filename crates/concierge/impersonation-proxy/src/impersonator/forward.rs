@@ -6,11 +6,11 @@ use http::header::{AUTHORIZATION, EXPECT, HOST, HeaderName, HeaderValue};
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, Request, Uri};
 use pinniped_http_client::upstream::UpstreamError;
-use pinniped_http_headers::hop;
-use pinniped_http_headers::ready::{NO_FIELDS, ReadyFields};
+use pinniped_http_headers::hop_by_hop;
+use pinniped_http_headers::precomputed::{NO_FIELDS, PrecomputedHeaders};
+use pinniped_kube_request::client_impersonation::intake::leftover;
 use pinniped_kube_request::identity::KnownUser;
 use pinniped_kube_request::impersonation::{Impersonation, InvalidHeader};
-use pinniped_kube_request::nested::intake::leftover;
 use pinniped_reverse_proxy::{ForwardError, bearer};
 use pinniped_secret::Token;
 
@@ -62,17 +62,17 @@ impl Identity<'_> {
 #[derive(Debug)]
 pub(super) struct Added<'a> {
     /// Nothing where it is in the head.
-    identity: &'a ReadyFields,
-    authorization: Arc<ReadyFields>,
+    identity: &'a PrecomputedHeaders,
+    authorization: Arc<PrecomputedHeaders>,
 }
 
 impl Added<'_> {
-    pub(super) fn ready(&self) -> [&ReadyFields; 2] {
+    pub(super) fn ready(&self) -> [&PrecomputedHeaders; 2] {
         [self.identity, &self.authorization]
     }
 
     /// The credential.
-    pub(super) fn authorization(&self) -> &Arc<ReadyFields> {
+    pub(super) fn authorization(&self) -> &Arc<PrecomputedHeaders> {
         &self.authorization
     }
 }
@@ -83,11 +83,11 @@ impl Added<'_> {
 pub(super) fn rewrite<'a, B>(
     request: &mut Request<B>,
     identity: &Identity<'a>,
-    ours: Option<Arc<ReadyFields>>,
+    ours: Option<Arc<PrecomputedHeaders>>,
     address: Option<HeaderValue>,
 ) -> Result<Added<'a>, Refusal> {
     let headers = request.headers_mut();
-    hop::strip_request(headers);
+    hop_by_hop::strip_request(headers);
     // A look at the few names that are there costs less than a search for one that is not. `Expect` the server below us
     // answers as soon as the body is read.
     if headers.keys().any(|name| *name == EXPECT) {
@@ -123,7 +123,7 @@ fn impersonate<'a>(
     headers: &mut HeaderMap,
     user: &'a KnownUser,
     impersonation: &Impersonation<'_>,
-) -> Result<&'a ReadyFields, InvalidHeader> {
+) -> Result<&'a PrecomputedHeaders, InvalidHeader> {
     if !impersonation.is_nested()
         && let Some(ready) = user.impersonation()?
     {

@@ -9,21 +9,21 @@ use std::time::Duration;
 use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_delegated_auth::request::{RequestAuthenticator, RequestAuthenticatorParams, SignerCa};
-use pinniped_http_server::lanes::Share;
 use pinniped_http_server::tunnels::Tunnels;
-use pinniped_http_server::{Lanes, Limits, Listener, ServerHandle, serve_on};
-use pinniped_pki::CertificateHolder;
+use pinniped_http_server::workers::Share;
+use pinniped_http_server::{Limits, Listener, ServerHandle, Workers, serve_on};
+use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
 use pinniped_secret::TokenSource;
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::anonymous_probe::{self, Capabilities, ProbeError};
+use super::client_impersonation::Impersonations;
 use super::credential::Credential;
 use super::draining::Draining;
 use super::in_flight::{InFlight, InFlightLimits};
 use super::metrics::ImpersonatorMetrics;
-use super::nested::Impersonations;
 use super::{Stack, StackInner};
 use pinniped_kube_client::{Upstream, UpstreamConfigError};
 
@@ -32,9 +32,9 @@ pub struct ImpersonatorParams {
     /// Where to listen.
     pub listen: SocketAddr,
     /// The certificate that clients see.
-    pub serving: CertificateHolder,
+    pub serving: CertificateStore,
     /// The CA whose client certificates are accepted beside the cluster's own.
-    pub signer: CertificateHolder,
+    pub signer: CertificateStore,
     /// Cipher suites of TLS 1.2.
     pub ciphers: CipherRestriction,
     /// The way to the API server.
@@ -96,7 +96,7 @@ pub struct Impersonator {
     monitor: TaskMonitor,
     ended: DropGuard,
     /// The last to go: tunnels run on them.
-    lanes: Arc<Lanes>,
+    workers: Arc<Workers>,
 }
 
 /// Starts a proxy.
@@ -106,7 +106,7 @@ pub struct Impersonator {
 pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartError> {
     let address = params.listen;
     let listener = Listener::bind(address).map_err(|source| StartError::Listen { address, source })?;
-    let lanes = Arc::new(Lanes::start(Share::Half).map_err(StartError::Threads)?);
+    let workers = Arc::new(Workers::start(Share::Half).map_err(StartError::Threads)?);
     let passthrough_upstream = params.upstream.separate().map_err(StartError::Upstream)?;
     let anonymous =
         anonymous_probe::probe_anonymous(&passthrough_upstream).await.map_err(StartError::Anonymous)?;
@@ -155,11 +155,11 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
     };
     // The first answer is awaited, so that the first request does not see another behaviour than the next.
     probes.uids().await;
-    let handle = serve_on(Some(Arc::clone(&lanes)), listener, tls, stack, params.limits);
+    let handle = serve_on(Some(Arc::clone(&workers)), listener, tls, stack, params.limits);
     let monitor = TaskMonitor::default();
     let mut tasks = TaskGroup::new(&monitor);
     tasks.spawn("probes of the API server", |stop| probes.run(stop));
-    Ok(Impersonator { handle, tunnels, draining, probes: tasks, monitor, ended: ended.drop_guard(), lanes })
+    Ok(Impersonator { handle, tunnels, draining, probes: tasks, monitor, ended: ended.drop_guard(), workers })
 }
 
 impl Impersonator {
@@ -186,7 +186,7 @@ impl Impersonator {
 
     /// Tasks that run on its threads, those of idle connections to the API server included.
     pub fn tasks(&self) -> usize {
-        self.lanes.tasks()
+        self.workers.tasks()
     }
 
     /// Upgraded connections that are open.
@@ -204,9 +204,9 @@ impl Impersonator {
     /// Stops: the port is closed at once, requests get `grace` to finish, then everything that is left is reset.
     pub async fn stop(self, grace: Duration) {
         self.begin_stop();
-        let Self { handle, tunnels, draining: _, probes, monitor: _, ended, lanes } = self;
+        let Self { handle, tunnels, draining: _, probes, monitor: _, ended, workers } = self;
         tokio::join!(handle.drain(grace), tunnels.drain(grace));
-        drop((probes, ended, lanes));
+        drop((probes, ended, workers));
     }
 }
 

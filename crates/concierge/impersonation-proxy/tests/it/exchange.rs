@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
-use pinniped_http_server::{Body, BoxError, Connection, Limits, Listener, body, lanes, serve};
+use pinniped_http_server::{Body, BoxError, Connection, Limits, Listener, body, serve, workers};
 use pinniped_kube_client::{RequestBody, Upstream};
-use pinniped_reverse_proxy::{Carrier, Span, forward};
+use pinniped_reverse_proxy::{ProtocolPolicy, ResponseDeadline, forward};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -116,7 +116,7 @@ async fn a_client_that_leaves_before_the_answer_ends_its_request_upstream() {
     let (handler, mut told) = silent();
     let world = World::start(Script { handler, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
-    let ways = ["reset of the stream", "close_notify", "no word"].repeat(lanes::Share::Half.count());
+    let ways = ["reset of the stream", "close_notify", "no word"].repeat(workers::Share::Half.count());
     for way in ways {
         let mut hear = async || tokio::time::timeout(PATIENCE, told.recv()).await.expect(way);
         if way == "reset of the stream" {
@@ -140,7 +140,7 @@ async fn a_client_that_leaves_before_the_answer_ends_its_request_upstream() {
     }
     eventually("all streams end", || world.upstream.stats().streams == 0).await;
     let connections = world.upstream.stats().connections;
-    assert!(connections <= lanes::Share::Half.count(), "a reset is no reason to dial: {connections}"); // One for each lane.
+    assert!(connections <= workers::Share::Half.count(), "a reset is no reason to dial: {connections}"); // One for each worker.
 }
 
 #[tokio::test]
@@ -248,7 +248,9 @@ async fn interim_answers_of_the_server_reach_a_client_over_http2() {
         async move {
             let mut request = request.map(RequestBody::from);
             *request.uri_mut() = http::Uri::from_static("/api/v1/pods");
-            forward(&upstream, &mut request, &[], Carrier::Any, Span::Long, ()).await.unwrap()
+            forward(&upstream, &mut request, &[], ProtocolPolicy::Any, ResponseDeadline::Long, ())
+                .await
+                .unwrap()
         }
     };
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
-use pinniped_http_server::{Body, BoxError, Limits, body, lanes};
+use pinniped_http_server::{Body, BoxError, Limits, body, workers};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -45,9 +45,9 @@ async fn hostile_clients_and_servers_get_their_answers_and_leave_nothing_behind(
     let script = Script { handler: bad_server(), ..Script::default() };
     let world = World::start_with(script, Options { limits, ..Options::default() }).await;
     let client = world.certificate("u", &[]);
-    // The first round fills caches and pools; of those each lane has one.
+    // The first round fills caches and pools; of those each worker has one.
     let mut of_each_lane = Vec::new();
-    for _ in 0..lanes::Share::Half.count() {
+    for _ in 0..workers::Share::Half.count() {
         let mut h1 = client.h1().await;
         let request = client.request("/api/v1/pods").body(body::empty()).unwrap();
         let answer = h1.send_request(request).await.unwrap();

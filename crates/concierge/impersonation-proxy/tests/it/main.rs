@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 
 mod api_server;
+mod client_impersonation;
 mod credentials;
 mod exchange;
 mod forwarding;
@@ -12,7 +13,6 @@ mod identity;
 mod impostors;
 mod large;
 mod leaks;
-mod nested;
 mod raw;
 mod refusals;
 mod resets;

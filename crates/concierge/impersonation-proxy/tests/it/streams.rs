@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
-use pinniped_http_server::{Body, BoxError, body, lanes};
+use pinniped_http_server::{Body, BoxError, body, workers};
 use pinniped_impersonation_proxy::impersonator::InFlightLimits;
 use pinniped_kube_client::{RequestBody, Upstream, UpstreamLimits, UpstreamParams, kube_client, through};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -90,9 +90,9 @@ async fn a_slow_reader_does_not_stop_the_others() {
     };
     let world = World::start(script).await;
     let client = world.certificate("u", &[]);
-    // On every lane, or else the quick ones would not share a connection with them.
+    // On every worker, or else the quick ones would not share a connection with them.
     let mut floods = Vec::new();
-    for _ in 0..lanes::Share::Half.count() {
+    for _ in 0..workers::Share::Half.count() {
         let slow = client.h2::<Body>().await;
         let of_one = (0..20).map(|_| {
             let mut slow = slow.clone();
@@ -106,7 +106,7 @@ async fn a_slow_reader_does_not_stop_the_others() {
         let answer = tokio::time::timeout(PATIENCE, client.get("/quick")).await.expect("not stopped");
         assert_eq!(answer.text, "quick");
     }
-    assert_eq!(world.upstream.stats().connections, lanes::Share::Half.count());
+    assert_eq!(world.upstream.stats().connections, workers::Share::Half.count());
     drop(floods);
 }
 

@@ -7,7 +7,7 @@ use pinniped_kube_client::UpstreamParams;
 use pinniped_pki::tls::{
     CipherRestriction, ClientCertificates, Profile, Roots, client_config, server_config,
 };
-use pinniped_pki::{CaBundle, CertificateAuthority, CertificateHolder, Validity};
+use pinniped_pki::{CaBundle, CertificateAuthority, CertificateStore, Validity};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client};
@@ -28,7 +28,7 @@ impl TlsServer {
         let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
         let authority = CertificateAuthority::generate("kubernetes", &validity).unwrap();
         let pair = authority.issue_server(&[], &["127.0.0.1".parse().unwrap()], &validity).unwrap();
-        let holder = CertificateHolder::serving("api-server");
+        let holder = CertificateStore::serving("api-server");
         holder.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes()).unwrap();
         let ciphers = CipherRestriction::default();
         let tls = server_config(Profile::Default, &ciphers, &holder, ClientCertificates::Ignore, alpn);

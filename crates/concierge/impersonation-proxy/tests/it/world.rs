@@ -21,7 +21,7 @@ use pinniped_impersonation_proxy::impersonator::{
     self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,
 };
 use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, review_client};
-use pinniped_pki::{CertificateAuthority, CertificateDer, CertificateHolder, ClientSubject, Validity};
+use pinniped_pki::{CertificateAuthority, CertificateDer, CertificateStore, ClientSubject, Validity};
 use pinniped_secret::{Token, TokenSource};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
@@ -129,10 +129,10 @@ impl World {
         let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
         let serving_ca = CertificateAuthority::generate("proxy", &validity).unwrap();
         let pair = serving_ca.issue_server(&[], &["127.0.0.1".parse().unwrap()], &validity).unwrap();
-        let serving = CertificateHolder::serving("impersonation-proxy-serving-cert");
+        let serving = CertificateStore::serving("impersonation-proxy-serving-cert");
         serving.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes()).unwrap();
         let signer = CertificateAuthority::generate("signer", &validity).unwrap();
-        let signing = CertificateHolder::signer("impersonation-proxy-signing-cert");
+        let signing = CertificateStore::signer("impersonation-proxy-signing-cert");
         signing.set(signer.certificate_pem().as_bytes(), signer.private_key_pem().as_bytes()).unwrap();
 
         let front_proxy_ca = CertificateAuthority::generate("front-proxy", &validity).unwrap();

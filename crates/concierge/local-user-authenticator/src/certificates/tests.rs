@@ -85,7 +85,7 @@ impl Stage {
         let controller = ServingCertificate {
             api: Api::namespaced(client, NAMESPACE),
             store: cache.as_reader(),
-            holder: CertificateHolder::serving(CERTIFICATE_SECRET),
+            holder: CertificateStore::serving(CERTIFICATE_SECRET),
         };
         Self { controller, cache, asked }
     }

@@ -6,9 +6,9 @@ use pinniped_delegated_auth::cluster::{Authorizer, Decision, ReviewError};
 use pinniped_delegated_auth::request::{Outcome, Peer, RequestAuthenticator};
 use pinniped_http_server::Connection;
 use pinniped_kube_request::attributes::Attributes;
+use pinniped_kube_request::client_impersonation::{self, Mode, ModePlan, Step};
 use pinniped_kube_request::forbidden;
 use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
-use pinniped_kube_request::nested::{self, Mode, ModePlan, Step};
 use pinniped_kube_types::status::Status;
 
 /// Why a request goes no further.
@@ -73,7 +73,7 @@ impl Access {
         uri: &str,
     ) -> Result<KnownUser, Denial> {
         let name = caller.name.clone();
-        let user = match nested::intake(headers) {
+        let user = match client_impersonation::intake(headers) {
             Err(error) => return Err(Status::bad_request(error.to_string()).into()),
             Ok(None) => caller,
             Ok(Some(wanted)) => self.impersonate(&caller, &wanted, attributes).await?.into(),
@@ -111,12 +111,14 @@ impl Access {
         wanted: &User,
         attributes: &Attributes,
     ) -> Result<User, Denial> {
-        if let Some(question) = nested::refused_unasked(requestor, wanted, attributes) {
+        if let Some(question) = client_impersonation::refused_unasked(requestor, wanted, attributes) {
             return Err(forbidden::status(&requestor.name, &question, "").into());
         }
         let mut first_refusal = None;
         for mode in Mode::ALL {
-            let Some(plan) = nested::plan_mode(mode, requestor, wanted, attributes) else { continue };
+            let Some(plan) = client_impersonation::plan_mode(mode, requestor, wanted, attributes) else {
+                continue;
+            };
             let ModePlan { reviewed_as, steps, becomes } = plan;
             match self.allowed(&reviewed_as.into(), &steps).await {
                 Ok(()) => return Ok(becomes),

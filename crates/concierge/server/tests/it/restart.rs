@@ -30,7 +30,7 @@ use pinniped_impersonation_proxy::impersonator::{
 use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, review_client};
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::tls::CipherRestriction;
-use pinniped_pki::{CaBundle, CertificateAuthority, CertificateHolder, Validity};
+use pinniped_pki::{CaBundle, CertificateAuthority, CertificateStore, Validity};
 use pinniped_secret::{Token, TokenSource};
 use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams};
 use pinniped_test_support::{wait, wire};
@@ -82,9 +82,9 @@ async fn token(client: &kube::Client) -> anyhow::Result<String> {
     answer.status.and_then(|status| status.token).context("no token")
 }
 
-fn holder(ca: &CertificateAuthority, validity: &Validity) -> anyhow::Result<CertificateHolder> {
+fn holder(ca: &CertificateAuthority, validity: &Validity) -> anyhow::Result<CertificateStore> {
     let pair = ca.issue_server(&["localhost".to_owned()], &[], validity)?;
-    let serving = CertificateHolder::serving("serving");
+    let serving = CertificateStore::serving("serving");
     serving.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes())?;
     Ok(serving)
 }
@@ -98,7 +98,7 @@ struct Concierge {
 async fn concierge(plane: &ControlPlane, token: String) -> anyhow::Result<Concierge> {
     let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
     let ca = CertificateAuthority::generate("test", &validity)?;
-    let signer = CertificateHolder::signer("signer");
+    let signer = CertificateStore::signer("signer");
     signer.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes())?;
     let cluster_ca = CaBundle::from_pem(plane.ca().certificate_pem.as_bytes())?;
     let upstream = Upstream::new(UpstreamParams::new(plane.server().parse()?, cluster_ca))?;

@@ -11,7 +11,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::upgrade::OnUpgrade;
 use pinniped_gateway_routing::table::{Forward, Protocol, Timeouts, Upstream};
 use pinniped_http_client::upstream::{RequestBody, ResponseBody, UpstreamError};
-use pinniped_http_headers::hop;
+use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::{Body, Connection};
 use pinniped_reverse_proxy::{ForwardError, Idle, Pace, Wanted, relay};
@@ -160,7 +160,7 @@ pub(super) fn begin(
     body: Incoming,
 ) -> Next {
     let Asked { authority, path, is_h1, certificate } = asked;
-    let upgrade = if is_h1 { hop::upgrade_type(&parts.headers) } else { None };
+    let upgrade = if is_h1 { hop_by_hop::upgrade_type(&parts.headers) } else { None };
     // An offer of HTTP/2 is not worth more than an answer in HTTP/1.1.
     let upgrade = upgrade.filter(|protocol| !protocol.as_bytes().eq_ignore_ascii_case(b"h2c"));
     let allowed =
@@ -279,7 +279,7 @@ impl Exchange {
         let requests = self.to.backend.requests(server)?;
         let request = &mut self.request;
         let kept = match self.to.upstream.id.protocol {
-            Protocol::Http1 | Protocol::Tls => Either::Left(requests.try_send_kept(request)),
+            Protocol::Http1 | Protocol::Tls => Either::Left(requests.try_send_keep_alive(request)),
             Protocol::H2 | Protocol::H2c => Either::Right(Box::pin(requests.try_send(request, &[]))),
         };
         let response = in_time(pin!(kept), self.began, &self.to.timeouts, self.upload.as_ref()).await??;

@@ -3,7 +3,7 @@
 use http::header::{EXPECT, Entry, HOST};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use pinniped_http_headers::hop;
+use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::layers::audit_id;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -35,7 +35,7 @@ pub(super) fn rewrite(headers: &mut HeaderMap, way: Way) {
     // Most requests have none of these, and one look at each name costs less than to look for each of them.
     let (mut hop_by_hop, mut ours, mut folded) = (false, false, false);
     for name in headers.keys() {
-        hop_by_hop |= hop::is_hop_by_hop(name);
+        hop_by_hop |= hop_by_hop::is_hop_by_hop(name);
         ours |= matches!(name.as_str(), "expect" | "host" | "x-forwarded-client-cert");
         folded |= is_lookalike(name);
     }
@@ -43,7 +43,7 @@ pub(super) fn rewrite(headers: &mut HeaderMap, way: Way) {
         remove_lookalikes(headers);
     }
     if hop_by_hop {
-        hop::strip_request(headers);
+        hop_by_hop::strip_request(headers);
     }
     if ours {
         // Answered as soon as somebody reads the body.
@@ -73,7 +73,7 @@ fn is_lookalike(name: &HeaderName) -> bool {
     }
     let folded = name.replace('_', "-");
     TRUSTED.contains(&folded.as_str())
-        || HeaderName::from_bytes(folded.as_bytes()).is_ok_and(|name| hop::is_hop_by_hop(&name))
+        || HeaderName::from_bytes(folded.as_bytes()).is_ok_and(|name| hop_by_hop::is_hop_by_hop(&name))
 }
 
 fn remove_lookalikes(headers: &mut HeaderMap) {

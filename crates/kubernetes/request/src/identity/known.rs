@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::User;
 use crate::impersonation::{Impersonation, InvalidHeader, Refusal};
-use pinniped_http_headers::ready::ReadyFields;
+use pinniped_http_headers::precomputed::PrecomputedHeaders;
 
 /// Headers of a user with more groups and extra values than this are made anew each time: such users are few, and
 /// what is kept for them would be large.
@@ -18,7 +18,7 @@ pub struct KnownUser(Arc<Known>);
 
 struct Known {
     user: User,
-    impersonation: OnceLock<Result<ReadyFields, InvalidHeader>>,
+    impersonation: OnceLock<Result<PrecomputedHeaders, InvalidHeader>>,
     refused: OnceLock<Option<Refusal>>,
     digest: OnceLock<[u8; 32]>,
 }
@@ -35,13 +35,15 @@ impl KnownUser {
     ///
     /// # Errors
     /// As [`Impersonation::write`].
-    pub fn impersonation(&self) -> Result<Option<&ReadyFields>, InvalidHeader> {
+    pub fn impersonation(&self) -> Result<Option<&PrecomputedHeaders>, InvalidHeader> {
         let user = &self.0.user;
         if user.groups.len() + user.extra.values().map(Vec::len).sum::<usize>() > MOST_KEPT {
             return Ok(None);
         }
-        let made =
-            self.0.impersonation.get_or_init(|| Impersonation::of(self).headers().map(ReadyFields::new));
+        let made = self
+            .0
+            .impersonation
+            .get_or_init(|| Impersonation::of(self).headers().map(PrecomputedHeaders::new));
         made.as_ref().map(Some).map_err(|invalid| *invalid)
     }
 

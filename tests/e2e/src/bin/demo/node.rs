@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use pinniped_e2e::environment::{OnNode, Place as _};
 use pinniped_e2e::narrator::{Narrator, seconds};
-use pinniped_e2e::place::{OnNode, Place as _};
 use pinniped_e2e::walkthrough::{CONCIERGE, GATEWAY, Ingress, LOCAL_USER_AUTHENTICATOR, Walk};
 use pinniped_node::{Node, UpOptions};
 

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::backend::Backend;
-use super::place;
+use super::environment;
 use crate::installed::SOON;
 
 /// Everything that a server has to say to these bytes, until it closes.
@@ -23,7 +23,7 @@ async fn last_words(mut stream: TcpStream, bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn clients_without_tls_or_without_a_known_host_are_told_nothing_and_counted() {
-    let Some(place) = place::shared("bad-input").await else { return };
+    let Some(place) = environment::shared("bad-input").await else { return };
     let host = place.host("web");
     let web = Backend::plain("web").await;
     let mut objects = place.service("web", web.address);
@@ -79,7 +79,7 @@ async fn clients_without_tls_or_without_a_known_host_are_told_nothing_and_counte
 
 #[tokio::test]
 async fn unknown_hosts_and_paths_of_port_80_are_not_found() {
-    let Some(place) = place::shared("not-found").await else { return };
+    let Some(place) = environment::shared("not-found").await else { return };
     for door in place.doors() {
         let answer = place.ask_plain(door, "nobody.example.com", "/").await.unwrap();
         assert_eq!((answer.status, answer.body.as_str()), (404, ""));

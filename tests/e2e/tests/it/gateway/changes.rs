@@ -7,11 +7,11 @@ use pinniped_test_support::rounds;
 use serde_json::json;
 
 use super::backend::Backend;
-use super::place::{self, ask};
+use super::environment::{self, ask};
 
 #[tokio::test]
 async fn no_connection_is_dropped_when_routes_change() {
-    let Some(place) = place::shared("changes").await else { return };
+    let Some(place) = environment::shared("changes").await else { return };
     let (through, ended) = (place.host("through"), place.host("ended"));
     let own = Backend::tls("own", &place.serving("own", &through), &place.ca).await;
     let next = Backend::tls("next", &place.serving("next", &through), &place.ca).await;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use super::backend::Backend;
-use super::place::{self, APP, ask, shown_by};
+use super::environment::{self, APP, ask, shown_by};
 
 /// An HTTPProxy like the release post's.
 fn spec(host: &str, service: &str) -> Value {
@@ -17,7 +17,7 @@ fn spec(host: &str, service: &str) -> Value {
 
 #[tokio::test]
 async fn a_passed_through_client_meets_the_servers_own_certificate_and_shows_its_own() {
-    let Some(place) = place::shared("passthrough").await else { return };
+    let Some(place) = environment::shared("passthrough").await else { return };
     let (one, two) = (place.host("one"), place.host("two"));
     let first = Backend::tls("first", &place.serving("first's own", &one), &place.ca).await;
     let second = Backend::tls("second", &place.serving("second's own", &two), &place.ca).await;
@@ -42,7 +42,7 @@ async fn a_passed_through_client_meets_the_servers_own_certificate_and_shows_its
 
 #[tokio::test]
 async fn a_service_that_is_missing_is_named_and_served_as_soon_as_it_is_there() {
-    let Some(place) = place::shared("missing").await else { return };
+    let Some(place) = environment::shared("missing").await else { return };
     let host = place.host("late");
     place.apply(&[place.proxy("late", spec(&host, "late"))]).await;
     // As it is written inside of JSON.

@@ -7,12 +7,12 @@ use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 
 use super::backend::Backend;
-use super::place::{self, APP};
+use super::environment::{self, APP};
 use crate::installed::SOON;
 
 #[tokio::test]
 async fn both_replicas_serve_and_the_leader_alone_writes_statuses() {
-    let Some(place) = place::shared("replicas").await else { return };
+    let Some(place) = environment::shared("replicas").await else { return };
     let leader = async || place.leader().await;
     let leader = place.check(wait::until_ok(SOON, "a leader", leader).await);
     let web = Backend::plain("web").await;
@@ -57,7 +57,7 @@ async fn both_replicas_serve_and_the_leader_alone_writes_statuses() {
 
 #[tokio::test]
 async fn nothing_is_missing_in_what_the_manifest_lets_the_program_do() {
-    let Some(place) = place::shared("rights").await else { return };
+    let Some(place) = environment::shared("rights").await else { return };
     place.check(wait::until_ok(SOON, "a leader", async || place.leader().await).await);
     let account = format!("system:serviceaccount:{APP}:{APP}");
     let refused: Vec<Value> = place
@@ -99,7 +99,7 @@ async fn nothing_is_missing_in_what_the_manifest_lets_the_program_do() {
 
 #[tokio::test]
 async fn a_port_that_cannot_be_had_ends_the_program_with_its_address() {
-    let Some(place) = place::shared("ports").await else { return };
+    let Some(place) = environment::shared("ports").await else { return };
     let path = tools::repository().join("deploy/install-pinniped-gateway.yaml").display().to_string();
     let read = ["create", "--dry-run=client", "-o", "json", "-f", &path];
     let read = place.world.kubectl().output(&read).await.unwrap();

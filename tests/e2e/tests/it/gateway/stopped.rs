@@ -10,12 +10,12 @@ use serde_json::json;
 use tokio::net::TcpStream;
 
 use super::backend::{Backend, SLOW};
-use super::place::{self, APP, Place, ask};
+use super::environment::{self, APP, Place, ask};
 use crate::installed::SOON;
 
 #[tokio::test]
 async fn a_pod_that_is_told_to_stop_finishes_what_it_has_begun_and_another_one_leads() {
-    let Some(place) = place::alone("stopped").await else { return };
+    let Some(place) = environment::alone("stopped").await else { return };
     let (through, ended) = (place.host("through"), place.host("ended"));
     let own = Backend::tls("own", &place.serving("own", &through), &place.ca).await;
     let web = Backend::plain("web").await;
@@ -87,7 +87,7 @@ async fn a_pod_that_is_told_to_stop_finishes_what_it_has_begun_and_another_one_l
         Ok(())
     });
     place.check(waited.await);
-    place.check(place::rolled_out(place.world).await);
+    place.check(environment::rolled_out(place.world).await);
     place.await_served(&ended, "cert", "web to nobody about /").await;
     place.apply(&[place.proxy(
         "after",

@@ -6,7 +6,7 @@ use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use super::backend::Backend;
-use super::place::{self, ask};
+use super::environment::{self, ask};
 use crate::installed::SOON;
 
 /// All requests of a host go to `web`.
@@ -19,7 +19,7 @@ fn spec(host: &str, secret: &str) -> Value {
 
 #[tokio::test]
 async fn a_host_is_served_with_its_secret_also_when_that_is_renewed() {
-    let Some(place) = place::shared("termination").await else { return };
+    let Some(place) = environment::shared("termination").await else { return };
     let (host, other) = (place.host("web"), place.host("other"));
     let web = Backend::plain("web").await;
     let mut objects = place.service("web", web.address);
@@ -52,7 +52,7 @@ async fn a_host_is_served_with_its_secret_also_when_that_is_renewed() {
 
 #[tokio::test]
 async fn a_grant_that_is_taken_away_ends_handshakes_within_a_second() {
-    let Some(place) = place::shared("revoked").await else { return };
+    let Some(place) = environment::shared("revoked").await else { return };
     let host = place.host("lent");
     let web = Backend::plain("web").await;
     let owner = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gateway-owner"}});

@@ -4,13 +4,13 @@ use pinniped_test_support::certs::Authority;
 use serde_json::json;
 
 use super::cluster::{CURRENT, grant, proxy, proxy_of, secret};
+use super::environment::{self, down, ports};
 use super::grants::refused;
-use super::place::{self, down, ports};
 use super::services::BACKEND_NAME;
 
 #[tokio::test]
 async fn d13_bytes_inside_a_delegated_certificate_need_the_grant_too() {
-    let Some(place) = place::shared("d13").await else { return };
+    let Some(place) = environment::shared("d13").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
     let (host, written) = (cluster.host("h"), format!("{certs}/w"));
@@ -34,11 +34,13 @@ async fn d13_bytes_inside_a_delegated_certificate_need_the_grant_too() {
 
 #[tokio::test]
 async fn d14_the_ca_of_a_backend_is_granted_to_the_namespace_of_who_refers_to_it() {
-    let Some(place) = place::shared("d14").await else { return };
+    let Some(place) = environment::shared("d14").await else { return };
     let cluster = &place.cluster;
     let (app, child) = (cluster.namespace("app").await, cluster.namespace("z").await);
-    cluster.put(secret(&app, "ca", &json!({"ca.crt": place::backend().ca}))).await;
-    cluster.service(&child, "secure", place::backend().tls.port(), json!({"appProtocol": "https"})).await;
+    cluster.put(secret(&app, "ca", &json!({"ca.crt": environment::backend().ca}))).await;
+    cluster
+        .service(&child, "secure", environment::backend().tls.port(), json!({"appProtocol": "https"}))
+        .await;
     let host = cluster.host("h");
     let root = proxy_of(
         &app,
@@ -76,7 +78,7 @@ async fn d14_the_ca_of_a_backend_is_granted_to_the_namespace_of_who_refers_to_it
 
 #[tokio::test]
 async fn d15_the_ca_of_clients_needs_a_grant_and_then_decides_who_comes_in() {
-    let Some(place) = place::shared("d15").await else { return };
+    let Some(place) = environment::shared("d15").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
     cluster.certificate(&app, "w", "w").await;

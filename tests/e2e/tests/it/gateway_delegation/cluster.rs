@@ -6,7 +6,7 @@ use pinniped_test_support::certs::{Authority, Pair};
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use super::place::{CLASS, backend};
+use super::environment::{CLASS, backend};
 use crate::installed::SOON;
 
 /// The API group that is current.

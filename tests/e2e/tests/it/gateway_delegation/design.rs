@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::cluster::{self, proxy};
-use super::place::{self, down, up};
+use super::environment::{self, down, up};
 
 const MANIFEST: &str = r#"
 apiVersion: contour.vmware.com/v1
@@ -33,7 +33,7 @@ const GRANTED: [(&str, [bool; 3]); 4] = [
 
 #[tokio::test]
 async fn d12_the_manifest_of_the_design_document_grants_what_it_says() {
-    let Some(place) = place::shared("d12").await else { return };
+    let Some(place) = environment::shared("d12").await else { return };
     let cluster = &place.cluster;
     let secrets = ["example-com-wildcard", "google-com", "dev-wildcard"];
     for secret in secrets {
@@ -43,7 +43,7 @@ async fn d12_the_manifest_of_the_design_document_grants_what_it_says() {
     for (namespace, granted) in GRANTED {
         // As the document calls them: no prefix of this test's own.
         cluster.put(cluster::object("v1", "Namespace", "", namespace, json!({}))).await;
-        cluster.service(namespace, "web", place::backend().plain.port(), json!({})).await;
+        cluster.service(namespace, "web", environment::backend().plain.port(), json!({})).await;
         for (secret, granted) in secrets.into_iter().zip(granted) {
             let host = cluster.host(&format!("{namespace}-{secret}"));
             let tls = json!({"secretName": format!("kube-system/{secret}")});

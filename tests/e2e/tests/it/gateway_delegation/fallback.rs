@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use super::cluster::{self, CURRENT, grant, proxy};
-use super::place::{self, FALLBACK, down, up};
+use super::environment::{self, FALLBACK, down, up};
 
 #[tokio::test]
 async fn d16_the_fallback_certificate_is_served_for_hosts_that_ask_for_it_and_may() {
-    let Some(place) = place::with_fallback("d16").await else { return };
+    let Some(place) = environment::with_fallback("d16").await else { return };
     let cluster = &place.cluster;
     let app = cluster.namespace("app").await;
     let (namespace, name) = FALLBACK;

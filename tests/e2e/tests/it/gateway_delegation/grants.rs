@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::cluster::{CURRENT, DESIGN, LEGACY, grant, proxy};
-use super::place::{self, Place, down, up};
+use super::environment::{self, Place, down, up};
 
 /// How long a revocation may take until handshakes fail, in every pod.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ impl Host {
 
 #[tokio::test]
 async fn d1_to_d4_a_grant_brings_a_host_up_and_its_end_takes_it_down() {
-    let Some(place) = place::shared("d1").await else { return };
+    let Some(place) = environment::shared("d1").await else { return };
     let cluster = &place.cluster;
     let h = host(&place).await;
     h.is_down(&place).await;
@@ -72,7 +72,7 @@ async fn d1_to_d4_a_grant_brings_a_host_up_and_its_end_takes_it_down() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d4_a_deleted_grant_is_over_within_a_second_in_every_replica() {
-    let Some(place) = place::shared("d4").await else { return };
+    let Some(place) = environment::shared("d4").await else { return };
     let cluster = &place.cluster;
     let h = host(&place).await;
     let to_app = grant(CURRENT, &h.certs, "grant", &[("w", &[&h.app])]);
@@ -96,7 +96,7 @@ async fn d4_a_deleted_grant_is_over_within_a_second_in_every_replica() {
 
 #[tokio::test]
 async fn d6_of_two_grants_one_is_enough_and_the_other_may_go() {
-    let Some(place) = place::shared("d6").await else { return };
+    let Some(place) = environment::shared("d6").await else { return };
     let cluster = &place.cluster;
     let h = host(&place).await;
     // Goes with the grant that does not matter: then it was noticed.
@@ -118,7 +118,7 @@ async fn d6_of_two_grants_one_is_enough_and_the_other_may_go() {
 
 #[tokio::test]
 async fn d11_grants_of_each_group_count_alike() {
-    let Some(place) = place::shared("d11").await else { return };
+    let Some(place) = environment::shared("d11").await else { return };
     let h = host(&place).await;
     for version in [LEGACY, DESIGN, CURRENT] {
         let object = grant(version, &h.certs, "grant", &[("w", &[&h.app])]);
@@ -131,7 +131,7 @@ async fn d11_grants_of_each_group_count_alike() {
 
 #[tokio::test]
 async fn kubectl_shows_why_a_host_is_not_served() {
-    let Some(place) = place::shared("shown").await else { return };
+    let Some(place) = environment::shared("shown").await else { return };
     let h = host(&place).await;
     h.is_down(&place).await;
     let get = ["get", "httpproxies.projectcontour.io", "-n", &h.app];
@@ -152,6 +152,7 @@ async fn kubectl_shows_why_a_host_is_not_served() {
     assert_eq!(words(table.lines().nth(1))[3..], ["valid", "Valid", "HTTPProxy"], "{table}");
     // Where it can be reached is told, too.
     let status = &place.cluster.get(&h.object).await.unwrap()["status"];
-    let wanted = json!([{"ip": place::STATUS_ADDRESSES[0]}, {"hostname": place::STATUS_ADDRESSES[1]}]);
+    let wanted =
+        json!([{"ip": environment::STATUS_ADDRESSES[0]}, {"hostname": environment::STATUS_ADDRESSES[1]}]);
     assert_eq!(status["loadBalancer"]["ingress"], wanted, "{status}");
 }

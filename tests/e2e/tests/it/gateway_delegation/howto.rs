@@ -5,7 +5,7 @@ use pinniped_test_support::world::World;
 use serde_json::json;
 
 use super::cluster::{Cluster, object};
-use super::place::backend;
+use super::environment::backend;
 use crate::installed::{self, SOON};
 use crate::page;
 

@@ -4,8 +4,8 @@ use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
 use super::cluster::{CURRENT, Cluster, grant, object, secret, serving};
+use super::environment::{self, CLASS, Place, STATUS_ADDRESSES, Seen, down, ports};
 use super::etcd;
-use super::place::{self, CLASS, Place, STATUS_ADDRESSES, Seen, down, ports};
 use crate::installed::SOON;
 
 const CERTIFICATE_NAMESPACE: &str = "projectcontour.io/tls-cert-namespace";
@@ -45,7 +45,7 @@ async fn namespaces(cluster: &Cluster) -> (String, String) {
 
 #[tokio::test]
 async fn i1_i2_i3_by_annotation_a_grant_decides_over_https_and_nothing_else() {
-    let Some(place) = place::shared("i1").await else { return };
+    let Some(place) = environment::shared("i1").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = namespaces(cluster).await;
     let hosts = [
@@ -83,7 +83,7 @@ async fn i1_i2_i3_by_annotation_a_grant_decides_over_https_and_nothing_else() {
 
 #[tokio::test]
 async fn an_ingress_is_told_where_the_gateway_is() {
-    let Some(place) = place::shared("told").await else { return };
+    let Some(place) = environment::shared("told").await else { return };
     let cluster = &place.cluster;
     let (app, _) = namespaces(cluster).await;
     let ours = ingress(&app, "ours", json!({}), json!({"rules": [rule(&cluster.host("ours"))]}));
@@ -122,7 +122,7 @@ async fn store_with_slash<G>(place: &Place<G>, stored: &Value, written: &str) {
 
 #[tokio::test]
 async fn i4_an_ingress_with_a_slash_is_refused_today_and_honoured_when_it_lies_there() {
-    let Some(place) = place::shared("i4").await else { return };
+    let Some(place) = environment::shared("i4").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = namespaces(cluster).await;
     let written = format!("{certs}/w");
@@ -161,7 +161,7 @@ async fn i4_an_ingress_with_a_slash_is_refused_today_and_honoured_when_it_lies_t
 
 #[tokio::test]
 async fn i10_a_secret_that_cannot_serve_takes_https_only_and_only_while_it_is_so() {
-    let Some(place) = place::shared("i10").await else { return };
+    let Some(place) = environment::shared("i10").await else { return };
     let cluster = &place.cluster;
     let (app, _) = namespaces(cluster).await;
     let mut other_type = secret(&app, "type", &json!({".dockerconfigjson": "{}"}));

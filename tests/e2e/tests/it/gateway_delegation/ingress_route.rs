@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::cluster::{CURRENT, LEGACY, grant, object};
-use super::place::{self, CLASS, Seen, down, ports, up};
+use super::environment::{self, CLASS, Seen, down, ports, up};
 
 fn ingress_route(namespace: &str, name: &str, spec: Value) -> Value {
     let annotations = json!({"annotations": {"kubernetes.io/ingress.class": CLASS}});
@@ -27,7 +27,7 @@ fn web(prefix: &str) -> Value {
 
 #[tokio::test]
 async fn l1_an_ingress_route_is_up_while_any_group_grants_it() {
-    let Some(place) = place::shared("l1").await else { return };
+    let Some(place) = environment::shared("l1").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
     let (host, written) = (cluster.host("h"), format!("{certs}/w"));
@@ -59,7 +59,7 @@ async fn l1_an_ingress_route_is_up_while_any_group_grants_it() {
 
 #[tokio::test]
 async fn l2_a_delegated_path_is_repeated_and_what_cannot_be_is_told() {
-    let Some(place) = place::shared("l2").await else { return };
+    let Some(place) = environment::shared("l2").await else { return };
     let cluster = &place.cluster;
     let app = cluster.namespace("app").await;
     let to = |prefix: &str, name: &str| json!({"match": prefix, "delegate": {"name": name}});
@@ -95,10 +95,10 @@ async fn l2_a_delegated_path_is_repeated_and_what_cannot_be_is_told() {
 
 #[tokio::test]
 async fn l3_a_passed_through_host_shows_the_backends_certificate_and_port_80_only_what_has_a_route() {
-    let Some(place) = place::shared("l3").await else { return };
+    let Some(place) = environment::shared("l3").await else { return };
     let cluster = &place.cluster;
     let app = cluster.namespace("app").await;
-    cluster.service(&app, "secure", place::backend().tls.port(), json!({})).await;
+    cluster.service(&app, "secure", environment::backend().tls.port(), json!({})).await;
     for (name, routes, plain) in [("with", json!([web("/")]), "200"), ("without", json!([]), "404")] {
         let host = cluster.host(name);
         let mut object = root(&app, name, &host, json!({"passthrough": true}), routes);

@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use super::cluster::{CURRENT, grant, proxy};
+use super::environment::{self, down, up};
 use super::grants::refused;
-use super::place::{self, down, up};
 
 #[tokio::test]
 async fn d5_what_looks_like_a_grant_is_none() {
-    let Some(place) = place::shared("d5").await else { return };
+    let Some(place) = environment::shared("d5").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
     let watch = cluster.namespace("watch").await;

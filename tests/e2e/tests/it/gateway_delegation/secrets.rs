@@ -4,8 +4,8 @@ use pinniped_test_support::certs::Pair;
 use serde_json::json;
 
 use super::cluster::{CURRENT, grant, proxy, secret, serving};
+use super::environment::{self, down, up};
 use super::grants::refused;
-use super::place::{self, down, up};
 
 fn invalid(written: &str, why: &str) -> String {
     format!("TLSError SecretNotValid: Spec.VirtualHost.TLS Secret \"{written}\" is invalid: {why}")
@@ -13,7 +13,7 @@ fn invalid(written: &str, why: &str) -> String {
 
 #[tokio::test]
 async fn d7_d8_a_missing_secret_is_told_to_who_may_use_it_and_to_nobody_else() {
-    let Some(place) = place::shared("d7").await else { return };
+    let Some(place) = environment::shared("d7").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
     // The grant is on the name: it may be there before the Secret.
@@ -42,7 +42,7 @@ async fn d7_d8_a_missing_secret_is_told_to_who_may_use_it_and_to_nobody_else() {
 
 #[tokio::test]
 async fn d9_the_own_namespace_needs_no_grant_however_it_is_written() {
-    let Some(place) = place::shared("d9").await else { return };
+    let Some(place) = environment::shared("d9").await else { return };
     let cluster = &place.cluster;
     let app = cluster.namespace("app").await;
     cluster.certificate(&app, "w", "w").await;
@@ -63,7 +63,7 @@ async fn d9_the_own_namespace_needs_no_grant_however_it_is_written() {
 
 #[tokio::test]
 async fn d10_a_renewed_secret_is_served_and_a_bad_or_deleted_one_is_not() {
-    let Some(place) = place::shared("d10").await else { return };
+    let Some(place) = environment::shared("d10").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
     let (host, written) = (cluster.host("h"), format!("{certs}/w"));

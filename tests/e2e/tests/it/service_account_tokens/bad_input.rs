@@ -3,7 +3,7 @@
 use pinniped_test_support::{tools, wait};
 use serde_json::json;
 
-use super::place::{Tokens, account_of, shared};
+use super::environment::{Tokens, account_of, shared};
 use crate::installed::SOON;
 
 const TOKEN: &[&str] = &["ServiceAccountToken"];

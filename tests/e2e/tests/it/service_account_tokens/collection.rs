@@ -14,7 +14,7 @@ use pinniped_kube_request::identity::digest::IdentityDigest;
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use super::place::{SELF_REVIEW, Tokens, account_of};
+use super::environment::{SELF_REVIEW, Tokens, account_of};
 use crate::installed::SOON;
 
 /// Kinds of lasting objects.

@@ -3,7 +3,7 @@
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use super::place::{Tokens, account_of};
+use super::environment::{Tokens, account_of};
 use crate::installed::SOON;
 
 async fn rules(tokens: &Tokens, name: &str) -> Value {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use super::place::{Login, Tokens, account_of, secret_of, shared};
+use super::environment::{Login, Tokens, account_of, secret_of, shared};
 use crate::installed::SOON;
 
 /// A request that everybody who is somebody may make and that is about nothing.
@@ -174,7 +174,7 @@ async fn two_logins_share_their_objects_and_each_can_be_revoked_alone() {
     let users = tokens.users();
     tokens.own.world.kubectl().output(&["delete", "secret", "-n", &users, &secret]).await.unwrap();
     let revoked = wait::until_ok(SOON, "the token to be revoked", async || {
-        let (code, answer) = tokens.ask(&one.token, &one.headers(), super::place::SELF_REVIEW).await;
+        let (code, answer) = tokens.ask(&one.token, &one.headers(), super::environment::SELF_REVIEW).await;
         anyhow::ensure!(code == 401, "{code} {answer}");
         Ok(())
     });

@@ -3,8 +3,8 @@
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 
+use super::environment::{SELF_REVIEW, shared};
 use super::kubeconfig::kubeconfig;
-use super::place::{SELF_REVIEW, shared};
 use super::webhook::token_of;
 use crate::cli::Home;
 

@@ -3,7 +3,7 @@
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use super::place::{Tokens, shared};
+use super::environment::{Tokens, shared};
 use super::webhook::token_of;
 use crate::cli::Home;
 use crate::installed::SOON;

@@ -3,7 +3,7 @@
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 
-use super::place::{MANIFEST, SUBJECT, Tokens, account_of, shared};
+use super::environment::{MANIFEST, SUBJECT, Tokens, account_of, shared};
 use crate::installed::{self, PROXY_ACCOUNT, SOON};
 
 async fn object(tokens: &Tokens, kind: &str, name: &str) -> Value {
@@ -117,7 +117,8 @@ async fn a_role_that_was_given_more_is_restored_or_removed() {
     // Its user has a way on: the next login makes what is missing, at the latest when nobody remembers it any more.
     let again = wait::until_ok(3 * SOON, "a login that works again", async || {
         let login = tokens.log_in(&json!({"username": "objects-group"})).await;
-        let (code, answer) = tokens.ask(&login.token, &login.headers(), super::place::SELF_REVIEW).await;
+        let (code, answer) =
+            tokens.ask(&login.token, &login.headers(), super::environment::SELF_REVIEW).await;
         anyhow::ensure!(code == 200, "{answer}");
         Ok(())
     });

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
-use super::place::{Tokens, shared};
+use super::environment::{Tokens, shared};
 use super::webhook::token_of;
 use crate::installed::SOON;
 
@@ -184,7 +184,7 @@ async fn a_login_that_was_revoked_is_replaced_by_the_next_one() {
         ..ImpersonatedUser::default()
     };
     let digest = IdentityDigest::of(&identity).short();
-    let label = format!("{}={digest}", super::place::SUBJECT);
+    let label = format!("{}={digest}", super::environment::SUBJECT);
     let users = tokens.users();
     let admin = tokens.own.world.kubectl();
     let listing = ["get", "secrets", "-n", &users, "-l", &label, "-o", "name"];

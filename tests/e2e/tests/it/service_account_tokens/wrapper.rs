@@ -7,8 +7,8 @@ use pinniped_test_support::kubectl::{Outcome, run};
 use pinniped_test_support::{tools, wait};
 use serde_json::json;
 
+use super::environment::{Tokens, shared};
 use super::kubeconfig::{forbidden, kubeconfig};
-use super::place::{Tokens, shared};
 use super::webhook::token_of;
 use crate::cli::Home;
 use crate::installed::SOON;

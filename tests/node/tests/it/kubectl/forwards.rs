@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
-use super::lane::{Lane, Shown, Version};
+use super::session::{Session, Shown, Version};
 use super::talks::noise;
 use crate::open::Open;
 
@@ -20,7 +20,7 @@ const PIECE: usize = 32 << 10;
 
 /// One that is not used for over a minute, and one that always is; each on one connection of the user, and both take
 /// another one afterwards.
-pub(super) async fn stay_open(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn stay_open(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let args = ["port-forward", "pod/target", ":7"];
     let (idle, busy) = (lane.open("idle", &[&["-v=8"], &args[..]].concat())?, lane.open("busy", &args)?);
     let ports = (port(&idle).await?, port(&busy).await?);

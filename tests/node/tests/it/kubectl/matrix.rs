@@ -3,7 +3,7 @@
 use futures::future::LocalBoxFuture;
 use serde_json::json;
 
-use super::lane::{Lane, Route, Shown, Version};
+use super::session::{Route, Session, Shown, Version};
 use super::{forwards, talks};
 
 /// A command, and what it has to show by each kubectl it is for, directly and through the proxy.
@@ -24,7 +24,7 @@ enum Act {
     /// One command that runs to its end.
     Run(&'static [&'static str]),
     /// More than that.
-    Story(for<'a> fn(&'a Lane<'a>) -> LocalBoxFuture<'a, anyhow::Result<Shown>>),
+    Story(for<'a> fn(&'a Session<'a>) -> LocalBoxFuture<'a, anyhow::Result<Shown>>),
 }
 
 /// What a command reads.
@@ -90,14 +90,14 @@ impl Row {
         Self { long: true, ..self }
     }
 
-    pub(super) fn is_for(&self, lane: &Lane<'_>) -> bool {
+    pub(super) fn is_for(&self, lane: &Session<'_>) -> bool {
         // Whoever comes through `pinniped proxy` is always himself, which kubectl warns of.
         let as_another = matches!(self.act, Act::Run(args) if args.iter().any(|arg| arg.starts_with("--as")));
         self.only.is_none_or(|version| version == lane.version)
             && !(as_another && lane.route == Route::LocalProxy)
     }
 
-    pub(super) async fn run(&self, lane: &Lane<'_>) -> anyhow::Result<Shown> {
+    pub(super) async fn run(&self, lane: &Session<'_>) -> anyhow::Result<Shown> {
         match self.act {
             Act::Run(args) => lane.run(args, self.input.text().as_deref()).await,
             Act::Story(story) => story(lane).await,

@@ -6,10 +6,10 @@ use anyhow::{Context as _, ensure};
 use pinniped_node::Node;
 use serde_json::Value;
 
-use super::lane::{Lane, Version};
+use super::session::{Session, Version};
 
 /// WebSocket begins with a GET, SPDY with a POST, which the log calls `get` and `create`.
-pub(super) fn were_used(node: &Node, lane: &Lane<'_>) -> anyhow::Result<()> {
+pub(super) fn were_used(node: &Node, lane: &Session<'_>) -> anyhow::Result<()> {
     let verb = match lane.version {
         Version::Today => "get",
         Version::Old => "create",
@@ -25,7 +25,7 @@ pub(super) fn were_used(node: &Node, lane: &Lane<'_>) -> anyhow::Result<()> {
 }
 
 /// Subresource and verb of each kind of stream that the user had.
-fn streams(node: &Node, lane: &Lane<'_>) -> anyhow::Result<BTreeSet<(String, String)>> {
+fn streams(node: &Node, lane: &Session<'_>) -> anyhow::Result<BTreeSet<(String, String)>> {
     let file = node.layout().logs().join("audit.log");
     let log = std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
     let mark = format!("/namespaces/{}/pods/", lane.namespace);

@@ -6,14 +6,14 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
 use super::IMAGE;
-use super::lane::{Lane, Shown};
+use super::session::{Session, Shown};
 use crate::open::Open;
 
 /// Bytes of the file that is copied.
 const FILE: usize = 3 << 20;
 
 /// Text comes as it is written, and the end of the container is the end of its log.
-pub(super) async fn follow_logs(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn follow_logs(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let image = format!("--image={IMAGE}");
     let script = "echo first; until test -f /tmp/end; do sleep 0.1; done; echo last";
     let begin =
@@ -28,7 +28,7 @@ pub(super) async fn follow_logs(lane: &Lane<'_>) -> anyhow::Result<Shown> {
 }
 
 /// Events come as they happen.
-pub(super) async fn watch(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn watch(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let watch = lane.open("watch", &["get", "configmaps", "--watch", "-o", "name"])?;
     watch.says("configmap/kube-root-ca.crt\n").await?;
     succeeds(lane, &["create", "configmap", "seen"]).await?;
@@ -39,7 +39,7 @@ pub(super) async fn watch(lane: &Lane<'_>) -> anyhow::Result<Shown> {
 }
 
 /// A terminal with a size that programs in the pod see, and that takes what is typed.
-pub(super) async fn terminal(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn terminal(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let inside = r#"until test "$(stty size)" = "33 111"; do sleep 0.1; done; test -t 0 && echo resized; read -r line; echo "heard $line"; exit 7"#;
     let line = format!("stty rows 33 cols 111; exec $KUBECTL exec -it target -c main -- sh -c '{inside}'");
     let open = lane.open_terminal("terminal", &line)?;
@@ -51,7 +51,7 @@ pub(super) async fn terminal(lane: &Lane<'_>) -> anyhow::Result<Shown> {
 }
 
 /// The same bytes come back.
-pub(super) async fn copy(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn copy(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let (sent, back) = (lane.path("sent"), lane.path("back"));
     let bytes = noise(FILE);
     std::fs::write(&sent, &bytes)?;
@@ -63,7 +63,7 @@ pub(super) async fn copy(lane: &Lane<'_>) -> anyhow::Result<Shown> {
 }
 
 /// What a container repeats comes at once; the end of standard input is the end of kubectl, not of the container.
-pub(super) async fn attach(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn attach(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let open = lane.open("attach", &["attach", "-i", "target", "-c", "listener"])?;
     for word in ["one", "two"] {
         open.tell(&format!("{word}\n")).await?;
@@ -75,7 +75,7 @@ pub(super) async fn attach(lane: &Lane<'_>) -> anyhow::Result<Shown> {
 }
 
 /// A pod that ends with its input, and is removed.
-pub(super) async fn run(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn run(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let image = format!("--image={IMAGE}");
     let args =
         ["run", "passing", "-i", "--rm", "--restart=Never", &image, "--image-pull-policy=Never", "--", "cat"];
@@ -84,16 +84,16 @@ pub(super) async fn run(lane: &Lane<'_>) -> anyhow::Result<Shown> {
 }
 
 /// A shell beside the containers of a pod that runs.
-pub(super) async fn debug_in_place(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn debug_in_place(lane: &Session<'_>) -> anyhow::Result<Shown> {
     debug(lane, "debug", &["--target=main"]).await
 }
 
 /// A shell in a copy of a pod.
-pub(super) async fn debug_a_copy(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn debug_a_copy(lane: &Session<'_>) -> anyhow::Result<Shown> {
     debug(lane, "debug-copy", &["--copy-to=copy", "--share-processes"]).await
 }
 
-async fn debug(lane: &Lane<'_>, name: &str, how: &[&str]) -> anyhow::Result<Shown> {
+async fn debug(lane: &Session<'_>, name: &str, how: &[&str]) -> anyhow::Result<Shown> {
     let image = format!("--image={IMAGE}");
     let args = ["debug", "-i", "target", "-c", "debugger", &image, "--image-pull-policy=IfNotPresent"];
     let script = ["--", "sh", "-c", r#"read -r line; echo "told $line"; read -r line"#];
@@ -102,7 +102,7 @@ async fn debug(lane: &Lane<'_>, name: &str, how: &[&str]) -> anyhow::Result<Show
 }
 
 /// Says hello, waits for an answer, and hangs up: in this order, because what answers may end with its input.
-async fn hello(lane: &Lane<'_>, open: &Open, answer: &str) -> anyhow::Result<Shown> {
+async fn hello(lane: &Session<'_>, open: &Open, answer: &str) -> anyhow::Result<Shown> {
     open.tell("hello\n").await?;
     open.says(answer).await?;
     open.hang_up().await;
@@ -110,7 +110,7 @@ async fn hello(lane: &Lane<'_>, open: &Open, answer: &str) -> anyhow::Result<Sho
 }
 
 /// Requests of a program that knows nothing of credentials: a list, and a page of the pod.
-pub(super) async fn proxy(lane: &Lane<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn proxy(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let socket = lane.path("socket");
     let open = lane.open("proxy", &["proxy", "--unix-socket", &socket.to_string_lossy()])?;
     open.says("Starting to serve on").await?;
@@ -131,7 +131,7 @@ pub(super) async fn proxy(lane: &Lane<'_>) -> anyhow::Result<Shown> {
 }
 
 /// A command on the way.
-async fn succeeds(lane: &Lane<'_>, args: &[&str]) -> anyhow::Result<Shown> {
+async fn succeeds(lane: &Session<'_>, args: &[&str]) -> anyhow::Result<Shown> {
     let shown = lane.run(args, None).await?;
     ensure!(shown.code == 0, "kubectl {}: {shown:?}", args.join(" "));
     Ok(shown)

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 
 use futures::future::BoxFuture;
 use pinniped_concierge_authentication::registry::{AuthenticateError, TokenAuthenticator};
-use pinniped_pki::{Certificate, CertificateAuthority, CertificateHolder, Validity};
+use pinniped_pki::{Certificate, CertificateAuthority, CertificateStore, Validity};
 
 use pinniped_concierge_api::login::{CredentialType, ImpersonatedUser};
 use pinniped_kube_request::identity::User;
@@ -69,7 +69,7 @@ async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
         name: "my-webhook".to_owned(),
     };
     registry.insert(key, "1".to_owned(), Arc::new(Says(case.says)));
-    let holder = CertificateHolder::signer(IMPERSONATION_PROXY_SIGNING_CERT);
+    let holder = CertificateStore::signer(IMPERSONATION_PROXY_SIGNING_CERT);
     if case.with_ca {
         let validity = Validity::starting(now(), Duration::from_secs(3600));
         let ca = CertificateAuthority::generate("ca", &validity).expect("a CA");

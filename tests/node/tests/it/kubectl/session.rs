@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pinniped_e2e::place::{OnNode, Place as _, Step};
+use pinniped_e2e::environment::{OnNode, Place as _, Step};
 use pinniped_e2e::walkthrough::Walk;
 use pinniped_node::Node;
 use pinniped_test_support::kubectl::Kubectl;
@@ -48,7 +48,7 @@ pub(super) struct Shown {
 }
 
 /// One kubectl on one route.
-pub(super) struct Lane<'p> {
+pub(super) struct Session<'p> {
     pub(super) version: Version,
     pub(super) route: Route,
     pub(super) namespace: String,
@@ -59,7 +59,7 @@ pub(super) struct Lane<'p> {
     kubeconfig: PathBuf,
 }
 
-impl<'p> Lane<'p> {
+impl<'p> Session<'p> {
     pub(super) fn new(
         node: &'static Node,
         place: &'p OnNode<'p>,
@@ -121,7 +121,7 @@ impl<'p> Lane<'p> {
         Open::talk(self.place, &format!("{}-{name}", self.namespace), self.command(args))
     }
 
-    /// Starts what [`Lane::in_terminal`] gives.
+    /// Starts what [`Session::in_terminal`] gives.
     pub(super) fn open_terminal(&self, name: &str, line: &str) -> anyhow::Result<Open> {
         Open::talk(self.place, &format!("{}-{name}", self.namespace), self.in_terminal(line))
     }

@@ -1,7 +1,7 @@
 //! A certificate pair that changes while it is in use.
 //!
 //! Controllers set it, TLS handshakes and issuers read it, and neither knows the other. It behaves as upstream's
-//! `internal/dynamiccert` does, down to the error texts, with one addition: [`CertificateHolder::refuse`].
+//! `internal/dynamiccert` does, down to the error texts, with one addition: [`CertificateStore::refuse`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,7 +33,7 @@ pub enum SetError {
 
 /// Holds at most one [`CertificatePair`]. Clones are the same holder.
 #[derive(Clone, Debug)]
-pub struct CertificateHolder {
+pub struct CertificateStore {
     shared: Arc<Shared>,
 }
 
@@ -59,7 +59,7 @@ struct State {
     refusing: bool,
 }
 
-impl CertificateHolder {
+impl CertificateStore {
     /// A holder of a serving pair, whose leaf must not be a CA.
     pub fn serving(name: impl Into<String>) -> Self {
         Self::new(name.into(), Role::Serving)
@@ -158,19 +158,19 @@ mod tests {
         (ca, leaf)
     }
 
-    fn set_leaf(holder: &CertificateHolder, leaf: &IssuedPair) -> Result<(), SetError> {
+    fn set_leaf(holder: &CertificateStore, leaf: &IssuedPair) -> Result<(), SetError> {
         holder.set(leaf.certificate_pem.as_bytes(), leaf.private_key_pem.as_bytes())
     }
 
-    fn set_ca(holder: &CertificateHolder, ca: &CertificateAuthority) -> Result<(), SetError> {
+    fn set_ca(holder: &CertificateStore, ca: &CertificateAuthority) -> Result<(), SetError> {
         holder.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes())
     }
 
     #[test]
     fn a_serving_holder_takes_leaves_and_a_signer_takes_cas() {
         let (ca, leaf) = material();
-        let serving = CertificateHolder::serving("impersonation-proxy-serving-cert");
-        let signer = CertificateHolder::signer("impersonation-proxy-signing-cert");
+        let serving = CertificateStore::serving("impersonation-proxy-serving-cert");
+        let signer = CertificateStore::signer("impersonation-proxy-signing-cert");
         assert_eq!(set_leaf(&serving, &leaf), Ok(()));
         assert_eq!(set_ca(&signer, &ca), Ok(()));
         assert_eq!(
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_failed_set_leaves_the_old_pair() {
         let (_, leaf) = material();
-        let holder = CertificateHolder::serving("x");
+        let holder = CertificateStore::serving("x");
         set_leaf(&holder, &leaf).unwrap();
         let changes = holder.subscribe();
         holder.set(b"garbage", b"garbage").unwrap_err();
@@ -202,11 +202,11 @@ mod tests {
     #[test]
     fn unset_is_forgetting_for_a_signer_only() {
         let (ca, leaf) = material();
-        let serving = CertificateHolder::serving("x");
+        let serving = CertificateStore::serving("x");
         set_leaf(&serving, &leaf).unwrap();
         serving.unset();
         assert!(serving.current().is_some());
-        let signer = CertificateHolder::signer("y");
+        let signer = CertificateStore::signer("y");
         set_ca(&signer, &ca).unwrap();
         signer.unset();
         assert!(signer.current().is_none());
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn refusal_ends_with_the_next_good_set_even_of_the_same_pair() {
         let (_, leaf) = material();
-        let holder = CertificateHolder::serving("x");
+        let holder = CertificateStore::serving("x");
         set_leaf(&holder, &leaf).unwrap();
         holder.refuse();
         assert!(holder.current().is_none());
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn subscribers_hear_of_changes_and_only_of_changes() {
         let (_, leaf) = material();
-        let holder = CertificateHolder::serving("x");
+        let holder = CertificateStore::serving("x");
         let mut changes = holder.subscribe();
         let clone = holder.clone();
         set_leaf(&clone, &leaf).unwrap();

@@ -17,12 +17,12 @@ use crate::certificate;
 
 /// The verifier.
 #[derive(Debug)]
-pub(super) struct PossessionOnly {
+pub(super) struct ProofOfPossession {
     pub(super) hints: Hints,
     pub(super) algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ClientCertVerifier for PossessionOnly {
+impl ClientCertVerifier for ProofOfPossession {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

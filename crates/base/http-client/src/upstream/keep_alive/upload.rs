@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{HeaderName, TRAILER};
 use http_body::{Body as _, Frame};
-use pinniped_http_headers::ready::write_field;
+use pinniped_http_headers::precomputed::write_field;
 use pinniped_http_server::BoxError;
 use tokio::io::{AsyncWriteExt as _, WriteHalf};
 use tokio::sync::oneshot;

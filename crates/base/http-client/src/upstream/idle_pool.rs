@@ -3,14 +3,14 @@
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::kept::Connection;
+use super::keep_alive::Connection;
 
 /// Connections that wait at most; a crowd's others are closed after it.
 const MOST: usize = 256;
 
 /// Those of one pool.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(Mutex<Connections>);
+pub(super) struct IdlePool(Mutex<Connections>);
 
 #[derive(Debug, Default)]
 struct Connections {
@@ -20,7 +20,7 @@ struct Connections {
     swept: bool,
 }
 
-impl Waiting {
+impl IdlePool {
     /// One that was used less than `idle_timeout` ago, and which the server has not closed since.
     pub(super) fn take(&self, idle_timeout: Duration) -> Option<Box<Connection>> {
         let mut connections = self.lock();
@@ -57,7 +57,7 @@ impl Waiting {
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
 /// Closes connections that waited for too long, or that the server has closed, until there are none.
-pub(super) async fn keep_swept(waiting: Weak<Waiting>, idle_timeout: Duration) {
+pub(super) async fn keep_swept(waiting: Weak<IdlePool>, idle_timeout: Duration) {
     let _over = NotSwept(Weak::clone(&waiting));
     loop {
         tokio::time::sleep((idle_timeout / 2).min(LONGEST_LOOK)).await;
@@ -74,7 +74,7 @@ pub(super) async fn keep_swept(waiting: Weak<Waiting>, idle_timeout: Duration) {
 }
 
 /// Says that nobody sweeps any more when the task is dropped, with the runtime that it runs on.
-struct NotSwept(Weak<Waiting>);
+struct NotSwept(Weak<IdlePool>);
 
 impl Drop for NotSwept {
     fn drop(&mut self) {

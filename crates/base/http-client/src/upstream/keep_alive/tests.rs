@@ -43,7 +43,7 @@ impl Server {
         mut request: Request<RequestBody>,
         serve: impl Future<Output = T>,
     ) -> (Result<Response<ResponseBody>, UpstreamError>, T) {
-        within(futures::future::join(self.upstream.try_send_kept(&mut request), serve)).await
+        within(futures::future::join(self.upstream.try_send_keep_alive(&mut request), serve)).await
     }
 
     /// A connection that has served a request and waits for the next one.
@@ -151,7 +151,7 @@ async fn one_request_after_the_other_goes_over_one_connection() {
     let mut head = request(Method::HEAD, RequestBody::Empty);
     let serve =
         async { far.as_mut().unwrap().answer("HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n").await };
-    let (answer, ()) = within(futures::future::join(server.upstream.try_send_kept(&mut head), async {
+    let (answer, ()) = within(futures::future::join(server.upstream.try_send_keep_alive(&mut head), async {
         serve.await;
     }))
     .await;
@@ -199,7 +199,7 @@ async fn a_connection_that_the_server_has_closed_or_written_to_is_not_used_again
         let serve = async { server.accept().await.answer(OK).await };
         let mut post = request(Method::DELETE, RequestBody::Empty);
         let (answer, _) =
-            within(futures::future::join(server.upstream.try_send_kept(&mut post), serve)).await;
+            within(futures::future::join(server.upstream.try_send_keep_alive(&mut post), serve)).await;
         assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
     }
 }
@@ -392,7 +392,7 @@ async fn an_answer_that_nobody_wants_any_more_ends_its_connection() {
     let server = Server::start().await;
     let mut get = get();
     let (mut far, head) = {
-        let mut asking = std::pin::pin!(server.upstream.try_send_kept(&mut get));
+        let mut asking = std::pin::pin!(server.upstream.try_send_keep_alive(&mut get));
         let reading = async {
             let mut far = server.accept().await;
             let head = far.read_until("\r\n\r\n").await;

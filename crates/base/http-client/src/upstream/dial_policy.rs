@@ -13,7 +13,7 @@ const MOST_FAILURES: u32 = 10;
 
 /// The connections of one pool, counted.
 #[derive(Debug, Default)]
-pub(super) struct Growth {
+pub(super) struct DialPolicy {
     open: AtomicUsize,
     state: Mutex<State>,
 }
@@ -26,7 +26,7 @@ struct State {
     dialling: bool,
 }
 
-impl Growth {
+impl DialPolicy {
     /// A read found no connection. A turn to dial one, if it is time, nobody else does, and there are fewer than `most`.
     pub(super) fn missed(self: &Arc<Self>, most: usize) -> Option<Turn> {
         if self.open.load(Ordering::Relaxed) >= most {
@@ -50,7 +50,7 @@ impl Growth {
 
 /// A dial that is under way, until dropped.
 #[derive(Debug)]
-pub(super) struct Turn(Arc<Growth>);
+pub(super) struct Turn(Arc<DialPolicy>);
 
 impl Turn {
     /// It made a connection, which counts until this is dropped.
@@ -75,7 +75,7 @@ impl Drop for Turn {
 
 /// An open connection.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Growth>);
+pub(super) struct Place(Arc<DialPolicy>);
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -88,13 +88,13 @@ mod tests {
     use super::*;
 
     /// Misses until it is somebody's turn.
-    fn until_turn(growth: &Arc<Growth>) -> (usize, Turn) {
+    fn until_turn(growth: &Arc<DialPolicy>) -> (usize, Turn) {
         (1..).find_map(|missed| growth.missed(usize::MAX).map(|turn| (missed, turn))).expect("some time")
     }
 
     #[test]
     fn connections_are_made_one_at_a_time_and_only_where_many_were_missed() {
-        let growth = Arc::new(Growth::default());
+        let growth = Arc::new(DialPolicy::default());
         let (missed, turn) = until_turn(&growth);
         assert_eq!(missed, 8);
         for _ in 0..100 {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn dials_that_fail_come_ever_more_seldom_until_one_succeeds() {
-        let growth = Arc::new(Growth::default());
+        let growth = Arc::new(DialPolicy::default());
         let mut waits = Vec::new();
         for _ in 0..12 {
             let (missed, turn) = until_turn(&growth);

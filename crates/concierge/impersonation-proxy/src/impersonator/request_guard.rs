@@ -6,12 +6,12 @@ use super::in_flight::Place;
 
 /// Held while a request is served, whichever way it ends.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct RequestGuard {
     _place: Place,
     _log: Option<ServingLog>,
 }
 
-impl Hold {
+impl RequestGuard {
     pub(super) fn new(place: Place, url: &str, method: &Method, upgrade: bool) -> Self {
         let log = tracing::enabled!(tracing::Level::DEBUG).then(|| ServingLog::begin(url, method, upgrade));
         Self { _place: place, _log: log }

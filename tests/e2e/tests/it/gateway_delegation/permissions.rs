@@ -4,12 +4,12 @@ use pinniped_test_support::wait;
 use serde_json::json;
 
 use super::cluster::object;
-use super::place::{self, KINDS};
+use super::environment::{self, KINDS};
 use crate::installed::SOON;
 
 #[tokio::test]
 async fn editors_and_administrators_of_a_namespace_may_not_delegate_its_certificates() {
-    let Some(place) = place::shared("rights").await else { return };
+    let Some(place) = environment::shared("rights").await else { return };
     let namespace = place.cluster.namespace("app").await;
     for role in ["view", "edit", "admin"] {
         let user = format!("rights-{role}");

@@ -9,7 +9,7 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use httparse::{ParserConfig, Status};
-use pinniped_http_headers::ready::{ReadyFields, write_field};
+use pinniped_http_headers::precomputed::{PrecomputedHeaders, write_field};
 
 use super::Http1Error;
 use crate::upstream::RequestBody;
@@ -39,7 +39,7 @@ pub(super) enum Length {
 /// What is `ready` follows the request's own fields.
 pub(super) fn write(
     request: &Request<RequestBody>,
-    ready: &[&ReadyFields],
+    ready: &[&PrecomputedHeaders],
     length: Length,
     out: &mut Vec<u8>,
 ) {
@@ -209,7 +209,7 @@ pub(super) fn map(
 
 #[cfg(test)]
 mod tests {
-    use pinniped_http_headers::ready::NO_FIELDS;
+    use pinniped_http_headers::precomputed::NO_FIELDS;
 
     use super::*;
 
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn what_is_ready_follows_the_requests_own_fields() {
         let ready = |name, value| {
-            ReadyFields::new(vec![(HeaderName::from_static(name), HeaderValue::from_static(value))])
+            PrecomputedHeaders::new(vec![(HeaderName::from_static(name), HeaderValue::from_static(value))])
         };
         let request = Request::get("/a").header("own", "0").body(RequestBody::Empty).unwrap();
         let mut out = Vec::new();

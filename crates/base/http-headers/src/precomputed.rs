@@ -6,25 +6,25 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue, MaxSizeReached};
 
 /// Fields of a request, and the same as HTTP/1.1 writes them.
-pub struct ReadyFields {
+pub struct PrecomputedHeaders {
     fields: Vec<(HeaderName, HeaderValue)>,
     text: Vec<u8>,
     list_size: usize,
     exact_in_http1: bool,
 }
 
-impl fmt::Debug for ReadyFields {
+impl fmt::Debug for PrecomputedHeaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Neither names nor values: there may be a credential among them.
-        f.debug_struct("ReadyFields").field("fields", &self.fields.len()).finish_non_exhaustive()
+        f.debug_struct("PrecomputedHeaders").field("fields", &self.fields.len()).finish_non_exhaustive()
     }
 }
 
 /// No field at all.
-pub static NO_FIELDS: ReadyFields =
-    ReadyFields { fields: Vec::new(), text: Vec::new(), list_size: 0, exact_in_http1: true };
+pub static NO_FIELDS: PrecomputedHeaders =
+    PrecomputedHeaders { fields: Vec::new(), text: Vec::new(), list_size: 0, exact_in_http1: true };
 
-impl ReadyFields {
+impl PrecomputedHeaders {
     /// Makes them ready, in this order.
     pub fn new(fields: Vec<(HeaderName, HeaderValue)>) -> Self {
         let mut text = Vec::new();
@@ -104,11 +104,11 @@ pub fn write_field(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn ready(fields: &[(&'static str, &'static str)]) -> ReadyFields {
+    fn ready(fields: &[(&'static str, &'static str)]) -> PrecomputedHeaders {
         let field = |(name, value): &(&'static str, &'static str)| {
             (HeaderName::from_static(name), HeaderValue::from_static(value))
         };
-        ReadyFields::new(fields.iter().map(field).collect())
+        PrecomputedHeaders::new(fields.iter().map(field).collect())
     }
 
     #[test]
@@ -152,6 +152,6 @@ mod tests {
     #[test]
     fn nothing_of_them_is_printed() {
         let text = format!("{:?}", ready(&[("authorization", "Bearer secret")]));
-        assert_eq!(text, "ReadyFields { fields: 1, .. }");
+        assert_eq!(text, "PrecomputedHeaders { fields: 1, .. }");
     }
 }

@@ -72,7 +72,7 @@ impl Behind {
 
 /// One of them, and where it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
+pub(crate) struct MeasuredPath {
     pub(crate) peer: Peer,
     /// For HTTP/2 and for HTTP/1.1.
     pub(crate) addresses: [String; 2],
@@ -91,7 +91,7 @@ pub(crate) struct Identity {
     pub(crate) key: PathBuf,
 }
 
-impl Way {
+impl MeasuredPath {
     /// This program, doing `what` against it.
     pub(crate) fn load(&self, as_whom: &Identity, protocol: Protocol, what: &str, path: &str) -> Command {
         let mut command = Command::new("/proc/self/exe");
@@ -115,7 +115,7 @@ impl Way {
 }
 
 /// Runs a load to its end.
-pub(crate) fn outcome(way: &Way, command: &mut Command) -> anyhow::Result<Outcome> {
+pub(crate) fn outcome(way: &MeasuredPath, command: &mut Command) -> anyhow::Result<Outcome> {
     let mut load = command.spawn().context("could not start the load")?;
     let held = load.stdin.take();
     let output = load.wait_with_output().context("could not read from the load")?;

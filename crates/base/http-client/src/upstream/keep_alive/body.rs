@@ -16,7 +16,7 @@ use crate::upstream::pool::Keeper;
 /// The rest of an answer. When its end is read, its connection goes back to the pool if it can serve another request;
 /// when it is dropped before, the connection is closed.
 #[derive(Debug)]
-pub(in crate::upstream) struct KeptBody {
+pub(in crate::upstream) struct KeepAliveBody {
     /// Until the end.
     connection: Option<Box<Connection>>,
     decoder: Decoder,
@@ -33,14 +33,14 @@ pub(super) fn answer(
 ) -> Result<Response<ResponseBody>, Http1Error> {
     let kept =
         tidy(&mut head)? && is_kept(&head) && head.response.status() != StatusCode::SWITCHING_PROTOCOLS;
-    let mut body = KeptBody { connection: Some(connection), decoder, keeper: kept.then_some(keeper) };
+    let mut body = KeepAliveBody { connection: Some(connection), decoder, keeper: kept.then_some(keeper) };
     if decoder == Decoder::Done {
         body.end();
     }
     Ok(head.response.map(|()| ResponseBody::kept(body)))
 }
 
-impl KeptBody {
+impl KeepAliveBody {
     pub(in crate::upstream) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,

@@ -19,7 +19,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
-use pinniped_http_headers::ready::ReadyFields;
+use pinniped_http_headers::precomputed::PrecomputedHeaders;
 use pinniped_http_server::{BoxError, Single};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, ReadHalf};
 use tokio::net::TcpStream;
@@ -31,11 +31,11 @@ mod head;
 mod upload;
 mod whole;
 
-pub(super) use body::KeptBody;
+pub(super) use body::KeepAliveBody;
 pub use whole::{WholeAnswer, read_whole};
 
 use super::connector::Tasks;
-use super::growth::Place;
+use super::dial_policy::Place;
 use super::pool::Keeper;
 use super::{RequestBody, ResponseBody};
 use framing::Decoder;
@@ -179,7 +179,7 @@ impl Connection {
     pub(super) async fn send(
         mut self: Box<Self>,
         request: &mut Request<RequestBody>,
-        ready: &[&ReadyFields],
+        ready: &[&PrecomputedHeaders],
         keeper: Keeper,
         tasks: &Tasks,
     ) -> Result<Response<ResponseBody>, Failure> {

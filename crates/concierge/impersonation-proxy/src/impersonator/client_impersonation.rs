@@ -1,4 +1,4 @@
-//! Lets a client act as somebody else, after the reviews which [`pinniped_kube_request::nested`] demands.
+//! Lets a client act as somebody else, after the reviews which [`pinniped_kube_request::client_impersonation`] demands.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use pinniped_cache::Cache;
 use pinniped_delegated_auth::cluster::Authorizer;
 use pinniped_kube_request::attributes::Attributes;
+use pinniped_kube_request::client_impersonation::{Mode, ModePlan, Step, plan_mode, refused_unasked};
 use pinniped_kube_request::forbidden;
 use pinniped_kube_request::identity::{KnownUser, User};
-use pinniped_kube_request::nested::{Mode, ModePlan, Step, plan_mode, refused_unasked};
 
 use super::authorize::{Denial, ask, decided};
 use super::refusal::Refusal;

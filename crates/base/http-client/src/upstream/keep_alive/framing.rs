@@ -4,7 +4,7 @@ use bytes::{Buf as _, Bytes};
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TRAILER, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode, Version};
 use httparse::Status;
-use pinniped_http_headers::hop::has_token;
+use pinniped_http_headers::hop_by_hop::has_token;
 
 use super::head::{Fields, Head};
 use super::{Http1Error, head};

@@ -4,8 +4,13 @@
 //! One key alone gets three quarters of all permits; ten greedy keys get three in 31 each and leave one in 31. So there
 //! is room for the next key as long as there are fewer keys than permits, and no number is configured for each key.
 //!
+//! A key is a list of levels, outermost first, such as "anonymous" and an address. What the rule leaves for the first
+//! level is shared in the same way between the keys of the second level, and so on. So the keys below one level hold
+//! together what a key without further levels may hold.
+//!
 //! A key without a permit may wait in a queue, whose places are shared by the same rule. A permit that is released goes
-//! to the waiting key which holds the fewest, and of those with equally many to the one that has waited longest.
+//! to the waiting key whose outermost level holds the fewest, then whose next level does, and of those with equally many to
+//! the one that has waited longest.
 //!
 //! Keys are known by a keyed hash. The fast path is one uncontended lock; the queue is searched only when there is one.
 
@@ -26,6 +31,9 @@ use tokio::sync::oneshot;
 /// A key may hold this many times the permits that are free.
 const SHARE: usize = 3;
 
+/// The levels of a key that count; further ones are ignored.
+pub const LEVELS: usize = 3;
+
 /// A bounded number of permits. Cheap to clone; clones share the permits.
 #[derive(Clone)]
 pub struct FairSemaphore(Arc<Inner>);
@@ -38,16 +46,35 @@ struct Inner {
 /// By the hash of a key.
 type ByKey<V> = HashMap<u64, V, BuildHasherDefault<FnvHasher>>;
 
+/// The levels of a key, outermost first, each as the hash of the list up to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Path {
+    hashes: [u64; LEVELS],
+    length: usize,
+}
+
+/// A number of things that keys share.
+#[derive(Default)]
+struct Pool {
+    free: usize,
+    /// What the levels of keys hold that hold any.
+    held: ByKey<usize>,
+}
+
 #[derive(Default)]
 struct State {
-    free: usize,
-    /// Permits of the keys that hold any.
-    held: ByKey<usize>,
-    free_to_wait: usize,
+    permits: Pool,
+    /// Places in the queue.
+    places: Pool,
     /// The queues of the keys that wait.
-    queues: ByKey<VecDeque<Waiter>>,
+    queues: ByKey<Queue>,
     /// The number of the next waiter.
     next: u64,
+}
+
+struct Queue {
+    key: Path,
+    waiters: VecDeque<Waiter>,
 }
 
 struct Waiter {
@@ -58,37 +85,110 @@ struct Waiter {
 /// A permit in use. Dropping it releases it.
 pub struct Permit {
     semaphore: FairSemaphore,
-    key: u64,
+    key: Path,
 }
 
 /// A place in the queue; resolves with a permit. Dropping it leaves the queue.
 pub struct Waiting {
     granted: oneshot::Receiver<Permit>,
     semaphore: FairSemaphore,
-    key: u64,
+    key: Path,
     number: u64,
+}
+
+impl Path {
+    fn new(hasher: &RandomState, levels: &[impl Hash]) -> Self {
+        let length = levels.len().min(LEVELS);
+        let mut hashes = [0; LEVELS];
+        for (depth, hash) in hashes.iter_mut().take(length).enumerate() {
+            *hash = hasher.hash_one(&levels[..=depth]);
+        }
+        // A key without levels is like any other.
+        Self { hashes, length: length.max(1) }
+    }
+
+    fn levels(&self) -> &[u64] {
+        &self.hashes[..self.length]
+    }
+
+    /// The hash of the whole list.
+    fn whole(&self) -> u64 {
+        self.hashes[self.length - 1]
+    }
+}
+
+impl Pool {
+    fn held(&self, level: u64) -> usize {
+        self.held.get(&level).copied().unwrap_or_default()
+    }
+
+    fn may_take(&self, key: &Path) -> bool {
+        let mut room = self.free;
+        for level in key.levels() {
+            let left = (SHARE * room).saturating_sub(self.held(*level));
+            if left == 0 {
+                return false;
+            }
+            // So many more this level could take alone: each takes one from what is left and SHARE from its bound.
+            room = left.div_ceil(SHARE + 1);
+        }
+        true
+    }
+
+    fn take(&mut self, key: &Path) -> bool {
+        let may = self.may_take(key);
+        if may {
+            self.free -= 1;
+            for level in key.levels() {
+                *self.held.entry(*level).or_default() += 1;
+            }
+        }
+        may
+    }
+
+    fn put_back(&mut self, key: &Path) {
+        self.free += 1;
+        for level in key.levels() {
+            if let Entry::Occupied(mut held) = self.held.entry(*level) {
+                *held.get_mut() -= 1;
+                if *held.get() == 0 {
+                    held.remove();
+                }
+            }
+        }
+    }
+
+    /// What each level of this key holds.
+    fn held_by_levels(&self, key: &Path) -> [usize; LEVELS] {
+        let mut counts = [0; LEVELS];
+        for (count, level) in counts.iter_mut().zip(key.levels()) {
+            *count = self.held(*level);
+        }
+        counts
+    }
 }
 
 impl FairSemaphore {
     /// A semaphore with this many permits, for which at most `queue` may [wait](Self::enqueue).
     pub fn new(permits: usize, queue: usize) -> Self {
-        let state = State { free: permits, free_to_wait: queue, ..State::default() };
+        let pool = |free| Pool { free, held: ByKey::default() };
+        let state = State { permits: pool(permits), places: pool(queue), ..State::default() };
         Self(Arc::new(Inner { state: Mutex::new(state), hasher: RandomState::new() }))
     }
 
-    /// A permit, if one is free for this key.
-    pub fn try_acquire(&self, key: &(impl Hash + ?Sized)) -> Option<Permit> {
-        let key = self.0.hasher.hash_one(key);
-        self.lock().take(key).then(|| self.permit(key))
+    /// A permit, if one is free for the key of these levels.
+    pub fn try_acquire(&self, levels: &[impl Hash]) -> Option<Permit> {
+        let key = Path::new(&self.0.hasher, levels);
+        self.lock().permits.take(&key).then(|| self.permit(key))
     }
 
-    /// A place in the queue, which may resolve at once. `None` when the queue has no place for this key.
-    pub fn enqueue(&self, key: &(impl Hash + ?Sized)) -> Option<Waiting> {
-        let key = self.0.hasher.hash_one(key);
+    /// A place in the queue, which may resolve at once. `None` when the queue has no place for the key of these levels.
+    pub fn enqueue(&self, levels: &[impl Hash]) -> Option<Waiting> {
+        let key = Path::new(&self.0.hasher, levels);
         let (sender, granted) = oneshot::channel();
         let mut state = self.lock();
         let number = state.next;
-        if state.take(key) {
+        if state.permits.take(&key) {
             drop(state);
             // The receiver is right here.
             drop(sender.send(self.permit(key)));
@@ -98,15 +198,15 @@ impl FairSemaphore {
         Some(Waiting { granted, semaphore: self.clone(), key, number })
     }
 
-    fn permit(&self, key: u64) -> Permit {
+    fn permit(&self, key: Path) -> Permit {
         Permit { semaphore: self.clone(), key }
     }
 
-    fn release(&self, key: u64) {
+    fn release(&self, key: &Path) {
         let mut granted = Vec::new();
         {
             let mut state = self.lock();
-            state.put_back(key);
+            state.permits.put_back(key);
             while let Some(next) = state.grant() {
                 granted.push(next);
             }
@@ -124,77 +224,53 @@ impl FairSemaphore {
 }
 
 impl State {
-    fn may_take(&self, key: u64) -> bool {
-        self.held.get(&key).copied().unwrap_or_default() < SHARE * self.free
-    }
-
-    fn take(&mut self, key: u64) -> bool {
-        if !self.may_take(key) {
-            return false;
-        }
-        self.free -= 1;
-        *self.held.entry(key).or_default() += 1;
-        true
-    }
-
-    fn put_back(&mut self, key: u64) {
-        self.free += 1;
-        if let Entry::Occupied(mut held) = self.held.entry(key) {
-            *held.get_mut() -= 1;
-            if *held.get() == 0 {
-                held.remove();
-            }
-        }
-    }
-
-    fn wait(&mut self, key: u64, granted: oneshot::Sender<Permit>) -> Option<()> {
-        let waiting = self.queues.get(&key).map_or(0, VecDeque::len);
-        if waiting >= SHARE * self.free_to_wait {
+    fn wait(&mut self, key: Path, granted: oneshot::Sender<Permit>) -> Option<()> {
+        if !self.places.take(&key) {
             return None;
         }
-        self.free_to_wait -= 1;
-        self.queues.entry(key).or_default().push_back(Waiter { number: self.next, granted });
+        let queue = self.queues.entry(key.whole());
+        let queue = queue.or_insert_with(|| Queue { key, waiters: VecDeque::new() });
+        queue.waiters.push_back(Waiter { number: self.next, granted });
         self.next += 1;
         Some(())
     }
 
     /// The next waiter that gets a permit, which is counted as held already.
-    fn grant(&mut self) -> Option<(u64, Waiter)> {
-        if self.queues.is_empty() {
+    fn grant(&mut self) -> Option<(Path, Waiter)> {
+        if self.queues.is_empty() || self.permits.free == 0 {
             return None;
         }
-        let fewest_then_longest = |(key, queue): (&u64, &VecDeque<Waiter>)| {
-            let held = self.held.get(key).copied().unwrap_or_default();
-            queue.front().map(|first| (held, first.number, *key))
+        let fewest_then_longest = |queue: &&Queue| {
+            let first = queue.waiters.front().map(|first| first.number);
+            (self.permits.held_by_levels(&queue.key), first)
         };
-        let (held, _, key) = self.queues.iter().filter_map(fewest_then_longest).min()?;
-        if held >= SHARE * self.free {
-            return None;
-        }
-        let waiter = self.leave(key, None)?;
-        self.take(key);
+        let may_take = self.queues.values().filter(|queue| self.permits.may_take(&queue.key));
+        let key = may_take.min_by_key(fewest_then_longest)?.key;
+        let waiter = self.leave(&key, None)?;
+        self.permits.take(&key);
         Some((key, waiter))
     }
 
     /// Takes a waiter, or the first one, out of the queue of this key.
-    fn leave(&mut self, key: u64, number: Option<u64>) -> Option<Waiter> {
-        let Entry::Occupied(mut queue) = self.queues.entry(key) else { return None };
+    fn leave(&mut self, key: &Path, number: Option<u64>) -> Option<Waiter> {
+        let Entry::Occupied(mut queue) = self.queues.entry(key.whole()) else { return None };
+        let waiters = &mut queue.get_mut().waiters;
         let at = match number {
             None => 0,
-            Some(number) => queue.get().iter().position(|waiter| waiter.number == number)?,
+            Some(number) => waiters.iter().position(|waiter| waiter.number == number)?,
         };
-        let waiter = queue.get_mut().remove(at)?;
-        if queue.get().is_empty() {
+        let waiter = waiters.remove(at)?;
+        if waiters.is_empty() {
             queue.remove();
         }
-        self.free_to_wait += 1;
+        self.places.put_back(key);
         Some(waiter)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.semaphore.release(self.key);
+        self.semaphore.release(&self.key);
     }
 }
 
@@ -212,7 +288,7 @@ impl Future for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let waiter = self.semaphore.lock().leave(self.key, Some(self.number));
+        let waiter = self.semaphore.lock().leave(&self.key, Some(self.number));
         drop(waiter);
     }
 }
@@ -220,8 +296,8 @@ impl Drop for Waiting {
 impl fmt::Debug for FairSemaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
-        let waiting: usize = state.queues.values().map(VecDeque::len).sum();
-        f.debug_struct("FairSemaphore").field("free", &state.free).field("waiting", &waiting).finish()
+        let waiting: usize = state.queues.values().map(|queue| queue.waiters.len()).sum();
+        f.debug_struct("FairSemaphore").field("free", &state.permits.free).field("waiting", &waiting).finish()
     }
 }
 
@@ -245,17 +321,18 @@ mod tests {
 
     /// All permits that the key gets now.
     fn all(semaphore: &FairSemaphore, key: &str) -> Vec<Permit> {
-        std::iter::from_fn(|| semaphore.try_acquire(key)).collect()
+        std::iter::from_fn(|| semaphore.try_acquire(&[key])).collect()
     }
 
     fn queue(semaphore: &FairSemaphore, key: &str) -> Vec<Waiting> {
-        std::iter::from_fn(|| semaphore.enqueue(key)).collect()
+        std::iter::from_fn(|| semaphore.enqueue(&[key])).collect()
     }
 
     fn is_idle(semaphore: &FairSemaphore, permits: usize, queue: usize) -> bool {
         let state = semaphore.lock();
-        let empty = state.held.is_empty() && state.queues.is_empty();
-        empty && (state.free, state.free_to_wait) == (permits, queue)
+        let (held, waiting) = (&state.permits.held, &state.places.held);
+        let empty = held.is_empty() && waiting.is_empty() && state.queues.is_empty();
+        empty && (state.permits.free, state.places.free) == (permits, queue)
     }
 
     #[test]
@@ -264,7 +341,7 @@ mod tests {
         let heavy = all(&semaphore, "heavy");
         let light = all(&semaphore, "light");
         assert_eq!((heavy.len(), light.len()), (6, 2));
-        assert!(semaphore.try_acquire("another").is_none(), "it is full");
+        assert!(semaphore.try_acquire(&["another"]).is_none(), "it is full");
         drop((heavy, light));
         assert!(is_idle(&semaphore, 8, 0));
         assert_eq!(all(&semaphore, "another").len(), 6);
@@ -278,22 +355,22 @@ mod tests {
         // Each takes one more in turn, as if all of them flooded at the same time.
         loop {
             let before = held.len();
-            held.extend(greedy.iter().filter_map(|key| semaphore.try_acquire(key)));
+            held.extend(greedy.iter().filter_map(|key| semaphore.try_acquire(&[key])));
             if held.len() == before {
                 break;
             }
         }
         assert!(held.len() < 100, "{semaphore:?}");
-        assert!(semaphore.try_acquire("light").is_some());
+        assert!(semaphore.try_acquire(&["light"]).is_some());
     }
 
     #[test]
     fn a_single_permit_can_be_had() {
         let semaphore = FairSemaphore::new(1, 1);
-        let permit = semaphore.try_acquire("u").unwrap();
-        assert!(semaphore.try_acquire("u").is_none());
-        let waiting = semaphore.enqueue("u").unwrap();
-        assert!(semaphore.enqueue("u").is_none());
+        let permit = semaphore.try_acquire(&["u"]).unwrap();
+        assert!(semaphore.try_acquire(&["u"]).is_none());
+        let waiting = semaphore.enqueue(&["u"]).unwrap();
+        assert!(semaphore.enqueue(&["u"]).is_none());
         drop(permit);
         let permit = waiting.now_or_never().unwrap();
         drop(permit);
@@ -306,8 +383,8 @@ mod tests {
         let mut heavy = all(&semaphore, "heavy");
         let other = all(&semaphore, "other");
         let mut crowd = queue(&semaphore, "heavy");
-        let light = semaphore.enqueue("light").unwrap();
-        let late = semaphore.enqueue("late").unwrap();
+        let light = semaphore.enqueue(&["light"]).unwrap();
+        let late = semaphore.enqueue(&["late"]).unwrap();
         heavy.pop();
         let light = light.now_or_never().unwrap();
         assert!(late.now_or_never().is_none());
@@ -315,24 +392,24 @@ mod tests {
         // Two are free, and a crowd that holds five gets one more; the last is left for others.
         let granted: Vec<_> = crowd.iter_mut().filter_map(FutureExt::now_or_never).collect();
         assert_eq!(granted.len(), 1);
-        assert_eq!(semaphore.lock().free, 2);
+        assert_eq!(semaphore.lock().permits.free, 2);
     }
 
     #[test]
     fn the_queue_is_shared_as_permits_are() {
         let semaphore = FairSemaphore::new(1, 8);
-        let _permit = semaphore.try_acquire("heavy").unwrap();
+        let _permit = semaphore.try_acquire(&["heavy"]).unwrap();
         let heavy = queue(&semaphore, "heavy");
         let light = queue(&semaphore, "light");
         assert_eq!((heavy.len(), light.len()), (6, 2));
-        assert!(semaphore.enqueue("another").is_none(), "it is full");
+        assert!(semaphore.enqueue(&["another"]).is_none(), "it is full");
     }
 
     #[test]
     fn equals_are_served_in_the_order_in_which_they_came() {
         let semaphore = FairSemaphore::new(1, 100);
-        let mut permit = semaphore.try_acquire("first").unwrap();
-        let waiting: Vec<_> = (0..50).map(|n| semaphore.enqueue(&n).unwrap()).collect();
+        let mut permit = semaphore.try_acquire(&["first"]).unwrap();
+        let waiting: Vec<_> = (0..50).map(|n| semaphore.enqueue(&[n]).unwrap()).collect();
         for waiting in waiting {
             drop(permit);
             permit = waiting.now_or_never().unwrap();
@@ -342,16 +419,66 @@ mod tests {
     #[test]
     fn whatever_is_dropped_while_it_waits_or_after_it_was_granted_takes_no_permit() {
         let semaphore = FairSemaphore::new(1, 10);
-        let permit = semaphore.try_acquire("u").unwrap();
+        let permit = semaphore.try_acquire(&["u"]).unwrap();
         let (gone, granted, next) = (
-            semaphore.enqueue("u").unwrap(),
-            semaphore.enqueue("v").unwrap(),
-            semaphore.enqueue("w").unwrap(),
+            semaphore.enqueue(&["u"]).unwrap(),
+            semaphore.enqueue(&["v"]).unwrap(),
+            semaphore.enqueue(&["w"]).unwrap(),
         );
         drop(gone);
         drop(permit);
         drop(granted);
         drop(next.now_or_never().unwrap());
         assert!(is_idle(&semaphore, 1, 10));
+    }
+
+    /// All permits that this key of two levels gets now.
+    fn all_below(semaphore: &FairSemaphore, outer: &str, inner: &str) -> Vec<Permit> {
+        std::iter::from_fn(|| semaphore.try_acquire(&[outer, inner])).collect()
+    }
+
+    #[test]
+    fn keys_below_one_level_share_what_that_level_may_hold() {
+        let semaphore = FairSemaphore::new(64, 0);
+        let heavy = all_below(&semaphore, "anonymous", "heavy");
+        let light = all_below(&semaphore, "anonymous", "light");
+        // Of 64 the level gets 48, and of these the first key three quarters.
+        assert_eq!((heavy.len(), light.len()), (36, 9));
+        let crowd: Vec<_> =
+            (0..1000).flat_map(|n| all_below(&semaphore, "anonymous", &n.to_string())).collect();
+        assert_eq!(heavy.len() + light.len() + crowd.len(), 48, "as many as one key without further levels");
+        assert!(semaphore.try_acquire(&["anonymous"]).is_none());
+        assert_eq!(all(&semaphore, "named").len(), 12);
+        drop((heavy, light, crowd));
+        assert!(is_idle(&semaphore, 64, 0));
+        assert_eq!(all(&semaphore, "anonymous").len(), 48);
+    }
+
+    #[test]
+    fn a_key_that_is_refused_by_an_inner_level_does_not_hold_up_the_others_that_wait() {
+        let semaphore = FairSemaphore::new(64, 64);
+        let _heavy: Vec<_> =
+            (0..24).map(|_| semaphore.try_acquire(&["anonymous", "heavy"]).unwrap()).collect();
+        let _named: Vec<_> = (0..25).map(|_| semaphore.try_acquire(&["named"]).unwrap()).collect();
+        let mut other: Vec<_> = (0..7).map(|_| semaphore.try_acquire(&["other"]).unwrap()).collect();
+        let heavy = semaphore.enqueue(&["anonymous", "heavy"]).unwrap();
+        let named = semaphore.enqueue(&["named"]).unwrap();
+        other.pop();
+        // "anonymous" holds fewer and could have it, but for another key than this one.
+        assert!(named.now_or_never().is_some());
+        assert!(heavy.now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_single_permit_can_be_had_at_every_level() {
+        let semaphore = FairSemaphore::new(1, 1);
+        let permit = semaphore.try_acquire(&["a", "b", "c"]).unwrap();
+        assert!(semaphore.try_acquire(&["a", "b", "c"]).is_none());
+        let waiting = semaphore.enqueue(&["a", "b", "c"]).unwrap();
+        drop(permit);
+        drop(waiting.now_or_never().unwrap());
+        assert!(is_idle(&semaphore, 1, 1));
+        drop(semaphore.try_acquire(&[] as &[&str]).unwrap());
+        assert!(is_idle(&semaphore, 1, 1));
     }
 }

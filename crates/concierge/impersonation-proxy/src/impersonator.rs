@@ -28,22 +28,23 @@ use futures::future::BoxFuture;
 use http::header::{HeaderValue, WARNING};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use hyper::upgrade::OnUpgrade;
+use pinniped_logging::value::TRACE;
+use pinniped_secret::Token;
 use pinniped_delegated_auth::bearer::EXTRA_SPACE_WARNING;
+use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::cluster::{Authorizer, ReviewError, TokenReviewer};
 use pinniped_delegated_auth::request::RequestAuthenticator;
-use pinniped_http_client::upstream::{RequestBody, add_ready};
+use pinniped_kube_request::attributes::Attributes;
 use pinniped_http_headers::hop_by_hop;
+use pinniped_kube_request::identity::{KnownUser, User};
+use pinniped_kube_request::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan};
+use pinniped_kube_request::client_impersonation::intake;
+use pinniped_kube_request::request_info::{RequestInfo, RequestInfoError};
+use pinniped_http_client::upstream::{RequestBody, add_ready};
+use pinniped_reverse_proxy::{ProtocolPolicy, ResponseDeadline, Wanted};
 use pinniped_http_server::Incoming;
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::{Answer, Body, Connection, EndBy, Service, layers};
-use pinniped_kube_request::attributes::Attributes;
-use pinniped_kube_request::client_impersonation::intake;
-use pinniped_kube_request::identity::{KnownUser, User};
-use pinniped_kube_request::impersonation::{Plan, TokenVerdict, needs_token_verdict, plan};
-use pinniped_kube_request::request_info::{RequestInfo, RequestInfoError};
-use pinniped_logging::value::TRACE;
-use pinniped_reverse_proxy::{ProtocolPolicy, ResponseDeadline, Wanted};
-use pinniped_secret::Token;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -217,7 +218,9 @@ impl StackInner {
 
         let long_running = facts.info.is_long_running();
         let attributes = Attributes::from(std::mem::take(&mut facts.info));
-        let place = self.in_flight.enter(&caller.user.name, long_running).await?;
+        let address = Some(facts.connection.peer_addr.ip());
+        let key = ClientKey::of(&caller.user, caller.method, address, request.headers());
+        let place = self.in_flight.enter(&key, long_running).await?;
         let target = match self.nested(request.headers_mut(), &caller.user, &attributes)? {
             None => None,
             Some(target) => Some(target.await?),
@@ -227,7 +230,7 @@ impl StackInner {
             Some(target) => (target, Some(&*caller.user)),
         };
 
-        authorize::authorize(&self.authorizer, &caller.user.name, user, &attributes).await?;
+        authorize::authorize(&self.authorizer, key, user, &attributes).await?;
 
         let upgrade = hop_by_hop::wants_http1(request.headers());
         let hold = RequestGuard::new(place, facts.url, request.method(), upgrade);

@@ -8,7 +8,8 @@
 //! 2 request info                    what is asked for: path and method become verb, group, resource
 //! 3 deadline                        504, and everything below is dropped
 //! 4 authentication                  access.rs; only the review of a token takes time, and has bounds of its own: 429
-//! 5 permit                          429; a fair share of the requests in flight for each user
+//! 5 permit                          429; a fair share of the requests in flight for each user, and of the share of
+//!                                   anonymous clients for each address
 //! 6 impersonation, authorization    access.rs
 //! 7 the handlers                    discovery.rs, openapi.rs, health.rs, resources.rs -> exchange.rs, where logins
 //!                                   are shared fairly between authenticators, too
@@ -27,12 +28,20 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use jiff::Timestamp;
-use pinniped_apiserver::respond::{self, Negotiated, accept};
 use pinniped_concierge_api::names::VERSION;
-use pinniped_concierge_authentication::registry::Registry;
+use pinniped_kube_types::status::Status;
+use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
+use pinniped_concierge_authentication::registry::Registry;
 use pinniped_delegated_auth::request::{Peer, RequestAuthenticator, RequestAuthenticatorParams};
+use pinniped_kube_request::anonymous::is_health;
+use pinniped_kube_request::attributes::Attributes;
+use pinniped_kube_request::deadline;
+use pinniped_kube_request::forbidden;
+use pinniped_kube_request::identity::User;
+use pinniped_kube_request::request_info::{RequestInfo, RequestInfoError, first_query_value};
 use pinniped_fair_semaphore::FairSemaphore;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::metrics::{self, Metrics};
@@ -317,12 +326,14 @@ impl ApiServer {
             Ok(caller) => caller,
             Err(denial) => return denied(denial),
         };
+        let address = connection.as_deref().map(|connection| connection.peer_addr.ip());
+        let client = ClientKey::of(&caller.user, caller.method, address, headers);
         let reads = matches!(info.verb.as_str(), "get" | "list" | "watch");
-        let permit = (if reads { &self.reads } else { &self.writes }).try_acquire(&caller.name);
+        let permit = (if reads { &self.reads } else { &self.writes }).try_acquire(client.levels());
         if permit.is_none() && !is_probe {
             return too_many_requests();
         }
-        let user = match self.access.admit(caller, headers, &attributes, &uri).await {
+        let user = match self.access.admit(client, caller.user.clone(), headers, &attributes, &uri).await {
             Ok(user) => user,
             Err(denial) => return denied(denial),
         };

@@ -9,7 +9,7 @@
 //!
 //! A review that cannot be made is an error to the caller, is never cached, and is never a yes.
 
-use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, RandomState};
+use std::hash::{BuildHasher as _, BuildHasherDefault, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use http::{Method, Request};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use pinniped_cache::{Cache, Flights, Start};
-use pinniped_fair_semaphore::{FairSemaphore, Waiting};
+use pinniped_fair_semaphore::{FairSemaphore, LEVELS, Waiting};
 
 mod authorizer;
 mod token_reviewer;
@@ -27,6 +27,7 @@ mod token_reviewer;
 pub use authorizer::{Authorizer, Decision};
 pub use token_reviewer::TokenReviewer;
 
+use crate::client_key::Level;
 use crate::digest::{Digest, DigestHasher};
 use crate::review::{Answer, Backoff, CallError, MAX_ANSWER, is_refused_connection};
 
@@ -65,17 +66,30 @@ struct Reviews {
     clients: Arc<RandomState>,
 }
 
-/// The client to which a review is charged, as a keyed hash.
+/// The client to which a review is charged: the keyed hashes of the levels of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Charge(u64);
+struct Charge {
+    levels: [u64; LEVELS],
+    length: usize,
+}
+
+impl Charge {
+    fn levels(&self) -> &[u64] {
+        &self.levels[..self.length]
+    }
+}
 
 impl Reviews {
     fn new(client: kube::Client) -> Self {
         Self { client, backoff: Backoff::CLUSTER, clients: Arc::default() }
     }
 
-    fn charge(&self, client: &(impl Hash + ?Sized)) -> Charge {
-        Charge(self.clients.hash_one(client))
+    fn charge(&self, client: &[Level<'_>]) -> Charge {
+        let mut levels = [0; LEVELS];
+        for (hash, level) in levels.iter_mut().zip(client) {
+            *hash = self.clients.hash_one(level);
+        }
+        Charge { levels, length: client.len().min(LEVELS) }
     }
 
     /// Posts a review as soon as it has its permit, and reads the answer.
@@ -194,7 +208,7 @@ impl<V: Clone + Send + Sync + 'static> Results<V> {
             if let Some(known) = self.known(&key) {
                 return Start::Done(Ok(known));
             }
-            let Some(permit) = permits.enqueue(&charge) else {
+            let Some(permit) = permits.enqueue(charge.levels()) else {
                 return Start::Done(Err(ReviewError::Overloaded));
             };
             let review = review(permit);

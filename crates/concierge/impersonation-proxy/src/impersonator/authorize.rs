@@ -1,5 +1,6 @@
 //! May this user do that? Asked of the API server, in its words, with our name in every reason.
 
+use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::cluster::{Authorizer, Decision, ReviewError};
 use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::forbidden;
@@ -21,14 +22,14 @@ pub(super) enum Denial {
     Overloaded,
 }
 
-/// Asks one question for the client with the authenticated name `caller`.
+/// Asks one question for this client.
 pub(super) async fn ask(
     authorizer: &Authorizer,
-    caller: &str,
+    client: ClientKey<'_>,
     user: &KnownUser,
     attributes: &Attributes,
 ) -> Result<(), Denial> {
-    match authorizer.authorize(caller, user, attributes).await {
+    match authorizer.authorize(client, user, attributes).await {
         Ok(Decision::Allow) => Ok(()),
         Ok(Decision::Deny { reason } | Decision::NoOpinion { reason }) => Err(Denial::No(decided(&reason))),
         Err(ReviewError::Overloaded) => Err(Denial::Overloaded),
@@ -39,11 +40,11 @@ pub(super) async fn ask(
 /// Lets a request pass or says why not.
 pub(super) async fn authorize(
     authorizer: &Authorizer,
-    caller: &str,
+    client: ClientKey<'_>,
     user: &KnownUser,
     attributes: &Attributes,
 ) -> Result<(), Refusal> {
-    ask(authorizer, caller, user, attributes).await.map_err(|denial| match denial {
+    ask(authorizer, client, user, attributes).await.map_err(|denial| match denial {
         Denial::No(reason) => {
             tracing::debug!(reason, "Forbidden");
             Refusal::Forbidden(Box::new(forbidden::status(&user.name, attributes, &reason)))

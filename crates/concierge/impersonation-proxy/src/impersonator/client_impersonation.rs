@@ -71,7 +71,7 @@ impl Impersonations {
             match step {
                 Step::Ask(attributes) => self.must(user, attributes).await?,
                 Step::AskAnyOrEach { any, each } => {
-                    match ask(&self.authorizer, &user.name, user, any).await {
+                    match ask(&self.authorizer, user.name.as_str().into(), user, any).await {
                         Ok(()) => {}
                         Err(Denial::Overloaded) => return Err(Refusal::Overloaded),
                         Err(Denial::No(_) | Denial::Failed(_)) => {
@@ -89,7 +89,7 @@ impl Impersonations {
 
     async fn must(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Refusal> {
         // A requestor is reviewed under its own name in all modes.
-        let asked = ask(&self.authorizer, &user.name, user, attributes).await;
+        let asked = ask(&self.authorizer, user.name.as_str().into(), user, attributes).await;
         asked.map_err(|denial| match denial.into_reason() {
             Some(reason) => refuse(user, attributes, &reason),
             None => Refusal::Overloaded,

@@ -1,11 +1,13 @@
 //! How many requests may be on their way at once, and how many of them may be one user's.
 //!
 //! The API server limits with priority and fairness; ahead of it stands a plain cap on short requests. Watches and
-//! tunnels live for hours, so they do not count against it, but they are bounded in number too. Users share each kind of
-//! permit as [`FairSemaphore`] says: one client in a loop leaves room for the others.
+//! tunnels live for hours, so they do not count against it, but they are bounded in number too. Clients share each kind
+//! of permit as [`FairSemaphore`] says: one client in a loop leaves room for the others. Anonymous clients are known by
+//! their address, and share what one user may hold.
 
 use std::time::Duration;
 
+use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_fair_semaphore::{FairSemaphore, Permit};
 
 use super::metrics::{ImpersonatorMetrics, InFlightGauge, Kind};
@@ -56,15 +58,15 @@ impl InFlight {
         }
     }
 
-    /// A permit for a request of this user, for a short one perhaps after a while.
-    pub(super) async fn enter(&self, user: &str, long_running: bool) -> Result<Place, Refusal> {
+    /// A permit for a request of this client, for a short one perhaps after a while.
+    pub(super) async fn enter(&self, client: &ClientKey<'_>, long_running: bool) -> Result<Place, Refusal> {
         let (permits, kind) =
             if long_running { (&self.long, Kind::Long) } else { (&self.short, Kind::Short) };
-        let permit = match permits.try_acquire(user) {
+        let permit = match permits.try_acquire(client.levels()) {
             Some(permit) => Some(permit),
             None if long_running => None,
             // Boxed because it is large and rare; otherwise every request future would reserve space for it.
-            None => Box::pin(self.wait(user)).await,
+            None => Box::pin(self.wait(client)).await,
         };
         let Some(permit) = permit else {
             self.metrics.refused(kind);
@@ -73,8 +75,8 @@ impl InFlight {
         Ok(Place { _permit: permit, _gauge: self.metrics.began(kind) })
     }
 
-    async fn wait(&self, user: &str) -> Option<Permit> {
-        let waiting = self.short.enqueue(user)?;
+    async fn wait(&self, client: &ClientKey<'_>) -> Option<Permit> {
+        let waiting = self.short.enqueue(client.levels())?;
         let _gauge = self.metrics.began(Kind::Waiting);
         tokio::time::timeout(self.patience, waiting).await.ok()
     }
@@ -91,20 +93,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn short_requests_wait_in_bounds_and_long_ones_are_counted_apart() {
-        let in_flight = in_flight(1, 1, 1);
-        let short = in_flight.enter("u", false).await.unwrap();
-        let long = in_flight.enter("u", true).await.unwrap();
-        assert!(matches!(in_flight.enter("u", true).await, Err(Refusal::Overloaded)));
+        let (in_flight, u) = (in_flight(1, 1, 1), &ClientKey::user("u"));
+        let short = in_flight.enter(u, false).await.unwrap();
+        let long = in_flight.enter(u, true).await.unwrap();
+        assert!(matches!(in_flight.enter(u, true).await, Err(Refusal::Overloaded)));
         drop(long);
-        in_flight.enter("u", true).await.unwrap();
+        in_flight.enter(u, true).await.unwrap();
 
         let started = tokio::time::Instant::now();
-        let (waits, refused) = tokio::join!(in_flight.enter("u", false), in_flight.enter("u", false));
+        let (waits, refused) = tokio::join!(in_flight.enter(u, false), in_flight.enter(u, false));
         assert!(matches!(waits, Err(Refusal::Overloaded)));
         assert!(matches!(refused, Err(Refusal::Overloaded)));
         assert_eq!(started.elapsed(), Duration::from_secs(5));
 
-        let (waits, ()) = tokio::join!(in_flight.enter("u", false), async { drop(short) });
+        let (waits, ()) = tokio::join!(in_flight.enter(u, false), async { drop(short) });
         waits.unwrap();
     }
 
@@ -112,7 +114,7 @@ mod tests {
     async fn the_last_quarter_is_for_users_who_hold_little() {
         for long_running in [false, true] {
             let in_flight = in_flight(8, 4, 8);
-            let (heavy, light) = ("heavy", "light");
+            let (heavy, light) = (&ClientKey::user("heavy"), &ClientKey::user("light"));
             let mut places = Vec::new();
             for _ in 0..6 {
                 places.push(in_flight.enter(heavy, long_running).await.unwrap());
@@ -134,7 +136,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_user_who_waits_a_lot_leaves_room_to_wait_and_is_not_served_first() {
         let in_flight = in_flight(16, 8, 1);
-        let (heavy, light, other) = ("heavy", "light", "other");
+        let [heavy, light, other] = &["heavy", "light", "other"].map(ClientKey::user);
         let mut places = Vec::new();
         for (user, times) in [(heavy, 12), (other, 3), (light, 1)] {
             for _ in 0..times {

@@ -8,12 +8,13 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2::SendRequest;
+use pinniped_impersonation_proxy::impersonator::InFlightLimits;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::api_server::{Delay, Script};
-use crate::world::{Answer, Client, PATIENCE, World, eventually};
+use crate::world::{Answer, Client, Options, PATIENCE, World, eventually};
 
 /// More than the reviews and the short requests that may be in flight together.
 const FLOOD: usize = 1000;
@@ -116,6 +117,25 @@ async fn anonymous_requests_for_many_paths_leave_the_reviews_of_other_users_alon
     }
     assert!(gate.waiting() < 200, "some places are left for others");
     drop(flood);
+}
+
+#[tokio::test]
+async fn anonymous_requests_from_one_address_leave_those_from_another_alone() {
+    let is_flood = |spec: &Value| {
+        let path = spec["nonResourceAttributes"]["path"].as_str();
+        path.is_some_and(|path| path.starts_with("/flood"))
+    };
+    let (gate, delay) = Gate::before(is_flood);
+    // Nothing that waits gets its turn because others give up.
+    let in_flight = InFlightLimits { patience: 10 * PATIENCE, ..InFlightLimits::default() };
+    let options = Options { in_flight, ..Options::default() };
+    let world = World::start_with(Script { delay, ..Script::default() }, options).await;
+    let _flood = Flood::of(&world.nobody().at(ELSEWHERE), |_| Vec::new()).await;
+    eventually("anonymous reviews wait", || gate.waiting() >= 100).await;
+    let answer = get(&world.nobody()).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+    let answer = get(&world.certificate("alice", &[])).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
 }
 
 #[tokio::test]

@@ -2,14 +2,15 @@
 
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
+use pinniped_kube_types::status::Status;
+use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::cluster::{Authorizer, Decision, ReviewError};
-use pinniped_delegated_auth::request::{Outcome, Peer, RequestAuthenticator};
-use pinniped_http_server::Connection;
+use pinniped_delegated_auth::request::{Method, Outcome, Peer, RequestAuthenticator};
 use pinniped_kube_request::attributes::Attributes;
-use pinniped_kube_request::client_impersonation::{self, Mode, ModePlan, Step};
 use pinniped_kube_request::forbidden;
 use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
-use pinniped_kube_types::status::Status;
+use pinniped_kube_request::client_impersonation::{self, Mode, ModePlan, Step};
+use pinniped_http_server::Connection;
 
 /// Why a request goes no further.
 #[derive(Debug)]
@@ -28,6 +29,14 @@ impl From<Status> for Denial {
     }
 }
 
+/// The user who sends a request.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) user: KnownUser,
+    /// `None` where no credential was sent.
+    pub(super) method: Option<Method>,
+}
+
 /// The gate before all handlers.
 #[derive(Clone)]
 pub(super) struct Access {
@@ -42,20 +51,20 @@ impl Access {
         headers: &mut HeaderMap,
         connection: Option<&Connection>,
         now: Timestamp,
-    ) -> Result<KnownUser, Denial> {
+    ) -> Result<Caller, Denial> {
         let peer = Peer {
             chain: connection.map_or(&[][..], |connection| &connection.peer_certificates),
             kept: None,
             address: connection.map(|connection| connection.peer_addr.ip()),
         };
         match self.authenticator.authenticate(headers, peer, now).await {
-            Outcome::User { user, .. } => {
+            Outcome::User { user, method } => {
                 if let Some(connection) = connection.filter(|_| !user.is_anonymous()) {
                     connection.permit.confirm();
                 }
-                Ok(user)
+                Ok(Caller { user, method: Some(method) })
             }
-            Outcome::Anonymous => Ok(User::anonymous().into()),
+            Outcome::Anonymous => Ok(Caller { user: User::anonymous().into(), method: None }),
             Outcome::Overloaded => Err(Denial::Overloaded),
             Outcome::Rejected { reason } => {
                 tracing::debug!(reason, "request was not authenticated");
@@ -64,21 +73,21 @@ impl Access {
         }
     }
 
-    /// The user as whom the request goes on.
+    /// The user as whom the request goes on. Reviews are charged to `client`.
     pub(super) async fn admit(
         &self,
+        client: ClientKey<'_>,
         caller: KnownUser,
         headers: &mut HeaderMap,
         attributes: &Attributes,
         uri: &str,
     ) -> Result<KnownUser, Denial> {
-        let name = caller.name.clone();
         let user = match client_impersonation::intake(headers) {
             Err(error) => return Err(Status::bad_request(error.to_string()).into()),
             Ok(None) => caller,
             Ok(Some(wanted)) => self.impersonate(&caller, &wanted, attributes).await?.into(),
         };
-        match self.decide(&name, &user, attributes).await {
+        match self.decide(client, &user, attributes).await {
             Ok(Decision::Allow) => Ok(user),
             Ok(Decision::Deny { reason } | Decision::NoOpinion { reason }) => {
                 Err(forbidden::status(&user.name, attributes, &reason).into())
@@ -93,7 +102,7 @@ impl Access {
 
     async fn decide(
         &self,
-        caller: &str,
+        client: ClientKey<'_>,
         user: &KnownUser,
         attributes: &Attributes,
     ) -> Result<Decision, ReviewError> {
@@ -101,7 +110,7 @@ impl Access {
         if user.is_in(MASTERS) {
             return Ok(Decision::Allow);
         }
-        self.authorizer.authorize(caller, user, attributes).await
+        self.authorizer.authorize(client, user, attributes).await
     }
 
     /// Tries the modes in order; the first refusal of all is the one that is told.
@@ -151,7 +160,7 @@ impl Access {
     }
 
     async fn ask(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Denial> {
-        let reason = match self.decide(&user.name, user, attributes).await {
+        let reason = match self.decide(ClientKey::user(&user.name), user, attributes).await {
             Ok(Decision::Allow) => return Ok(()),
             Ok(Decision::Deny { reason } | Decision::NoOpinion { reason }) => reason,
             Err(ReviewError::Overloaded) => return Err(Denial::Overloaded),

@@ -49,8 +49,8 @@ pub struct Exchange {
     pub logins: FairSemaphore,
 }
 
-/// Logins in flight. All logins through the API server are the anonymous user's, who gets 150 of the 200 permits for writes;
-/// one authenticator gets 96 of these, so a slow webhook leaves permits of both kinds for the logins of others.
+/// Logins in flight. All logins through the API server are anonymous, and anonymous clients get 150 of the 200 permits for
+/// writes; one authenticator gets 96 of these, so a slow webhook leaves permits of both kinds for the logins of others.
 const LOGINS_IN_FLIGHT: usize = 128;
 
 /// The authenticator of a request, as audit events print it.
@@ -82,7 +82,9 @@ impl Exchange {
         let key = self.key(&request.authenticator);
         let found = key.and_then(|key| self.registry.get(&key).map(|authenticator| (key, authenticator)));
         let _permit = match &found {
-            Some((key, _)) => Some(self.logins.try_acquire(key).ok_or_else(too_many_requests)?),
+            Some((key, _)) => {
+                Some(self.logins.try_acquire(std::slice::from_ref(key)).ok_or_else(too_many_requests)?)
+            }
             // Nothing that could take long.
             None => None,
         };

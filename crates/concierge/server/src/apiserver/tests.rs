@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use http_body_util::{BodyExt as _, Full};
+use pinniped_delegated_auth::client_key::Level;
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfig;
 
 use super::*;
@@ -347,15 +348,15 @@ async fn health_needs_no_identity_and_odd_paths_do_no_harm() {
     );
 }
 
-/// All permits that a user gets.
-fn all_of(permits: &FairSemaphore, user: &str) -> Vec<pinniped_fair_semaphore::Permit> {
-    std::iter::from_fn(|| permits.try_acquire(user)).collect()
+/// All permits that clients of this level get together.
+fn all_of(permits: &FairSemaphore, level: Level<'_>) -> Vec<pinniped_fair_semaphore::Permit> {
+    std::iter::from_fn(|| permits.try_acquire(&[level])).collect()
 }
 
 #[tokio::test]
 async fn too_many_requests_of_a_user_are_told_to_come_back_and_those_of_others_are_served() {
     let world = World::new("pinniped.dev");
-    let held = all_of(&world.server.writes, "system:anonymous");
+    let held = all_of(&world.server.writes, Level::Anonymous);
     assert_eq!(held.len(), WRITES_IN_FLIGHT * 3 / 4);
     let answer = world.ask("POST", LOGIN, &[], TCR).await;
     assert_eq!((answer.status, answer.header("retry-after")), (429, "1"));
@@ -368,7 +369,8 @@ async fn too_many_requests_of_a_user_are_told_to_come_back_and_those_of_others_a
 #[tokio::test]
 async fn the_kubelet_hears_of_our_health_however_busy_we_are() {
     let world = World::new("pinniped.dev");
-    let _all = [all_of(&world.server.reads, "system:anonymous"), all_of(&world.server.reads, "pinny")];
+    let _all =
+        [all_of(&world.server.reads, Level::Anonymous), all_of(&world.server.reads, Level::User("pinny"))];
     assert_eq!(world.ask("GET", "/version", &[], "").await.status, 429);
     assert_eq!(world.ask("GET", "/healthz", &[], "").await.status, 200);
     let with_token = [("authorization", "Bearer good")];
@@ -453,7 +455,7 @@ async fn a_slow_authenticator_leaves_the_logins_of_the_others_alone() {
         world.server.exchange.registry.insert(key, String::new(), authenticator);
     }
     let (slow, fast) = (login_with("slow"), login_with("fast"));
-    // All logins through the API server are the anonymous user's.
+    // All logins through the API server are anonymous.
     let mut crowd: Vec<_> =
         (0..WRITES_IN_FLIGHT + 100).map(|_| Box::pin(world.ask("POST", LOGIN, &[], &slow))).collect();
     let mut refused = 0;

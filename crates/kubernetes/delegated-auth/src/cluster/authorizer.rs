@@ -11,6 +11,7 @@ use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
 use serde::{Deserialize, Serialize};
 
 use super::{Keep, Results, ReviewError, Reviews};
+use crate::client_key::ClientKey;
 use crate::digest::Digest;
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -82,8 +83,8 @@ impl Authorizer {
         Self(Arc::new(Inner { reviews, results: Results::new(), permits }))
     }
 
-    /// Decides whether this user may do that. A review is charged to `caller`, the authenticated name of the client, which
-    /// is another than the user's where the client impersonates.
+    /// Decides whether this user may do that. A review is charged to `client`, which is
+    /// another than the user where the client impersonates.
     ///
     /// An empty verb is denied with reason `invalid verb`; members of `system:masters` and the exact health paths
     /// are allowed; everything else the API server decides. Callers that name the decider in reasons add that
@@ -92,9 +93,9 @@ impl Authorizer {
     /// # Errors
     ///
     /// [`ReviewError`] when the API server cannot be asked; that answer is not kept and must not count as a yes.
-    pub async fn authorize(
+    pub async fn authorize<'a>(
         &self,
-        caller: &str,
+        client: impl Into<ClientKey<'a>>,
         user: &KnownUser,
         attributes: &Attributes,
     ) -> Result<Decision, ReviewError> {
@@ -114,13 +115,13 @@ impl Authorizer {
             return Ok(verdict.into());
         }
         // Boxed because it is large, and most requests need no review.
-        Box::pin(self.review(key, caller, user, attributes)).await.map(Into::into)
+        Box::pin(self.review(key, client.into(), user, attributes)).await.map(Into::into)
     }
 
     async fn review(
         &self,
         key: Digest,
-        caller: &str,
+        client: ClientKey<'_>,
         user: &User,
         attributes: &Attributes,
     ) -> Result<Verdict, ReviewError> {
@@ -139,7 +140,7 @@ impl Authorizer {
         };
         let Inner { reviews, results, permits } = &*self.0;
         let review = |permit| self.clone().post(permit, body.clone());
-        results.get_or_review(key, reviews.charge(caller), permits, keep, review).await
+        results.get_or_review(key, reviews.charge(client.levels()), permits, keep, review).await
     }
 
     async fn post(self, permit: Waiting, body: Bytes) -> Result<Verdict, ReviewError> {

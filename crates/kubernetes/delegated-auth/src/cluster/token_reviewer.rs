@@ -1,6 +1,6 @@
 //! TokenReview by the API server.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use pinniped_fair_semaphore::{FairSemaphore, Waiting};
 use pinniped_kube_request::identity::KnownUser;
 
 use super::{Charge, DigestCache, ENTRIES, Keep, Results, ReviewError, Reviews};
+use crate::client_key::{Level, network};
 use crate::digest::Digest;
 use crate::review::{TokenReviewAnswer, TokenVerdict, token_review_body};
 use pinniped_secret::token::Token;
@@ -106,9 +107,9 @@ impl TokenReviewer {
         let Inner { reviews, results, accepted, accepted_before, new, .. } = &*self.0;
         let (charge, share) = match accepted.get(&key) {
             Some(user) => (user, accepted_before),
-            None => (reviews.charge(&client.map(network)), new),
+            None => (reviews.charge(&[Level::Network(client.map(network))]), new),
         };
-        let _caller = share.callers.try_acquire(&charge).ok_or(ReviewError::Overloaded)?;
+        let _caller = share.callers.try_acquire(charge.levels()).ok_or(ReviewError::Overloaded)?;
         let body = token_review_body("authentication.k8s.io/v1", token);
         let review = |permit| self.clone().post(key, permit, body.clone());
         let keep = |user: &Option<KnownUser>| if user.is_some() { Keep::Positive } else { Keep::Negative };
@@ -120,7 +121,7 @@ impl TokenReviewer {
         let answer: TokenReviewAnswer = reviews.post(permit, PATH, RESOURCE, body).await?;
         match answer.status.unwrap_or_default().into_verdict() {
             TokenVerdict::Yes(user) => {
-                accepted.insert(key, reviews.charge(&user.name));
+                accepted.insert(key, reviews.charge(&[Level::User(&user.name)]));
                 Ok(Some(user.into()))
             }
             TokenVerdict::No(error) => {
@@ -136,13 +137,5 @@ impl TokenReviewer {
         let mut digest = Digest::default();
         digest.copy_from_slice(tag.as_ref());
         digest
-    }
-}
-
-/// The part of an address that a client cannot choose: of version 6 the network alone.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
-        address => address,
     }
 }

@@ -7,7 +7,9 @@ use pinniped_pki::{CaBundle, CertificateAuthority, ClientSubject, Validity};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::*;
 
@@ -68,7 +70,7 @@ async fn raw(
     let talk = async {
         let tcp = TcpStream::connect(addr).await?;
         let name = ServerName::try_from("localhost").expect("a name");
-        let mut tls = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
+        let mut tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
         tls.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         tls.read_to_string(&mut answer).await?;
@@ -112,4 +114,58 @@ async fn callers_are_known_by_their_certificates_and_old_tls_is_refused() {
 
     server.drain(DEADLINE).await;
     assert!(Listener::bind(addr).is_ok(), "the port is free again");
+}
+
+/// A connection of an anonymous client at this address.
+async fn connect(from: [u8; 4], addr: SocketAddr, ca: &CertificateAuthority) -> TlsStream<TcpStream> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ca.certificate_der().clone()).expect("a root");
+    let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((from, 0).into()).expect("an address of this machine");
+    let tcp = socket.connect(addr).await.expect("a connection");
+    let name = ServerName::try_from("localhost").expect("a name");
+    TlsConnector::from(Arc::new(config)).connect(name, tcp).await.expect("a handshake")
+}
+
+/// The status of the answer to the head of a login whose body stays away: 100 when it has its permits and waits.
+async fn begin_login(connection: &mut TlsStream<TcpStream>) -> String {
+    let head = format!(
+        "POST {LOGIN} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nexpect: 100-continue\r\n\r\n",
+        TCR.len()
+    );
+    connection.write_all(head.as_bytes()).await.expect("written");
+    status(connection).await
+}
+
+async fn status(connection: &mut TlsStream<TcpStream>) -> String {
+    let mut start = [0; 12];
+    let read = tokio::time::timeout(DEADLINE, connection.read_exact(&mut start)).await;
+    read.expect("an answer within the deadline").expect("an answer");
+    String::from_utf8_lossy(&start[9..]).into_owned()
+}
+
+#[tokio::test]
+async fn anonymous_logins_that_stall_at_one_address_leave_those_from_another_alone() {
+    let validity = Validity::starting(Timestamp::now(), Duration::from_secs(3600));
+    let ca = CertificateAuthority::generate("ca", &validity).expect("a CA");
+    let server = start(&ca, &validity);
+    let addr = server.local_addr();
+    let mut stalled = Vec::new();
+    loop {
+        let mut connection = connect([127, 0, 0, 2], addr, &ca).await;
+        match begin_login(&mut connection).await.as_str() {
+            "100" => stalled.push(connection),
+            "429" => break,
+            other => panic!("{other}"),
+        }
+    }
+    assert!((50..=WRITES_IN_FLIGHT * 3 / 4).contains(&stalled.len()), "{}", stalled.len());
+    let mut connection = connect([127, 0, 0, 1], addr, &ca).await;
+    assert_eq!(begin_login(&mut connection).await, "100");
+    let mut rest = vec![0; "HTTP/1.1 100 Continue\r\n\r\n".len() - 12];
+    connection.read_exact(&mut rest).await.expect("the rest of the head");
+    connection.write_all(TCR.as_bytes()).await.expect("written");
+    assert_eq!(status(&mut connection).await, "201");
 }

@@ -37,6 +37,7 @@
 
 pub mod attacks;
 pub mod certs;
+pub mod cgroup;
 pub mod chance;
 pub mod control_plane;
 pub mod guardian;

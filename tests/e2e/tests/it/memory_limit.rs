@@ -2,13 +2,13 @@
 //! served meanwhile. The limit is a real one, of a cgroup.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use pinniped_e2e::attacked::under_attack;
 use pinniped_e2e::walkthrough::CONCIERGE;
 use pinniped_test_support::attacks::Attack;
 use pinniped_test_support::certs::Pair;
+use pinniped_test_support::cgroup::Cgroup;
 use pinniped_test_support::pods::RunningPod;
 use pinniped_test_support::{tools, wait};
 use serde_json::json;
@@ -18,41 +18,6 @@ use crate::installed::{self, SOON};
 
 const USER: &str = "memory-user";
 const DEPLOYMENT: &str = "deployment/pinniped-concierge";
-/// A cgroup with a memory limit, removed when this goes.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    /// `None` where this process may not make one.
-    fn with_limit(bytes: u64) -> Option<Self> {
-        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        let own = own.lines().find_map(|line| line.split_once(":memory:").map(|(_, own)| own.to_owned()))?;
-        let parent = Path::new("/sys/fs/cgroup/memory").join(own.trim_start_matches('/'));
-        let cgroup = Self(parent.join(format!("pinniped-e2e-{}", std::process::id())));
-        std::fs::create_dir(&cgroup.0).ok()?;
-        std::fs::write(cgroup.0.join("memory.limit_in_bytes"), bytes.to_string()).ok()?;
-        Some(cgroup)
-    }
-
-    fn read(&self, file: &str) -> anyhow::Result<String> {
-        std::fs::read_to_string(self.0.join(file)).with_context(|| format!("could not read {file}"))
-    }
-
-    /// How often the kernel ended a process for the limit.
-    fn kills(&self) -> anyhow::Result<u64> {
-        let control = self.read("memory.oom_control")?;
-        let kills = control.lines().find_map(|line| line.strip_prefix("oom_kill "));
-        Ok(kills.context("no line oom_kill")?.trim().parse()?)
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // Fails while a process is in it; the test has waited for its end.
-        if let Err(error) = std::fs::remove_dir(&self.0) {
-            eprintln!("could not remove {}: {error}", self.0.display());
-        }
-    }
-}
 
 /// The memory limit of the manifest.
 fn shipped_limit() -> u64 {
@@ -67,7 +32,8 @@ fn shipped_limit() -> u64 {
 async fn no_client_without_credentials_ends_a_concierge_within_the_shipped_memory_limit() {
     let test = "attacks on a Concierge with a memory limit";
     let Some(installed) = installed::alone(test).await else { return };
-    let Some(cgroup) = Cgroup::with_limit(shipped_limit()) else {
+    let name = format!("pinniped-e2e-{}", std::process::id());
+    let Some(cgroup) = Cgroup::with_memory_limit(&name, shipped_limit()) else {
         return tools::skip(test, "there is no cgroup hierarchy for memory that this process may use");
     };
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
@@ -77,26 +43,25 @@ async fn no_client_without_credentials_ends_a_concierge_within_the_shipped_memor
     let replicas =
         installed.world().kubectl().output(&["get", DEPLOYMENT, "-n", CONCIERGE, "-o", path]).await;
     let replicas = replicas.unwrap();
-    roll_out(&installed, json!(cgroup.0.to_str()), "1").await;
+    roll_out(&installed, json!(cgroup.folder().to_str()), "1").await;
 
     let (name, pod) = installed.running().into_iter().next().unwrap();
     let survived = attacked(&cgroup, &pod, &pair).await;
-    let limit = cgroup.read("memory.limit_in_bytes").unwrap();
-    let most = cgroup.read("memory.max_usage_in_bytes").unwrap();
+    let usage = cgroup.usage();
     let kills = cgroup.kills();
     let now = installed.running().into_iter().find(|(other, _)| *other == name);
     roll_out(&installed, json!(null), &replicas).await;
     wait::until_ok(SOON, "the cgroup to be empty", async || {
-        ensure!(cgroup.read("cgroup.procs")?.is_empty(), "there is still a process");
+        ensure!(cgroup.is_empty()?, "there is still a process");
         Ok(())
     })
     .await
     .unwrap();
 
     survived.unwrap();
-    assert_eq!(kills.unwrap(), 0, "of {limit} bytes {most} were used");
+    assert_eq!(kills.unwrap(), 0, "{usage}");
     assert_eq!(now.expect("the pod is gone").1.restarts, pod.restarts);
-    eprintln!("of {} bytes {} were used at most", limit.trim(), most.trim());
+    eprintln!("{usage}");
 }
 
 /// Puts the Concierge into this cgroup, or out of it.
@@ -129,7 +94,7 @@ async fn attacked(cgroup: &Cgroup, pod: &RunningPod, pair: &Pair) -> anyhow::Res
     for attack in Attack::ALL {
         let lists = under_attack(attack, server, pair).await?;
         ensure!(cgroup.kills()? == 0, "{attack:?}: killed for its memory");
-        eprintln!("{attack:?}: {lists}; memory {}", cgroup.read("memory.usage_in_bytes")?.trim());
+        eprintln!("{attack:?}: {lists}; memory {}", cgroup.usage());
         lists.are_quick()?;
     }
     Ok(())

@@ -10,19 +10,15 @@ use std::{
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, runtime::watcher};
-use pinniped_controller::{
-    lease::Leadership,
-    runtime::{self, Trigger},
-    watch::Watched,
-};
+use pinniped_controller::{lease::Leadership, runtime::{self, Trigger}, watch::Watched};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::Incoming;
 use pinniped_http_server::{Connection, Limits, Listener, serve};
 use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, through};
-use pinniped_pki::{
-    CertificateStore,
-    tls::{self, ALPN_HTTP, CipherRestriction, ClientCertificates, Profile},
-};
+use pinniped_pki::{CertificateStore, tls::{self, ALPN_HTTP, CipherRestriction, ClientCertificates, Profile}};
+use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, through};
+use pinniped_http_server::Incoming;
+use pinniped_http_server::{Capacity, CapacityParams, Connection, Limits, Listener, serve};
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -35,6 +31,9 @@ use pinniped_program::in_cluster;
 /// On all addresses, of both kinds where the node has both.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
 const LISTEN_V4: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 8443);
+
+/// Connections at once, however much memory there is.
+const MOST_CONNECTIONS: usize = 256;
 
 /// How long requests under way may take at the end.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -135,7 +134,8 @@ async fn authenticate_users(
         let authenticator = authenticator.clone();
         Box::pin(async move { authenticator.handle(request).await })
     };
-    let server = serve(listener, tls, service, limits());
+    let server =
+        serve(listener, tls, service, limits(&CapacityParams::of_this_process(MOST_CONNECTIONS, None)));
     tracing::debug!(address = %server.local_addr(), "webhook is ready");
 
     let outcome = tokio::select! {
@@ -155,8 +155,9 @@ async fn authenticate_users(
     outcome
 }
 
-/// Small: a few Concierge pods are all the clients there should be.
-fn limits() -> Limits {
+/// Small: a few Concierge pods are all the clients there should be. Connections and buffers also follow from the memory limit
+/// and the limit on open files.
+fn limits(capacity: &CapacityParams) -> Limits {
     Limits {
         header_bytes: 64 << 10,
         header_fields: 100,
@@ -164,7 +165,28 @@ fn limits() -> Limits {
         h2_streams: 100,
         h2_stream_window: 64 << 10,
         h2_connection_window: 1 << 20,
-        connections: 256,
+        connections: capacity.connections,
+        capacity: Capacity::new(capacity),
         ..Limits::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinniped_http_server::capacity::CapacityStats;
+
+    use super::*;
+
+    #[test]
+    fn connections_and_buffers_follow_from_the_limits_of_the_process() {
+        let stats = |memory, files| -> CapacityStats {
+            let system = CapacityParams::of_this_process(MOST_CONNECTIONS, None);
+            limits(&CapacityParams { memory, files, ..system }).capacity.stats()
+        };
+        assert_eq!(stats(None, None).connections_limit, 256);
+        assert_eq!(stats(Some(1 << 30), Some(1024)).connections_limit, 256);
+        assert_eq!(stats(None, Some(200)).connections_limit, 150, "a quarter is for other files");
+        let small = stats(Some(80 << 20), None);
+        assert!(small.connections_limit < 256 && small.budget_limit < 80 << 18, "{small:?}");
     }
 }

@@ -122,52 +122,59 @@ fn message(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::time::Duration;
 
     use futures::FutureExt as _;
 
     use super::*;
 
+    /// The first unexpected end. The clock of the tests is paused, so that a missing report fails them at once.
+    async fn failed(monitor: &TaskMonitor) -> UnexpectedEnd {
+        let end = tokio::time::timeout(Duration::from_secs(1), monitor.failed()).await;
+        end.expect("the end of the task is reported")
+    }
+
     fn returned(task: &str) -> UnexpectedEnd {
         UnexpectedEnd::Returned { task: task.to_owned() }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_task_that_returns_before_it_is_stopped_is_reported_by_name() {
         let monitor = TaskMonitor::default();
         let mut group = TaskGroup::new(&monitor);
         group.spawn("healthy", |stop| async move { stop.cancelled().await });
         group.spawn("watch of secrets", |_| async {});
-        let end = monitor.failed().await;
+        let end = failed(&monitor).await;
         assert_eq!(end, returned("watch of secrets"));
         assert_eq!(end.to_string(), "task \"watch of secrets\" ended unexpectedly");
         group.stop().await;
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_panic_is_reported_with_its_message() {
         let monitor = TaskMonitor::default();
         let mut group = TaskGroup::new(&monitor);
         group.spawn("election", |_| async { panic!("number {}", 7) });
-        assert_eq!(monitor.failed().await.to_string(), "task \"election\" panicked: number 7");
+        assert_eq!(failed(&monitor).await.to_string(), "task \"election\" panicked: number 7");
         // Also in a task that may return at any time.
         let monitor = TaskMonitor::default();
         monitor.clone().report_panic("proxy", async {}).await;
         assert_eq!(monitor.failed().now_or_never(), None);
         monitor.clone().report_panic("proxy", async { panic!("no") }).await;
-        assert_eq!(monitor.failed().await.to_string(), "task \"proxy\" panicked: no");
+        assert_eq!(failed(&monitor).await.to_string(), "task \"proxy\" panicked: no");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn the_first_end_stays_the_report() {
         let monitor = TaskMonitor::default();
         let before = monitor.failed();
         monitor.report(returned("first"));
         monitor.report(returned("second"));
-        assert_eq!(before.await, returned("first"));
-        assert_eq!(monitor.failed().await, returned("first"));
+        assert_eq!(before.now_or_never(), Some(returned("first")));
+        assert_eq!(failed(&monitor).await, returned("first"));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn tasks_that_end_because_their_owner_stops_or_drops_them_are_not_reported() {
         let monitor = TaskMonitor::default();
         let mut stopped = TaskGroup::new(&monitor);

@@ -43,6 +43,7 @@ use tokio::time::Instant;
 use crate::apiserver::{self, Health};
 use crate::config::{self, Config};
 use crate::impersonation::ProxyFactory;
+use crate::in_cluster::{self, InCluster, SERVICE_ACCOUNT_DIRECTORY};
 use crate::issuer::{self, ClientCertIssuer, HolderIssuer};
 use crate::owner;
 use crate::token_client::TokenClient;
@@ -86,16 +87,22 @@ fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("could not start the runtime")?;
-    let outcome = runtime.block_on(run(config, pod));
+    let surroundings = in_cluster::load(|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_DIRECTORY))
+        .context("could not prepare controllers: could not create clients for the controllers")?;
+    let outcome = runtime.block_on(run(config, pod, surroundings, TaskMonitor::default()));
     // What is left may hang, the resolver of names for example, and nobody waits for it any more.
     runtime.shutdown_background();
     outcome
 }
 
-async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
+/// Runs until a signal, or until something fails that should run on: of the tasks, whatever `monitor` hears of.
+pub(crate) async fn run(
+    config: Config,
+    pod: PodInfo,
+    surroundings: InCluster,
+    monitor: TaskMonitor,
+) -> anyhow::Result<()> {
     let mut signals = Signals::install()?;
-    let surroundings = in_cluster::load(|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_DIRECTORY))
-        .context("could not prepare controllers: could not create clients for the controllers")?;
     let proxies = ProxyEnvironment::from_env();
     let own_ca = base64_pem(&surroundings.ca);
     let mut params = UpstreamParams::new(surroundings.server, surroundings.ca);
@@ -118,7 +125,6 @@ async fn run(config: Config, pod: PodInfo) -> anyhow::Result<()> {
     let Prepared { own_pod, owner_api_service, cluster_auth } = prepared?;
     let shutdown = shutdown(config.shutdown, own_pod.termination_grace);
 
-    let monitor = TaskMonitor::default();
     let mut background = TaskGroup::new(&monitor);
     background.spawn("watch of the cluster's client CAs", |stop| {
         let cluster_auth = cluster_auth.clone();

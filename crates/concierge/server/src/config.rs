@@ -407,4 +407,4 @@ fn is_dns_subdomain(name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -148,7 +148,7 @@ pub struct Flags {
 
 /// What the flags mean. Namespaces that follow the pod's are `None`.
 #[derive(Clone, Debug)]
-pub(super) struct Options {
+pub(crate) struct Options {
     /// For the routing table.
     pub(super) settings: Settings,
     /// Empty: all.
@@ -164,7 +164,7 @@ pub(super) struct Options {
     pub(super) tls: SocketAddr,
     pub(super) admin: SocketAddr,
     pub(super) log_level: LogLevel,
-    pub(super) shutdown: Shutdown,
+    pub(crate) shutdown: Shutdown,
     pub(super) max_connections: usize,
     pub(super) max_connections_per_address: Option<NonZero<usize>>,
     pub(super) downward_api_path: PathBuf,
@@ -172,7 +172,7 @@ pub(super) struct Options {
 
 impl Flags {
     /// The meaning, or what is wrong with it in one line.
-    pub(super) fn resolve(self) -> Result<Options, String> {
+    pub(crate) fn resolve(self) -> Result<Options, String> {
         if let Some(word) = self.unexpected.first() {
             return Err(format!("unknown command {word:?} for {:?}", super::NAME));
         }

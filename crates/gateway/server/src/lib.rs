@@ -30,12 +30,12 @@ use pinniped_http_server::{Capacity, CapacityParams, Listener};
 use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, through};
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 
-use pinniped_apiserver::health::Health;
-use pinniped_logging::log;
-use pinniped_program::downward_api::{self, PodInfo};
-use pinniped_program::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
-use pinniped_program::memory;
-use pinniped_program::stop::Signals;
+use crate::apiserver::Health;
+use crate::downward_api::{self, PodInfo};
+use crate::in_cluster::{self, InCluster, InClusterError, SERVICE_ACCOUNT_DIRECTORY};
+use crate::log;
+use crate::memory;
+use crate::stop::Signals;
 
 pub use flags::Flags;
 use flags::Options;
@@ -75,13 +75,22 @@ fn start(options: Options) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("could not start the runtime")?;
-    let outcome = runtime.block_on(run(options, pod));
+    let surroundings =
+        || in_cluster::load(|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_DIRECTORY));
+    let outcome = runtime.block_on(run(options, pod, surroundings, TaskMonitor::default()));
     // What is left may hang, the resolver of names for example, and nobody waits for it any more.
     runtime.shutdown_background();
     outcome
 }
 
-async fn run(options: Options, pod: PodInfo) -> anyhow::Result<()> {
+/// Runs until a signal, or until something fails that should run on: of the tasks, whatever `monitor` hears of. The
+/// surroundings are looked for once the ports for probes are there.
+pub(crate) async fn run(
+    options: Options,
+    pod: PodInfo,
+    surroundings: impl FnOnce() -> Result<InCluster, InClusterError>,
+    monitor: TaskMonitor,
+) -> anyhow::Result<()> {
     let mut signals = Signals::install()?;
     let shutdown = options.shutdown;
     let admin = Listener::bind(options.admin)
@@ -93,8 +102,8 @@ async fn run(options: Options, pod: PodInfo) -> anyhow::Result<()> {
         ..CapacityParams::of_this_process(options.max_connections, options.max_connections_per_address)
     });
     let max_connections = options.max_connections;
-    let monitor = TaskMonitor::default();
-    let params = params(client(&pod)?, options, &pod, monitor.clone())?;
+    let surroundings = surroundings().context("could not create a client")?;
+    let params = params(client(&pod, surroundings)?, options, &pod, monitor.clone())?;
 
     let mut ports = GatewayParams::new(tls, plain);
     ports.limits.connections = max_connections;
@@ -153,9 +162,7 @@ async fn run(options: Options, pod: PodInfo) -> anyhow::Result<()> {
 }
 
 /// The client for all that the program reads and writes: with the pod's own service account, and nothing else.
-fn client(pod: &PodInfo) -> anyhow::Result<kube::Client> {
-    let surroundings = in_cluster::load(|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_DIRECTORY))
-        .context("could not create a client")?;
+fn client(pod: &PodInfo, surroundings: InCluster) -> anyhow::Result<kube::Client> {
     let upstream =
         through(UpstreamParams::new(surroundings.server, surroundings.ca), &ProxyEnvironment::from_env())
             .and_then(Upstream::new)

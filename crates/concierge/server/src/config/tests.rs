@@ -15,6 +15,11 @@ names:
   impersonationProxyLegacySecret: legacy
 ";
 
+/// A configuration with what is required.
+pub(crate) fn only_names() -> Config {
+    with("").unwrap()
+}
+
 fn with(more: &str) -> Result<Config, ConfigError> {
     parse(&format!("{NAMES}{more}"))
 }

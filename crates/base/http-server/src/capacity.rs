@@ -482,6 +482,15 @@ mod tests {
     }
 
     #[test]
+    fn one_provisional_connection_has_a_bound_of_its_own() {
+        let permit = Capacity::default().connect(address("192.0.2.1")).unwrap();
+        assert_eq!(permit.charge(PROVISIONAL_BYTES), Ok(()));
+        assert_eq!(permit.charge(1), Err(Refusal::Budget));
+        permit.confirm();
+        assert_eq!(permit.charge(PROVISIONAL_BYTES), Ok(()), "of the budget there is enough");
+    }
+
+    #[test]
     fn provisional_connections_leave_half_of_the_budget_to_confirmed_ones() {
         let capacity =
             Capacity::new(&CapacityParams { memory: Some(128 * MIB), connections: 99, ..params() });

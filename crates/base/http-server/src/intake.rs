@@ -274,7 +274,15 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::task::{Wake, Waker};
+
+    use futures::FutureExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
     use super::*;
+    use crate::capacity::{Capacity, FREE_BYTES};
+    use crate::limits::ResetLimits;
 
     fn frame(kind: u8, flags: u8, stream: u32, payload: usize) -> Vec<u8> {
         let size = u32::try_from(payload).unwrap().to_be_bytes();
@@ -319,5 +327,134 @@ mod tests {
         assert_eq!((frames.unfinished(), frames.block_open), (0, true));
         frames.read(&frame(CONTINUATION, END_HEADERS, 1, 0));
         assert!(!frames.block_open);
+    }
+
+    const HEADER_BYTES: usize = 64 << 10;
+
+    /// A connection that is provisional at first, and its client.
+    struct World {
+        intake: Intake<DuplexStream>,
+        client: DuplexStream,
+        activity: Arc<Activity>,
+        turn: Arc<Turn>,
+        capacity: Capacity,
+    }
+
+    impl World {
+        /// Each direction carries so many bytes that are not read.
+        fn new(carries: usize) -> Self {
+            let capacity = Capacity::default();
+            let permit = capacity.connect([127, 0, 0, 1].into()).unwrap();
+            let (activity, turn) = (Activity::new(permit, ResetLimits::default()), Arc::new(Turn::default()));
+            let (server, client) = tokio::io::duplex(carries);
+            let intake = Intake::new(server, Arc::clone(&activity), Arc::clone(&turn), HEADER_BYTES);
+            Self { intake, client, activity, turn, capacity }
+        }
+
+        /// The client sends these, and the connection reads for as many turns as it takes.
+        async fn sends(&mut self, bytes: &[u8]) {
+            self.client.write_all(bytes).await.unwrap();
+            let mut left = bytes.len();
+            while left > 0 {
+                self.turn.begins(&self.activity);
+                left -= self.intake.read(&mut vec![0; left.min(1024)]).await.unwrap();
+            }
+        }
+
+        /// Bytes that are charged to the connection beyond those which are free.
+        fn charged(&self) -> usize {
+            usize::try_from(self.capacity.stats().budget_used).unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn trailers_of_a_provisional_connection_are_charged_as_header_lists() {
+        let mut world = World::new(1 << 20);
+        world.sends(&opening()).await;
+        world.sends(&frame(HEADERS, END_HEADERS, 1, 10)).await;
+        assert_eq!(world.charged(), 0);
+        world.sends(&frame(HEADERS, END_HEADERS, 1, 10)).await;
+        assert_eq!(world.charged(), HEADER_BYTES * DECODED - FREE_BYTES);
+        world.activity.permit.confirm();
+        world.sends(&frame(4, 0, 0, 0)).await;
+        assert_eq!(world.charged(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_frame_is_charged_until_it_is_complete_or_its_connection_ends() {
+        let mut world = World::new(1 << 20);
+        world.activity.permit.confirm();
+        world.sends(&opening()).await;
+        let whole = frame(4, 0, 0, 50_000);
+        world.sends(&whole[..40_009]).await;
+        assert_eq!(world.charged(), 40_000 - FREE_BYTES);
+        world.sends(&whole[40_009..]).await;
+        assert_eq!(world.charged(), 0);
+        world.sends(&whole[..40_009]).await;
+        assert_eq!(world.charged(), 40_000 - FREE_BYTES);
+        let World { intake, activity, capacity, .. } = world;
+        drop(intake);
+        assert_eq!(capacity.stats().budget_used, 0);
+        drop(activity);
+    }
+
+    #[tokio::test]
+    async fn a_connection_reads_a_piece_and_then_lets_others_run() {
+        let mut world = World::new(1 << 20);
+        let mut piece = [0; 1024];
+        for (confirmed, pieces) in [(false, 4), (true, 64)] {
+            if confirmed {
+                world.activity.permit.confirm();
+            }
+            // Frames of a kind that is ignored.
+            world.client.write_all(&frame(99, 0, 0, 200_000)).await.unwrap();
+            world.turn.begins(&world.activity);
+            let mut reads = 0;
+            while world.intake.read(&mut piece).now_or_never().is_some() {
+                reads += 1;
+            }
+            assert_eq!(reads, pieces, "confirmed: {confirmed}");
+        }
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_provisional_client_that_reads_nothing_is_charged_and_not_read_from_until_it_reads() {
+        let mut world = World::new(64);
+        world.client.write_all(&[0; 9]).await.unwrap();
+        world.turn.begins(&world.activity);
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        let response = [0; 64];
+        assert!(Pin::new(&mut world.intake).poll_write(&mut cx, &response).is_ready());
+        assert_eq!(world.charged(), 0);
+        assert!(Pin::new(&mut world.intake).poll_write(&mut cx, &response).is_pending());
+        assert_eq!(world.charged(), UNREAD_RESPONSES - FREE_BYTES);
+        let mut read = [0; 9];
+        let mut read = ReadBuf::new(&mut read);
+        assert!(Pin::new(&mut world.intake).poll_read(&mut cx, &mut read).is_pending());
+
+        world.client.read_exact(&mut [0; 64]).await.unwrap();
+        woken.0.store(false, Ordering::SeqCst);
+        assert!(Pin::new(&mut world.intake).poll_write(&mut cx, &response).is_ready());
+        assert_eq!(world.charged(), 0);
+        assert!(woken.0.load(Ordering::SeqCst), "the read that was put off is tried again");
+        assert!(Pin::new(&mut world.intake).poll_read(&mut cx, &mut read).is_ready());
+        // Of a known client the next request may well come before it has read the response.
+        world.activity.permit.confirm();
+        world.client.write_all(&[0; 9]).await.unwrap();
+        assert!(Pin::new(&mut world.intake).poll_write(&mut cx, &response).is_pending());
+        read.clear();
+        assert!(Pin::new(&mut world.intake).poll_read(&mut cx, &mut read).is_ready());
+        assert_eq!(world.charged(), 0);
     }
 }

@@ -403,3 +403,11 @@ async fn the_reviews_of_one_caller_do_not_hold_up_the_same_reviews_of_another() 
     drop(held);
     assert_eq!(own.await, Ok(Decision::Allow));
 }
+
+#[test]
+fn an_api_server_at_whose_address_nothing_listens_is_waited_for() {
+    let refused = failed(&std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+    assert!(refused.is_lost, "{refused:?}");
+    let unreachable = failed(&std::io::Error::from(std::io::ErrorKind::HostUnreachable));
+    assert!(!unreachable.is_lost, "{unreachable:?}");
+}

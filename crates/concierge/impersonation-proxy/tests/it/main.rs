@@ -13,6 +13,8 @@ mod identity;
 mod impostors;
 mod large;
 mod leaks;
+mod nested;
+mod provisional;
 mod raw;
 mod refusals;
 mod resets;

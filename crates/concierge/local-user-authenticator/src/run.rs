@@ -10,15 +10,19 @@ use std::{
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, runtime::watcher};
-use pinniped_controller::{lease::Leadership, runtime::{self, Trigger}, watch::Watched};
+use pinniped_controller::{
+    lease::Leadership,
+    runtime::{self, Trigger},
+    watch::Watched,
+};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 use pinniped_http_server::Incoming;
-use pinniped_http_server::{Connection, Limits, Listener, serve};
-use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, through};
-use pinniped_pki::{CertificateStore, tls::{self, ALPN_HTTP, CipherRestriction, ClientCertificates, Profile}};
-use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, through};
-use pinniped_http_server::Incoming;
 use pinniped_http_server::{Capacity, CapacityParams, Connection, Limits, Listener, serve};
+use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, through};
+use pinniped_pki::{
+    CertificateStore,
+    tls::{self, ALPN_HTTP, CipherRestriction, ClientCertificates, Profile},
+};
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -43,14 +43,13 @@ use tokio::time::Instant;
 use crate::apiserver::{self, Health};
 use crate::config::{self, Config};
 use crate::impersonation::ProxyFactory;
-use crate::in_cluster::{self, InCluster, SERVICE_ACCOUNT_DIRECTORY};
 use crate::issuer::{self, ClientCertIssuer, HolderIssuer};
 use crate::owner;
 use crate::token_client::TokenClient;
 use crate::token_issuer::{ServiceAccountTokens, ServiceAccountTokensParams};
 use pinniped_logging::log::{self, LogLevel};
 use pinniped_program::downward_api::{self, PodInfo};
-use pinniped_program::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
+use pinniped_program::in_cluster::{self, InCluster, SERVICE_ACCOUNT_DIRECTORY};
 use pinniped_program::memory;
 use pinniped_program::stop::{Shutdown, Signals};
 

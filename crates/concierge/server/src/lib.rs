@@ -11,3 +11,5 @@ pub mod issuer;
 mod owner;
 pub mod token_client;
 pub mod token_issuer;
+#[cfg(test)]
+mod unexpected_ends;

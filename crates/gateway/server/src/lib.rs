@@ -15,6 +15,8 @@
 mod admin;
 mod flags;
 mod metrics;
+#[cfg(test)]
+mod unexpected_ends;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,12 +32,12 @@ use pinniped_http_server::{Capacity, CapacityParams, Listener};
 use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, through};
 use pinniped_tasks::{TaskGroup, TaskMonitor};
 
-use crate::apiserver::Health;
-use crate::downward_api::{self, PodInfo};
-use crate::in_cluster::{self, InCluster, InClusterError, SERVICE_ACCOUNT_DIRECTORY};
-use crate::log;
-use crate::memory;
-use crate::stop::Signals;
+use pinniped_apiserver::health::Health;
+use pinniped_logging::log;
+use pinniped_program::downward_api::{self, PodInfo};
+use pinniped_program::in_cluster::{self, InCluster, InClusterError, SERVICE_ACCOUNT_DIRECTORY};
+use pinniped_program::memory;
+use pinniped_program::stop::Signals;
 
 pub use flags::Flags;
 use flags::Options;

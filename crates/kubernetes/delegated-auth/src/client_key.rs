@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use http::HeaderMap;
-use pinniped_kube_request::identity::User;
 use pinniped_fair_semaphore::LEVELS;
+use pinniped_kube_request::identity::User;
 
 use crate::request::Method;
 

@@ -11,6 +11,7 @@
 
 pub mod bearer;
 mod certificate;
+pub mod client_key;
 pub mod cluster;
 pub mod cluster_auth_config;
 mod digest;

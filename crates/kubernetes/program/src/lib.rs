@@ -7,6 +7,8 @@ pub mod downward_api;
 pub mod in_cluster;
 pub mod memory;
 pub mod stop;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 
 pub use complaint::complaint;
 

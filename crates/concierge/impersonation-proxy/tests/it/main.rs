@@ -13,7 +13,6 @@ mod identity;
 mod impostors;
 mod large;
 mod leaks;
-mod nested;
 mod provisional;
 mod raw;
 mod refusals;

@@ -2,15 +2,15 @@
 
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
-use pinniped_kube_types::status::Status;
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::cluster::{Authorizer, Decision, ReviewError};
 use pinniped_delegated_auth::request::{Method, Outcome, Peer, RequestAuthenticator};
+use pinniped_http_server::Connection;
 use pinniped_kube_request::attributes::Attributes;
+use pinniped_kube_request::client_impersonation::{self, Mode, ModePlan, Step};
 use pinniped_kube_request::forbidden;
 use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
-use pinniped_kube_request::client_impersonation::{self, Mode, ModePlan, Step};
-use pinniped_http_server::Connection;
+use pinniped_kube_types::status::Status;
 
 /// Why a request goes no further.
 #[derive(Debug)]

@@ -187,13 +187,15 @@ impl FairSemaphore {
         let key = Path::new(&self.0.hasher, levels);
         let (sender, granted) = oneshot::channel();
         let mut state = self.lock();
+        // Also without a place in the queue: dropping the handle takes the waiter of this number out of it.
         let number = state.next;
+        state.next += 1;
         if state.permits.take(&key) {
             drop(state);
             // The receiver is right here.
             drop(sender.send(self.permit(key)));
         } else {
-            state.wait(key, sender)?;
+            state.wait(key, number, sender)?;
         }
         Some(Waiting { granted, semaphore: self.clone(), key, number })
     }
@@ -224,14 +226,13 @@ impl FairSemaphore {
 }
 
 impl State {
-    fn wait(&mut self, key: Path, granted: oneshot::Sender<Permit>) -> Option<()> {
+    fn wait(&mut self, key: Path, number: u64, granted: oneshot::Sender<Permit>) -> Option<()> {
         if !self.places.take(&key) {
             return None;
         }
         let queue = self.queues.entry(key.whole());
         let queue = queue.or_insert_with(|| Queue { key, waiters: VecDeque::new() });
-        queue.waiters.push_back(Waiter { number: self.next, granted });
-        self.next += 1;
+        queue.waiters.push_back(Waiter { number, granted });
         Some(())
     }
 
@@ -333,6 +334,16 @@ mod tests {
         let (held, waiting) = (&state.permits.held, &state.places.held);
         let empty = held.is_empty() && waiting.is_empty() && state.queues.is_empty();
         empty && (state.permits.free, state.places.free) == (permits, queue)
+    }
+
+    #[test]
+    fn a_waiter_keeps_its_place_when_an_earlier_one_of_its_key_is_dropped() {
+        let semaphore = FairSemaphore::new(1, 1);
+        let granted = semaphore.enqueue(&["u"]).unwrap();
+        let mut waiting = semaphore.enqueue(&["u"]).unwrap();
+        assert!((&mut waiting).now_or_never().is_none(), "the only permit is taken");
+        drop(granted);
+        assert!(waiting.now_or_never().is_some());
     }
 
     #[test]

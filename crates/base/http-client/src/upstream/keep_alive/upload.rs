@@ -83,7 +83,11 @@ impl Uploading {
             // The work ends without a word only when the whole connection is at its end.
             self.known = Some(ready!(Pin::new(&mut self.ended).poll(cx)).unwrap_or(End::Refused));
         }
-        match self.known.take_if(|known| matches!(known, End::Failed(_))) {
+        if !matches!(self.known, Some(End::Failed(_))) {
+            return Poll::Pending;
+        }
+        // The error is reported once; after it nothing more is sent.
+        match self.known.replace(End::Refused) {
             Some(End::Failed(error)) => Poll::Ready(error),
             _ => Poll::Pending,
         }

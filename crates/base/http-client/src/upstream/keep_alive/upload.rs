@@ -201,3 +201,21 @@ type Polled = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 async fn poll_once(body: &mut RequestBody) -> Polled {
     poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx))).await
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn the_failure_of_a_body_is_reported_once_and_then_nothing_is() {
+        let (end, ended) = oneshot::channel();
+        let mut uploading = Uploading { ended, known: None, _wanted: oneshot::channel().0 };
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(uploading.poll_failed(cx).is_pending());
+        end.send(End::Failed("it broke".into())).unwrap();
+        assert!(matches!(uploading.poll_failed(cx), Poll::Ready(error) if error.to_string() == "it broke"));
+        assert!(uploading.poll_failed(cx).is_pending());
+    }
+}

@@ -1,4 +1,8 @@
-//! `authentication.concierge.<suffix>/v1alpha1`: who may judge a user's token.
+//! The `authentication.concierge.<suffix>/v1alpha1` API: the authenticators that validate users'
+//! tokens.
+//!
+//! This module has the wire types only. `pinniped-concierge-authentication` authenticates tokens,
+//! and the controllers decide the status of each authenticator.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::{Deserialize, Serialize};
@@ -7,7 +11,7 @@ use crate::names;
 use pinniped_kube_types::resource::{cluster_resource, null_as_default, open_enum};
 use pinniped_kube_types::suffix::GroupSuffix;
 
-/// Tokens are judged by a webhook that answers `TokenReview`.
+/// An authenticator that validates tokens by sending a `TokenReview` to a webhook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookAuthenticator {
@@ -20,9 +24,9 @@ pub struct WebhookAuthenticator {
     /// Standard metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// The webhook.
+    /// The webhook's endpoint and TLS settings.
     pub spec: WebhookAuthenticatorSpec,
-    /// Whether it can be used.
+    /// The observed state: whether the authenticator can be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<AuthenticatorStatus>,
 }
@@ -30,7 +34,7 @@ pub struct WebhookAuthenticator {
 cluster_resource!(WebhookAuthenticator, group: names::GROUP_AUTHENTICATION, kind: "WebhookAuthenticator", plural: "webhookauthenticators");
 
 impl WebhookAuthenticator {
-    /// An object without a status.
+    /// Returns an object without a status.
     pub fn new(suffix: &GroupSuffix, name: impl Into<String>, spec: WebhookAuthenticatorSpec) -> Self {
         Self {
             kind: Self::KIND.to_owned(),
@@ -42,18 +46,18 @@ impl WebhookAuthenticator {
     }
 }
 
-/// A webhook that answers `TokenReview`.
+/// The endpoint and the TLS settings of a webhook that serves `TokenReview`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookAuthenticatorSpec {
-    /// Its `https` URL.
+    /// `https` URL of the webhook.
     pub endpoint: String,
-    /// What to trust when connecting; absent means the system's roots.
+    /// The CA bundle to trust when connecting; if absent, the system's roots are trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsSpec>,
 }
 
-/// Tokens are JSON Web Tokens of one issuer.
+/// An authenticator that validates JSON Web Tokens of one issuer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtAuthenticator {
@@ -66,9 +70,9 @@ pub struct JwtAuthenticator {
     /// Standard metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// The issuer, and how its claims become an identity.
+    /// The issuer, and the mapping of its claims to an identity.
     pub spec: JwtAuthenticatorSpec,
-    /// Whether it can be used.
+    /// The observed state: whether the authenticator can be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<AuthenticatorStatus>,
 }
@@ -76,7 +80,7 @@ pub struct JwtAuthenticator {
 cluster_resource!(JwtAuthenticator, group: names::GROUP_AUTHENTICATION, kind: "JWTAuthenticator", plural: "jwtauthenticators");
 
 impl JwtAuthenticator {
-    /// An object without a status.
+    /// Returns an object without a status.
     pub fn new(suffix: &GroupSuffix, name: impl Into<String>, spec: JwtAuthenticatorSpec) -> Self {
         Self {
             kind: Self::KIND.to_owned(),
@@ -88,42 +92,43 @@ impl JwtAuthenticator {
     }
 }
 
-/// An issuer of tokens, and how its claims become an identity.
+/// An issuer of tokens, and the mapping of its claims to an identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtAuthenticatorSpec {
-    /// The issuer's `https` URL, compared letter by letter.
+    /// `https` URL of the issuer, compared byte by byte.
     pub issuer: String,
-    /// The audience that tokens must be meant for.
+    /// The audience that a token must contain.
     pub audience: String,
-    /// Which claims hold the identity.
+    /// The claims that contain the identity.
     #[serde(default, skip_serializing_if = "JwtTokenClaims::is_empty")]
     pub claims: JwtTokenClaims,
-    /// Rules on the claims.
+    /// Validation rules for the claims.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub claim_validation_rules: Vec<ClaimValidationRule>,
-    /// Rules on the identity made of them.
+    /// Validation rules for the identity that results from the claims.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub user_validation_rules: Vec<UserValidationRule>,
-    /// What to trust when connecting to the issuer; absent means the system's roots.
+    /// The CA bundle to trust when connecting to the issuer; if absent, the system's roots are
+    /// trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsSpec>,
 }
 
-/// Which claims hold the identity. Empty strings mean absent.
+/// The claims that contain the identity. An empty string means absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JwtTokenClaims {
-    /// Claim with the groups.
+    /// Name of the claim that contains the groups.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub groups: String,
-    /// CEL expression that gives the groups.
+    /// CEL expression that returns the groups.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub groups_expression: String,
-    /// Claim with the user name.
+    /// Name of the claim that contains the username.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
-    /// CEL expression that gives the user name.
+    /// CEL expression that returns the username.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username_expression: String,
     /// Extra attributes.
@@ -132,7 +137,7 @@ pub struct JwtTokenClaims {
 }
 
 impl JwtTokenClaims {
-    /// Whether nothing is set.
+    /// Returns whether no member is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -142,54 +147,55 @@ impl JwtTokenClaims {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtraMapping {
-    /// Its key, a path under a domain.
+    /// Key of the attribute, a path under a domain.
     pub key: String,
-    /// CEL expression that gives its values.
+    /// CEL expression that returns the values of the attribute.
     pub value_expression: String,
 }
 
-/// One rule on the claims: either a claim with a value, or an expression.
+/// A validation rule for the claims: either a claim with a required value, or an expression.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimValidationRule {
-    /// Name of a claim that must be there.
+    /// Name of the required claim.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub claim: String,
-    /// The value it must have.
+    /// The value that the claim must have.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub required_value: String,
-    /// CEL expression that must be true.
+    /// CEL expression that must evaluate to true.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expression: String,
-    /// What to say when it is not.
+    /// Error message to use when the expression evaluates to false.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// One rule on the identity.
+/// A validation rule for the identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserValidationRule {
-    /// CEL expression that must be true.
+    /// CEL expression that must evaluate to true.
     pub expression: String,
-    /// What to say when it is not.
+    /// Error message to use when the expression evaluates to false.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// What to trust in a TLS connection: one of the two members, or neither for the system's roots.
+/// The CA bundle to trust in a TLS connection: at most one of the two members is set. If neither is
+/// set, the system's roots are trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsSpec {
-    /// Base64 of a PEM bundle.
+    /// PEM bundle, encoded as base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority_data: Option<String>,
-    /// Where a PEM bundle lies.
+    /// Reference to an object that contains a PEM bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority_data_source: Option<CertificateAuthorityDataSource>,
 }
 
-/// A key of a Secret or a ConfigMap in the Concierge's namespace.
+/// Reference to a key of a Secret or a ConfigMap in the Concierge's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateAuthorityDataSource {
@@ -197,30 +203,30 @@ pub struct CertificateAuthorityDataSource {
     pub kind: String,
     /// Name of the object.
     pub name: String,
-    /// Key in its data.
+    /// Key in the data of the object.
     pub key: String,
 }
 
-/// Whether an authenticator can be used. Both kinds have the same status.
+/// The observed state of an authenticator. Both kinds have the same status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthenticatorStatus {
-    /// Observations, one a type.
+    /// The latest observations, one per condition type.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub conditions: Vec<Condition>,
-    /// Their sum. The API server fills in `Pending`.
+    /// Summary of the conditions. The API server sets the default `Pending`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<AuthenticatorPhase>,
 }
 
 open_enum! {
-    /// The sum of an authenticator's conditions.
+    /// Summary of an authenticator's conditions.
     AuthenticatorPhase {
-        /// Nobody has looked yet.
+        /// No controller has processed the object yet.
         Pending = "Pending",
         /// Every condition is true.
         Ready = "Ready",
-        /// Some condition is not.
+        /// At least one condition is not true.
         Error = "Error",
     }
 }
@@ -249,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_may_be_half_written() {
+    fn a_status_with_null_conditions_is_read() {
         let status: AuthenticatorStatus =
             serde_json::from_value(json!({"phase": "Pending", "conditions": null})).unwrap();
         assert_eq!(status.phase, Some(AuthenticatorPhase::Pending));

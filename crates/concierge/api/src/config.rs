@@ -1,7 +1,7 @@
-//! `config.concierge.<suffix>/v1alpha1`: the CredentialIssuer.
+//! The `config.concierge.<suffix>/v1alpha1` API: the `CredentialIssuer`.
 //!
-//! Strings in the spec stay as they were written: which of them make sense together is decided elsewhere. Fields that
-//! upstream Pinniped does not have are optional and say so.
+//! Strings in the spec stay as they were written; `pinniped-concierge-domain` validates them.
+//! Fields that upstream Pinniped does not have are optional, and their documentation says so.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use pinniped_kube_types::resource::{cluster_resource, null_as_default, open_enum};
 use pinniped_kube_types::suffix::GroupSuffix;
 
-/// How the Concierge of a cluster issues credentials: what was asked for, and what became of it.
+/// The configuration of how the Concierge issues credentials for its cluster, and the observed
+/// result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialIssuer {
@@ -24,10 +25,10 @@ pub struct CredentialIssuer {
     /// Standard metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The desired configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<CredentialIssuerSpec>,
-    /// What became of it.
+    /// The observed state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<CredentialIssuerStatus>,
 }
@@ -35,7 +36,7 @@ pub struct CredentialIssuer {
 cluster_resource!(CredentialIssuer, group: crate::names::GROUP_CONFIG, kind: "CredentialIssuer", plural: "credentialissuers");
 
 impl CredentialIssuer {
-    /// An object with a name and nothing else.
+    /// Returns an object that has a name and nothing else.
     pub fn new(suffix: &GroupSuffix, name: impl Into<String>) -> Self {
         Self {
             kind: Self::KIND.to_owned(),
@@ -47,14 +48,15 @@ impl CredentialIssuer {
     }
 }
 
-/// What was asked for.
+/// The desired configuration of a `CredentialIssuer`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialIssuerSpec {
-    /// The impersonation proxy. The schema requires it, objects written before that rule may lack it.
+    /// The impersonation proxy. The schema requires it; objects that are older than that rule may
+    /// lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub impersonation_proxy: Option<ImpersonationProxySpec>,
-    /// Credentials signed through the cluster's certificate API. Not in upstream Pinniped.
+    /// Credentials that are signed through the cluster's certificate API. Not in upstream Pinniped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_signing_requests: Option<CertificateSigningRequestsSpec>,
     /// Credentials that are service account tokens. Not in upstream Pinniped.
@@ -62,7 +64,7 @@ pub struct CredentialIssuerSpec {
     pub service_account_tokens: Option<ServiceAccountTokensSpec>,
 }
 
-/// How the impersonation proxy is run.
+/// The configuration of the impersonation proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImpersonationProxySpec {
@@ -71,10 +73,10 @@ pub struct ImpersonationProxySpec {
     /// The Service in front of the proxy.
     #[serde(default)]
     pub service: ImpersonationProxyServiceSpec,
-    /// `host` or `host:port` at which clients find the proxy.
+    /// `host` or `host:port` at which clients reach the proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_endpoint: Option<String>,
-    /// Present when the serving certificate comes from outside.
+    /// An externally provided serving certificate; if absent, the Concierge generates one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<ImpersonationProxyTlsSpec>,
 }
@@ -86,16 +88,17 @@ pub struct ImpersonationProxyServiceSpec {
     /// `LoadBalancer` (also when absent), `ClusterIP` or `None`.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// Address to ask the load balancer for.
+    /// The IP address to request from the load balancer.
     #[serde(rename = "loadBalancerIP", default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_ip: Option<String>,
-    /// Annotations to put on the Service.
+    /// Annotations to set on the Service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
     pub annotations: BTreeMap<String, String>,
-    /// Which load balancer implementation is to take the Service. Not in upstream Pinniped.
+    /// The load balancer implementation that is to handle the Service. Not in upstream Pinniped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_class: Option<String>,
-    /// The only client addresses that the load balancer is to let through. Not in upstream Pinniped.
+    /// The client address ranges that the load balancer allows; if empty, all are allowed. Not in
+    /// upstream Pinniped.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub load_balancer_source_ranges: Vec<String>,
     /// `Cluster` or `Local`. Not in upstream Pinniped.
@@ -106,14 +109,14 @@ pub struct ImpersonationProxyServiceSpec {
     pub ip_family_policy: Option<String>,
 }
 
-/// A serving certificate from outside.
+/// An externally provided serving certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImpersonationProxyTlsSpec {
-    /// Base64 of the PEM bundle to advertise.
+    /// The PEM bundle to advertise, encoded as base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority_data: Option<String>,
-    /// Secret with the certificate and its key.
+    /// Name of the Secret with the certificate and its private key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
     /// `Warn` (also when absent), `Enforce` or `Off`. Not in upstream Pinniped.
@@ -121,7 +124,7 @@ pub struct ImpersonationProxyTlsSpec {
     pub validation: Option<String>,
 }
 
-/// Credentials signed through the cluster's certificate API.
+/// Configuration of credentials that are signed through the cluster's certificate API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateSigningRequestsSpec {
@@ -130,65 +133,68 @@ pub struct CertificateSigningRequestsSpec {
     pub mode: Option<String>,
 }
 
-/// Credentials that are service account tokens.
+/// Configuration of credentials that are service account tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceAccountTokensSpec {
     /// `disabled` (also when absent) or `enabled`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Namespace of the service accounts; absent means the Concierge's own.
+    /// Namespace of the service accounts; if absent, the Concierge's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Lifetime of a credential in seconds; absent means 300.
+    /// Lifetime of a credential in seconds; if absent, 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_lifetime_seconds: Option<i64>,
-    /// Seconds after which the objects of an unused identity are removed; absent means 86400.
+    /// Time in seconds after which the objects of an unused identity are deleted; if absent, 86400.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_timeout_seconds: Option<i64>,
-    /// `disabled` (also when absent), or `auto`: where the API server has constrained impersonation it is used.
+    /// `disabled` (also when absent) or `auto`, which uses constrained impersonation if the API
+    /// server supports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constrained_impersonation: Option<String>,
 }
 
-/// What became of it.
+/// The observed state of a `CredentialIssuer`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialIssuerStatus {
-    /// One entry for every way of issuing credentials that was tried, best first.
+    /// One entry per strategy that was tried, the preferred one first.
     #[serde(default, deserialize_with = "null_as_default")]
     pub strategies: Vec<CredentialIssuerStrategy>,
-    /// Observations beside the strategies. Not in upstream Pinniped, and absent while there is nothing to say.
+    /// Observations that do not belong to a strategy. Not in upstream Pinniped, and absent when
+    /// empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub conditions: Vec<Condition>,
 }
 
-/// One way of issuing credentials.
+/// The observed state of one strategy for issuing credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialIssuerStrategy {
-    /// Which way.
+    /// The strategy.
     #[serde(rename = "type")]
     pub type_: StrategyType,
-    /// Whether it works.
+    /// Whether the strategy works.
     pub status: StrategyStatus,
-    /// Why, for programs.
+    /// Machine-readable reason of the status.
     pub reason: StrategyReason,
-    /// Why, for people. Never empty.
+    /// Human-readable reason of the status. Never empty.
     pub message: String,
-    /// When the entry last changed.
+    /// Time of the last change of the entry.
     pub last_update_time: Time,
-    /// How clients use it, when it works.
+    /// How clients use the strategy; present only if the strategy works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frontend: Option<CredentialIssuerFrontend>,
 }
 
 open_enum! {
-    /// A way of issuing credentials.
+    /// A strategy for issuing credentials.
     StrategyType {
-        /// Certificates signed with the cluster's own key.
+        /// Certificates that are signed with the cluster's signing key.
         KubeClusterSigningCertificate = "KubeClusterSigningCertificate",
-        /// Certificates signed through the cluster's certificate API. Not in upstream Pinniped.
+        /// Certificates that are signed through the cluster's certificate API. Not in upstream
+        /// Pinniped.
         KubeCertificateSigningRequest = "KubeCertificateSigningRequest",
         /// Certificates that the impersonation proxy accepts.
         ImpersonationProxy = "ImpersonationProxy",
@@ -200,35 +206,35 @@ open_enum! {
 open_enum! {
     /// Whether a strategy works.
     StrategyStatus {
-        /// It does.
+        /// The strategy works.
         Success = "Success",
-        /// It does not, which may be by intent.
+        /// The strategy does not work, which may be intended.
         Error = "Error",
     }
 }
 
 open_enum! {
-    /// Why a strategy is as it is.
+    /// Machine-readable reason of a strategy's status.
     StrategyReason {
-        /// The impersonation proxy serves.
+        /// The impersonation proxy serves requests.
         Listening = "Listening",
-        /// The impersonation proxy waits for something.
+        /// The impersonation proxy waits for a prerequisite, such as the address of its Service.
         Pending = "Pending",
-        /// Switched off, by configuration or automatically.
+        /// The strategy is switched off, by configuration or automatically.
         Disabled = "Disabled",
-        /// Something failed on the way up.
+        /// An error occurred while the strategy was set up.
         ErrorDuringSetup = "ErrorDuringSetup",
         /// The cluster's signing key could not be read.
         CouldNotFetchKey = "CouldNotFetchKey",
         /// The cluster's public information could not be read.
         CouldNotGetClusterInfo = "CouldNotGetClusterInfo",
-        /// The cluster's signing key is at hand.
+        /// The cluster's signing key was read.
         FetchedKey = "FetchedKey",
     }
 }
 
 open_enum! {
-    /// How clients reach a strategy.
+    /// The API through which clients use a strategy.
     FrontendType {
         /// `TokenCredentialRequest` at the Kubernetes API server.
         TokenCredentialRequestApi = "TokenCredentialRequestAPI",
@@ -239,26 +245,26 @@ open_enum! {
     }
 }
 
-/// How clients use a strategy: the type, and the one member that belongs to it.
+/// How clients use a strategy: the type, and the one member that belongs to the type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialIssuerFrontend {
-    /// Which of the members is meant.
+    /// Selects the member that is set.
     #[serde(rename = "type")]
     pub type_: FrontendType,
-    /// For [`FrontendType::TokenCredentialRequestApi`].
+    /// Set for [`FrontendType::TokenCredentialRequestApi`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_credential_request_info: Option<TokenCredentialRequestApiInfo>,
-    /// For [`FrontendType::ImpersonationProxy`].
+    /// Set for [`FrontendType::ImpersonationProxy`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub impersonation_proxy_info: Option<ImpersonationProxyInfo>,
-    /// For [`FrontendType::ServiceAccountToken`]. Not in upstream Pinniped.
+    /// Set for [`FrontendType::ServiceAccountToken`]. Not in upstream Pinniped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_token_info: Option<ServiceAccountTokenInfo>,
 }
 
 impl CredentialIssuerFrontend {
-    /// The frontend of a strategy whose clients ask the Kubernetes API server.
+    /// Returns the frontend of a strategy whose clients send requests to the Kubernetes API server.
     pub fn token_credential_request_api(info: TokenCredentialRequestApiInfo) -> Self {
         Self {
             type_: FrontendType::TokenCredentialRequestApi,
@@ -268,7 +274,7 @@ impl CredentialIssuerFrontend {
         }
     }
 
-    /// The frontend of the impersonation proxy.
+    /// Returns the frontend of the impersonation proxy.
     pub fn impersonation_proxy(info: ImpersonationProxyInfo) -> Self {
         Self {
             type_: FrontendType::ImpersonationProxy,
@@ -278,7 +284,7 @@ impl CredentialIssuerFrontend {
         }
     }
 
-    /// The frontend of service account tokens.
+    /// Returns the frontend of service account tokens.
     pub fn service_account_token(info: ServiceAccountTokenInfo) -> Self {
         Self {
             type_: FrontendType::ServiceAccountToken,
@@ -289,33 +295,34 @@ impl CredentialIssuerFrontend {
     }
 }
 
-/// Where the Kubernetes API server is.
+/// Address and CA bundle of the Kubernetes API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenCredentialRequestApiInfo {
-    /// Its URL.
+    /// URL of the API server.
     pub server: String,
-    /// Base64 of its PEM bundle.
+    /// PEM bundle of the API server, encoded as base64.
     pub certificate_authority_data: String,
 }
 
-/// Where the impersonation proxy is.
+/// Address and CA bundle of the impersonation proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImpersonationProxyInfo {
-    /// Its URL.
+    /// URL of the proxy.
     pub endpoint: String,
-    /// Base64 of its PEM bundle. Empty when clients are to use their system's roots, which upstream's schema refuses.
+    /// PEM bundle of the proxy, encoded as base64. Empty if clients use their system's roots, which
+    /// upstream's schema rejects.
     pub certificate_authority_data: String,
 }
 
-/// Where the API server that takes the service account tokens is.
+/// Address and CA bundle of the API server that accepts the service account tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceAccountTokenInfo {
-    /// Its URL.
+    /// URL of the API server.
     pub server: String,
-    /// Base64 of its PEM bundle.
+    /// PEM bundle of the API server, encoded as base64.
     pub certificate_authority_data: String,
 }
 

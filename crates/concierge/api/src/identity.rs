@@ -1,4 +1,5 @@
-//! `identity.concierge.<suffix>/v1alpha1`: who the caller is in the eyes of the cluster.
+//! The `identity.concierge.<suffix>/v1alpha1` API: the identity of the caller as the cluster sees
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use crate::names;
 use pinniped_kube_types::resource::{cluster_resource, null_as_default};
 use pinniped_kube_types::suffix::GroupSuffix;
 
-/// Asks who the caller is; also the answer, in which the status is filled.
+/// Requests the identity of the caller. The response has the same type with the status filled in.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhoAmIRequest {
@@ -19,13 +20,13 @@ pub struct WhoAmIRequest {
     /// Group and version of the installation; may be absent in a request.
     #[serde(default, deserialize_with = "null_as_default")]
     pub api_version: String,
-    /// Standard metadata, empty in an answer.
+    /// Standard metadata, empty in a response.
     #[serde(default, deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
     /// Empty.
     #[serde(default, deserialize_with = "null_as_default")]
     pub spec: WhoAmIRequestSpec,
-    /// The answer.
+    /// The identity of the caller, set in a response.
     #[serde(default, deserialize_with = "null_as_default")]
     pub status: WhoAmIRequestStatus,
 }
@@ -33,62 +34,62 @@ pub struct WhoAmIRequest {
 cluster_resource!(WhoAmIRequest, group: names::GROUP_IDENTITY, kind: "WhoAmIRequest", plural: "whoamirequests");
 
 impl WhoAmIRequest {
-    /// A question.
+    /// Returns a request.
     pub fn new(suffix: &GroupSuffix) -> Self {
         Self { kind: Self::KIND.to_owned(), api_version: Self::group_version(suffix), ..Self::default() }
     }
 
-    /// An answer.
+    /// Returns a response.
     pub fn answer(suffix: &GroupSuffix, user: UserInfo) -> Self {
         let kubernetes_user_info = KubernetesUserInfo { user, audiences: Vec::new() };
         Self { status: WhoAmIRequestStatus { kubernetes_user_info }, ..Self::new(suffix) }
     }
 }
 
-/// There is nothing to say in the question.
+/// The empty spec of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhoAmIRequestSpec {}
 
-/// The answer.
+/// The identity of the caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WhoAmIRequestStatus {
-    /// The caller as Kubernetes sees it.
+    /// The caller as Kubernetes authenticated it.
     #[serde(deserialize_with = "null_as_default")]
     pub kubernetes_user_info: KubernetesUserInfo,
 }
 
-/// A caller as Kubernetes sees it.
+/// A caller as Kubernetes authenticated it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubernetesUserInfo {
-    /// Who.
+    /// The user.
     #[serde(deserialize_with = "null_as_default")]
     pub user: UserInfo,
-    /// The audiences of the token, where the authenticator told them.
+    /// The audiences of the token, if the authenticator returned them.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub audiences: Vec<String>,
 }
 
-/// A user with groups and further attributes.
+/// A user with groups and extra attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UserInfo {
-    /// The name.
+    /// Username.
     #[serde(deserialize_with = "null_as_default")]
     pub username: String,
-    /// The unique identifier, often absent.
+    /// Unique identifier, often absent.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub uid: String,
-    /// The groups, in the order of the authenticator.
+    /// Groups, in the order in which the authenticator returned them.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub groups: Vec<String>,
-    /// Further attributes.
+    /// Extra attributes by key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// The collection; nothing is ever stored, so it is empty.
+/// A list of `WhoAmIRequest` objects, always empty because no object is stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhoAmIRequestList {
@@ -101,13 +102,13 @@ pub struct WhoAmIRequestList {
     /// Standard metadata of lists.
     #[serde(default)]
     pub metadata: ListMeta,
-    /// The members.
+    /// The items of the list.
     #[serde(default, deserialize_with = "null_as_default")]
     pub items: Vec<WhoAmIRequest>,
 }
 
 impl WhoAmIRequestList {
-    /// The empty list at resource version 0.
+    /// Returns the empty list at resource version 0.
     pub fn empty(suffix: &GroupSuffix) -> Self {
         Self {
             kind: "WhoAmIRequestList".to_owned(),
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_have_the_upstream_bytes() {
+    fn responses_have_the_upstream_bytes() {
         let user = UserInfo {
             username: "pinny".into(),
             groups: vec!["z".into(), "system:authenticated".into()],

@@ -1,6 +1,8 @@
-//! `login.concierge.<suffix>/v1alpha1`: the exchange of a token for a credential of the cluster.
+//! The `login.concierge.<suffix>/v1alpha1` API: the exchange of a token for a credential of the
+//! cluster.
 //!
-//! Tokens and keys are [`SecretString`]s: the `Debug` form of everything here can be logged.
+//! Tokens and keys are [`SecretString`]s, so the `Debug` output of every type in this module can be
+//! logged.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +14,8 @@ use pinniped_kube_types::resource::{cluster_resource, null_as_default, open_enum
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_secret::text::SecretString;
 
-/// Asks for a credential of this cluster in exchange for a token; also the answer, in which only the status is filled.
+/// Requests a credential of this cluster in exchange for a token. The response has the same type
+/// with only the status filled in.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenCredentialRequest {
@@ -22,13 +25,13 @@ pub struct TokenCredentialRequest {
     /// Group and version of the installation; may be absent in a request.
     #[serde(default, deserialize_with = "null_as_default")]
     pub api_version: String,
-    /// Standard metadata, empty in an answer.
+    /// Standard metadata, empty in a response.
     #[serde(default, deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
-    /// The question.
+    /// The token, set in a request.
     #[serde(default, deserialize_with = "null_as_default")]
     pub spec: TokenCredentialRequestSpec,
-    /// The answer.
+    /// The credential or an error message, set in a response.
     #[serde(default, deserialize_with = "null_as_default")]
     pub status: TokenCredentialRequestStatus,
 }
@@ -36,7 +39,7 @@ pub struct TokenCredentialRequest {
 cluster_resource!(TokenCredentialRequest, group: names::GROUP_LOGIN, kind: "TokenCredentialRequest", plural: "tokencredentialrequests");
 
 impl TokenCredentialRequest {
-    /// A question.
+    /// Returns a request.
     pub fn new(suffix: &GroupSuffix, spec: TokenCredentialRequestSpec) -> Self {
         Self {
             kind: Self::KIND.to_owned(),
@@ -46,30 +49,30 @@ impl TokenCredentialRequest {
         }
     }
 
-    /// An answer: nothing of the question comes back.
+    /// Returns a response, which repeats nothing of the request.
     pub fn answer(suffix: &GroupSuffix, status: TokenCredentialRequestStatus) -> Self {
         Self { status, ..Self::new(suffix, TokenCredentialRequestSpec::default()) }
     }
 }
 
-/// A token, and who is to judge it.
+/// A token, and the authenticator that validates it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TokenCredentialRequestSpec {
     /// The token; must not be empty in a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<SecretString>,
-    /// The authenticator that judges it.
+    /// The authenticator that validates the token.
     #[serde(deserialize_with = "null_as_default")]
     pub authenticator: TypedLocalObjectReference,
-    /// The kinds of credential that the client knows how to use; none named means a client certificate. Not in
+    /// The credential types that the client supports; if empty, client certificates only. Not in
     /// upstream Pinniped, whose servers ignore it.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub accept_credential_types: Vec<CredentialType>,
 }
 
 impl TokenCredentialRequestSpec {
-    /// Does the client take a credential of this type?
+    /// Returns whether the client accepts a credential of this type.
     pub fn accepts(&self, type_: &CredentialType) -> bool {
         match self.accept_credential_types.as_slice() {
             [] => *type_ == CredentialType::ClientCertificate,
@@ -79,82 +82,86 @@ impl TokenCredentialRequestSpec {
 }
 
 open_enum! {
-    /// A kind of credential.
+    /// The type of a credential.
     CredentialType {
-        /// A client certificate and its key.
+        /// A client certificate and its private key.
         ClientCertificate = "ClientCertificate",
-        /// A service account's token, which is to be used with impersonation headers only. Not in upstream Pinniped.
+        /// A service account token, to be used only with impersonation headers. Not in upstream
+        /// Pinniped.
         ServiceAccountToken = "ServiceAccountToken",
     }
 }
 
-/// A reference to an object by kind and name, with Kubernetes' `core/v1` wire form: an absent group is `null`.
+/// A reference to an object by kind and name in the wire format of Kubernetes' `core/v1`: an absent
+/// group is `null`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TypedLocalObjectReference {
-    /// The object's API group.
+    /// API group of the object.
     pub api_group: Option<String>,
-    /// The object's kind.
+    /// Kind of the object.
     #[serde(deserialize_with = "null_as_default")]
     pub kind: String,
-    /// The object's name.
+    /// Name of the object.
     #[serde(deserialize_with = "null_as_default")]
     pub name: String,
 }
 
-/// Either a credential or a reason why there is none.
+/// Either a credential, or a message that explains why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TokenCredentialRequestStatus {
-    /// The credential, on success.
+    /// The credential, set on success.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<ClusterCredential>,
-    /// What to tell the user, on failure.
+    /// Error message for the user, set on failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Whom every request that carries the credential must impersonate; present exactly when the credential is a
-    /// token. Not in upstream Pinniped.
+    /// The user that every request with the credential must impersonate; present if and only if the
+    /// credential is a token. Not in upstream Pinniped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub impersonate: Option<ImpersonatedUser>,
 }
 
-/// The user that the holder of a service account's token impersonates: the user who logged in.
+/// The user that a client with a service account token impersonates: the user who logged in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImpersonatedUser {
-    /// User name, never empty in an answer.
+    /// Username, never empty in a response.
     #[serde(deserialize_with = "null_as_default")]
     pub username: String,
-    /// Unique id, if the user has one.
+    /// Unique identifier, if the user has one.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub uid: String,
-    /// Groups, sorted and each once.
+    /// Groups, sorted and without duplicates.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub groups: Vec<String>,
-    /// Further facts about the user, by key.
+    /// Extra attributes by key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// A credential of the cluster: a client certificate with its key, or a service account's token.
+/// A credential of the cluster: either a client certificate with its private key, or a service
+/// account token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterCredential {
-    /// When it ends.
+    /// Expiration time of the credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiration_timestamp: Option<Time>,
     /// A bearer token.
     #[serde(skip_serializing_if = "SecretString::is_empty", deserialize_with = "null_as_default")]
     pub token: SecretString,
-    /// Client certificate, PEM.
+    /// Client certificate as PEM.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub client_certificate_data: String,
-    /// Its private key, PEM.
+    /// Private key of the client certificate as PEM.
     #[serde(skip_serializing_if = "SecretString::is_empty", deserialize_with = "null_as_default")]
     pub client_key_data: SecretString,
 }
 
-/// The collection, of which `kubectl get` wants to know; nothing is ever stored, so it is empty.
+/// A list of `TokenCredentialRequest` objects for `kubectl get`, always empty because no object is
+/// stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenCredentialRequestList {
@@ -167,13 +174,13 @@ pub struct TokenCredentialRequestList {
     /// Standard metadata of lists.
     #[serde(default)]
     pub metadata: ListMeta,
-    /// The members.
+    /// The items of the list.
     #[serde(default, deserialize_with = "null_as_default")]
     pub items: Vec<TokenCredentialRequest>,
 }
 
 impl TokenCredentialRequestList {
-    /// The empty list at resource version 0.
+    /// Returns the empty list at resource version 0.
     pub fn empty(suffix: &GroupSuffix) -> Self {
         Self {
             kind: "TokenCredentialRequestList".to_owned(),
@@ -198,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_have_the_upstream_bytes() {
+    fn responses_have_the_upstream_bytes() {
         let suffix = GroupSuffix::parse("tuna.io").unwrap();
         let head = r#"{"kind":"TokenCredentialRequest","apiVersion":"login.concierge.tuna.io/v1alpha1","metadata":{},"spec":{"authenticator":{"apiGroup":null,"kind":"","name":""}},"#;
         for (status, tail) in [
@@ -230,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_body_is_a_request_without_anything() {
+    fn an_empty_body_is_an_empty_request() {
         let request: TokenCredentialRequest = serde_json::from_str("{}").unwrap();
         assert_eq!(request, TokenCredentialRequest::default());
     }
@@ -251,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_client_takes_certificates_and_nothing_else() {
+    fn a_client_that_names_no_type_accepts_only_certificates() {
         let old = TokenCredentialRequestSpec::default();
         assert!(old.accepts(&CredentialType::ClientCertificate));
         assert!(!old.accepts(&CredentialType::ServiceAccountToken));

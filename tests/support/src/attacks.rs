@@ -1,4 +1,4 @@
-//! Clients without credentials that make a server hold memory for them.
+//! Unauthenticated clients that make a server allocate memory for them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,30 +13,31 @@ use tokio_rustls::client::TlsStream;
 
 use crate::wire;
 
-/// Handshakes at a time: memory is what is attacked, not the processor.
+/// Number of concurrent handshakes per turn. The attack targets memory, not the processor.
 const HANDSHAKES: usize = 8;
-/// Pause of a client whose connection was ended, or which has sent what it had.
+/// Pause of a client after its connection is closed or after it has sent all its data.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What the clients do.
+/// The kinds of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attack {
-    /// They open connections and say nothing.
+    /// Opens connections and sends nothing.
     IdleConnections,
-    /// They send most of a head, and then a byte at a time: in HTTP/1.1, and in HTTP/2 as a header block that goes on.
+    /// Sends most of a request head and then one byte at a time: in HTTP/1.1, and in HTTP/2 as a
+    /// header block that never ends.
     TricklingHeads,
-    /// They send as much of a body as they may while their token is looked at.
+    /// Sends as much of a body as flow control allows while the server reviews the client's token.
     UnreadBodies,
-    /// They send heads of a few kilobytes that are hundreds when decoded, and read no answer.
+    /// Sends heads of a few kilobytes that decode to hundreds of kilobytes, and reads no response.
     HeaderBombs,
 }
 
 impl Attack {
-    /// All of them.
+    /// All kinds of attack.
     pub const ALL: [Self; 4] =
         [Self::IdleConnections, Self::TricklingHeads, Self::UnreadBodies, Self::HeaderBombs];
 
-    /// How many clients make it hurt.
+    /// The number of clients that exhausts an unprotected server.
     fn clients(self) -> usize {
         match self {
             Self::IdleConnections => 6000,
@@ -80,15 +81,16 @@ impl Attack {
                 for request in 0..64 {
                     let id = 2 * request + 1;
                     let mut block = fields(POST, name);
-                    // Another one each time, or its review would be known.
+                    // Every request uses a new token; the server would answer a repeated one from
+                    // its cache.
                     let now = std::time::UNIX_EPOCH.elapsed()?.as_nanos();
                     let token = format!("Bearer {number}-{request}-{now}");
-                    // `authorization`, by its number (RFC 7541, appendix A), not to be indexed.
+                    // `authorization` by its index (RFC 7541, appendix A), never to be indexed.
                     block.extend([0x1f, 23 - 15]);
                     block.push(u8::try_from(token.len())?);
                     block.extend(token.as_bytes());
                     stream.write_all(&frame(HEADERS, END_HEADERS, id, &block)).await?;
-                    // A window, and a part of the connection's.
+                    // One stream's window, and a part of the connection's window.
                     for _ in 0..4 {
                         stream.write_all(&frame(DATA, 0, id, &[b'x'; 16_000])).await?;
                     }
@@ -108,7 +110,7 @@ impl Attack {
     }
 }
 
-/// An attack that goes on until this is dropped.
+/// A running attack. Dropping this value stops it.
 #[derive(Debug)]
 pub struct Attackers {
     _tasks: JoinSet<()>,
@@ -116,7 +118,7 @@ pub struct Attackers {
 }
 
 impl Attackers {
-    /// Sends the clients to a server of this name.
+    /// Starts the clients against a server with this name.
     pub fn start(attack: Attack, server: SocketAddr, name: &'static str) -> Self {
         let turn = Arc::new(Semaphore::new(HANDSHAKES));
         let opened = Arc::new(AtomicUsize::new(0));
@@ -126,7 +128,7 @@ impl Attackers {
             tasks.spawn(async move {
                 loop {
                     opened.fetch_add(1, Ordering::Relaxed);
-                    // It was refused, which is what the server should do.
+                    // The server may refuse the connection; that is the wanted behaviour.
                     let _ended = attack.client(number, server, name, &turn).await;
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -135,14 +137,14 @@ impl Attackers {
         Self { _tasks: tasks, opened }
     }
 
-    /// Connections that were begun.
+    /// Number of connections started so far.
     pub fn opened(&self) -> usize {
         self.opened.load(Ordering::Relaxed)
     }
 }
 
 async fn until_ended(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<()> {
-    // What was sent is not read: only the end counts.
+    // The response is discarded; only the end of the stream matters.
     let (tcp, _) = stream.get_mut();
     loop {
         tcp.readable().await?;
@@ -170,7 +172,7 @@ const SETTINGS: u8 = 4;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// `:method`, as the static table has it (RFC 7541, appendix A).
+/// The pseudo-header field `:method` from the static table (RFC 7541, appendix A).
 const GET: u8 = 0x82;
 const POST: u8 = 0x83;
 
@@ -195,7 +197,8 @@ fn fields(method: u8, name: &str) -> Vec<u8> {
     block
 }
 
-/// One field goes into the table, and each octet after it repeats it: as many as 64 KiB of fields hold.
+/// Returns a header block that adds one field to the dynamic table and then refers to it once per
+/// octet, up to 64 KiB of decoded fields.
 fn bomb(name: &str) -> Vec<u8> {
     let mut block = fields(GET, name);
     block.extend([0x40, 1, b'a', 1, b'b']);

@@ -1,6 +1,7 @@
-//! Certificates for test peers and for the control plane's own PKI, made by rcgen.
+//! Certificates for test peers and for the control plane's PKI, issued with rcgen.
 //!
-//! Deliberately not made by the product's `pinniped-pki`: the peers of a test should not share its mistakes.
+//! This module deliberately does not use the product's `pinniped-pki`, so that the peers of a test
+//! do not share its errors.
 
 use std::net::IpAddr;
 
@@ -12,20 +13,20 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType,
 };
 
-/// A certificate and its key, both PEM.
+/// A certificate and its private key, both PEM.
 #[derive(Clone)]
 pub struct Pair {
     /// The certificate.
     pub certificate_pem: String,
-    /// The key, PKCS#8.
+    /// The private key, PKCS#8 PEM.
     pub private_key_pem: String,
 }
 
 impl Pair {
-    /// The certificate, DER.
+    /// Returns the certificate as DER.
     ///
     /// # Errors
-    /// When it is no PEM.
+    /// Returns an error when the certificate is not PEM.
     pub fn der(&self) -> anyhow::Result<Vec<u8>> {
         use rustls::pki_types::CertificateDer;
         use rustls::pki_types::pem::PemObject as _;
@@ -44,7 +45,7 @@ impl std::fmt::Debug for Pair {
 pub struct Authority {
     /// The CA certificate.
     pub certificate_pem: String,
-    /// Its key, PKCS#8, or PKCS#1 of [`Authority::rsa`].
+    /// The private key of the CA: PKCS#8, or PKCS#1 when [`Authority::rsa`] made it.
     pub private_key_pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -56,20 +57,21 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// A new self-signed CA with an ECDSA P-256 key.
+    /// Creates a self-signed CA with an ECDSA P-256 key.
     ///
     /// # Errors
-    /// When rcgen refuses the name.
+    /// Returns an error when rcgen rejects the name.
     pub fn new(common_name: &str) -> anyhow::Result<Self> {
         let key = KeyPair::generate().context("could not make a key")?;
         let private_key_pem = key.serialize_pem();
         Self::with_key(common_name, key, private_key_pem)
     }
 
-    /// A new self-signed CA as kubeadm makes it: RSA with 2048 bits, the key in PKCS#1 (`RSA PRIVATE KEY`).
+    /// Creates a self-signed CA as kubeadm does: RSA with 2048 bits, the key in PKCS#1 (`RSA
+    /// PRIVATE KEY`).
     ///
     /// # Errors
-    /// When rcgen refuses the name.
+    /// Returns an error when rcgen rejects the name.
     pub fn rsa(common_name: &str) -> anyhow::Result<Self> {
         let key = rsa_key()?;
         let private_key_pem = pkcs1_pem(&key)?;
@@ -86,10 +88,10 @@ impl Authority {
         Ok(Self { certificate_pem: certificate.pem(), private_key_pem, issuer: Issuer::new(params, key) })
     }
 
-    /// A client certificate with at most one group.
+    /// Issues a client certificate with at most one group.
     ///
     /// # Errors
-    /// When rcgen refuses the name.
+    /// Returns an error when rcgen rejects the name.
     pub fn client(&self, common_name: &str, group: Option<&str>) -> anyhow::Result<Pair> {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(common_name, group);
@@ -97,18 +99,18 @@ impl Authority {
         self.issue(params)
     }
 
-    /// A server certificate.
+    /// Issues a server certificate.
     ///
     /// # Errors
-    /// When a DNS name cannot be encoded.
+    /// Returns an error when a DNS name cannot be encoded.
     pub fn server(&self, common_name: &str, dns: &[&str], ips: &[IpAddr]) -> anyhow::Result<Pair> {
         self.issue(server_params(common_name, dns, ips)?)
     }
 
-    /// The same with an RSA key of 2048 bits, in PKCS#8.
+    /// Issues a server certificate with an RSA key of 2048 bits, in PKCS#8.
     ///
     /// # Errors
-    /// When a DNS name cannot be encoded.
+    /// Returns an error when a DNS name cannot be encoded.
     pub fn rsa_server(&self, common_name: &str, dns: &[&str], ips: &[IpAddr]) -> anyhow::Result<Pair> {
         self.issue_with(server_params(common_name, dns, ips)?, &rsa_key()?)
     }
@@ -133,10 +135,10 @@ fn server_params(common_name: &str, dns: &[&str], ips: &[IpAddr]) -> anyhow::Res
     Ok(params)
 }
 
-/// A key for signing ServiceAccount tokens, private and public, as kubeadm makes it.
+/// Creates a key pair (private, public) for signing ServiceAccount tokens, as kubeadm does.
 ///
 /// # Errors
-/// When no key can be made.
+/// Returns an error when the key cannot be generated.
 pub fn service_account_key() -> anyhow::Result<(String, String)> {
     let key = rsa_key()?;
     Ok((pkcs1_pem(&key)?, key.public_key_pem()))
@@ -146,7 +148,8 @@ fn rsa_key() -> anyhow::Result<KeyPair> {
     KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).context("could not make an RSA key")
 }
 
-/// The RSA key inside of PKCS#8: `SEQUENCE { INTEGER, SEQUENCE, OCTET STRING }`, of which the string is it.
+/// Extracts the RSA key from PKCS#8 (`SEQUENCE { INTEGER, SEQUENCE, OCTET STRING }`): the content
+/// of the octet string.
 fn pkcs1_pem(key: &KeyPair) -> anyhow::Result<String> {
     let der = key.serialize_der();
     let parsed = (|| {
@@ -161,7 +164,7 @@ fn pkcs1_pem(key: &KeyPair) -> anyhow::Result<String> {
     Ok(format!("-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----\n", lines.join("\n")))
 }
 
-/// Content of the first DER element, and what comes after it.
+/// Returns the content of the first DER element and the bytes after it.
 fn element(der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (first, rest) = der.get(1..)?.split_first()?;
     let (length, rest) = match first {

@@ -1,4 +1,4 @@
-//! A cgroup with a memory limit, of version 1 or version 2 of the kernel's interface.
+//! A cgroup with a memory limit, for version 1 and version 2 of the kernel's interface.
 
 use std::fs;
 use std::io::Write as _;
@@ -8,18 +8,18 @@ use anyhow::Context as _;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// A cgroup with a memory limit. Removed when this goes.
+/// A cgroup with a memory limit. Dropping this value removes it.
 pub struct Cgroup {
     folder: PathBuf,
     files: &'static Files,
 }
 
-/// The files of one version of the interface.
+/// The file names of one version of the interface.
 struct Files {
     limit: &'static str,
     usage: &'static str,
     peak: &'static str,
-    /// The file with the line `oom_kill`.
+    /// The file that contains the line `oom_kill`.
     events: &'static str,
 }
 
@@ -34,13 +34,15 @@ static VERSION_2: Files =
     Files { limit: "memory.max", usage: "memory.current", peak: "memory.peak", events: "memory.events" };
 
 impl Cgroup {
-    /// A new cgroup of this name beside or below that of this process. `None` where this process may not make one.
+    /// Creates a cgroup with this name next to or below the cgroup of this process. Returns `None`
+    /// when this process has no permission to create one.
     pub fn with_memory_limit(name: &str, bytes: u64) -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         Self::at(Path::new(MOUNT), &own, name, bytes)
     }
 
-    /// As above, with the hierarchies mounted here, and `/proc/self/cgroup` as given.
+    /// Does the same with the hierarchies mounted at `mount` and with `own` as the content of
+    /// `/proc/self/cgroup`.
     fn at(mount: &Path, own: &str, name: &str, bytes: u64) -> Option<Self> {
         let own = |controller: &str| {
             let path = own.lines().find_map(|line| {
@@ -56,8 +58,9 @@ impl Cgroup {
         let own = mount.join(own("")?);
         let mut parents = own.ancestors().take_while(|folder| folder.starts_with(mount));
         parents.find_map(|parent| {
-            // A cgroup that has processes may not hand controllers down, so it is often one further up.
-            hands_memory_down(parent).then(|| Self::below(parent, &VERSION_2, name, bytes)).flatten()
+            // A cgroup that contains processes cannot delegate controllers to children, so the
+            // parent is often further up.
+            delegates_memory(parent).then(|| Self::below(parent, &VERSION_2, name, bytes)).flatten()
         })
     }
 
@@ -69,32 +72,32 @@ impl Cgroup {
         Some(cgroup)
     }
 
-    /// The folder, where `cgroup.procs` takes processes.
+    /// The folder of the cgroup. Its file `cgroup.procs` accepts processes.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// How often the kernel ended a process for the limit.
+    /// Returns the number of processes that the kernel killed because of the limit.
     ///
     /// # Errors
-    /// An error when the kernel does not report it.
+    /// Returns an error when the kernel does not report the number.
     pub fn kills(&self) -> anyhow::Result<u64> {
         let events = self.read(self.files.events)?;
         let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
         Ok(kills.with_context(|| format!("no line oom_kill in {}", self.files.events))?.trim().parse()?)
     }
 
-    /// The limit, the bytes in use, and the most that ever were, in words.
+    /// Returns the limit, the current usage and the peak usage as text for messages.
     pub fn usage(&self) -> String {
         let read = |file| self.read(file).map_or_else(|_| "?".to_owned(), |text| text.trim().to_owned());
         let Files { limit, usage, peak, .. } = self.files;
         format!("{} of {} bytes, {} at most", read(usage), read(limit), read(peak))
     }
 
-    /// Whether no process is in it.
+    /// Whether the cgroup contains no process.
     ///
     /// # Errors
-    /// An error when that cannot be read.
+    /// Returns an error when the list of processes cannot be read.
     pub fn is_empty(&self) -> anyhow::Result<bool> {
         Ok(self.read("cgroup.procs")?.trim().is_empty())
     }
@@ -105,8 +108,8 @@ impl Cgroup {
     }
 }
 
-/// Whether cgroups of version 2 below this one can have a memory limit.
-fn hands_memory_down(parent: &Path) -> bool {
+/// Whether version 2 cgroups below `parent` can have a memory limit.
+fn delegates_memory(parent: &Path) -> bool {
     let file = parent.join("cgroup.subtree_control");
     let handed_down = fs::read_to_string(&file).unwrap_or_default();
     let enable = || fs::File::options().write(true).open(&file)?.write_all(b"+memory");
@@ -115,7 +118,8 @@ fn hands_memory_down(parent: &Path) -> bool {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Fails while a process is in it; a test waits for the end of its processes.
+        // The removal fails while the cgroup contains a process; a test waits until its processes
+        // exit.
         if let Err(error) = fs::remove_dir(&self.folder) {
             eprintln!("could not remove {}: {error}", self.folder.display());
         }
@@ -133,10 +137,10 @@ mod tests {
     }
 
     #[test]
-    fn version_2_makes_the_cgroup_below_the_nearest_one_that_hands_memory_down() {
+    fn version_2_creates_the_cgroup_below_the_nearest_ancestor_that_delegates_memory() {
         let mount = tempfile::tempdir().unwrap();
         let parent = mount.path().join("user");
-        // Without the file it cannot hand anything down, as one with processes.
+        // Without the file the cgroup cannot delegate a controller, just like one with processes.
         fs::create_dir_all(parent.join("session")).unwrap();
         fs::write(mount.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
         fs::write(parent.join("cgroup.subtree_control"), "cpu memory\n").unwrap();
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_hands_memory_down_where_it_may_and_is_not_usable_where_it_may_not() {
+    fn version_2_delegates_memory_where_permitted_and_is_unusable_elsewhere() {
         let mount = tempfile::tempdir().unwrap();
         fs::create_dir(mount.path().join("own")).unwrap();
         fs::write(mount.path().join("cgroup.controllers"), "memory\n").unwrap();
@@ -173,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_makes_the_cgroup_in_the_hierarchy_for_memory() {
+    fn version_1_creates_the_cgroup_in_the_memory_hierarchy() {
         let mount = tempfile::tempdir().unwrap();
         fs::create_dir_all(mount.path().join("memory/own")).unwrap();
         let own = "5:memory:/own\n4:cpu,cpuacct:/other\n0::/\n";

@@ -1,17 +1,17 @@
-//! Reproducible random choices for tests: the same seed makes the same choices.
+//! Reproducible random choices for tests: equal seeds give equal choices.
 
-/// A generator of numbers that are good enough for tests (SplitMix64).
+/// A pseudo-random number generator (SplitMix64) that is good enough for tests.
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// A generator that starts from `seed`. Print the seed, so that a failure can be repeated.
+    /// Creates a generator from `seed`. Print the seed so that a failure can be reproduced.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -20,18 +20,18 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
         let number = self.number() % u64::try_from(end.max(1)).unwrap_or(u64::MAX);
         usize::try_from(number).unwrap_or(0)
     }
 
-    /// True in `count` of 100 cases.
+    /// Returns true with a probability of `count` percent.
     pub fn in_hundred(&mut self, count: u64) -> bool {
         self.number() % 100 < count
     }
 
-    /// One element of a slice that is not empty.
+    /// Returns one element of a non-empty slice.
     pub fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_makes_the_same_choices() {
+    fn equal_seeds_give_equal_choices() {
         let numbers = |seed| {
             let mut chance = Chance::new(seed);
             [(); 4].map(|()| chance.number())

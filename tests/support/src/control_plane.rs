@@ -1,8 +1,10 @@
-//! etcd, kube-apiserver and kube-controller-manager as processes, with a PKI and a folder of their own.
+//! etcd, kube-apiserver and kube-controller-manager as processes, with a PKI and a folder of their
+//! own.
 //!
-//! Ready in a few seconds. The aggregation layer is set up as kubeadm does it; the controllers that would act
-//! on nodes that do not report (there is no kubelet) are off. Everything is ended and removed by the
-//! [`Guardian`], also when the owner is killed.
+//! A control plane is ready in a few seconds. The aggregation layer is configured as kubeadm does
+//! it. The controllers that act on nodes that do not report are disabled, because there is no
+//! kubelet. The [`Guardian`] terminates the processes and removes the folder, also when the owner
+//! is killed.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -28,22 +30,23 @@ pub const SERVICE_RANGE: &str = "10.96.0.0/16";
 pub const KUBERNETES_SERVICE_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 const API_SERVER: &str = "kube-apiserver";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
-/// How long it may take to be ready. Usually five seconds; a machine that compiles beside it needs more.
+/// Time limit until the control plane is ready. It usually takes five seconds; a machine that
+/// compiles at the same time needs more.
 const READY_WITHIN: Duration = Duration::from_secs(90);
 
-/// What may differ between control planes.
+/// Parameters of a control plane.
 #[derive(Clone, Debug)]
 pub struct ControlPlaneParams {
     /// Cluster and context name in the kubeconfigs.
     pub cluster_name: String,
-    /// Whether requests without credentials are `system:anonymous`, or 401.
+    /// Whether requests without credentials are `system:anonymous`; otherwise they get 401.
     pub anonymous_auth: bool,
-    /// The address that the API server advertises and that its certificate has beside 127.0.0.1. Loopback
-    /// means: do not advertise, listen on loopback only.
+    /// The address that the API server advertises and that its certificate contains besides
+    /// 127.0.0.1. Loopback means: advertise nothing and listen on loopback only.
     pub address: IpAddr,
-    /// Further flags of kube-apiserver, behind ours.
+    /// Additional flags of kube-apiserver, appended to the default ones.
     pub extra_apiserver_args: Vec<String>,
-    /// Further flags of kube-controller-manager, behind ours.
+    /// Additional flags of kube-controller-manager, appended to the default ones.
     pub extra_controller_manager_args: Vec<String>,
 }
 
@@ -59,7 +62,7 @@ impl Default for ControlPlaneParams {
     }
 }
 
-/// A running control plane. Dropping it ends it and removes its folder.
+/// A running control plane. Dropping it terminates the processes and removes the folder.
 #[derive(Debug)]
 pub struct ControlPlane {
     dir: PathBuf,
@@ -73,11 +76,12 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts one and waits until it is ready: `/readyz` answers and the controllers have made the default
-    /// ServiceAccount.
+    /// Starts a control plane and waits until it is ready: `/readyz` succeeds and the controllers
+    /// have created the default ServiceAccount.
     ///
     /// # Errors
-    /// When the programs are missing or one of them ends; the end of its log is part of the message.
+    /// Returns an error when the programs are missing or one of them exits. The message contains
+    /// the end of its log.
     pub async fn start(params: ControlPlaneParams) -> anyhow::Result<Self> {
         rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
         let tools = tools::control_plane()?;
@@ -85,7 +89,7 @@ impl ControlPlane {
             .prefix("pinniped-world-")
             .tempdir()
             .context("could not make a temporary folder")?
-            // From here on the guardian removes it: a killed process could not.
+            // From here on the guardian removes the folder; a killed process could not.
             .keep();
         let guardian = Guardian::start(Some(&dir))?;
         for sub in ["pki", "logs", "etcd", "pods"] {
@@ -128,10 +132,11 @@ impl ControlPlane {
         self.launch(API_SERVER, command)
     }
 
-    /// Kills kube-apiserver, which ends its connections without a word, starts it again, and waits until it is ready.
+    /// Kills kube-apiserver, which drops its connections without notice, starts it again, and waits
+    /// until it is ready.
     ///
     /// # Errors
-    /// When it does not run, or does not get ready.
+    /// Returns an error when it is not running, or does not become ready.
     pub async fn restart_api_server(&self) -> anyhow::Result<()> {
         let mut killed = {
             let mut processes = self.lock_processes();
@@ -152,7 +157,8 @@ impl ControlPlane {
         self.launch(CONTROLLER_MANAGER, command)
     }
 
-    /// It gives up when the API server is not healthy within ten seconds, which a busy machine may need.
+    /// Restarts kube-controller-manager if it has exited: it gives up when the API server is not
+    /// healthy within ten seconds, and a busy machine may need longer.
     fn start_controller_manager_again_if_it_gave_up(&self) -> anyhow::Result<()> {
         let gave_up = {
             let mut processes = self.lock_processes();
@@ -212,10 +218,10 @@ impl ControlPlane {
         })?
     }
 
-    /// Whether all three programs run.
+    /// Checks that all three programs are running.
     ///
     /// # Errors
-    /// Names the one that ended, with the end of its log.
+    /// Names the program that exited and contains the end of its log.
     pub fn check_alive(&self) -> anyhow::Result<()> {
         let ended =
             self.lock_processes().iter_mut().find_map(|(name, p)| p.ended().map(|status| (*name, status)));
@@ -227,19 +233,19 @@ impl ControlPlane {
         }
     }
 
-    /// A new client with all rights, usable in the calling runtime. Clients must not be shared between
-    /// runtimes: each has a task in the one that made it.
+    /// Creates a client with all permissions for the calling runtime. Clients must not be shared
+    /// between runtimes: each client has a task in the runtime that created it.
     ///
     /// # Errors
-    /// When the kubeconfig cannot be read.
+    /// Returns an error when the kubeconfig cannot be read.
     pub async fn client(&self) -> anyhow::Result<kube::Client> {
         client_of(&self.admin_kubeconfig()).await
     }
 
-    /// A client with all rights that acts as `user` with `groups`.
+    /// Creates a client with all permissions that impersonates `user` with `groups`.
     ///
     /// # Errors
-    /// When the kubeconfig cannot be read.
+    /// Returns an error when the kubeconfig cannot be read.
     pub async fn client_as(&self, user: &str, groups: &[&str]) -> anyhow::Result<kube::Client> {
         let mut config = config_of(&self.admin_kubeconfig()).await?;
         config.auth_info.impersonate = Some(user.to_owned());
@@ -247,19 +253,19 @@ impl ControlPlane {
         kube::Client::try_from(config).context("could not make a client")
     }
 
-    /// The kubeconfig of an administrator: certificate and key inside.
+    /// The path of an administrator's kubeconfig with embedded certificate and key.
     #[must_use]
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.dir.join("admin.kubeconfig")
     }
 
-    /// kubectl with that kubeconfig.
+    /// kubectl with the administrator's kubeconfig.
     #[must_use]
     pub fn kubectl(&self) -> Kubectl {
         Kubectl::new(&self.tools.join("kubectl"), &self.admin_kubeconfig())
     }
 
-    /// The cluster's CA: signs client certificates that the API server accepts.
+    /// The cluster's CA. It signs client certificates that the API server accepts.
     #[must_use]
     pub fn ca(&self) -> &Authority {
         &self.ca
@@ -271,65 +277,66 @@ impl ControlPlane {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Where etcd answers, without TLS and to everybody on this machine: for objects that the API server would not take.
+    /// The address of etcd, which accepts plain connections from every process on this machine.
+    /// Tests use it for objects that the API server would reject.
     #[must_use]
     pub fn etcd(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.etcd_port))
     }
 
-    /// The temporary folder of this control plane; it is removed at the end.
+    /// The temporary folder of this control plane. It is removed when the control plane stops.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The folder of etcd, kubectl and the others.
+    /// The folder with etcd, kubectl and the other programs.
     #[must_use]
     pub fn tools(&self) -> &Path {
         &self.tools
     }
 
-    /// The guardian, for further processes that shall end with this control plane.
+    /// The guardian, for further processes that must terminate with this control plane.
     #[must_use]
     pub fn guardian(&self) -> &Guardian {
         &self.guardian
     }
 
-    /// The process ids of the control plane.
+    /// The process ids of the control plane's programs.
     #[must_use]
     pub fn process_ids(&self) -> Vec<u32> {
         self.lock_processes().iter().map(|(_, process)| process.id()).collect()
     }
 
-    /// The log of a program, such as `kube-apiserver`.
+    /// The path of a program's log; `name` is for example `kube-apiserver`.
     #[must_use]
     pub fn log_file(&self, name: &str) -> PathBuf {
         self.dir.join("logs").join(format!("{name}.log"))
     }
 
-    /// The last lines of a log.
+    /// Returns the last lines of a program's log.
     #[must_use]
     pub fn log_tail(&self, name: &str, lines: usize) -> String {
         tail(&self.log_file(name), lines)
     }
 
-    /// Every event of the API server's audit log so far, oldest first: what the API server saw. Level
-    /// Metadata, and RequestResponse for the reviews of `authentication.k8s.io` and `authorization.k8s.io`
-    /// except for token contents.
+    /// Returns the events of the API server's audit log so far, oldest first. The level is
+    /// Metadata, and RequestResponse for the reviews of `authentication.k8s.io` and
+    /// `authorization.k8s.io` except for token contents.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// Returns an error when the log cannot be read.
     pub fn audit_events(&self) -> anyhow::Result<Vec<serde_json::Value>> {
         let text =
             std::fs::read_to_string(self.dir.join("audit.log")).context("could not read the audit log")?;
-        // The last line may be half written.
+        // The last line may be incomplete.
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
-    /// Waits for an audit event that `fits`.
+    /// Waits for an audit event for which `fits` returns true.
     ///
     /// # Errors
-    /// After 10 s.
+    /// Returns an error after 10 s.
     pub async fn await_audit_event(
         &self,
         what: &str,
@@ -350,7 +357,8 @@ impl ControlPlane {
     }
 }
 
-/// The text of a kubeconfig with one cluster, one user with a client certificate, and one context; all inside.
+/// Returns the text of a kubeconfig with one cluster, one user with a client certificate, and one
+/// context, with all data embedded.
 #[must_use]
 pub fn kubeconfig(
     cluster: &str,
@@ -371,10 +379,10 @@ pub fn kubeconfig(
     )
 }
 
-/// A client from a kubeconfig file.
+/// Creates a client from a kubeconfig file.
 ///
 /// # Errors
-/// When the file cannot be read or is not a kubeconfig.
+/// Returns an error when the file cannot be read or is not a kubeconfig.
 pub async fn client_of(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
     kube::Client::try_from(config_of(kubeconfig).await?).context("could not make a client")
 }
@@ -387,7 +395,7 @@ async fn config_of(kubeconfig: &Path) -> anyhow::Result<kube::Config> {
         .context("could not use the kubeconfig")
 }
 
-/// The last `lines` lines of a file, or why it cannot be read.
+/// Returns the last `lines` lines of a file, or the reason why it cannot be read.
 #[must_use]
 pub fn tail(file: &Path, lines: usize) -> String {
     match std::fs::read(file) {
@@ -400,14 +408,14 @@ pub fn tail(file: &Path, lines: usize) -> String {
     }
 }
 
-/// A TCP port that was free a moment ago, and that nobody gets without asking for it: those which the kernel hands out,
-/// also to every outgoing connection, begin at 32768 on Linux.
+/// Returns a TCP port that is currently free and that no process gets unless it requests it: the
+/// ports that the kernel assigns, also to outgoing connections, start at 32768 on Linux.
 ///
 /// # Errors
-/// When none can be had.
+/// Returns an error when no port is free.
 pub fn free_port() -> anyhow::Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Processes without a network of their own begin at different places.
+    // Processes that share a network start at different ports.
     let begin = (std::process::id() % 1_000) as u16 * 10;
     for _ in 0..PORTS.len() {
         let next = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -469,7 +477,8 @@ const APISERVER_ARGS: [&str; 25] = [
     "--requestheader-extra-headers-prefix=X-Remote-Extra-",
     "--proxy-client-cert-file=pki/front-proxy-client.crt",
     "--proxy-client-key-file=pki/front-proxy-client.key",
-    // The API server reaches aggregated servers at their endpoints: there is no kube-proxy under it.
+    // The API server connects to the endpoints of aggregated servers directly, because there is no
+    // kube-proxy.
     "--enable-aggregator-routing=true",
     "--audit-policy-file=audit-policy.yaml",
     "--audit-log-path=audit.log",
@@ -490,7 +499,8 @@ const CONTROLLER_MANAGER_ARGS: [&str; 16] = [
     "--cluster-signing-key-file=pki/ca.key",
     "--requestheader-client-ca-file=pki/front-proxy-ca.crt",
     "--use-service-account-credentials=true",
-    // No kubelet reports: without these two off, nodes would be tainted and their pods evicted.
+    // No kubelet reports. With these two controllers, nodes would be tainted and their pods
+    // evicted.
     "--controllers=*,bootstrapsigner,tokencleaner,-node-lifecycle-controller,-taint-eviction-controller,-node-ipam-controller",
     "--bind-address=127.0.0.1",
     "--leader-elect=false",
@@ -500,7 +510,7 @@ const CONTROLLER_MANAGER_ARGS: [&str; 16] = [
     "--profiling=false",
 ];
 
-/// What the audit log tells: see [`ControlPlane::audit_events`].
+/// The audit policy; see [`ControlPlane::audit_events`].
 pub const AUDIT_POLICY: &str = r#"apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -517,7 +527,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_ports_are_others_each_time_and_none_of_the_kernels_own() {
+    fn free_ports_differ_each_time_and_are_outside_the_ephemeral_range() {
         let ports: std::collections::BTreeSet<u16> = (0..100).map(|_| free_port().unwrap()).collect();
         assert_eq!(ports.len(), 100);
         assert!(ports.iter().all(|port| PORTS.contains(port)));

@@ -1,10 +1,10 @@
-//! Ends what was started, whatever happens to the program that started it.
+//! Terminates started processes, whatever happens to the program that started them.
 //!
-//! A [`Guardian`] is a small shell process in its own process group that reads a pipe. Every child is written
-//! into the pipe before it runs its program; when the pipe closes (the owner dropped the guardian, panicked,
-//! was interrupted or was killed with SIGKILL) the guardian ends all of them and removes the temporary folder.
-//! Children are held back by a shell that waits for one line, so there is no moment in which a child runs
-//! without being registered.
+//! A [`Guardian`] is a small shell process in its own process group that reads a pipe. Every child
+//! is registered through the pipe before it runs its program. When the pipe closes (the owner
+//! dropped the guardian, panicked, was interrupted or was killed with SIGKILL), the guardian
+//! terminates all children and removes the temporary folder. A shell that waits for one line delays
+//! each child, so that no child ever runs without being registered.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -16,7 +16,8 @@ use std::sync::Mutex;
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal};
 
-/// The guardian's own program. Signals meant for the owner's terminal do not end it: the pipe does.
+/// The guardian's program. It ignores signals meant for the owner's terminal and exits when the
+/// pipe closes.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 list=
@@ -46,12 +47,12 @@ for e in $list; do kill -s KILL -- "-${e%%:*}"; done
 if [ -n "$dir" ]; then rm -rf -- "$dir" || { sleep 0.2; rm -rf -- "$dir"; }; fi
 "#;
 
-/// How a child is asked to end.
+/// How a child is terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// SIGTERM first, SIGKILL after two seconds.
     Gentle,
-    /// SIGKILL at once: for programs whose data is thrown away.
+    /// SIGKILL at once, for programs whose data is disposable.
     Kill,
 }
 
@@ -64,17 +65,19 @@ impl Ending {
     }
 }
 
-/// The watching process. Dropping it ends everything that it knows, and waits for that.
+/// The guardian process. Dropping this value terminates all registered children and waits until
+/// they have exited.
 #[derive(Debug)]
 pub struct Guardian {
     watcher: Mutex<Option<(Child, ChildStdin)>>,
 }
 
 impl Guardian {
-    /// Starts the watching process. `dir`, when given, is removed with all its content at the end.
+    /// Starts the guardian process. If `dir` is given, the guardian finally removes it with all its
+    /// content.
     ///
     /// # Errors
-    /// Fails when there is no `sh`, or when `dir` has a space in its name.
+    /// Returns an error when there is no `sh`, or when the path of `dir` contains a space.
     pub fn start(dir: Option<&Path>) -> anyhow::Result<Self> {
         let mut child = Command::new("sh")
             .args(["-c", SCRIPT, "pinniped-guardian"])
@@ -97,16 +100,18 @@ impl Guardian {
     fn tell(&self, line: &str) -> anyhow::Result<()> {
         let mut watcher = self.watcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (_, stdin) = watcher.as_mut().context("the guardian has ended")?;
-        // One write below PIPE_BUF is atomic: the guardian sees the whole line or nothing.
+        // A single write of less than PIPE_BUF bytes is atomic: the guardian reads the whole line
+        // or nothing.
         stdin.write_all(format!("{line}\n").as_bytes()).context("could not write to the guardian")
     }
 
-    /// Starts `command` (its program, arguments, environment and folder) in its own process group, registered
-    /// before it runs, with no standard input and with both outputs appended to `log`.
+    /// Starts `command` (its program, arguments, environment and folder) in its own process group,
+    /// registered before it runs, without standard input and with both outputs appended to `log`.
     ///
     /// # Errors
-    /// Fails when the log cannot be opened or the process cannot be made. A program that does not exist shows
-    /// as a child that ends at once with status 127 and a line in its log.
+    /// Returns an error when the log cannot be opened or the process cannot be created. A program
+    /// that does not exist appears as a child that exits at once with status 127 and a line in its
+    /// log.
     pub fn spawn(&self, command: &Command, ending: Ending, log: &Path) -> anyhow::Result<Process> {
         let out = File::options()
             .create(true)
@@ -141,13 +146,13 @@ impl Guardian {
         Ok(Process { child })
     }
 
-    /// Forgets a child that was seen to end, so that its number, when reused, is not signalled.
+    /// Unregisters a child that has exited, so that its process id is not signalled after reuse.
     pub fn forget(&self, pid: u32) {
-        // A guardian that is gone has nothing to forget.
+        // If the guardian has exited, there is nothing to unregister.
         let _ = self.tell(&format!("del {pid}"));
     }
 
-    /// Ends everything now and waits for it. Called by drop.
+    /// Terminates all children now and waits until they have exited. `drop` calls this.
     pub fn end(&self) {
         let taken = self.watcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some((mut child, stdin)) = taken {
@@ -163,25 +168,25 @@ impl Drop for Guardian {
     }
 }
 
-/// A child under a guardian.
+/// A child process registered with a guardian.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
 }
 
 impl Process {
-    /// Its process id, also its process group.
+    /// The process id, which is also the id of its process group.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its exit status when it has ended.
+    /// Returns the exit status if the process has exited.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Blocks until it ends.
+    /// Blocks until the process exits.
     ///
     /// # Errors
     /// As [`Child::wait`].
@@ -190,7 +195,7 @@ impl Process {
     }
 }
 
-/// Sends a signal to a process group; a group that is gone is no error.
+/// Sends a signal to a process group. A group that no longer exists is not an error.
 pub fn signal_group(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = rustix::process::kill_process_group(pid, signal);

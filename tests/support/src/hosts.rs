@@ -1,7 +1,7 @@
-//! Names of the test world: a private `/etc/hosts`.
+//! Host names of the test world: a private `/etc/hosts`.
 //!
-//! Inside a mount namespace of our own, a file of the world is mounted over `/etc/hosts`, so that every program
-//! of the world, ours and foreign, resolves Service names with its ordinary resolver.
+//! In a private mount namespace, a file of the world is mounted over `/etc/hosts`, so that every
+//! program of the world, the product's and others, resolves Service names with its usual resolver.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,13 +22,13 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Makes `file` from the machine's hosts file and mounts it over `/etc/hosts`. Only to be called inside a
-    /// mount namespace of our own.
+    /// Creates `file` and mounts it over `/etc/hosts`. Call this only inside a private mount
+    /// namespace.
     ///
     /// # Errors
-    /// When the file cannot be written or mounted.
+    /// Returns an error when the file cannot be written or mounted.
     pub fn mount(file: &Path) -> anyhow::Result<Self> {
-        // Loopback names only: what else the machine's file says is no part of the world.
+        // Only loopback names: the other entries of the machine's file are not part of the world.
         let base = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
         std::fs::write(file, &base).context("could not write the private hosts file")?;
         let output = Command::new("mount").arg("--bind").arg(file).arg("/etc/hosts").output();
@@ -41,26 +41,26 @@ impl Hosts {
         Ok(Self { file: file.to_owned(), base, names: Mutex::new(BTreeMap::new()) })
     }
 
-    /// The file, for mounting it into pods.
+    /// The path of the file, for mounting it into pods.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Lets `name` resolve to `ip`.
+    /// Makes `name` resolve to `ip`.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Returns an error when the file cannot be written.
     pub fn set(&self, name: &str, ip: IpAddr) -> anyhow::Result<()> {
         self.change(|names| {
             names.insert(name.to_owned(), ip);
         })
     }
 
-    /// Changes many names in one write.
+    /// Changes any number of names in one write.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Returns an error when the file cannot be written.
     pub fn change(&self, edit: impl FnOnce(&mut BTreeMap<String, IpAddr>)) -> anyhow::Result<()> {
         let mut names = self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let before = names.clone();
@@ -73,8 +73,8 @@ impl Hosts {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{ip} {name}");
         }
-        // The file is mounted in several places, so it cannot be replaced; one write in place, then the new
-        // length, never shows a reader an empty file.
+        // The file is mounted in several places, so it cannot be replaced by renaming. It is
+        // overwritten in place and then truncated, so that no reader sees an empty file.
         let file =
             std::fs::File::options().write(true).open(&self.file).context("could not open the hosts file")?;
         file.write_all_at(text.as_bytes(), 0).context("could not write the hosts file")?;

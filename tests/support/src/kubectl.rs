@@ -1,4 +1,4 @@
-//! The real kubectl, with its output caught.
+//! Runs the real kubectl and captures its output.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,26 +9,26 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::wait;
 
-/// What a program printed and how it ended.
+/// The output and exit code of a program.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The command as one would type it, for messages.
+    /// The command as a user would type it, for messages.
     pub command: String,
-    /// Exit code; -1 when a signal ended it.
+    /// Exit code; -1 when a signal terminated the program.
     pub code: i32,
     /// Standard output.
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
-    /// How long it ran.
+    /// The running time.
     pub took: Duration,
 }
 
 impl Outcome {
-    /// The outcome itself when the exit code is 0.
+    /// Returns `self` if the exit code is 0.
     ///
     /// # Errors
-    /// Otherwise, with the command and both outputs.
+    /// Returns an error with the command and both outputs for any other exit code.
     pub fn success(self) -> anyhow::Result<Self> {
         anyhow::ensure!(
             self.code == 0,
@@ -42,21 +42,21 @@ impl Outcome {
     }
 }
 
-/// How long a program may take whose deadline nobody named.
+/// Time limit of a program when the caller gives none.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Runs any program to its end, with `input` on its standard input.
+/// Runs any program until it exits, with `input` on its standard input.
 ///
 /// # Errors
-/// When it cannot be started or has not ended after two minutes.
+/// Returns an error when the program cannot be started or has not exited after two minutes.
 pub async fn run(command: std::process::Command, input: Option<&str>) -> anyhow::Result<Outcome> {
     run_within(LONGEST, command, input).await
 }
 
-/// The same with a deadline of the caller's own, for a script of many steps.
+/// Does the same with a time limit chosen by the caller, for a script of many steps.
 ///
 /// # Errors
-/// When it cannot be started or has not ended within `limit`.
+/// Returns an error when the program cannot be started or has not exited within `limit`.
 pub async fn run_within(
     limit: Duration,
     command: std::process::Command,
@@ -67,10 +67,10 @@ pub async fn run_within(
     ended.await.with_context(|| format!("`{shown}` has not ended within {limit:?}"))?
 }
 
-/// The same, for a command that one would type in another way than it is started.
+/// Does the same for a command that messages show in another form than it is started.
 ///
 /// # Errors
-/// When it cannot be started or has not ended after two minutes.
+/// Returns an error when the program cannot be started or has not exited after two minutes.
 pub async fn run_as(
     shown: String,
     command: tokio::process::Command,
@@ -95,7 +95,7 @@ async fn to_end(
     let stdin = child.stdin.take();
     let feed = async {
         if let (Some(mut stdin), Some(input)) = (stdin, input) {
-            // A program that does not want all of its input may close the pipe.
+            // A program that does not need all of its input may close the pipe.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
     };
@@ -110,7 +110,8 @@ async fn to_end(
     })
 }
 
-/// A command as one would type it: the program without its folder, words quoted where a shell needs it.
+/// Returns a command as a user would type it: the program without its folder, words quoted where a
+/// shell needs it.
 #[must_use]
 pub fn as_typed(command: &std::process::Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
@@ -125,11 +126,12 @@ pub fn as_typed(command: &std::process::Command) -> String {
         .join(" ")
 }
 
-/// Variables that would send requests to a proxy which the test world does not reach.
+/// Environment variables that would route requests through a proxy that is not reachable from the
+/// test world.
 pub(crate) const PROXY_VARIABLES: [&str; 6] =
     ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
-/// kubectl bound to one kubeconfig.
+/// kubectl with a fixed kubeconfig.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
     binary: PathBuf,
@@ -138,31 +140,31 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// `binary` with `kubeconfig`.
+    /// Creates a kubectl from `binary` and `kubeconfig`.
     #[must_use]
     pub fn new(binary: &Path, kubeconfig: &Path) -> Self {
         Self { binary: binary.to_owned(), kubeconfig: kubeconfig.to_owned(), path: None }
     }
 
-    /// The program itself.
+    /// The path of the program.
     #[must_use]
     pub fn program(&self) -> &Path {
         &self.binary
     }
 
-    /// The kubeconfig, for other programs.
+    /// The path of the kubeconfig, for other programs.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// The same kubectl with another kubeconfig.
+    /// Returns the same kubectl with another kubeconfig.
     #[must_use]
     pub fn with_kubeconfig(&self, kubeconfig: &Path) -> Self {
         Self { kubeconfig: kubeconfig.to_owned(), ..self.clone() }
     }
 
-    /// The same kubectl with `dir` in front of its PATH: exec plugins are found there.
+    /// Returns the same kubectl with `dir` in front of its PATH, where it finds exec plugins.
     #[must_use]
     pub fn with_path(&self, dir: &Path) -> Self {
         let mut path = dir.as_os_str().to_owned();
@@ -173,7 +175,7 @@ impl Kubectl {
         Self { path: Some(path), ..self.clone() }
     }
 
-    /// The command, not yet started.
+    /// Returns the command without starting it.
     #[must_use]
     pub fn command(&self, args: &[&str]) -> std::process::Command {
         let mut command = std::process::Command::new(&self.binary);
@@ -181,7 +183,8 @@ impl Kubectl {
         for name in PROXY_VARIABLES {
             command.env_remove(name);
         }
-        // Discovery caches of other clusters must not leak into this one, nor ours into the user's home.
+        // Discovery caches must be separate per cluster, and must not be written to the user's
+        // home.
         if let Some(dir) = self.kubeconfig.parent() {
             command.env("KUBECACHEDIR", dir.join("kubectl-cache"));
         }
@@ -191,27 +194,27 @@ impl Kubectl {
         command
     }
 
-    /// Runs it, whatever the exit code.
+    /// Runs kubectl and accepts any exit code.
     ///
     /// # Errors
-    /// When kubectl cannot be started or does not end.
+    /// Returns an error when kubectl cannot be started or does not exit in time.
     pub async fn run(&self, args: &[&str]) -> anyhow::Result<Outcome> {
         run(self.command(args), None).await
     }
 
-    /// Runs it and returns standard output.
+    /// Runs kubectl and returns its standard output.
     ///
     /// # Errors
-    /// Also when the exit code is not 0.
+    /// Also returns an error when the exit code is not 0.
     pub async fn output(&self, args: &[&str]) -> anyhow::Result<String> {
         Ok(self.run(args).await?.success()?.stdout)
     }
 
-    /// Waits until definitions (`crd/NAME`, or flags that name files) are accepted. `kubectl wait` alone gives up at once
-    /// on one that is so new that it has no status.
+    /// Waits until definitions (`crd/NAME`, or flags that name files) are established. `kubectl
+    /// wait` alone fails at once for a definition that is so new that it has no status.
     ///
     /// # Errors
-    /// When they are not within half a minute.
+    /// Returns an error when they are not established within half a minute.
     pub async fn await_established(&self, definitions: &[&str]) -> anyhow::Result<()> {
         let args = [&["wait", "--for=condition=Established", "--timeout=30s"][..], definitions].concat();
         let established = async || self.output(&args).await.map(drop);
@@ -219,10 +222,10 @@ impl Kubectl {
             .await
     }
 
-    /// `kubectl apply -f -` of a YAML text.
+    /// Runs `kubectl apply -f -` with a YAML text.
     ///
     /// # Errors
-    /// Also when the exit code is not 0.
+    /// Also returns an error when the exit code is not 0.
     pub async fn apply(&self, yaml: &str) -> anyhow::Result<String> {
         Ok(run(self.command(&["apply", "-f", "-"]), Some(yaml)).await?.success()?.stdout)
     }

@@ -1,38 +1,44 @@
-//! A real control plane and other real parts for tests and the demo.
+//! A real control plane, and stand-ins for the rest of a cluster, for tests and the demo.
 //!
 //! ```text
-//! World               one per test executable, in a network namespace of its own (tools/test-runner.sh)
-//!   ControlPlane      etcd, kube-apiserver, kube-controller-manager; own PKI, ports, folder; audit log
-//!     Guardian        ends all of it, also when this process is killed
-//!   service proxy     ClusterIPs and Service names work, as with kube-proxy and cluster DNS
-//!   Pods              Deployments of our own programs run, as with scheduler and kubelet
+//! World             one per test executable, in its own network namespace (tools/test-runner.sh)
+//!   ControlPlane    etcd, kube-apiserver, kube-controller-manager; own PKI, folder and audit log
+//!     Guardian      terminates all processes, also when this process is killed
+//!   service proxy   makes ClusterIPs and Service names work, as kube-proxy and cluster DNS do
+//!   Pods            runs Deployments of the product, as scheduler and kubelet do
 //! ```
 //!
-//! A test usually looks like this (`#[tokio::test]`, run by cargo, tools found by `cargo xtask control-plane`):
+//! A typical test (`#[tokio::test]`, run by cargo; `cargo xtask control-plane` provides the tools):
 //!
 //! ```no_run
 //! # async fn test() -> anyhow::Result<()> {
 //! use std::time::Duration;
 //! use pinniped_test_support::{wait, world::World};
 //!
-//! let world = World::shared()?; // the first caller waits some five seconds
-//! let client = world.client().await?; // a client per runtime, never shared between tests
+//! let world = World::shared()?; // the first caller waits about five seconds
+//! let client = world.client().await?; // one client per runtime, never shared between tests
 //! world.kubectl().apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: my-test}\n").await?;
-//! let accounts = kube::Api::<k8s_openapi::api::core::v1::ServiceAccount>::namespaced(client, "my-test");
-//! wait::until_ok(Duration::from_secs(10), "the default account", async || Ok(accounts.get("default").await?)).await?;
-//! world.control_plane().await_audit_event("the read", |e| e["objectRef"]["namespace"] == "my-test").await?;
+//! type Account = k8s_openapi::api::core::v1::ServiceAccount;
+//! let accounts = kube::Api::<Account>::namespaced(client, "my-test");
+//! wait::until_ok(Duration::from_secs(10), "the default account", async || {
+//!     Ok(accounts.get("default").await?)
+//! })
+//! .await?;
+//! let of_test = |event: &serde_json::Value| event["objectRef"]["namespace"] == "my-test";
+//! world.control_plane().await_audit_event("the read", of_test).await?;
 //!
-//! // Our own programs, from manifests: needs namespaces, so it may be skipped (noted, or failed by
-//! // `cargo xtask test --require-all`).
+//! // Pods of the product, from manifests. They need namespaces, so the test may be skipped (the
+//! // skip is recorded; `cargo xtask test --require-all` turns it into a failure).
 //! let Some(pods) = world.pods("my test") else { return Ok(()) };
 //! println!("{}", pods.log_tails("pinniped-concierge", 20));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Only a control plane with other flags: [`control_plane::ControlPlane::start`]. Waiting: [`wait`], never a
-//! sleep. Doing something all the while: [`rounds`]. Certificates of peers: [`certs`]. Raw TLS and HTTP/1.1
-//! upgrades: [`wire`]. Programs: [`kubectl`], [`tools::binary`].
+//! For a control plane with other flags, use [`control_plane::ControlPlane::start`]. To wait for a
+//! condition, use [`wait`] and never a sleep. To repeat a check during another operation, use
+//! [`rounds`]. [`certs`] issues certificates for peers, [`wire`] has raw TLS and HTTP/1.1 upgrades,
+//! [`kubectl`] and [`tools::binary`] run programs.
 #![forbid(unsafe_code)]
 
 pub mod attacks;

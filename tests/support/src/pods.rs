@@ -1,15 +1,16 @@
-//! A stand-in for scheduler and kubelet: runs the pods of our own programs as processes.
+//! A stand-in for scheduler and kubelet: runs the pods of the product as processes.
 //!
-//! Pods come from the real controllers (a Deployment applied by kubectl becomes pods here). A pod whose first
-//! container's command names a program that was registered is bound to the world's one Node and started with
-//! nothing but what a pod gives it: its flags, its environment, its volumes, its ServiceAccount token, its own
-//! root folder, its own network namespace and address. Its status is written as a kubelet does, so that the
-//! real endpoint controller fills the Services. Pods of other programs stay Pending.
+//! Pods come from the real controllers: a Deployment applied by kubectl becomes pods here. A pod is
+//! bound to the world's only Node when the command of its first container names a registered
+//! program. The program is started with only what the pod provides: its flags, environment,
+//! volumes, ServiceAccount token, root folder, network namespace and address. This module writes
+//! the pod's status as a kubelet does, so that the real endpoint controller fills the Services.
+//! Pods of other programs stay Pending.
 //!
-//! Followed: `command`, `args`, `env`, the volume types configMap, secret, downwardAPI, projected, emptyDir
-//! and hostPath, `readOnlyRootFilesystem`, readiness probes (httpGet and tcpSocket), restart after a crash,
-//! graceful deletion. Not followed: users and groups, limits, liveness probes, init containers, further
-//! containers, images (the command alone says which program runs).
+//! Supported: `command`, `args`, `env`, the volume types configMap, secret, downwardAPI, projected,
+//! emptyDir and hostPath, `readOnlyRootFilesystem`, readiness probes (httpGet and tcpSocket),
+//! restart after a crash, graceful deletion. Not supported: users and groups, limits, liveness
+//! probes, init containers, further containers, images (the command alone selects the program).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
@@ -38,10 +39,10 @@ mod worker;
 
 /// The name of the world's Node.
 pub const NODE_NAME: &str = "world-node";
-/// Its address.
+/// The address of the Node.
 pub const NODE_IP: Ipv4Addr = Ipv4Addr::new(10, 123, 0, 1);
 
-/// What all pods share.
+/// State shared by all pods.
 pub(crate) struct Shared {
     pub(crate) control_plane: Arc<ControlPlane>,
     pub(crate) client: kube::Client,
@@ -52,7 +53,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A pod address that no pod had before.
+    /// Returns a pod address that was not used before.
     pub(crate) fn next_address(&self) -> Ipv4Addr {
         let [high, low] = self.next_address.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         Ipv4Addr::new(10, 124, high, low)
@@ -64,22 +65,22 @@ impl Shared {
     }
 }
 
-/// What is known of one pod that runs or ran here.
+/// The observed state of a pod that runs or ran here.
 #[derive(Clone, Debug, Default)]
 pub struct RunningPod {
-    /// Process id of the container, while it runs. The process group has the same number.
+    /// Process id of the container while it runs; also the id of its process group.
     pub pid: Option<u32>,
-    /// How often the container ended by itself.
+    /// Number of restarts after the container exited by itself.
     pub restarts: u32,
-    /// The pod's address.
+    /// The address of the pod.
     pub ip: Option<Ipv4Addr>,
-    /// Whether the readiness probe, if any, succeeds.
+    /// Whether the readiness probe succeeds. True without a probe.
     pub ready: bool,
-    /// Both outputs of all runs of the container.
+    /// The file with standard output and standard error of all runs of the container.
     pub log: PathBuf,
 }
 
-/// The pods of a world.
+/// The pods of one world.
 #[derive(Clone)]
 pub struct Pods {
     shared: Arc<Shared>,
@@ -92,7 +93,8 @@ impl std::fmt::Debug for Pods {
 }
 
 impl Pods {
-    /// Makes the Node and returns the pods together with the work that runs them until `cancel`.
+    /// Creates the Node and returns the pods together with the future that runs them until
+    /// `cancel`.
     pub(crate) async fn start(
         control_plane: Arc<ControlPlane>,
         hosts: Arc<Hosts>,
@@ -113,13 +115,13 @@ impl Pods {
         Ok((Self { shared }, work))
     }
 
-    /// Lets pods whose container command is `command` run the program `file`.
+    /// Registers `file` as the program of pods whose container command is `command`.
     pub fn register(&self, command: &str, file: PathBuf) {
         let mut programs = self.shared.programs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         programs.insert(command.to_owned(), file);
     }
 
-    /// The pods of `namespace` that run or ran here, by name.
+    /// Returns the pods of `namespace` that run or ran here, by name.
     #[must_use]
     pub fn list(&self, namespace: &str) -> Vec<(String, RunningPod)> {
         let running = self.shared.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -130,7 +132,7 @@ impl Pods {
             .collect()
     }
 
-    /// Everything that the pods of `namespace` printed.
+    /// Returns the complete logs of the pods of `namespace`.
     #[must_use]
     pub fn logs(&self, namespace: &str) -> String {
         self.list(namespace)
@@ -139,7 +141,7 @@ impl Pods {
             .collect()
     }
 
-    /// The last lines of each pod's log, with headings: for messages of failures.
+    /// Returns the last lines of each pod's log with headings, for failure messages.
     #[must_use]
     pub fn log_tails(&self, namespace: &str, lines: usize) -> String {
         self.list(namespace)
@@ -196,7 +198,7 @@ async fn run(shared: Arc<Shared>, cancel: CancellationToken) {
     let pods = Api::<Pod>::all(shared.client.clone());
     let mut events = watcher(pods, watcher::Config::default()).default_backoff().applied_objects().boxed();
     let mut workers = JoinSet::new();
-    // By UID: told that the pod shall end.
+    // Keyed by UID. The token is cancelled when the pod must stop.
     let mut known: HashMap<String, CancellationToken> = HashMap::new();
     loop {
         let pod = tokio::select! {
@@ -237,7 +239,7 @@ async fn run(shared: Arc<Shared>, cancel: CancellationToken) {
     workers.shutdown().await;
 }
 
-/// The program that a pod's first container runs, when it is one of ours.
+/// Returns the registered program that a pod's first container runs, if any.
 fn program_of(shared: &Shared, pod: &Pod) -> Option<PathBuf> {
     let container = pod.spec.as_ref()?.containers.first()?;
     let command = container.command.as_ref()?.first()?;

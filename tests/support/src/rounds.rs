@@ -1,14 +1,14 @@
-//! The same thing done again and again while something else happens, without a single failure.
+//! Repeats an operation while another one takes place, and requires that every repetition succeeds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::ensure;
 
-/// Makes one round after the other until it is `over`, and on until there were `least`, so that a slow machine does not
-/// make it prove less. `round` gets the number of those before it.
+/// Runs rounds one after the other until `over` is set and at least `least` rounds are complete, so
+/// that a test on a slow machine proves no less. `round` receives the number of completed rounds.
 ///
 /// # Errors
-/// When a round failed, with all failures.
+/// Returns an error with all failures when a round fails.
 pub async fn until(
     over: &AtomicBool,
     least: usize,
@@ -30,7 +30,7 @@ pub async fn until(
 mod tests {
     use super::*;
 
-    /// Over with the tenth round; the fourth may fail.
+    /// Sets `over` in the tenth round; the fourth round fails if `fails` is set.
     async fn ten(least: usize, fails: bool) -> (usize, String) {
         let over = AtomicBool::new(false);
         let mut rounds = 0;
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_round_must_be_good_and_there_must_be_enough_of_them() {
+    async fn every_round_must_succeed_and_a_minimum_number_is_required() {
         assert_eq!(ten(9, false).await, (10, String::new()));
         assert_eq!(ten(12, false).await, (12, String::new()));
         assert_eq!(ten(9, true).await, (10, "1 of 10 rounds failed: [\n    \"the fourth\",\n]".to_owned()));

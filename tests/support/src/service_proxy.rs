@@ -1,8 +1,9 @@
-//! A stand-in for kube-proxy and cluster DNS: Services work inside the test world.
+//! A stand-in for kube-proxy and cluster DNS that makes Services work inside the test world.
 //!
-//! For every port of every ClusterIP a TCP listener forwards connections to the ready endpoints in turn, and
-//! the names `NAME.NS`, `NAME.NS.svc` and `NAME.NS.svc.cluster.local` resolve to the ClusterIP. The facts come
-//! from the API server (Services, and the EndpointSlices of the real endpoint controller). TCP and IPv4 only.
+//! For every port of every ClusterIP a TCP listener forwards connections to the ready endpoints in
+//! turn. The names `NAME.NS`, `NAME.NS.svc` and `NAME.NS.svc.cluster.local` resolve to the
+//! ClusterIP. The data comes from the API server (Services, and the EndpointSlices of the real
+//! endpoint controller). Only TCP and IPv4 are supported.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -21,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hosts::Hosts;
 
-/// ClusterIP and port -> the addresses of ready endpoints.
+/// Maps ClusterIP and port to the addresses of ready endpoints.
 type Routes = BTreeMap<SocketAddr, Vec<SocketAddr>>;
 
-/// Forwards until `cancel`.
+/// Forwards connections until `cancel`.
 pub async fn run(client: kube::Client, hosts: Arc<Hosts>, cancel: CancellationToken) {
     let (services, service_writer) = reflector::store::<Service>();
     let (slices, slice_writer) = reflector::store::<EndpointSlice>();
@@ -139,7 +140,7 @@ fn name_services(services: &Store<Service>, hosts: &Hosts) {
     }
 }
 
-/// Only names with `.svc` are taken away again: a two-label name may be somebody else's.
+/// Only names with `.svc` are removed again: a two-label name may belong to a test.
 fn is_service_name(name: &str) -> bool {
     name.ends_with(".svc") || name.ends_with(".svc.cluster.local")
 }
@@ -172,14 +173,15 @@ async fn accept(
             .cloned()
             .unwrap_or_default();
         if endpoints.is_empty() {
-            // As kube-proxy's REJECT rule looks to a client: no connection.
+            // The client's connection is reset, as with kube-proxy's REJECT rule.
             let _ = client.set_zero_linger();
             continue;
         }
         let endpoint = endpoints[turn.fetch_add(1, Ordering::Relaxed) % endpoints.len()];
         connections.spawn(forward(client, endpoint));
     }
-    // A Service that goes away does not end connections that stand (as with conntrack), the world's end does.
+    // Removing a Service does not close established connections (as with conntrack); the end of the
+    // world does.
     while connections.join_next().await.is_some() {}
 }
 

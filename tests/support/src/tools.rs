@@ -1,27 +1,30 @@
-//! Where the programs are: the control plane's, and our own as cargo built them.
+//! Locates the control plane's programs, and the product's programs as cargo built them.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// Names the folder of the control plane's programs; `cargo xtask test` and `cargo xtask demo` set it.
+/// Environment variable with the folder of the control plane's programs; `cargo xtask test` and
+/// `cargo xtask demo` set it.
 pub const CONTROL_PLANE_ENV: &str = "PINNIPED_CONTROL_PLANE";
-/// Names the folder of our own programs, when it is not the one beside the test executable.
+/// Environment variable with the folder of the product's programs, if it is not next to the test
+/// executable.
 pub const BIN_DIR_ENV: &str = "PINNIPED_BIN_DIR";
-/// `1`: what would be skipped or done in a lesser way on this machine fails instead.
+/// Environment variable. With `1`, a test that would be skipped or restricted on this machine fails
+/// instead.
 pub const REQUIRE_ALL_ENV: &str = "PINNIPED_REQUIRE_ALL";
-/// A file to which every skip is written, one line each.
+/// Environment variable with a file to which every skip is written, one line each.
 pub const SKIPS_ENV: &str = "PINNIPED_SKIPS";
-/// `cargo xtask control-plane` writes the folder it found into this file of the target folder.
+/// File in the target folder in which `cargo xtask control-plane` stores the folder that it found.
 const POINTER: &str = "control-plane.path";
-/// What must be there.
+/// The programs that the folder must contain.
 const PROGRAMS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
 
-/// The folder with etcd, kube-apiserver, kube-controller-manager and kubectl.
+/// Returns the folder with etcd, kube-apiserver, kube-controller-manager and kubectl.
 ///
 /// # Errors
-/// When there is none, with the command that makes one.
+/// Returns an error with the command that creates the folder when there is none.
 pub fn control_plane() -> anyhow::Result<PathBuf> {
     let named = std::env::var_os(CONTROL_PLANE_ENV).map(PathBuf::from);
     let pointed = || {
@@ -44,10 +47,10 @@ pub fn control_plane() -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// One of our own programs, such as `pinniped` or `pinniped-concierge`.
+/// Returns the path of a program of the product, such as `pinniped` or `pinniped-concierge`.
 ///
 /// # Errors
-/// When cargo has not built it, with the command that does.
+/// Returns an error with the command that builds it when it is missing.
 pub fn binary(name: &str) -> anyhow::Result<PathBuf> {
     let file = bin_dir()?.join(name);
     anyhow::ensure!(
@@ -58,10 +61,11 @@ pub fn binary(name: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// The folder with our own programs.
+/// Returns the folder with the product's programs.
 ///
 /// # Errors
-/// When this executable does not lie in a cargo target folder and [`BIN_DIR_ENV`] is not set.
+/// Returns an error when this executable is not in a cargo target folder and [`BIN_DIR_ENV`] is not
+/// set.
 pub fn bin_dir() -> anyhow::Result<PathBuf> {
     if let Some(dir) = std::env::var_os(BIN_DIR_ENV) {
         return Ok(PathBuf::from(dir));
@@ -71,27 +75,27 @@ pub fn bin_dir() -> anyhow::Result<PathBuf> {
     Ok(if dir.ends_with("deps") { dir.parent().unwrap_or(dir) } else { dir }.to_owned())
 }
 
-/// The top folder of the source tree: where `deploy/` and `testdata/` lie.
+/// The root of the source tree, which contains `deploy/` and `testdata/`.
 #[must_use]
 pub fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
-/// Whether lesser ways are errors.
+/// Whether skips and restrictions are errors.
 #[must_use]
 pub fn require_all() -> bool {
     std::env::var_os(REQUIRE_ALL_ENV).is_some_and(|v| v == "1")
 }
 
-/// Notes that `what` is skipped on this machine because of `why`: on standard error, and in the summary of
-/// `cargo xtask test`.
+/// Records that `what` is skipped on this machine because of `why`: on standard error, and in the
+/// summary of `cargo xtask test`.
 ///
 /// # Panics
-/// When everything is required ([`REQUIRE_ALL_ENV`]).
+/// Panics when everything is required ([`REQUIRE_ALL_ENV`]).
 pub fn skip(what: &str, why: &str) {
     assert!(!require_all(), "{what} may not be skipped: {why}");
-    // Not by eprintln: the test harness would swallow it.
+    // The test harness would capture the output of eprintln.
     let _ = writeln!(std::io::stderr(), "SKIPPED {what}: {why}");
     if let Some(file) = std::env::var_os(SKIPS_ENV)
         && let Ok(mut file) = std::fs::File::options().create(true).append(true).open(file)

@@ -1,15 +1,15 @@
-//! Waiting for a condition with a deadline, instead of sleeping.
+//! Waits for a condition with a deadline, instead of sleeping.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// Pause between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Asks `look` again and again until it answers `Some`, and returns that.
+/// Calls `look` repeatedly until it returns `Some`, and returns the value.
 ///
 /// # Errors
-/// After `deadline`: "waited 10.0 s for WHAT".
+/// Returns an error after `deadline`: "waited 10.0 s for WHAT".
 pub async fn until<T, F>(deadline: Duration, what: impl Display, mut look: F) -> anyhow::Result<T>
 where
     F: AsyncFnMut() -> Option<T>,
@@ -17,10 +17,10 @@ where
     until_ok(deadline, what, async || look().await.ok_or_else(|| anyhow::anyhow!("not yet"))).await
 }
 
-/// Asks `look` again and again until it answers `Ok`, and returns that.
+/// Calls `look` repeatedly until it returns `Ok`, and returns the value.
 ///
 /// # Errors
-/// After `deadline`, with the last error as the cause.
+/// Returns an error after `deadline`, with the last error as the cause.
 pub async fn until_ok<T, F>(deadline: Duration, what: impl Display, mut look: F) -> anyhow::Result<T>
 where
     F: AsyncFnMut() -> anyhow::Result<T>,

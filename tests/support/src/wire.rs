@@ -1,7 +1,8 @@
-//! Raw clients for tests: TLS that checks nothing or everything, and HTTP/1.1 upgrades with the bytes after the 101.
+//! Raw clients for tests: TLS that verifies nothing or everything, and HTTP/1.1 upgrades with the
+//! bytes after the 101.
 //!
-//! What a polite client library hides (extra headers, odd paths, upgrades answered or refused, the certificate
-//! that was presented) is visible here.
+//! They expose details that a client library hides: extra headers, unusual paths, accepted or
+//! refused upgrades, the certificate that was presented.
 
 use std::sync::Arc;
 
@@ -17,11 +18,11 @@ use tokio_rustls::client::TlsStream;
 
 use crate::certs::Pair;
 
-/// A TLS connection whose server certificate is not checked, with server name `name`, offering `alpn`, and
-/// presenting `client` when asked.
+/// Opens a TLS connection without verification of the server certificate, with server name `name`,
+/// offering `alpn`, and presenting `client` on request.
 ///
 /// # Errors
-/// When the handshake fails or the client pair is no pair.
+/// Returns an error when the handshake fails or certificate and key of `client` do not match.
 pub async fn connect_unverified(
     tcp: TcpStream,
     name: &str,
@@ -46,11 +47,12 @@ pub async fn connect_unverified(
     TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("TLS handshake failed")
 }
 
-/// What a client needs that checks the server certificate with `roots` (PEM), offers `alpn` and presents `client`. It
-/// resumes no session: every handshake is a whole one, with the certificate.
+/// Returns the configuration of a client that verifies the server certificate with `roots` (PEM),
+/// offers `alpn` and presents `client`. It resumes no session: every handshake is complete and
+/// includes the certificate.
 ///
 /// # Errors
-/// When there is no root, or the client pair is no pair.
+/// Returns an error when there is no root, or when certificate and key of `client` do not match.
 pub fn verifying(roots: &str, alpn: &[&[u8]], client: &Pair) -> anyhow::Result<Arc<rustls::ClientConfig>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut store = rustls::RootCertStore::empty();
@@ -111,23 +113,24 @@ impl ServerCertVerifier for AcceptAll {
     }
 }
 
-/// The head of an HTTP/1.1 answer as it came, and the connection behind it.
+/// The head of an HTTP/1.1 response as received, and the connection it came from.
 #[derive(Debug)]
 pub struct RawAnswer<S> {
     /// Status code.
     pub status: u16,
     /// Status line and headers, without the empty line.
     pub head: String,
-    /// Bytes that came behind the head already.
+    /// Bytes received after the head.
     pub rest: Vec<u8>,
-    /// The connection: after a 101 it is the tunnel.
+    /// The connection; after a 101 it is the tunnel.
     pub stream: S,
 }
 
-/// Writes `request` (a whole HTTP/1.1 request, byte for byte) and reads the answer's head.
+/// Writes `request` (a whole HTTP/1.1 request, byte for byte) and reads the head of the response.
 ///
 /// # Errors
-/// When the connection ends before the head does, or the head is over 64 KiB.
+/// Returns an error when the connection closes before the head is complete, or when the head is
+/// larger than 64 KiB.
 pub async fn raw_request<S>(mut stream: S, request: &[u8]) -> anyhow::Result<RawAnswer<S>>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,

@@ -1,4 +1,4 @@
-//! A test world: control plane, Services, names and pods in one network namespace of its own.
+//! A test world: control plane, Services, names and pods in one network namespace.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use crate::kubectl::Kubectl;
 use crate::pods::{NODE_IP, Pods};
 use crate::{service_proxy, tools};
 
-/// Set by `tools/test-runner.sh` inside the namespace.
+/// Environment variable that `tools/test-runner.sh` sets inside the namespace.
 const WORLD_ENV: &str = "PINNIPED_WORLD";
-/// Set by it, with the reason, where there is none.
+/// Environment variable that the script sets, with the reason, where there is no namespace.
 const WORLD_MISSING_ENV: &str = "PINNIPED_WORLD_MISSING";
 
-/// What may differ between worlds.
+/// Parameters of a world.
 #[derive(Clone, Debug)]
 pub struct WorldParams {
-    /// Of the control plane; the address is set by the world.
+    /// Parameters of the control plane; the world sets the address.
     pub control_plane: ControlPlaneParams,
-    /// Whether the Node has the label of control plane nodes: then the Concierge in mode `auto` leaves its
-    /// impersonation proxy off, as on a cluster whose control plane it can see.
+    /// Whether the Node has the label of control plane nodes. If so, the Concierge in mode `auto`
+    /// leaves its impersonation proxy off, as on a cluster with a visible control plane.
     pub control_plane_node: bool,
 }
 
@@ -36,10 +36,10 @@ impl Default for WorldParams {
     }
 }
 
-/// Whether this process runs in a network namespace of its own; if not, why.
+/// Checks whether this process runs in its own network namespace.
 ///
 /// # Errors
-/// The reason, for messages.
+/// Returns the reason why it does not, for messages.
 pub fn in_namespace() -> Result<(), String> {
     if std::env::var_os(WORLD_ENV).is_some_and(|v| v == "namespace") {
         return Ok(());
@@ -48,11 +48,11 @@ pub fn in_namespace() -> Result<(), String> {
         .unwrap_or_else(|_| "not started by cargo or tools/test-runner.sh".to_owned()))
 }
 
-/// Whether pods reach each other by their own addresses, as a gateway does its backends; if not, why. ClusterIPs work
-/// without.
+/// Checks whether pods reach each other by their own addresses, as a gateway reaches its backends.
+/// ClusterIPs work without that.
 ///
 /// # Errors
-/// The reason, for messages.
+/// Returns the reason why they do not, for messages.
 pub fn pods_reach_pods() -> Result<(), String> {
     in_namespace()?;
     match std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward") {
@@ -64,9 +64,10 @@ pub fn pods_reach_pods() -> Result<(), String> {
     }
 }
 
-/// A running world. Dropping it ends everything in it.
+/// A running world. Dropping it terminates everything in it.
 ///
-/// At most one world with pods at a time in a process: Service addresses and `/etc/hosts` are the process's.
+/// A process can have at most one world with pods at a time, because Service addresses and
+/// `/etc/hosts` belong to the process.
 #[derive(Debug)]
 pub struct World {
     control_plane: Arc<ControlPlane>,
@@ -86,11 +87,12 @@ static SHARED: OnceLock<Result<World, String>> = OnceLock::new();
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 impl World {
-    /// The world that all tests of this executable share, started by the first that asks. It ends with the
-    /// process. Use a namespace (and, for cluster-wide things, an API group suffix) per test.
+    /// Returns the world that all tests of this executable share; the first caller starts it. It
+    /// terminates with the process. Use one namespace (and, for cluster-wide objects, one API group
+    /// suffix) per test.
     ///
     /// # Errors
-    /// When it could not be started; every caller gets the same text.
+    /// Returns an error when the world could not be started; every caller gets the same text.
     pub fn shared() -> anyhow::Result<&'static World> {
         SHARED
             .get_or_init(|| World::start(WorldParams::default()).map_err(|err| format!("{err:#}")))
@@ -98,14 +100,14 @@ impl World {
             .map_err(|err| anyhow::anyhow!("{err}"))
     }
 
-    /// Starts a world and waits until its control plane is ready. Blocks the calling thread, and has its own
-    /// runtime, so that tests with runtimes of their own may share it.
+    /// Starts a world and waits until its control plane is ready. Blocks the calling thread and has
+    /// its own runtime, so that tests with different runtimes can share it.
     ///
-    /// Without namespaces ([`in_namespace`]) it starts on the host's loopback with a control plane only, and
-    /// says so.
+    /// Without namespaces ([`in_namespace`]) it starts only a control plane on the host's loopback
+    /// interface, and prints that.
     ///
     /// # Errors
-    /// When programs are missing or something cannot be started.
+    /// Returns an error when programs are missing or cannot be started.
     pub fn start(params: WorldParams) -> anyhow::Result<Self> {
         std::thread::scope(|scope| {
             let starter = scope.spawn(|| Self::start_here(params));
@@ -143,21 +145,21 @@ impl World {
         &self.control_plane
     }
 
-    /// kubectl as administrator.
+    /// kubectl with the administrator's kubeconfig.
     #[must_use]
     pub fn kubectl(&self) -> Kubectl {
         self.control_plane.kubectl()
     }
 
-    /// A new client as administrator for the calling runtime.
+    /// Creates an administrator's client for the calling runtime.
     ///
     /// # Errors
-    /// When the kubeconfig cannot be read.
+    /// Returns an error when the kubeconfig cannot be read.
     pub async fn client(&self) -> anyhow::Result<kube::Client> {
         self.control_plane.client().await
     }
 
-    /// The administrator's kubeconfig.
+    /// The path of the administrator's kubeconfig.
     #[must_use]
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.control_plane.admin_kubeconfig()
@@ -169,8 +171,8 @@ impl World {
         self.control_plane.dir()
     }
 
-    /// The pods, where this machine allows them. A test that needs them and gets `None` returns: the skip is
-    /// noted (and fails where everything is required).
+    /// Returns the pods, where this machine supports them. A test that needs pods and gets `None`
+    /// returns early: the skip is recorded (and fails where everything is required).
     #[must_use]
     pub fn pods(&self, test: &str) -> Option<&Pods> {
         if self.inside.is_none() {
@@ -179,18 +181,19 @@ impl World {
         self.inside.as_ref().map(|inside| &inside.pods)
     }
 
-    /// Lets `name` resolve to `ip` for every program of the world.
+    /// Makes `name` resolve to `ip` for every program of the world.
     ///
     /// # Errors
-    /// Without namespaces, or when the hosts file cannot be written.
+    /// Returns an error without namespaces, or when the hosts file cannot be written.
     pub fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()> {
         self.inside.as_ref().context("names need a mount namespace of our own")?.hosts.set(name, ip)
     }
 
-    /// Gives a Service of type LoadBalancer an address: its own ClusterIP, which works inside the world.
+    /// Assigns an address to a Service of type LoadBalancer: its own ClusterIP, which works inside
+    /// the world.
     ///
     /// # Errors
-    /// When the Service is not there.
+    /// Returns an error when the Service does not exist.
     pub async fn assign_load_balancer(&self, namespace: &str, name: &str) -> anyhow::Result<IpAddr> {
         use k8s_openapi::api::core::v1::Service;
         let services = kube::Api::<Service>::namespaced(self.client().await?, namespace);
@@ -213,7 +216,7 @@ impl Inside {
     ) -> anyhow::Result<Self> {
         let hosts = Arc::new(Hosts::mount(&control_plane.dir().join("hosts"))?);
         let client = control_plane.client().await?;
-        // Both end with the runtime, which the world owns and shuts down.
+        // Both tasks stop with the runtime, which the world owns and shuts down.
         tokio::spawn(service_proxy::run(client, Arc::clone(&hosts), cancel.clone()));
         let (pods, work) =
             Pods::start(Arc::clone(control_plane), Arc::clone(&hosts), control_plane_node, cancel.clone())
@@ -225,7 +228,8 @@ impl Inside {
             "pinniped-concierge-kube-cert-agent",
             "pinniped-gateway",
         ] {
-            // A program that is not built leaves its pods Pending; tests that need it ask `tools::binary` first.
+            // The pods of a program that is not built stay Pending; tests that need it call
+            // `tools::binary` first.
             if let Ok(file) = tools::binary(program) {
                 pods.register(program, file);
             }
@@ -239,13 +243,14 @@ impl Drop for World {
         self.cancel.cancel();
         self.control_plane.guardian().end();
         if let Some(runtime) = self.runtime.take() {
-            // A runtime may not be waited for within another one; a plain thread may.
+            // A runtime cannot block inside another runtime; a plain thread can.
             std::thread::scope(|scope| {
                 scope.spawn(|| runtime.shutdown_timeout(Duration::from_secs(1)));
             });
         }
         if self.inside.is_some() {
-            // The file under it is gone; leave the machine's own names to whoever runs next in this process.
+            // The mounted file is gone. Restore the machine's own names for the next user in this
+            // process.
             let _ = std::process::Command::new("umount").arg("/etc/hosts").output();
             TAKEN.store(false, Ordering::SeqCst);
         }

@@ -1,4 +1,5 @@
-//! One run of a container: a process in its own mount and network namespace, with its own root folder.
+//! One run of a container: a process in its own mount and network namespaces, with its own root
+//! folder.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,10 +14,10 @@ use kube::{Api, ResourceExt as _};
 use super::volumes::{Source, field_value};
 use super::{NODE_IP, Shared};
 
-/// The annotation of a pod with the folder of the cgroup that its container shall run in.
+/// The pod annotation that names the folder of the cgroup in which the container runs.
 const CGROUP: &str = "stand-in-kubelet/cgroup";
 
-/// Everything that a container needs to be started.
+/// The parameters of a container.
 pub(super) struct ContainerParams<'a> {
     pub(super) pod: &'a Pod,
     pub(super) container: &'a Container,
@@ -26,7 +27,7 @@ pub(super) struct ContainerParams<'a> {
     pub(super) dir: &'a Path,
 }
 
-/// The command that starts it, to be given to the guardian.
+/// Returns the command that starts the container, for the guardian.
 pub(super) async fn command(shared: &Shared, params: &ContainerParams<'_>) -> anyhow::Result<Command> {
     let root = params.dir.join("root");
     std::fs::create_dir_all(&root).context("could not make the root folder")?;
@@ -39,7 +40,8 @@ pub(super) async fn command(shared: &Shared, params: &ContainerParams<'_>) -> an
     Ok(command)
 }
 
-/// The container's environment as kubelet makes it; service links other than Kubernetes itself are left out.
+/// Returns the container's environment as kubelet sets it, without the service links of other
+/// Services than `kubernetes`.
 async fn environment(
     shared: &Shared,
     params: &ContainerParams<'_>,
@@ -79,9 +81,9 @@ async fn environment(
     Ok(env)
 }
 
-/// The shell program that makes network and root folder and becomes the container's program. Everything is
-/// mounted on a memory file system that only this mount namespace has, so that what removes the world's
-/// folder never sees a part of the host below it.
+/// Returns the shell script that sets up network and root folder and then executes the container's
+/// program. All mounts are below a memory file system that is visible in this mount namespace only,
+/// so that the removal of the world's folder never reaches a part of the host's file system.
 fn start_script(
     shared: &Shared,
     params: &ContainerParams<'_>,
@@ -97,7 +99,7 @@ fn start_script(
         name = quote(&params.program.file_name().unwrap_or_default().to_string_lossy()),
         network = network(params.ip),
     );
-    // A container that the kubelet's stand-in is told to put into a cgroup sees the hierarchies, as with a real one.
+    // A container that is placed in a cgroup sees the hierarchies, as a real container does.
     if let Some(cgroup) = params.pod.annotations().get(CGROUP) {
         let _ = writeln!(script, "echo $$ >{}/cgroup.procs", quote(cgroup));
         script.push_str("mkdir -p \"$R\"/sys/fs/cgroup\nmount --rbind /sys/fs/cgroup \"$R\"/sys/fs/cgroup\n");
@@ -130,7 +132,7 @@ fn start_script(
     for (key, value) in env {
         let _ = write!(script, " {}", quote(&format!("{key}={value}")));
     }
-    // A container here drops all capabilities and may not gain any.
+    // Containers drop all capabilities and cannot gain any.
     script.push_str(" setpriv --no-new-privs --bounding-set=-all --inh-caps=-all --");
     for word in container.command.iter().flatten().chain(container.args.iter().flatten()) {
         let _ = write!(script, " {}", quote(word));
@@ -139,10 +141,12 @@ fn start_script(
     Ok(script)
 }
 
-/// A pair of virtual interfaces, one end in the pod, the other in the world, with a host route to the pod.
+/// Returns the commands that create a pair of virtual interfaces, one end in the pod and the other
+/// in the world, with a host route to the pod.
 fn network(ip: Ipv4Addr) -> String {
     let [_, _, high, low] = ip.octets();
-    // The name must differ from run to run: an interface of an ended run goes away a moment later.
+    // The name must be different in each run: the interface of a previous run disappears only some
+    // time after its exit.
     let pid = std::process::id();
     format!(
         "PEER=p{high:x}{low:02x}-$$\nip link set lo up\nip link add eth0 type veth peer name \"$PEER\" netns {pid}\n\
@@ -188,7 +192,7 @@ mod tests {
     use super::quote;
 
     #[test]
-    fn words_survive_the_shell() {
+    fn quoted_words_pass_through_the_shell_unchanged() {
         for word in ["plain", "", "it's", "a b", "$(x) `y` \"z\" \\", "line\nbreak"] {
             let output = std::process::Command::new("sh")
                 .arg("-c")

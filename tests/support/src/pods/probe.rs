@@ -1,4 +1,5 @@
-//! Readiness probes as kubelet does them: a TCP connection, or an HTTP(S) GET whose certificate is not checked.
+//! Readiness probes as kubelet does them: a TCP connection, or an HTTP(S) GET without verification
+//! of the certificate.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::wire;
 
-/// Whether the probe succeeds now. Kinds that are not supported (exec, grpc) count as success.
+/// Whether the probe succeeds now. Unsupported kinds (exec, grpc) count as success.
 pub(super) async fn succeeds(probe: &Probe, container: &Container, ip: IpAddr) -> bool {
     let limit = Duration::from_secs(u64::try_from(probe.timeout_seconds.unwrap_or(1)).unwrap_or(1));
     tokio::time::timeout(limit, attempt(probe, container, ip))

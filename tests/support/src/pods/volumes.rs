@@ -1,4 +1,4 @@
-//! A pod's volumes as folders.
+//! Writes the volumes of a pod as folders.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,15 +13,15 @@ use k8s_openapi::api::core::v1::{
 use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 
-/// Files of one volume: path inside it and content.
+/// The files of one volume: path inside the volume and content.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// What a volume is mounted from.
+/// The source of a mounted volume.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     /// A folder of the host.
     Folder(PathBuf),
-    /// A fresh memory file system.
+    /// A new memory file system.
     Memory,
 }
 
@@ -71,7 +71,7 @@ async fn materialise_one(
     Ok(Source::Folder(dir.to_owned()))
 }
 
-/// Replaces each file at once, as readers of a mounted token expect.
+/// Replaces each file atomically, as readers of a mounted token expect.
 fn write(dir: &Path, files: &Files) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir)?;
     for (path, content) in files {
@@ -183,7 +183,7 @@ fn downward_api(pod: &Pod, items: &[DownwardAPIVolumeFile]) -> anyhow::Result<Fi
         .collect()
 }
 
-/// A field of the pod in the form that kubelet gives it (`fieldpath.ExtractFieldPathAsString`).
+/// Returns a field of the pod in the form that kubelet uses (`fieldpath.ExtractFieldPathAsString`).
 pub(super) fn field_value(pod: &Pod, field: &ObjectFieldSelector) -> anyhow::Result<String> {
     Ok(match field.field_path.as_str() {
         "metadata.name" => pod.name_any(),
@@ -200,8 +200,8 @@ pub(super) fn field_value(pod: &Pod, field: &ObjectFieldSelector) -> anyhow::Res
     })
 }
 
-/// `key="value"` lines, sorted, values quoted (as Go's `%q` does for what labels may hold), no newline at the
-/// end.
+/// Formats a map as `key="value"` lines, sorted, with values quoted as Go's `%q` does for the
+/// characters that labels may contain, without a final newline.
 fn format_map(map: &BTreeMap<String, String>) -> String {
     let quoted = |value: &String| serde_json::Value::String(value.clone()).to_string();
     map.iter().map(|(key, value)| format!("{key}={}", quoted(value))).collect::<Vec<_>>().join("\n")
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_look_as_kubelet_writes_them() {
+    fn labels_have_the_format_of_kubelet() {
         let map = BTreeMap::from([("b".to_owned(), "x\"y".to_owned()), ("a/c".to_owned(), String::new())]);
         assert_eq!(format_map(&map), "a/c=\"\"\nb=\"x\\\"y\"");
     }

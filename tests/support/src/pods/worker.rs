@@ -1,4 +1,4 @@
-//! One pod's life: volumes, container, probes, status, restarts, end.
+//! The life cycle of one pod: volumes, container, probes, status, restarts, termination.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitStatus;
@@ -16,15 +16,16 @@ use super::container::{self, ContainerParams};
 use super::{NODE_IP, Shared, probe, program_of, volumes};
 use crate::guardian::{Ending, signal_group};
 
-/// Pause between looks at the readiness probe: much shorter than a probe's period, tests wait for it.
+/// Interval of the readiness probe. Much shorter than a usual probe period, because tests wait for
+/// readiness.
 const PROBE_EVERY: Duration = Duration::from_millis(200);
-/// First and longest pause before a crashed container is started again.
+/// First and longest pause before the restart of a crashed container.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 
-/// How often volumes are written again: long before a token's hour is over.
+/// Interval at which the volumes are written again, well before a token expires after one hour.
 const REFRESH_EVERY: Duration = Duration::from_secs(20 * 60);
 
-/// Runs `pod` until `stop`, then ends its container and takes the pod away.
+/// Runs `pod` until `stop`, then terminates its container and deletes the pod.
 pub(super) async fn run(shared: Arc<Shared>, pod: Pod, stop: CancellationToken) {
     let key = (pod.namespace().unwrap_or_default(), pod.name_any());
     let ip = shared.next_address();
@@ -52,7 +53,7 @@ pub(super) async fn run(shared: Arc<Shared>, pod: Pod, stop: CancellationToken) 
     remove(&shared, &pod).await;
 }
 
-/// One run of the container; `None` when it was told to stop.
+/// Runs the container once. Returns `None` when it was stopped on request.
 async fn run_once(
     shared: &Shared,
     pod: &Pod,
@@ -64,7 +65,7 @@ async fn run_once(
     let Some(container) = pod.spec.as_ref().and_then(|spec| spec.containers.first()) else { return Ok(None) };
     let Some(program) = program_of(shared, pod) else { return Ok(None) };
     let dir = shared.control_plane.dir().join("pods").join(pod.uid().unwrap_or_default());
-    // As kubelet: what a volume needs may come later than the pod.
+    // As with kubelet, the objects of a volume may be created later than the pod.
     let volumes = loop {
         match volumes::materialise(&shared.client, pod, &dir.join("volumes")).await {
             Ok(volumes) => break volumes,
@@ -152,11 +153,11 @@ async fn remove(shared: &Shared, pod: &Pod) {
         ..DeleteParams::default().grace_period(0)
     };
     let pods = Api::<Pod>::namespaced(shared.client.clone(), &pod.namespace().unwrap_or_default());
-    // Gone already, or the control plane is.
+    // The pod or the control plane may already be gone.
     let _ = pods.delete(&pod.name_any(), &params).await;
 }
 
-/// A line of the stand-in in the pod's own log, where a reader looks first.
+/// Writes a line of the stand-in to the pod's own log, where a reader looks first.
 fn note(log: &std::path::Path, line: &str) {
     use std::io::Write as _;
     if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(log) {

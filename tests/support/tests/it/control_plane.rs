@@ -1,10 +1,10 @@
-//! The control plane itself.
+//! Tests of the control plane itself.
 
 use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams};
 use pinniped_test_support::world::World;
 
 #[tokio::test]
-async fn kubectl_and_server_are_of_the_pinned_version() {
+async fn kubectl_and_server_have_the_pinned_version() {
     let text = World::shared().unwrap().kubectl().output(&["version", "-o", "json"]).await.unwrap();
     let version: serde_json::Value = serde_json::from_str(&text).unwrap();
     for side in ["clientVersion", "serverVersion"] {
@@ -17,7 +17,7 @@ async fn kubectl_and_server_are_of_the_pinned_version() {
 }
 
 #[tokio::test]
-async fn the_audit_log_shows_who_asked_for_what() {
+async fn the_audit_log_contains_user_verb_and_object() {
     let world = World::shared().unwrap();
     let client = world.control_plane().client_as("jane", &["system:masters", "team"]).await.unwrap();
     let maps = kube::Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(client, "default");

@@ -1,4 +1,4 @@
-//! What was started ends, however its owner ends.
+//! The guardian terminates started processes, however their owner exits.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -7,17 +7,18 @@ use std::time::Duration;
 use pinniped_test_support::guardian::{Ending, Guardian, alive};
 use pinniped_test_support::{control_plane, wait};
 
-/// When set, this executable is the little runner that is going to be killed.
+/// When set, this executable acts as the runner program that a test kills.
 const RUNNER_ENV: &str = "PINNIPED_GUARDIAN_RUNNER";
 
-/// Not a test of its own: the body of the runner program, started by the tests below in a process of its own.
+/// Not a test of its own: the body of the runner program, which the tests below start in a process
+/// of its own.
 #[test]
 fn runner_program() {
     let Some(mode) = std::env::var_os(RUNNER_ENV) else { return };
     let dir = tempfile::Builder::new().prefix("pinniped-guardian-").tempdir().unwrap().keep();
     let guardian = Guardian::start(Some(&dir)).unwrap();
     let mut pids = Vec::new();
-    // One that ends on SIGTERM, one that ignores it and has a child of its own.
+    // One child that exits on SIGTERM, and one that ignores it and has a child of its own.
     for script in ["exec sleep 1000", "trap '' TERM; sleep 1000 & wait; sleep 1000"] {
         let mut command = Command::new("sh");
         command.args(["-c", script]);

@@ -1,4 +1,4 @@
-//! The support crate proves itself: the control plane works, and nothing is left behind.
+//! Tests of the support crate: the control plane works, and nothing remains after the tests.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 

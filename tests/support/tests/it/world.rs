@@ -1,4 +1,4 @@
-//! Services, names and pods without a node.
+//! Tests of Services, names and pods without a node.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 
-/// A Deployment of two pods that serve HTTP with their own names, as a program of the machine can.
+/// A Deployment of two pods that serve their own names over HTTP with a program of the machine.
 const MANIFEST: &str = r#"
 apiVersion: v1
 kind: Namespace
@@ -85,11 +85,11 @@ async fn ask(host: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_deployment_runs_and_its_service_answers_by_name() {
+async fn a_deployment_runs_and_its_service_responds_by_name() {
     let world = World::shared().unwrap();
     let Some(pods) = world.pods("a deployment runs and its service answers by name") else { return };
     let shell = std::fs::canonicalize("/bin/sh").unwrap();
-    // The program's file keeps its name inside; a link gives it ours.
+    // The program's file keeps its name inside the container; a link provides the registered one.
     let link = world.dir().join("test-shell");
     std::fs::copy(shell, &link).unwrap();
     pods.register("test-shell", link);
@@ -99,7 +99,7 @@ async fn a_deployment_runs_and_its_service_answers_by_name() {
     let rollout = ["rollout", "status", "deployment/web", "-n", "pods-test", "--timeout=30s"];
     let status = world.kubectl().run(&rollout).await.unwrap();
     assert_eq!(status.code, 0, "{status:?}\n{}", pods.log_tails("pods-test", 20));
-    // Both pods answer, each at its own address behind the one ClusterIP.
+    // Both pods respond, each at its own address, behind one ClusterIP.
     let mut seen = std::collections::BTreeSet::new();
     wait::until(wait, "both pods to answer", async || {
         seen.extend(ask("web.pods-test.svc").await);
@@ -109,7 +109,7 @@ async fn a_deployment_runs_and_its_service_answers_by_name() {
     .unwrap();
     assert_eq!(seen, pods.list("pods-test").into_iter().map(|(name, _)| name).collect());
 
-    // A crash is a restart of the same pods.
+    // After a crash the same pods are restarted.
     pods.signal("pods-test", rustix::process::Signal::KILL);
     wait::until(wait, "both pods to restart", async || {
         pods.list("pods-test").iter().all(|(_, pod)| pod.restarts == 1 && pod.ready).then_some(())
@@ -122,7 +122,7 @@ async fn a_deployment_runs_and_its_service_answers_by_name() {
 }
 
 #[tokio::test]
-async fn the_api_server_is_reached_at_its_cluster_ip_by_its_name() {
+async fn the_api_server_is_reachable_by_name_at_its_cluster_ip() {
     let world = World::shared().unwrap();
     if world.pods("the API server is reached at its ClusterIP").is_none() {
         return;

@@ -1,7 +1,9 @@
-//! `client.authentication.k8s.io/v1beta1`: what kubectl and its credential plugins say to each other.
+//! Types of `client.authentication.k8s.io/v1beta1`, the API between kubectl and its credential
+//! plugins.
 //!
-//! kubectl hands an [`ExecCredential`] with a spec to the plugin in `KUBERNETES_EXEC_INFO`; the plugin prints one with
-//! a status. Member order is that of client-go, because cache keys are hashes over these texts.
+//! kubectl passes an [`ExecCredential`] with a spec to the plugin in `KUBERNETES_EXEC_INFO`. The
+//! plugin prints one with a status. The order of the members is that of client-go, because cache
+//! keys are hashes over the serialized text.
 
 use std::collections::BTreeMap;
 
@@ -11,35 +13,35 @@ use serde_json::value::RawValue;
 
 use pinniped_secret::text::SecretString;
 
-/// The one version that is spoken here.
+/// The only supported version of the API.
 pub const API_VERSION: &str = "client.authentication.k8s.io/v1beta1";
 
-/// The kind's name.
+/// The name of the kind.
 pub const KIND: &str = "ExecCredential";
 
-/// Environment variable in which kubectl hands over its side.
+/// The environment variable in which kubectl passes the spec to a plugin.
 pub const EXEC_INFO_VARIABLE: &str = "KUBERNETES_EXEC_INFO";
 
-/// A question of kubectl or an answer of a plugin.
+/// A request of kubectl (with a spec) or the response of a plugin (with a status).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecCredential {
     /// Always [`KIND`].
     #[serde(default)]
     pub kind: String,
-    /// [`API_VERSION`] in everything we write.
+    /// The API version; [`API_VERSION`] in every object that this crate writes.
     #[serde(default)]
     pub api_version: String,
-    /// What kubectl says.
+    /// The input of the plugin, set by kubectl.
     #[serde(default)]
     pub spec: ExecCredentialSpec,
-    /// What the plugin says.
+    /// The output of the plugin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ExecCredentialStatus>,
 }
 
 impl ExecCredential {
-    /// A plugin's answer.
+    /// Returns the response of a plugin with this status.
     pub fn answer(status: ExecCredentialStatus) -> Self {
         Self {
             kind: KIND.to_owned(),
@@ -50,39 +52,40 @@ impl ExecCredential {
     }
 }
 
-/// What kubectl tells a plugin.
+/// The input that kubectl passes to a plugin.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExecCredentialSpec {
-    /// The cluster, if the kubeconfig asks for it to be told (`provideClusterInfo`).
+    /// The cluster; set if the kubeconfig requests it (`provideClusterInfo`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cluster>,
-    /// Whether standard input belongs to a person.
+    /// Whether standard input is an interactive terminal that the plugin may read.
     pub interactive: bool,
 }
 
-/// A cluster, as its kubeconfig describes it.
+/// A cluster as described in a kubeconfig.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Cluster {
     /// URL of the API server.
     pub server: String,
-    /// Name to verify instead of the URL's host.
+    /// The name to verify in the server certificate instead of the host of the URL.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tls_server_name: String,
-    /// Whether the server's certificate goes unchecked.
+    /// Whether verification of the server certificate is disabled.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure_skip_tls_verify: bool,
-    /// Base64 of the PEM bundle.
+    /// The CA bundle: PEM, base64-encoded.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub certificate_authority_data: String,
-    /// Proxy on the way to the server.
+    /// URL of the proxy to the server.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub proxy_url: String,
-    /// Whether answers come uncompressed.
+    /// Whether response compression is disabled.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disable_compression: bool,
-    /// The cluster's `client.authentication.k8s.io/exec` extension, letter by letter; written as `null` when absent.
+    /// The cluster's `client.authentication.k8s.io/exec` extension, byte for byte; serialized as
+    /// `null` when absent.
     pub config: Option<Box<RawValue>>,
 }
 
@@ -90,20 +93,21 @@ pub struct Cluster {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExecCredentialStatus {
-    /// When it ends.
+    /// The time at which the credential expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiration_timestamp: Option<Time>,
     /// A bearer token.
     #[serde(skip_serializing_if = "SecretString::is_empty")]
     pub token: SecretString,
-    /// Client certificate, PEM.
+    /// The client certificate, PEM.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub client_certificate_data: String,
-    /// Its private key, PEM.
+    /// The private key of the client certificate, PEM.
     #[serde(skip_serializing_if = "SecretString::is_empty")]
     pub client_key_data: SecretString,
-    /// Headers that go with every request, by name. Not in upstream Kubernetes: a kubectl that does not know them drops
-    /// them and says nothing, so nobody may write them unless asked to.
+    /// Additional header fields for every request, by name. This is not part of upstream
+    /// Kubernetes: other versions of kubectl silently drop the member, so set it only on explicit
+    /// request.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub request_headers: BTreeMap<String, Vec<String>>,
 }
@@ -114,7 +118,7 @@ mod tests {
     use pinniped_go_compat::json as gojson;
 
     #[test]
-    fn an_answer_has_the_upstream_bytes() {
+    fn the_response_has_the_bytes_of_upstream() {
         let status = ExecCredentialStatus {
             expiration_timestamp: Some(Time("2026-11-21T10:00:00Z".parse().unwrap())),
             token: "a<b".into(),
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_stand_behind_the_credential() {
+    fn request_headers_follow_the_credential() {
         let status = ExecCredentialStatus {
             token: "t".into(),
             request_headers: [("Impersonate-Group".to_owned(), vec!["a".to_owned(), "b".to_owned()])].into(),
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_info_keeps_its_extension_letter_by_letter() {
+    fn cluster_info_keeps_its_extension_byte_for_byte() {
         let text = r#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1beta1",
             "spec":{"cluster":{"server":"https://x","certificate-authority-data":"AAAA","config":{"z": 1.0, "a": "&"}},"interactive":true}}"#;
         let parsed: ExecCredential = serde_json::from_str(text).unwrap();
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_extension_is_written_as_null() {
+    fn an_absent_extension_is_serialized_as_null() {
         let cluster = Cluster {
             server: "https://x".into(),
             certificate_authority_data: "AAAA".into(),

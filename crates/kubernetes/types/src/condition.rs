@@ -1,7 +1,8 @@
-//! Conditions of an object's status, and how new ones are merged into old ones.
+//! Conditions of an object's status, and the merge of new conditions into existing ones.
 //!
-//! Controllers write conditions at every turn, yet `lastTransitionTime` must only move when the status of a condition
-//! does, and an object whose conditions say the same as before must not be written at all.
+//! Controllers compute conditions in every reconcile, but `lastTransitionTime` changes only when
+//! the status of a condition changes, and an object whose conditions have not changed is not
+//! written at all.
 
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -15,27 +16,27 @@ pub const FALSE: &str = "False";
 /// See [`TRUE`].
 pub const UNKNOWN: &str = "Unknown";
 
-/// Reason of a condition that is true.
+/// The reason of a condition that is true.
 pub const REASON_SUCCESS: &str = "Success";
 
-/// Type of the condition that sums up all others.
+/// The type of the condition that summarizes all other conditions.
 pub const TYPE_READY: &str = "Ready";
 
-/// What a controller has to say about one type of condition.
+/// The condition of one type that a controller computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Type of the condition.
     pub type_: String,
     /// [`TRUE`], [`FALSE`] or [`UNKNOWN`].
     pub status: String,
-    /// For programs.
+    /// The reason, for programs.
     pub reason: String,
-    /// For people.
+    /// The message, for users.
     pub message: String,
 }
 
 impl Wanted {
-    /// Any condition.
+    /// Returns a condition with the given fields.
     pub fn new(
         type_: impl Into<String>,
         status: &str,
@@ -50,27 +51,29 @@ impl Wanted {
         }
     }
 
-    /// A condition that is true, with the reason `Success`.
+    /// Returns a condition that is true, with the reason `Success`.
     pub fn success(type_: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(type_, TRUE, REASON_SUCCESS, message)
     }
 
-    /// A condition that is false.
+    /// Returns a condition that is false.
     pub fn failure(type_: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(type_, FALSE, reason, message)
     }
 
-    /// A condition that could not be judged.
+    /// Returns a condition whose status could not be determined.
     pub fn unknown(type_: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(type_, UNKNOWN, reason, message)
     }
 }
 
-/// Merges what a controller found into the conditions that were there, and tells whether anything but times changed.
+/// Merges the conditions of a controller into the existing ones, and returns whether anything
+/// except timestamps changed.
 ///
-/// The result is sorted by type. A condition keeps its `lastTransitionTime` while its status stays, gets `now` in whole
-/// seconds otherwise; conditions of types that are not in `wanted` stay as they are. Each wanted one gets the generation
-/// of the object it was found for.
+/// The result is sorted by type. A condition keeps its `lastTransitionTime` while its status is
+/// unchanged and gets `now`, in whole seconds, otherwise. Conditions of types that are not in
+/// `wanted` are not changed. Each condition in `wanted` gets the generation of the object for which
+/// it was computed.
 pub fn merge(
     conditions: &mut Vec<Condition>,
     wanted: impl IntoIterator<Item = Wanted>,
@@ -111,7 +114,8 @@ pub fn merge(
     changed
 }
 
-/// A time as it goes over the wire: whole seconds, so that what is read back equals what was written.
+/// Truncates a time to whole seconds, the precision of the API, so that the value read back equals
+/// the value written.
 pub fn wire_time(now: Timestamp) -> Time {
     // Rounding to a second fails only within a second of the last representable instant.
     let round = jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Floor);
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transition_time_moves_only_with_the_status() {
+    fn the_transition_time_changes_only_with_the_status() {
         let mut conditions = Vec::new();
         let first = at("2026-01-01T00:00:00.9Z");
         let second = at("2026-01-02T00:00:00Z");
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn disorder_is_put_right_and_foreign_types_stay() {
+    fn merging_sorts_conditions_and_keeps_other_types() {
         let now = at("2026-01-01T00:00:00Z");
         let mut conditions = Vec::new();
         merge(&mut conditions, [Wanted::success("A", "a"), Wanted::unknown("Z", "Why", "z")], None, now);

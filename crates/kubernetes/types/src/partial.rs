@@ -1,7 +1,9 @@
-//! Kubernetes' own kinds, as much of each as is looked at here. What is only handed on is kept as it came.
+//! Partial types of built-in Kubernetes kinds, with only the fields that this program uses. Fields
+//! that are only copied are kept as untyped JSON.
 //!
-//! The types of k8s-openapi know every field. For pods and what holds them that is more than a megabyte of program, and
-//! a field that is newer than the library gets lost between the pod that is copied and the copy.
+//! The types of k8s-openapi have every field. For pods and their owners that adds more than a
+//! megabyte to the program, and a field that is newer than the library would be lost when a pod is
+//! copied.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
@@ -9,51 +11,51 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-/// A pod: where it runs, and what another one needs to find the same files.
+/// A pod: the node on which it runs, and the fields that another pod needs to mount the same files.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Pod {
-    /// Its metadata.
+    /// The object's metadata.
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The desired state.
     pub spec: Option<PodSpec>,
-    /// What became of it.
+    /// The observed state.
     pub status: Option<PodStatus>,
 }
 
-/// Of a pod's spec.
+/// The spec of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    /// Where it runs, once that is decided.
+    /// The name of the node, once the pod is scheduled.
     pub node_name: Option<String>,
-    /// Its containers, without those that only prepare.
+    /// The containers, without init containers.
     pub containers: Option<Vec<Container>>,
-    /// Whether it has no network of its own.
+    /// Whether the pod uses the network of the host.
     pub host_network: Option<bool>,
-    /// How long it may take to end, in seconds.
+    /// The termination grace period, in seconds.
     pub termination_grace_period_seconds: Option<i64>,
-    /// As it came.
+    /// The node selector, unmodified.
     pub node_selector: Option<Value>,
-    /// As they came.
+    /// The tolerations, unmodified.
     pub tolerations: Option<Value>,
-    /// As they came.
+    /// The volumes, unmodified.
     pub volumes: Option<Value>,
 }
 
-/// Of a container.
+/// A container.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
-    /// The program and its first arguments.
+    /// The program and its first arguments (the entry point).
     pub command: Option<Vec<String>>,
-    /// The arguments after those.
+    /// The arguments that follow `command`.
     pub args: Option<Vec<String>>,
-    /// As they came.
+    /// The volume mounts, unmodified.
     pub volume_mounts: Option<Value>,
 }
 
-/// Of a pod's status.
+/// The status of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PodStatus {
@@ -61,33 +63,33 @@ pub struct PodStatus {
     pub phase: Option<String>,
 }
 
-/// A node: who it is, and whether pods may be scheduled there.
+/// A node: its name, its addresses, its version, and whether it accepts pods.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Its metadata.
+    /// The object's metadata.
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The desired state.
     pub spec: Option<NodeSpec>,
-    /// What it says of itself.
+    /// The observed state.
     pub status: Option<NodeStatus>,
 }
 
-/// Of a node's spec.
+/// The spec of a node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeSpec {
-    /// Whether it is cordoned.
+    /// Whether the node is cordoned.
     pub unschedulable: Option<bool>,
 }
 
-/// Of a node's status.
+/// The status of a node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
-    /// Its addresses and names.
+    /// The addresses and host names of the node.
     pub addresses: Option<Vec<NodeAddress>>,
-    /// Its versions.
+    /// The versions of the node's components.
     pub node_info: Option<NodeInfo>,
 }
 
@@ -95,28 +97,29 @@ pub struct NodeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeAddress {
-    /// Such as `InternalIP`.
+    /// The type, such as `InternalIP`.
     #[serde(rename = "type")]
     pub type_: String,
-    /// The address, or a name.
+    /// The address or host name.
     pub address: String,
 }
 
-/// Of a node's versions.
+/// Versions of a node's components.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeInfo {
-    /// The kubelet's, such as `v1.36.3+k3s1`.
+    /// The version of the kubelet, such as `v1.36.3+k3s1`.
     pub kubelet_version: String,
 }
 
-/// A Deployment, whose spec is written as a whole. Its status is not ours: the API server keeps it when this is written.
+/// A Deployment whose spec is written as a whole. The status is omitted: the API server keeps it
+/// when the object is written.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Deployment {
-    /// Its metadata.
+    /// The object's metadata.
     pub metadata: ObjectMeta,
-    /// As it came.
+    /// The spec, unmodified.
     pub spec: Value,
 }
 
@@ -132,7 +135,8 @@ impl Serialize for Deployment {
     }
 }
 
-/// Says where the API server has a kind, as k8s-openapi does for its own types; kube takes it from there.
+/// Implements the traits from which kube derives the API path of a kind, as k8s-openapi does for
+/// its own types.
 macro_rules! kind {
     ($type:ident, $group:literal, $api_version:literal, $path:literal, $scope:ty) => {
         impl k8s_openapi::Resource for $type {
@@ -170,20 +174,20 @@ mod tests {
 
     use super::*;
 
-    fn place<K: Resource<DynamicType = ()>>() -> (String, String, String, String) {
+    fn api_path<K: Resource<DynamicType = ()>>() -> (String, String, String, String) {
         let (api, plural) = (K::api_version(&()).into_owned(), K::plural(&()).into_owned());
         (api, plural, K::kind(&()).into_owned(), K::url_path(&(), None))
     }
 
     #[test]
-    fn they_are_where_the_whole_kinds_are() {
-        assert_eq!(place::<Pod>(), place::<core::v1::Pod>());
-        assert_eq!(place::<Node>(), place::<core::v1::Node>());
-        assert_eq!(place::<Deployment>(), place::<apps::v1::Deployment>());
+    fn partial_kinds_have_the_api_paths_of_k8s_openapi() {
+        assert_eq!(api_path::<Pod>(), api_path::<core::v1::Pod>());
+        assert_eq!(api_path::<Node>(), api_path::<core::v1::Node>());
+        assert_eq!(api_path::<Deployment>(), api_path::<apps::v1::Deployment>());
     }
 
     #[test]
-    fn what_is_not_set_may_be_null_or_missing() {
+    fn absent_fields_may_be_null_or_missing() {
         let pod =
             json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": null}, "status": null});
         let pod: Pod = serde_json::from_value(pod).unwrap();
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_is_written_with_everything_that_came() {
+    fn a_deployment_keeps_unknown_fields() {
         let text = json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
             "spec": {"replicas": 1, "not yet thought of": [1]},

@@ -1,9 +1,10 @@
-//! `kube::Resource` for kinds whose API group depends on the installation.
+//! Implementations of `kube::Resource` for kinds whose API group depends on the installation.
 
-/// Implements `kube::Resource` for a cluster-scoped kind of version `v1alpha1`, with the group suffix as the dynamic
-/// part, and a constructor that fills in `kind` and `apiVersion`.
+/// Implements `kube::Resource` for a cluster-scoped kind of version `v1alpha1`, with the group
+/// suffix as the dynamic part, and a constructor that sets `kind` and `apiVersion`.
 ///
-/// kube's derive fixes the group at compile time, which a configurable suffix rules out.
+/// kube's derive macro fixes the group at compile time, which does not work with a configurable
+/// suffix.
 #[macro_export]
 macro_rules! cluster_resource {
     ($type:ty, group: $group:expr, kind: $kind:literal, plural: $plural:literal) => {
@@ -12,12 +13,12 @@ macro_rules! cluster_resource {
             pub const GROUP: &'static str = $group;
             /// The version of the API group.
             pub const VERSION: &'static str = "v1alpha1";
-            /// The kind's name.
+            /// The name of the kind.
             pub const KIND: &'static str = $kind;
-            /// The resource's name in paths and rules.
+            /// The name of the resource in paths and RBAC rules.
             pub const PLURAL: &'static str = $plural;
 
-            /// `group/version` of an installation.
+            /// Returns `group/version` for an installation with this suffix.
             pub fn group_version(suffix: &$crate::suffix::GroupSuffix) -> String {
                 format!("{}/{}", suffix.replace(Self::GROUP), Self::VERSION)
             }
@@ -56,8 +57,8 @@ macro_rules! cluster_resource {
     };
 }
 
-/// An enum of wire strings that lets unknown ones through, so that an object written by a newer version survives a
-/// read and a write by this one.
+/// Defines an enum of wire strings that preserves unknown values, so that an object written by a
+/// newer version is not changed by a read and a write of this version.
 #[macro_export]
 macro_rules! open_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
@@ -65,16 +66,16 @@ macro_rules! open_enum {
         #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
         pub enum $name {
             $($(#[$variant_meta])* #[serde(rename = $text)] $variant,)+
-            /// A value this version does not know, kept as it was read.
+            /// A value that is unknown to this version, preserved unmodified.
             #[serde(untagged)]
             Other(String),
         }
 
         impl $name {
-            /// Every value this version knows, in the order of the schema.
+            /// Every value that this version defines, in the order of the schema.
             pub const KNOWN: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The string on the wire.
+            /// Returns the string on the wire.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$variant => $text,)+
@@ -102,7 +103,7 @@ macro_rules! open_enum {
 
 pub use crate::{cluster_resource, open_enum};
 
-/// Reads a list for which Go wrote `null`.
+/// Deserializes `null`, which Go writes for an empty list, as the default value.
 pub fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,

@@ -1,8 +1,9 @@
-//! `metav1.Status`: how Kubernetes says that something went wrong.
+//! `metav1.Status`, the error format of Kubernetes.
 //!
-//! A constructor for every kind of failure gives the wording of Kubernetes' own libraries, because clients match on
-//! message, reason and causes. Choosing the encoding and writing the response is not done here; this module gives the
-//! bytes: [`Status::to_json`], [`Status::to_json_pretty`] and, in [`protobuf`], [`Status::to_protobuf`].
+//! A constructor for each kind of failure uses the wording of Kubernetes' own libraries, because
+//! clients match on message, reason and causes. This module only serializes: [`Status::to_json`],
+//! [`Status::to_json_pretty`] and, in [`protobuf`], [`Status::to_protobuf`]. It neither negotiates
+//! the encoding nor writes the response.
 
 pub mod protobuf;
 mod wording;
@@ -11,14 +12,15 @@ use serde::{Deserialize, Serialize};
 
 use pinniped_go_compat::json as gojson;
 
-/// An error in Kubernetes' form. Members are in the order of the wire.
+/// An error in the format of Kubernetes. The members are in the order of the wire format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
-    /// `Status`; empty in the one answer of a Go server that forgets it, see [`Status::timeout`].
+    /// `Status`; empty only in the timeout response of the Go server, which omits it (see
+    /// [`Status::timeout`]).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// `v1`; empty where `kind` is.
+    /// `v1`; empty when `kind` is empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub api_version: String,
     /// Always empty.
@@ -26,25 +28,25 @@ pub struct Status {
     /// `Failure` or `Success`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub status: String,
-    /// What went wrong, for people.
+    /// The error, for users.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What went wrong, for programs.
+    /// The error, for programs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What it went wrong with.
+    /// The object of the error and its causes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<StatusDetails>,
-    /// The HTTP status, 0 when unknown.
+    /// The HTTP status code, 0 when unknown.
     #[serde(skip_serializing_if = "is_zero")]
     pub code: i32,
 }
 
-/// The metadata of a list, which in a [`Status`] has nothing to say.
+/// The list metadata, which is always empty in a [`Status`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusMeta {}
 
-/// What an error is about.
+/// The object of an error and the causes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusDetails {
@@ -60,10 +62,10 @@ pub struct StatusDetails {
     /// UID of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// One by one.
+    /// The causes of the error.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::resource::null_as_default")]
     pub causes: Vec<StatusCause>,
-    /// Seconds to wait before the next try, 0 when it makes no sense to wait.
+    /// Seconds to wait before a retry, 0 for none.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: i32,
 }
@@ -72,26 +74,26 @@ pub struct StatusDetails {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusCause {
-    /// For programs, such as [`cause::REQUIRED`].
+    /// The reason, for programs, such as [`cause::REQUIRED`].
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// For people.
+    /// The message, for users.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Path of the member at fault.
+    /// The path of the invalid field.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
 
 /// Values of [`StatusCause::reason`].
 pub mod cause {
-    /// A value was missing.
+    /// A required value is missing.
     pub const REQUIRED: &str = "FieldValueRequired";
-    /// A value was wrong.
+    /// A value is invalid.
     pub const INVALID: &str = "FieldValueInvalid";
-    /// A value is not among those that are supported.
+    /// A value is not one of the supported values.
     pub const NOT_SUPPORTED: &str = "FieldValueNotSupported";
-    /// A value was there that must not be.
+    /// A value is set that must not be set.
     pub const FORBIDDEN: &str = "FieldValueForbidden";
 }
 
@@ -100,22 +102,23 @@ fn is_zero(number: &i32) -> bool {
 }
 
 impl Status {
-    /// The HTTP status that goes with it; 500 when it says none that HTTP knows.
+    /// Returns the HTTP status code; 500 when [`code`](Self::code) is not a valid HTTP status code.
     pub fn code(&self) -> u16 {
         if (100..=599).contains(&self.code) { self.code as u16 } else { 500 }
     }
 
-    /// JSON on one line, in the bytes a Go server would send but for the newline at the end.
+    /// Returns compact JSON, with the same bytes that a Go server sends except for the newline at
+    /// the end.
     pub fn to_json(&self) -> String {
         gojson::to_string(self)
     }
 
-    /// JSON indented by two spaces, without a newline at the end.
+    /// Returns JSON indented by two spaces, without a newline at the end.
     pub fn to_json_pretty(&self) -> String {
         gojson::to_string_pretty(self)
     }
 
-    /// Kubernetes protobuf: the magic number and an envelope around the message.
+    /// Returns Kubernetes protobuf: the magic number and an envelope around the message.
     pub fn to_protobuf(&self) -> Vec<u8> {
         protobuf::encode(self)
     }

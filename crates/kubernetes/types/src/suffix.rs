@@ -1,24 +1,26 @@
 //! The API group suffix of an installation.
 //!
-//! Pinniped's API groups end in `.pinniped.dev` unless the administrator chose otherwise, so that two installations can
-//! live in one cluster. Custom resources, `APIService` objects, discovery and request paths all carry the chosen
-//! suffix; a group that does not end in `.pinniped.dev` is nobody's business and stays as it is.
+//! Pinniped's API groups end in `.pinniped.dev` unless the administrator configures another suffix,
+//! which allows two installations in one cluster. Custom resources, `APIService` objects, discovery
+//! and request paths all use the configured suffix. A group that does not end in `.pinniped.dev` is
+//! never rewritten.
 
 use std::fmt;
 
-/// What a DNS-1123 subdomain may look like, in the words of Kubernetes' own validation.
+/// The description of a DNS-1123 subdomain in the wording of Kubernetes' own validation.
 const SUBDOMAIN_MESSAGE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
      and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// Longest DNS name, in bytes.
+/// The maximum length of a DNS name, in bytes.
 const SUBDOMAIN_MAX: usize = 253;
 
-/// A suffix that names valid API groups.
+/// A suffix that forms valid API group names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GroupSuffix(String);
 
-/// Why a text is not a group suffix; every reason at once, written as Kubernetes writes lists of errors.
+/// The reasons why a text is not a valid group suffix: all of them at once, formatted like
+/// Kubernetes' error lists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", aggregate(.reasons))]
 pub struct SuffixError {
@@ -26,13 +28,13 @@ pub struct SuffixError {
 }
 
 impl GroupSuffix {
-    /// The suffix of an installation that says nothing else.
+    /// The default suffix.
     pub const DEFAULT: &str = "pinniped.dev";
 
-    /// Checks a suffix: it must contain a dot and be a DNS-1123 subdomain.
+    /// Validates a suffix: it must contain a dot and be a DNS-1123 subdomain.
     ///
     /// # Errors
-    /// Lists every rule that `s` breaks.
+    /// Lists every rule that `s` violates.
     pub fn parse(s: &str) -> Result<Self, SuffixError> {
         let mut reasons = Vec::new();
         if !s.contains('.') {
@@ -42,7 +44,7 @@ impl GroupSuffix {
         if reasons.is_empty() { Ok(Self(s.to_owned())) } else { Err(SuffixError { reasons }) }
     }
 
-    /// The suffix without a leading dot.
+    /// Returns the suffix without a leading dot.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -52,8 +54,9 @@ impl GroupSuffix {
         self.0 == Self::DEFAULT
     }
 
-    /// The installation's name of a group: `login.concierge.pinniped.dev` becomes `login.concierge.<suffix>`; any group
-    /// that does not end in `.pinniped.dev` comes back unchanged.
+    /// Returns the installation's name of a group: `login.concierge.pinniped.dev` becomes
+    /// `login.concierge.<suffix>`. A group that does not end in `.pinniped.dev` is returned
+    /// unchanged.
     pub fn replace(&self, group: &str) -> String {
         match strip(group, Self::DEFAULT) {
             Some(base) => format!("{base}.{}", self.0),
@@ -61,8 +64,8 @@ impl GroupSuffix {
         }
     }
 
-    /// The reverse of [`replace`](Self::replace): `login.concierge.<suffix>` becomes `login.concierge.pinniped.dev`, a
-    /// group that does not end in the suffix gives nothing.
+    /// Reverses [`replace`](Self::replace): `login.concierge.<suffix>` becomes
+    /// `login.concierge.pinniped.dev`. Returns `None` for a group that does not end in the suffix.
     pub fn unreplace(&self, group: &str) -> Option<String> {
         strip(group, &self.0).map(|base| format!("{base}.{}", Self::DEFAULT))
     }
@@ -88,7 +91,8 @@ impl std::str::FromStr for GroupSuffix {
     }
 }
 
-/// The rules of a DNS-1123 subdomain that `s` breaks, in the words of Kubernetes' validation; empty when it is one.
+/// Returns the rules of a DNS-1123 subdomain that `s` violates, in the wording of Kubernetes'
+/// validation; empty when `s` is valid.
 pub fn subdomain_errors(s: &str) -> Vec<String> {
     let mut reasons = Vec::new();
     if s.len() > SUBDOMAIN_MAX {
@@ -100,7 +104,8 @@ pub fn subdomain_errors(s: &str) -> Vec<String> {
     reasons
 }
 
-/// One dot-free part of a subdomain. Kubernetes does not bound the length of the parts here, only of the whole.
+/// Returns whether this is a valid label of a subdomain. Kubernetes does not limit the length of
+/// labels here, only of the whole name.
 fn is_label(label: &str) -> bool {
     let alphanumeric = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = label.as_bytes();
@@ -112,7 +117,8 @@ fn strip<'a>(group: &'a str, suffix: &str) -> Option<&'a str> {
     group.strip_suffix(suffix)?.strip_suffix('.')
 }
 
-/// Kubernetes' rendering of several errors: one stands alone, more are listed in brackets, repeated ones once.
+/// Formats several errors like Kubernetes: a single one unchanged, more than one in brackets,
+/// without duplicates.
 fn aggregate(reasons: &[String]) -> String {
     match reasons {
         [one] => one.clone(),

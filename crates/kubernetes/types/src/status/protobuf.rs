@@ -1,18 +1,19 @@
-//! Kubernetes protobuf, as far as a `Status` needs it.
+//! The Kubernetes protobuf encoding of a `Status`.
 //!
-//! A client that accepts only `application/vnd.kubernetes.protobuf` must be able to read why it was refused. That takes
-//! two messages, so they are written by hand: `runtime.Unknown` as the envelope, `meta.v1.Status` within. Go's generated
-//! code writes strings and numbers that are not optional even when they are empty; so does this, and the bytes are equal.
+//! A client that accepts only `application/vnd.kubernetes.protobuf` must be able to read an error
+//! response. This takes only two messages, so they are encoded by hand: `runtime.Unknown` as the
+//! envelope and `meta.v1.Status` inside it. Like Go's generated code, the encoder writes
+//! non-optional strings and numbers even when they are empty, so the bytes are equal.
 
 use super::{Status, StatusCause, StatusDetails};
 
-/// First bytes of every Kubernetes protobuf body.
+/// The first bytes of every Kubernetes protobuf body.
 pub const MAGIC: [u8; 4] = *b"k8s\0";
 
-/// Media type of such a body.
+/// The media type of Kubernetes protobuf.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// The body for a status.
+/// Encodes a status as a response body.
 pub(super) fn encode(status: &Status) -> Vec<u8> {
     let mut type_meta = Message::default();
     type_meta.string(1, &status.api_version).string(2, &status.kind);
@@ -49,7 +50,7 @@ fn cause(of: &StatusCause) -> Message {
     out
 }
 
-/// A message while it is written, field by field in the order of their numbers.
+/// Encodes a message field by field, in the order of the field numbers.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -65,7 +66,7 @@ impl Message {
         self.bytes(field, value.as_bytes())
     }
 
-    /// Negative numbers take ten bytes, as protobuf wants it for `int32`.
+    /// Writes an integer. Negative numbers take ten bytes, as protobuf requires for `int32`.
     fn int32(&mut self, field: u8, value: i32) -> &mut Self {
         self.0.push(field << 3);
         self.varint(i64::from(value).cast_unsigned());

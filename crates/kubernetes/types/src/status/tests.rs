@@ -1,4 +1,4 @@
-//! The bodies of upstream's tests and of the Go API server, letter by letter.
+//! Compares the bodies of upstream's tests and of the Go API server byte for byte.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn media_types() -> [&'static str; 3] {
 }
 
 #[test]
-fn bodies_have_the_upstream_bytes() {
+fn bodies_have_the_bytes_of_upstream() {
     let forbidden = StatusDetails {
         name: "foo".into(),
         group: "apps".into(),
@@ -74,7 +74,7 @@ fn bodies_have_the_upstream_bytes() {
 }
 
 #[test]
-fn messages_have_the_upstream_words() {
+fn messages_have_the_wording_of_upstream() {
     for (status, code, reason, message) in [
         (
             Status::method_not_supported("login.concierge.tuna.io", "tokencredentialrequests", "watch"),
@@ -206,6 +206,6 @@ fn protobuf_details_carry_every_member() {
     let body = Status::forbidden("x".repeat(200), details).to_protobuf();
     let tail = b"\x0a\x01n\x12\x01g\x1a\x01k\x22\x09\x0a\x01r\x12\x01m\x1a\x01f\x28\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x32\x01u\x30\x93\x03\x1a\x00\x22\x00";
     assert!(body.ends_with(tail), "{body:x?}");
-    // A length beyond 127 takes two bytes.
+    // A length above 127 takes two bytes.
     assert!(body.windows(3).any(|w| w == b"\x1a\xc8\x01"));
 }

@@ -1,5 +1,5 @@
-//! The failures that there are, in the words of `k8s.io/apimachinery`'s `api/errors` and of the handlers of
-//! `k8s.io/apiserver`.
+//! Constructors of [`Status`] for each failure, in the wording of `k8s.io/apimachinery`'s
+//! `api/errors` and of the handlers of `k8s.io/apiserver`.
 
 use super::{Status, StatusCause, StatusDetails, cause};
 
@@ -17,22 +17,22 @@ impl Status {
         }
     }
 
-    /// 401: nobody knows who asks. It tells nothing else on purpose.
+    /// 401: the client is not authenticated. The response deliberately contains no details.
     pub fn unauthorized() -> Self {
         Self::failure(401, "Unauthorized", "Unauthorized", None)
     }
 
-    /// 403 with a message that is already whole and tells user, verb and object.
+    /// 403 with a complete message that names user, verb and object.
     pub fn forbidden(message: impl Into<String>, details: StatusDetails) -> Self {
         Self::failure(403, "Forbidden", message, Some(details))
     }
 
-    /// 400.
+    /// 400 Bad Request.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(400, "BadRequest", message, None)
     }
 
-    /// 500; `message` is told to the client, so it must not hold what the client may not know.
+    /// 500. The client receives `message`, so it must not contain confidential details.
     pub fn internal_error(message: impl Into<String>) -> Self {
         let message = message.into();
         let whole = format!("Internal error occurred: {message}");
@@ -40,7 +40,7 @@ impl Status {
         Self::failure(500, "InternalError", whole, Some(StatusDetails { causes, ..StatusDetails::default() }))
     }
 
-    /// 404 for a path or a method on it that leads nowhere.
+    /// 404 for an unknown path, or for a method that the path does not support.
     pub fn not_found() -> Self {
         Self::failure(
             404,
@@ -50,7 +50,7 @@ impl Status {
         )
     }
 
-    /// 404 for an object that is not there; `resource` is the plural.
+    /// 404 for an object that does not exist; `resource` is the plural.
     pub fn object_not_found(group: &str, resource: &str, name: &str) -> Self {
         let details = StatusDetails {
             name: name.to_owned(),
@@ -66,7 +66,8 @@ impl Status {
         )
     }
 
-    /// 405 for an action that a resource does not have, such as `watch`; `resource` is the plural.
+    /// 405 for an action that a resource does not support, such as `watch`; `resource` is the
+    /// plural.
     pub fn method_not_supported(group: &str, resource: &str, action: &str) -> Self {
         let details =
             StatusDetails { group: group.to_owned(), kind: resource.to_owned(), ..StatusDetails::default() };
@@ -75,25 +76,25 @@ impl Status {
         Self::failure(405, "MethodNotAllowed", message, Some(details))
     }
 
-    /// 405 for a method that a path does not take.
+    /// 405 for a method that a path does not support.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::failure(405, "MethodNotAllowed", message, Some(StatusDetails::default()))
     }
 
-    /// 406 of a handler that lists what it could have answered; each of `accepted` is a media type.
+    /// 406 of a handler that lists the media types that it supports.
     pub fn not_acceptable(accepted: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Self::failure(406, "NotAcceptable", message, None)
     }
 
-    /// 406 as a Go server words it when creating or listing objects.
+    /// 406 with the wording of a Go server for creating or listing objects.
     pub fn no_acceptable_representation(available: &[&str]) -> Self {
         let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
         Self::failure(406, "NotAcceptable", message, Some(StatusDetails::default()))
     }
 
-    /// 409 with a whole message.
+    /// 409 with a complete message.
     pub fn conflict(group: &str, resource: &str, name: &str, message: &str) -> Self {
         let details = StatusDetails {
             name: name.to_owned(),
@@ -106,13 +107,13 @@ impl Status {
         Self::failure(409, "Conflict", message, Some(details))
     }
 
-    /// 413 for a body beyond the limit, in bytes.
+    /// 413 for a body larger than `limit` bytes.
     pub fn request_entity_too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
         Self::failure(413, "RequestEntityTooLarge", message, None)
     }
 
-    /// 415; each of `accepted` is a media type.
+    /// 415; each entry of `accepted` is a media type.
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
@@ -121,9 +122,11 @@ impl Status {
         Self::failure(415, "UnsupportedMediaType", message, None)
     }
 
-    /// 422 for an object that breaks rules, one cause each. The message of a cause goes without its field.
+    /// 422 for an invalid object, with one cause for each violation. The message of a cause does
+    /// not include its field.
     ///
-    /// `kind` may be empty: Pinniped's own requests are refused with a leading dot, and tests expect it.
+    /// `kind` may be empty: upstream Pinniped's responses to its own request kinds then begin with
+    /// a dot, and its tests expect it.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<StatusCause>) -> Self {
         let texts: Vec<String> = causes.iter().map(StatusCause::text).collect();
         let all = match texts.as_slice() {
@@ -145,18 +148,18 @@ impl Status {
         )
     }
 
-    /// 429; `retry_after_seconds` is also to be sent as the `Retry-After` header.
+    /// 429. The caller also sends `retry_after_seconds` as the `Retry-After` header.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: i32) -> Self {
         let details = StatusDetails { retry_after_seconds, ..StatusDetails::default() };
         Self::failure(429, "TooManyRequests", message, Some(details))
     }
 
-    /// 503.
+    /// 503 Service Unavailable.
     pub fn service_unavailable(message: impl Into<String>) -> Self {
         Self::failure(503, "ServiceUnavailable", message, None)
     }
 
-    /// 504 for a request that outlived its deadline. The Go server writes it without kind and version; so do we.
+    /// 504 for a request that exceeded its deadline. Like the Go server, it omits kind and version.
     pub fn timeout() -> Self {
         let message = "Timeout: request did not complete within the allotted timeout";
         Self {
@@ -166,7 +169,7 @@ impl Status {
         }
     }
 
-    /// 504 for an object that could not be created in time.
+    /// 504 for an object that could not be created before the deadline.
     pub fn create_timeout() -> Self {
         let message =
             "Timeout: request did not complete within requested timeout - context deadline exceeded";
@@ -175,7 +178,7 @@ impl Status {
 }
 
 impl StatusCause {
-    /// A missing value.
+    /// Returns the cause for a missing value.
     pub fn required(field: &str, detail: &str) -> Self {
         let message = match detail {
             "" => "Required value".to_owned(),
@@ -184,8 +187,8 @@ impl StatusCause {
         Self { reason: cause::REQUIRED.to_owned(), message, field: field.to_owned() }
     }
 
-    /// A value that is not among the supported ones; `value` is Go's rendering of it, such as `["All"]`, and `supported`
-    /// may be empty.
+    /// Returns the cause for an unsupported value. `value` is Go's rendering of it, such as
+    /// `["All"]`; `supported` may be empty.
     pub fn not_supported(field: &str, value: &str, supported: &[&str]) -> Self {
         let mut message = format!("Unsupported value: {value}");
         if !supported.is_empty() {
@@ -196,13 +199,13 @@ impl StatusCause {
         Self { reason: cause::NOT_SUPPORTED.to_owned(), message, field: field.to_owned() }
     }
 
-    /// Field and message in one line.
+    /// Returns field and message on one line.
     fn text(&self) -> String {
         if self.field.is_empty() { self.message.clone() } else { format!("{}: {}", self.field, self.message) }
     }
 }
 
-/// `resource.group`, or the resource alone in the core group.
+/// Returns `resource.group`, or the resource alone for the core group.
 fn qualified(group: &str, resource: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }

@@ -1,33 +1,36 @@
-//! May a request without credentials pass?
+//! Decides whether a request without credentials is allowed.
 //!
-//! An API server may have anonymous authentication off, or on for the health endpoints only. The proxy asks as
-//! nobody and then holds anonymous requests to the same rule, with one exception: a `TokenCredentialRequest` is how
-//! one gets credentials, so it always may.
+//! Anonymous authentication of an API server may be disabled, or enabled for the health endpoints
+//! only. The proxy probes the API server anonymously and applies the same rule to anonymous
+//! requests, with one exception: a `TokenCredentialRequest` is always allowed, because clients use
+//! it to obtain credentials.
 
 use crate::request_info::RequestInfo;
 
-/// What the API server lets anonymous clients do, as far as it was probed.
+/// The anonymous access that the API server allows, according to the last probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnonymousPolicy {
-    /// Anonymous requests to the health endpoints are accepted as such (allowed, or forbidden after authentication).
+    /// Whether anonymous requests to the health endpoints are authenticated (and then allowed or
+    /// forbidden).
     pub health: bool,
-    /// Anonymous requests to anything else are.
+    /// Whether anonymous requests to all other paths are authenticated.
     pub other: bool,
 }
 
-/// How one probe without credentials was answered.
+/// The result of one probe without credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeVerdict {
-    /// The API server knew an anonymous user.
+    /// The API server authenticated the probe as the anonymous user.
     Allowed,
-    /// The API server refused to authenticate the request.
+    /// The API server rejected the probe as unauthenticated.
     Refused,
-    /// The answer says nothing about anonymous access.
+    /// The response does not show whether anonymous access is enabled.
     Unclear,
 }
 
 impl ProbeVerdict {
-    /// Reads a probe's status code: success and 403 mean that there is an anonymous user, 401 that there is none.
+    /// Interprets the status code of a probe: success and 403 mean that anonymous authentication is
+    /// enabled, 401 that it is disabled.
     pub fn of_status(code: u16) -> Self {
         match code {
             200..=299 | 403 => Self::Allowed,
@@ -38,14 +41,15 @@ impl ProbeVerdict {
 }
 
 impl AnonymousPolicy {
-    /// May this request go on as the anonymous user? If not, it is treated as unauthenticated.
+    /// Returns whether the request may continue as the anonymous user. Otherwise it is treated as
+    /// unauthenticated.
     pub fn admits(self, info: &RequestInfo) -> bool {
         let allowed = if is_health(info) { self.health } else { self.other };
         allowed || is_token_credential_request(info)
     }
 }
 
-/// Is this exactly one of the three health endpoints?
+/// Returns whether the request is for exactly one of the three health endpoints.
 pub fn is_health(info: &RequestInfo) -> bool {
     matches!(info.path.as_str(), "/healthz" | "/readyz" | "/livez")
 }
@@ -63,11 +67,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn anonymous_requests_follow_the_probes_but_for_token_credential_requests() {
+    fn only_token_credential_requests_ignore_the_anonymous_policy() {
         let tcr = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
         let other_suffix = "/apis/login.concierge.walrus.tld/v1alpha1/tokencredentialrequests/x";
         let foreign = "/apis/not-concierge.walrus.tld/v1/tokencredentialrequests";
-        // path, then admitted for (health, other) of: both, health only, other only, none.
+        // path, then admitted for (health, other) = both, health only, other only, none.
         for (path, wanted) in [
             ("/healthz", [true, true, false, false]),
             ("/readyz", [true, true, false, false]),
@@ -90,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn probe_answers_are_read_by_status() {
+    fn a_probe_is_classified_by_its_status_code() {
         for (code, wanted) in [
             (200, ProbeVerdict::Allowed),
             (403, ProbeVerdict::Allowed),

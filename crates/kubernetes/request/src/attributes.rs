@@ -1,22 +1,22 @@
-//! What an authorizer is asked about.
+//! The attributes of a request that an authorizer evaluates.
 
 use crate::request_info::RequestInfo;
 
-/// The question of a `SubjectAccessReview`, without the user.
+/// The attributes of a `SubjectAccessReview`, without the user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attributes {
     /// Access to a resource.
     Resource(ResourceAttributes),
-    /// Access to a path which is no resource.
+    /// Access to a path that is not a resource.
     NonResource {
         /// Lower-case method.
         verb: String,
-        /// Decoded path.
+        /// Percent-decoded path.
         path: String,
     },
 }
 
-/// The question about a resource. Empty members mean "not set".
+/// The attributes of a resource request. Empty members mean "not set".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ResourceAttributes {
     /// Kubernetes verb.
@@ -40,7 +40,7 @@ pub struct ResourceAttributes {
 }
 
 impl Attributes {
-    /// The verb asked about.
+    /// Returns the verb.
     pub fn verb(&self) -> &str {
         match self {
             Self::Resource(r) => &r.verb,

@@ -1,9 +1,11 @@
-//! Nested impersonation: a client that may act as others asks to do so with `Impersonate-*` headers.
+//! Impersonation requested by the client with `Impersonate-*` headers. Upstream calls it nested
+//! impersonation when the impersonation proxy handles it.
 //!
-//! This is the constrained impersonation of Kubernetes 1.36 (KEP 5284) with its fall-back to the older rules.
-//! [`intake()`] takes the headers out of a request; [`plan_mode`] says for one [`Mode`] which reviews must allow the
-//! request and as whom it goes on then. Asking is the caller's: in the order given, ending a mode at its first denial,
-//! and reporting the first denial of the first mode when no mode succeeds.
+//! This implements the constrained impersonation of Kubernetes 1.36 (KEP 5284) with its fallback to
+//! the legacy rules. [`intake()`] removes the headers from a request. For one [`Mode`],
+//! [`plan_mode`] returns the reviews that must allow the request and the user with which the
+//! request continues. The caller performs the reviews in the given order, stops a mode at its first
+//! denial, and reports the first denial of the first mode when no mode succeeds.
 
 use crate::attributes::{Attributes, ResourceAttributes};
 use crate::identity::{
@@ -17,21 +19,21 @@ pub use intake::{IntakeError, intake};
 const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
 const ASSOCIATED_NODE_KEYS_EXTRA: &str = "authentication.kubernetes.io/associated-node-keys";
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
-/// From this many groups, or extras, a single question with `*` is tried first.
+/// From this number of groups or extras, a single review with `*` is tried first.
 const MANY: usize = 4;
 
-/// A way to be allowed to impersonate, in the order in which they are tried.
+/// A mode of impersonation, in the order in which the modes are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// A service account acts as the node its pod runs on.
+    /// A service account impersonates the node on which its pod runs.
     AssociatedNode,
-    /// Anyone acts as a node.
+    /// Any user impersonates a node.
     ArbitraryNode,
-    /// Anyone acts as a service account.
+    /// Any user impersonates a service account.
     ServiceAccount,
-    /// Anyone acts as a user of no special form.
+    /// Any user impersonates a user of no special form.
     UserInfo,
-    /// The rules from before Kubernetes 1.35, for any user.
+    /// The rules before Kubernetes 1.35, for any user.
     Legacy,
 }
 
@@ -40,7 +42,7 @@ impl Mode {
     pub const ALL: [Self; 5] =
         [Self::AssociatedNode, Self::ArbitraryNode, Self::ServiceAccount, Self::UserInfo, Self::Legacy];
 
-    /// The name of the mode, as in its verbs.
+    /// Returns the name of the mode, as it appears in its verbs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AssociatedNode => "associated-node",
@@ -81,40 +83,40 @@ impl Mode {
     }
 }
 
-/// What must be allowed for a mode to succeed.
+/// The conditions under which a mode succeeds, and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModePlan {
-    /// The user the reviews are about: the requestor, for one mode with other extras.
+    /// The user of the reviews: the requestor, for one mode with different extras.
     pub reviewed_as: User,
     /// The conditions, in order.
     pub steps: Vec<Step>,
-    /// As whom the request goes on when all are met.
+    /// The user with which the request continues when all conditions are met.
     pub becomes: User,
 }
 
 /// One condition of a [`ModePlan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// This must be allowed.
+    /// A review that must allow these attributes.
     Ask(Attributes),
-    /// Either the first is allowed, or each of the others is.
+    /// Reviews of which either the first, or each of the others, must allow.
     AskAnyOrEach {
-        /// The question with `*`.
+        /// The review with `*`.
         any: Attributes,
-        /// The single questions.
+        /// The single reviews.
         each: Vec<Attributes>,
     },
-    /// Never allowed in this mode.
+    /// A condition that is never met in this mode.
     Deny {
-        /// What the refusal is about.
+        /// The attributes of the refusal.
         attributes: Attributes,
-        /// Why.
+        /// The reason of the refusal.
         reason: String,
     },
 }
 
-/// The conditions under which `requestor` may make the request of `attributes` as `wanted` in this mode, or `None` when
-/// the mode does not apply to such a user.
+/// Returns the conditions under which `requestor` may make the request of `attributes` as `wanted`
+/// in this mode, or `None` when the mode does not apply to such a user.
 pub fn plan_mode(mode: Mode, requestor: &User, wanted: &User, attributes: &Attributes) -> Option<ModePlan> {
     if !mode.applies(requestor, wanted) {
         return None;
@@ -139,11 +141,13 @@ pub fn plan_mode(mode: Mode, requestor: &User, wanted: &User, attributes: &Attri
     Some(ModePlan { reviewed_as, steps, becomes: becomes(mode, wanted) })
 }
 
-/// The question whose refusal is the response to an impersonation by an anonymous client, or `None` for other clients. It is
-/// the first question of the first mode, as if all questions were denied. No question is asked for such a client, because
-/// without a credential it could make as many reviews as it likes.
+/// Returns the attributes with which impersonation by an anonymous client is refused without a
+/// review, or `None` for other clients. They are the first condition of the first mode, as if every
+/// review were denied. There is no review for such a client, because without a credential it could
+/// cause any number of reviews.
 pub fn refused_unasked(requestor: &User, wanted: &User, attributes: &Attributes) -> Option<Attributes> {
-    // Members of this group are allowed everything without a question, also those whom a front proxy names so.
+    // Members of this group are allowed everything without a review, also when a front proxy
+    // supplied the group.
     if !requestor.is_anonymous() || requestor.is_in(MASTERS) {
         return None;
     }
@@ -211,7 +215,7 @@ impl Questions {
         Attributes::Resource(ResourceAttributes { name: name.to_owned(), ..self.raw(group, resource) })
     }
 
-    /// The API group in which users, groups, nodes and service accounts are asked about.
+    /// Returns the API group of the reviews for users, groups, nodes and service accounts.
     fn group(&self) -> &'static str {
         if self.constrained() { AUTHENTICATION_GROUP } else { "" }
     }
@@ -225,7 +229,7 @@ impl Questions {
             });
         }
         match identity::node(username) {
-            // One answer serves every node, as one account's pods run on many.
+            // One review covers every node, because the pods of one account run on many nodes.
             Some(_) if self.mode == Mode::AssociatedNode => self.about(self.group(), "nodes", "*"),
             Some(node) if self.constrained() => self.about(self.group(), "nodes", node),
             _ => self.about(self.group(), "users", username),
@@ -282,7 +286,7 @@ fn push_each(steps: &mut Vec<Step>, many: bool, any: impl FnOnce() -> Attributes
     }
 }
 
-/// Why this extra cannot be asked for under the constrained rules.
+/// Returns the reason why the constrained rules never allow this extra.
 fn refused_extra(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".to_owned());

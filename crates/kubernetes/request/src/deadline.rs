@@ -1,21 +1,23 @@
-//! How long a request may take that is not meant to last: what the server allows, less if the client says so.
+//! The time limit of requests that are not long-running: the limit of the server, or a shorter one
+//! that the client requests.
 
 use std::time::Duration;
 
 use pinniped_go_compat::duration::GoDuration;
 use pinniped_go_compat::url::first_query_bytes;
 
-/// `longest`, or what the query parameter `timeout` names if that is shorter. Zero, and less, name nothing.
+/// Returns the smaller of `longest` and the query parameter `timeout`. Values of zero and less are
+/// ignored.
 ///
 /// # Errors
-/// The text of the 400 that API servers answer to what is no duration.
+/// The text of the 400 response of API servers to an invalid duration.
 pub fn limit(query: Option<&str>, longest: Duration) -> Result<Duration, String> {
-    let asked = query.and_then(|query| first_query_bytes(query, "timeout")).filter(|text| !text.is_empty());
-    let Some(asked) = asked else { return Ok(longest) };
-    let asked = GoDuration::parse_bytes(&asked)
+    let requested = query.and_then(|query| first_query_bytes(query, "timeout")).filter(|text| !text.is_empty());
+    let Some(requested) = requested else { return Ok(longest) };
+    let requested = GoDuration::parse_bytes(&requested)
         .map_err(|error| format!("invalid timeout specified in the request URL - {error}"))?;
-    let asked = asked.to_std();
-    Ok(if asked.is_zero() { longest } else { longest.min(asked) })
+    let requested = requested.to_std();
+    Ok(if requested.is_zero() { longest } else { longest.min(requested) })
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! The words of "403 Forbidden" and of the plain-text 500, as the API server writes them.
+//! The texts of "403 Forbidden" and of the plain-text 500 in the wording of the API server.
 //!
-//! Clients and tests compare these texts, so the quoting is Go's (`%q`), and `&`, `<` and `>` are written as HTML
-//! entities in what comes from the request.
+//! Clients and tests compare these texts, so quoting follows Go's `%q`, and `&`, `<` and `>` from
+//! the request are escaped as HTML entities.
 
 use pinniped_go_compat::json::quote;
 use pinniped_kube_types::status::{Status, StatusDetails};
 
 use crate::attributes::Attributes;
 
-/// The `Status` that refuses `attributes` to the user of that name.
+/// Returns the `Status` that refuses `attributes` to this user.
 pub fn status(username: &str, attributes: &Attributes, reason: &str) -> Status {
     let details = match attributes {
         Attributes::Resource(r) => StatusDetails {
@@ -22,8 +22,8 @@ pub fn status(username: &str, attributes: &Attributes, reason: &str) -> Status {
     Status::forbidden(message(username, attributes, reason), details)
 }
 
-/// The message of a refusal, for example
-/// `pods is forbidden: User "u" cannot list resource "pods" in API group "" at the cluster scope: <reason>`.
+/// Returns the message of a refusal, for example `pods is forbidden: User "u" cannot list resource
+/// "pods" in API group "" at the cluster scope: <reason>`.
 pub fn message(username: &str, attributes: &Attributes, reason: &str) -> String {
     let mut text = sanitize(&denial(username, attributes));
     if !reason.is_empty() {
@@ -45,7 +45,8 @@ pub fn message(username: &str, attributes: &Attributes, reason: &str) -> String 
     }
 }
 
-/// The plain-text body of an internal error of the request chain, without the final newline.
+/// Returns the plain-text body of an internal error of the handler chain, without the final
+/// newline.
 pub fn internal_error_text(request_uri: &str, error: &str) -> String {
     sanitize(&format!("Internal Server Error: {}: {error}", quote(request_uri)))
 }
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_read_as_the_api_server_writes_them() {
+    fn refusal_messages_equal_those_of_the_api_server() {
         let get = |path: &str| Attributes::NonResource { verb: "get".to_owned(), path: path.to_owned() };
         for (user, attributes, wanted) in [
             (

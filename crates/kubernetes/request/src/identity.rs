@@ -1,7 +1,7 @@
-//! Who a request is from, and how that is written into headers and read out of them.
+//! The user of a request, and its representation in headers.
 //!
-//! A [`User`] is what Kubernetes calls `user.Info`. It enters through certificates, tokens or front-proxy headers
-//! and leaves as `Impersonate-*` headers.
+//! A [`User`] is what Kubernetes calls `user.Info`. It is read from certificates, tokens or
+//! front-proxy headers, and is written as `Impersonate-*` headers.
 
 use std::collections::BTreeMap;
 
@@ -18,36 +18,37 @@ pub const ANONYMOUS: &str = "system:anonymous";
 pub const AUTHENTICATED: &str = "system:authenticated";
 /// The group of the anonymous user.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The group which may do everything.
+/// The group whose members are allowed everything.
 pub const MASTERS: &str = "system:masters";
-/// The extra key under which the API server records which credential was used.
+/// The extra key in which the API server records the credential of the request.
 pub const CREDENTIAL_ID_EXTRA: &str = "authentication.kubernetes.io/credential-id";
 
-/// A user as Kubernetes knows it. Empty members mean "not set".
+/// A user of Kubernetes (`user.Info`). Empty members mean "not set".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct User {
     /// User name.
     pub name: String,
-    /// Unique id, often empty.
+    /// Unique ID, often empty.
     pub uid: String,
-    /// Groups in the order in which they were learnt.
+    /// Groups, in the order of their source.
     pub groups: Vec<String>,
-    /// Further facts about the user, by lower-case key.
+    /// Additional attributes of the user, by lower-case key.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// The user a request without any credential is from.
+    /// Returns the user of a request without credentials.
     pub fn anonymous() -> Self {
         Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Self::default() }
     }
 
-    /// Is this the anonymous user, by name?
+    /// Returns whether the name is that of the anonymous user.
     pub fn is_anonymous(&self) -> bool {
         self.name == ANONYMOUS
     }
 
-    /// Appends [`AUTHENTICATED`] unless the user has it or [`UNAUTHENTICATED`] already, or is anonymous.
+    /// Appends [`AUTHENTICATED`], unless the user already has it or [`UNAUTHENTICATED`], or is
+    /// anonymous.
     pub fn with_authenticated_group(mut self) -> Self {
         let has = self.groups.iter().any(|g| g == AUTHENTICATED || g == UNAUTHENTICATED);
         if !has && !self.is_anonymous() {
@@ -56,7 +57,7 @@ impl User {
         self
     }
 
-    /// Is the user in this group?
+    /// Returns whether the user is a member of this group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
@@ -67,18 +68,18 @@ const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 /// The prefix of the username of every node.
 const NODE_PREFIX: &str = "system:node:";
 
-/// Splits `system:serviceaccount:<namespace>:<name>`; `None` when the name is of another form.
+/// Splits `system:serviceaccount:<namespace>:<name>`; `None` when the name has another form.
 pub fn service_account(username: &str) -> Option<(&str, &str)> {
     let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     (is_dns_label(namespace) && is_dns_subdomain(name)).then_some((namespace, name))
 }
 
-/// The node in `system:node:<node>`; `None` when the name is of another form.
+/// Returns the node of `system:node:<node>`; `None` when the name has another form.
 pub fn node(username: &str) -> Option<&str> {
     username.strip_prefix(NODE_PREFIX).filter(|name| is_dns_subdomain(name))
 }
 
-/// Escapes an extra key so that it can be part of a header name, as client-go does: every byte that may not stand
+/// Escapes an extra key for use in a header name, as client-go does: every byte that is not allowed
 /// in a header name, and `%`, becomes `%XX`.
 pub fn escape_extra_key(key: &str) -> String {
     let mut out = String::with_capacity(key.len() + 8);
@@ -92,8 +93,9 @@ pub fn escape_extra_key(key: &str) -> String {
     out
 }
 
-/// Undoes [`escape_extra_key`] on the rest of a header name: lower case, then percent-decoded. What cannot be decoded
-/// stays as it is; what is not UTF-8 then is no key.
+/// Reverses [`escape_extra_key`] on the rest of a header name: converts it to lower case and
+/// percent-decodes it. Text that cannot be decoded is kept as it is; returns `None` when the result
+/// is not UTF-8.
 pub fn unescape_extra_key(escaped: &str) -> Option<String> {
     let lower = escaped.to_lowercase();
     match pinniped_go_compat::url::unescape(&lower) {
@@ -106,12 +108,14 @@ fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Is this a label of RFC 1123 (at most 63 of `a-z`, `0-9` and `-`, the ends alphanumeric)?
+/// Returns whether this is a label of RFC 1123 (at most 63 of `a-z`, `0-9` and `-`; first and last
+/// character alphanumeric).
 pub fn is_dns_label(value: &str) -> bool {
     value.len() <= 63 && is_label_text(value)
 }
 
-/// Is this a subdomain of RFC 1123 as Kubernetes means it (labels joined by dots, at most 253 bytes)?
+/// Returns whether this is a subdomain of RFC 1123 by the rules of Kubernetes (labels joined by
+/// dots, at most 253 bytes).
 pub fn is_dns_subdomain(value: &str) -> bool {
     value.len() <= 253 && value.split('.').all(is_label_text)
 }
@@ -132,7 +136,8 @@ const SUBDOMAIN_TEXT: &str = "a lowercase RFC 1123 subdomain must consist of low
     is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const PATH_TEXT: &str = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
 
-/// The errors of Kubernetes' `IsDomainPrefixedPath`, each as it is written behind the field's name.
+/// Returns the errors of Kubernetes' `IsDomainPrefixedPath`, each as it is appended to the name of
+/// the field.
 pub(crate) fn domain_prefixed_path_errors(key: &str) -> Vec<String> {
     let invalid = |value: &str, text: &str| format!("Invalid value: {}: {text}", quote(value));
     if key.is_empty() {
@@ -154,7 +159,7 @@ pub(crate) fn domain_prefixed_path_errors(key: &str) -> Vec<String> {
     errors
 }
 
-/// Joins messages as Kubernetes' aggregate errors do: equal ones once, several in brackets.
+/// Joins messages like Kubernetes' aggregate errors: without duplicates, several in brackets.
 pub(crate) fn aggregate(messages: Vec<String>) -> Option<String> {
     let mut distinct: Vec<String> = Vec::with_capacity(messages.len());
     for message in messages {
@@ -169,10 +174,10 @@ pub(crate) fn aggregate(messages: Vec<String>) -> Option<String> {
     }
 }
 
-/// Checks the extra keys an authenticator returned before they are written into a certificate.
+/// Validates the extra keys of an authenticator before they are written into a certificate.
 ///
 /// # Errors
-/// The message a `TokenCredentialRequest` is refused with; it names every illegal key.
+/// The message with which a `TokenCredentialRequest` is refused; it lists every invalid key.
 pub fn check_extra_keys(extra: &BTreeMap<String, Vec<String>>) -> Result<(), String> {
     let mut errors = Vec::new();
     for key in extra.keys().filter(|key| *key != CREDENTIAL_ID_EXTRA) {
@@ -253,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn extra_keys_survive_the_way_through_a_header_name() {
+    fn unescaping_restores_an_escaped_extra_key() {
         for (key, escaped) in [
             ("foo", "foo"),
             ("iam.gke.io/user-assertion", "iam.gke.io%2Fuser-assertion"),
@@ -280,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn illegal_extra_keys_are_told_one_by_one() {
+    fn every_invalid_extra_key_is_reported() {
         for (keys, wanted) in [
             (vec![], None),
             (vec!["authentication.kubernetes.io/credential-id", "acme.io/foo", "acme.io/a/b~%!$&'()*+,;:"], None),

@@ -1,7 +1,7 @@
-//! As whom a request goes on to the API server.
+//! The identity with which a request continues to the API server.
 //!
-//! [`plan`] decides between adding `Impersonate-*` headers, passing the client's own token through, and refusing.
-//! [`Impersonation::write`] writes the headers.
+//! [`plan`] decides between adding `Impersonate-*` headers, passing the client's own token through,
+//! and refusing. [`Impersonation::write`] writes the headers.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use crate::identity::{KnownUser, User, escape_extra_key};
 
-/// The suffix of every extra key, and of every review's reason, that is ours alone.
+/// The suffix of the extra keys, and of the reasons of reviews, that are reserved for the proxy.
 pub const RESERVED: &str = "impersonation-proxy.concierge.pinniped.dev";
-/// The extra key under which the API server is told who impersonated the final user.
+/// The extra key in which the API server receives the original user of an impersonated request.
 pub const ORIGINAL_USER_INFO: &str = "original-user-info.impersonation-proxy.concierge.pinniped.dev";
 /// `Impersonate-User`.
 pub const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
@@ -21,7 +21,7 @@ pub const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-us
 pub const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 /// `Impersonate-Uid`.
 pub const IMPERSONATE_UID: HeaderName = HeaderName::from_static("impersonate-uid");
-/// What the name of a header with an extra starts with.
+/// The prefix of header names for extras.
 pub const IMPERSONATE_EXTRA_PREFIX: &str = "impersonate-extra-";
 
 /// Whether users with a UID can be impersonated.
@@ -29,66 +29,69 @@ pub const IMPERSONATE_EXTRA_PREFIX: &str = "impersonate-extra-";
 pub enum UidImpersonation {
     /// `Impersonate-Uid` is sent.
     Enabled,
-    /// A user with a UID can only be acted for with the user's own token, as in upstream.
+    /// A user with a UID can only be served with the user's own token, as in upstream.
     Disabled,
 }
 
-/// What is known about the bearer token of a request. It matters only for users with a UID who do not impersonate.
+/// The result of reviewing the bearer token of a request. It is needed only for users with a UID
+/// who do not impersonate another user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenVerdict {
-    /// The request had none.
+    /// The request has no token.
     None,
-    /// The token is nobody's.
+    /// The token is invalid.
     Rejected,
-    /// The token could not be reviewed; why not.
+    /// The token could not be reviewed; contains the error.
     Unknown(String),
-    /// The token is some user's, perhaps the request's.
+    /// The token belongs to this user, who may be the user of the request.
     Is(User),
 }
 
-/// What is done with a request.
+/// The decision on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan<'a> {
-    /// Our service account's token and `Impersonate-*` headers.
+    /// Forward with our service account's token and `Impersonate-*` headers.
     Impersonate(Impersonation<'a>),
-    /// The client's own token and nothing else.
+    /// Forward with the client's own token and no other identity.
     Passthrough,
-    /// 500; the client is told no more than that we cannot act as this user.
+    /// Refuse with 500. The client receives no details.
     Refuse(Refusal),
 }
 
-/// Why we cannot act as a user. Displayed in logs only.
+/// The reason why a user cannot be impersonated. Displayed in logs only.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The key cannot be written into a header and read back unchanged everywhere.
+    /// The extra key cannot be written into a header so that every server reads it back unchanged.
     #[error("disallowed extra key seen: {0}")]
     ExtraKey(String),
-    /// The key is ours.
+    /// The extra key is reserved for the proxy.
     #[error("disallowed extra key with reserved prefix seen: {0}")]
     ReservedExtraKey(String),
-    /// A nested impersonation asked for a UID while these are off.
+    /// The client impersonates a user with a UID, and UID impersonation is disabled.
     #[error("unable to impersonate uid")]
     NestedUid,
-    /// A user with a UID, and no token to pass through.
+    /// The user has a UID, and the request has no token to pass through.
     #[error("no token on request")]
     NoToken,
-    /// A user with a UID, and a token that is nobody's.
+    /// The user has a UID, and the token is invalid.
     #[error("token failed to authenticate")]
     TokenRejected,
-    /// A user with a UID, and a token which could not be reviewed.
+    /// The user has a UID, and the token could not be reviewed.
     #[error("{0}")]
     TokenUnknown(String),
-    /// A user with a UID, and somebody else's token.
+    /// The user has a UID, and the token belongs to another user.
     #[error("token authenticated as a different user")]
     OtherUser,
 }
 
-/// Does [`plan`] need to know whose token the request carries? A review costs a call, so it is asked only then.
-pub fn needs_token_verdict(user: &User, nested: bool) -> bool {
-    !user.uid.is_empty() && !nested
+/// Returns whether [`plan`] needs the owner of the request's token. A review costs a call, so it is
+/// made only then.
+pub fn needs_token_verdict(user: &User, is_impersonated: bool) -> bool {
+    !user.uid.is_empty() && !is_impersonated
 }
 
-/// Decides as whom the request goes on. `original` is the user who impersonates `user`, if that is so.
+/// Decides with which identity the request continues. `original` is the user who impersonates
+/// `user`, if any.
 pub fn plan<'a>(
     user: &'a KnownUser,
     original: Option<&'a User>,
@@ -98,7 +101,7 @@ pub fn plan<'a>(
     if !user.uid.is_empty() && original.is_none() {
         let refusal = match token {
             TokenVerdict::Is(owner) if *owner == **user => return Plan::Passthrough,
-            // Not knowing is never a reason to go on.
+            // Fail closed: a token that could not be reviewed is never passed through.
             TokenVerdict::Unknown(error) => return Plan::Refuse(Refusal::TokenUnknown(error.clone())),
             TokenVerdict::Is(_) => Refusal::OtherUser,
             TokenVerdict::Rejected => Refusal::TokenRejected,
@@ -134,42 +137,42 @@ fn is_plain_key(key: &str) -> bool {
         && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"/-._".contains(&b))
 }
 
-/// A user to be written into `Impersonate-*` headers.
+/// A user to write into `Impersonate-*` headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impersonation<'a> {
     user: &'a User,
     original: Option<&'a User>,
 }
 
-/// A part of the identity holds characters which no header may hold.
+/// A part of the identity contains characters that are not allowed in a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid header field value")]
 pub struct InvalidHeader;
 
 impl<'a> Impersonation<'a> {
-    /// Of a user whom nobody impersonates.
+    /// Returns the impersonation of a user whom no other user impersonates.
     pub fn of(user: &'a User) -> Self {
         Self { user, original: None }
     }
 
-    /// Does somebody impersonate the user?
+    /// Returns whether another user impersonates the user.
     pub fn is_nested(&self) -> bool {
         self.original.is_some()
     }
 
-    /// Adds the headers. There must be no `Impersonate-*` header in `headers` before.
+    /// Adds the headers. `headers` must not contain an `Impersonate-*` header.
     ///
     /// # Errors
-    /// When a name or value holds control characters, or the user has no name: without one the request would be made
-    /// as our own account.
+    /// When a name or value contains control characters, or the user has no name: without a name,
+    /// the request would be made as our own service account.
     pub fn write(&self, headers: &mut HeaderMap) -> Result<(), InvalidHeader> {
         self.each(|name, value| {
-            // A map has room for 32,768 names, and a user may come with more extras.
+            // A header map has room for 32,768 names, and a user may have more extras.
             headers.try_append(name, value).map(drop).map_err(|_| InvalidHeader)
         })
     }
 
-    /// The headers, in order.
+    /// Returns the headers, in order.
     pub(crate) fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, InvalidHeader> {
         let mut headers = Vec::new();
         self.each(|name, value| {
@@ -208,8 +211,8 @@ impl<'a> Impersonation<'a> {
         Ok(())
     }
 
-    /// Does HTTP/1.1 carry this identity as it is? Spaces around a value are none of it there, so that `" admin"` would
-    /// arrive as `"admin"`. HTTP/2 carries every byte.
+    /// Returns whether HTTP/1.1 transports this identity unchanged. HTTP/1.1 strips spaces around a
+    /// value, so `" admin"` would arrive as `"admin"`. HTTP/2 preserves every byte.
     pub fn is_exact_in_http1(&self) -> bool {
         let is_exact = |text: &String| text.trim_matches([' ', '\t']).len() == text.len();
         let User { name, uid, groups, extra } = self.user;
@@ -222,7 +225,7 @@ fn extra_header(key: &str) -> Result<HeaderName, InvalidHeader> {
     HeaderName::from_bytes(name.as_bytes()).map_err(|_| InvalidHeader)
 }
 
-/// The user as JSON, in the order and with the escapes of Go's encoder.
+/// Returns the user as JSON, with the member order and the escapes of Go's encoder.
 pub fn original_user_info(user: &User) -> String {
     #[derive(Serialize)]
     struct UserInfo<'a> {

@@ -1,4 +1,5 @@
-//! What a request asks for, learnt from its method, path and query as the API server's `RequestInfoFactory` does.
+//! The attributes of a request, derived from its method, path and query as in the API server's
+//! `RequestInfoFactory`.
 
 use http::{Method, Uri};
 use pinniped_go_compat::url as gourl;
@@ -10,14 +11,15 @@ mod list_options;
 
 use list_options::ListOptions;
 
-/// The facts of a request which authorization and routing need.
+/// The attributes of a request that authorization and routing need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// Is it about a resource (`/api/...`, `/apis/...`)?
+    /// Whether the request is for a resource (`/api/...`, `/apis/...`).
     pub is_resource: bool,
     /// The path, percent-decoded.
     pub path: String,
-    /// Kubernetes verb (`get`, `list`, ...); for non-resources the lower-case method; empty when the method has none.
+    /// Kubernetes verb (`get`, `list`, ...); for non-resources the lower-case method; empty for
+    /// methods without a verb.
     pub verb: String,
     /// `api` or `apis`, empty for non-resources.
     pub api_prefix: &'static str,
@@ -25,7 +27,7 @@ pub struct RequestInfo {
     pub api_group: String,
     /// API version.
     pub api_version: String,
-    /// Namespace, empty at the cluster scope.
+    /// Namespace, empty for cluster-scoped requests.
     pub namespace: String,
     /// Resource.
     pub resource: String,
@@ -33,40 +35,41 @@ pub struct RequestInfo {
     pub subresource: String,
     /// Name of the object.
     pub name: String,
-    /// Segments of the path before the resource.
+    /// Number of path segments before the resource.
     before_resource: usize,
-    /// `fieldSelector`, for verbs that select.
+    /// `fieldSelector`, for verbs that support selectors.
     pub field_selector: Option<String>,
-    /// `labelSelector`, for verbs that select.
+    /// `labelSelector`, for verbs that support selectors.
     pub label_selector: Option<String>,
 }
 
-/// Why a request has no [`RequestInfo`].
+/// The reason why a request has no [`RequestInfo`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestInfoError {
-    /// The path has a malformed percent escape; the API server answers 400 before it looks further.
+    /// The path has an invalid percent escape. The API server responds with 400 before it processes
+    /// the request further.
     #[error("invalid URL escape in {0:?}")]
     BadEscape(String),
-    /// The target has no path; here, too, the API server answers 400.
+    /// The target has no path. The API server responds with 400.
     #[error("not a request target: {0:?}")]
     NoTarget(String),
-    /// A `/proxy` or `/watch` path without anything behind it; the API server answers 500.
+    /// A `/proxy` or `/watch` path without further segments. The API server responds with 500.
     #[error("unable to determine kind and namespace from url, {0}")]
     NoKind(String),
 }
 
 impl RequestInfo {
-    /// Reads a request's method, path and query.
+    /// Parses a request's method, path and query.
     ///
     /// # Errors
-    /// When the API server, too, could not make sense of the path.
+    /// When the API server cannot interpret the path either.
     pub fn parse(method: &Method, uri: &Uri) -> Result<Self, RequestInfoError> {
         let raw = uri.path();
         if raw.is_empty() && *method != Method::CONNECT {
             return Err(RequestInfoError::NoTarget(uri.to_string()));
         }
         let path = gourl::path_text(raw).ok_or_else(|| RequestInfoError::BadEscape(raw.to_owned()))?;
-        // This is done for every request, so what is not needed is not copied.
+        // This runs for every request, so only the segments that are needed are copied.
         let mut segments = [""; SEGMENTS_READ];
         let mut count = 0;
         for (place, segment) in segments.iter_mut().zip(segments_of(&path)) {
@@ -135,12 +138,12 @@ impl RequestInfo {
         Ok(info)
     }
 
-    /// The segments of the path from the resource on; none for non-resources.
+    /// Returns the segments of the path from the resource on; empty for non-resources.
     pub fn parts(&self) -> impl Iterator<Item = &str> {
         segments_of(&self.path).skip(if self.is_resource { self.before_resource } else { usize::MAX })
     }
 
-    /// May this request last for hours (watch, exec, logs and the like)?
+    /// Returns whether the request may run without a time limit (watch, exec, logs and similar).
     pub fn is_long_running(&self) -> bool {
         if matches!(self.verb.as_str(), "watch" | "proxy") {
             return true;
@@ -153,15 +156,15 @@ impl RequestInfo {
     }
 }
 
-/// More segments than this say nothing that is looked at: `apis`, group, version, `watch`, `namespaces`, namespace,
-/// resource, name, subresource.
+/// The maximum number of segments that are inspected: `apis`, group, version, `watch`,
+/// `namespaces`, namespace, resource, name, subresource.
 const SEGMENTS_READ: usize = 9;
 
-/// None for the root.
+/// Returns the segments of a path; none for the root.
 fn segments_of(path: &str) -> impl Iterator<Item = &str> {
     let trimmed = path.trim_matches('/');
     let mut left = (!trimmed.is_empty()).then_some(trimmed);
-    // As `split` does, which searches with more effort than such short pieces repay.
+    // Replaces `str::split`, whose search is slower for segments this short.
     std::iter::from_fn(move || {
         let rest = left?;
         let end = rest.bytes().position(|byte| byte == b'/');
@@ -181,7 +184,7 @@ fn verb_of(method: &Method) -> &'static str {
     }
 }
 
-/// The request target as Go prints it in the middle of an error.
+/// Formats the request target as Go prints it inside of an error.
 fn shown(uri: &Uri) -> String {
     let path = gourl::escaped_path(uri.path());
     match uri.query() {

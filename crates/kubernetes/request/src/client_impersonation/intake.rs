@@ -1,4 +1,4 @@
-//! The `Impersonate-*` headers of a client, taken out of the request.
+//! Removes the `Impersonate-*` headers of a client from the request.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,28 @@ use pinniped_go_compat::json::quote;
 use crate::identity::{User, unescape_extra_key};
 use crate::impersonation::{IMPERSONATE_EXTRA_PREFIX, IMPERSONATE_GROUP, IMPERSONATE_UID, IMPERSONATE_USER};
 
-/// Headers that name nobody.
+/// The reasons why the headers cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IntakeError {
-    /// They ask for something, but not for a user. The text is the one of the API server, which prints its own data
-    /// structure.
+    /// There is a UID, group or extra, but no user name. The text is that of the API server, which
+    /// prints its own data structure.
     #[error("requested {} without impersonating a user name", dump(.0))]
     NoName(User),
-    /// Access reviews are JSON, and could only ask about a name in which the odd bytes are replaced: another one's,
-    /// perhaps, and not the one that the API server would then see.
+    /// A header is not UTF-8. Access reviews are JSON, so the invalid bytes would be replaced: the
+    /// review could be about another user than the one whose name the API server would then
+    /// receive.
     #[error("header {0} is not valid UTF-8")]
     NotText(HeaderName),
 }
 
-/// Reads whom the client wants to be and removes those headers. `None`: nobody else. The user is raw: no group is added.
+/// Reads the user to impersonate and removes its headers. Returns `None` when the client does not
+/// impersonate. No group is added to the user.
 ///
-/// Headers stay where they are when there is no user name, and so do headers of unknown kinds; [`leftover`] finds them.
+/// Without a user name, and for headers of unknown kinds, the headers are not removed; [`leftover`]
+/// finds them.
 ///
 /// # Errors
-/// When there is a UID, group or extra but no user name, and when something is not UTF-8.
+/// When there is a UID, group or extra but no user name, and when a value is not UTF-8.
 pub fn intake(headers: &mut HeaderMap) -> Result<Option<User>, IntakeError> {
     if leftover(headers).is_none() {
         return Ok(None);
@@ -64,7 +67,7 @@ pub fn intake(headers: &mut HeaderMap) -> Result<Option<User>, IntakeError> {
     Ok(Some(user))
 }
 
-/// A header that must not be forwarded as the client sent it: any whose name starts with `Impersonate`.
+/// Returns a header that must not be forwarded: any whose name starts with `Impersonate`.
 pub fn leftover(headers: &HeaderMap) -> Option<&HeaderName> {
     headers.keys().find(|name| name.as_str().starts_with("impersonate"))
 }
@@ -74,7 +77,7 @@ fn text(name: &HeaderName, value: &HeaderValue) -> Result<String, IntakeError> {
     Ok(text.to_owned())
 }
 
-/// The user in Go's `%#v` form.
+/// Formats the user like Go's `%#v`.
 fn dump(user: &User) -> String {
     format!(
         "&user.DefaultInfo{{Name:{}, UID:{}, Groups:{}, Extra:{}}}",

@@ -50,7 +50,7 @@ fn headers_are_read_and_removed() {
 }
 
 #[test]
-fn asking_without_a_user_name_is_told_in_the_words_of_go() {
+fn impersonation_without_a_user_name_has_the_error_text_of_go() {
     for (given, dump) in [
         (
             &[("impersonate-uid", "007")][..],
@@ -98,14 +98,14 @@ fn what_is_not_utf8_names_nobody() {
             }
         }
     }
-    // What nobody looks at may be anything.
+    // Values that are not read may contain any bytes.
     let mut given = headers(&[("impersonate-user", "u")]);
     given.append("impersonate-user", HeaderValue::from_bytes(b"\xff").unwrap());
     assert_eq!(intake(&mut given), Ok(Some(user("u", "", &[], &[]))));
 }
 
 #[test]
-fn no_user_name_and_nothing_else_is_no_impersonation() {
+fn an_empty_user_name_alone_is_no_impersonation() {
     for given in [&[][..], &[("accept", "a")], &[("impersonate-user", "")], &[("impersonate-foo", "a")]] {
         let mut map = headers(given);
         assert_eq!(intake(&mut map), Ok(None));
@@ -123,8 +123,8 @@ fn list_pods() -> Attributes {
     })
 }
 
-/// `verb group/version resource/subresource namespace/name` of each review.
-fn questions(plan: &ModePlan) -> Vec<String> {
+/// Returns `verb group/version resource/subresource namespace/name` of each review.
+fn reviews_of(plan: &ModePlan) -> Vec<String> {
     let show = |attributes: &Attributes| match attributes {
         Attributes::NonResource { verb, path } => format!("{verb} {path}"),
         Attributes::Resource(r) => format!(
@@ -171,13 +171,13 @@ fn modes_apply_by_the_form_of_the_names() {
 }
 
 #[test]
-fn user_info_asks_for_every_part() {
+fn user_info_reviews_every_part_of_the_user() {
     let requestor = user("alice", "", &["g"], &[("x", &["y"])]);
     let wanted = user("bob", "7", &["a", "b"], &[("acme.io/foo", &["1", "2"]), ("acme.io/bar", &["3"])]);
     let plan = plan_mode(Mode::UserInfo, &requestor, &wanted, &list_pods()).unwrap();
     assert_eq!(plan.reviewed_as, requestor);
     assert_eq!(
-        questions(&plan),
+        reviews_of(&plan),
         [
             "impersonate-on:user-info:list /v1 pods/ /",
             "impersonate:user-info authentication.k8s.io/v1 users/ /bob",
@@ -197,25 +197,25 @@ fn user_info_asks_for_every_part() {
 }
 
 #[test]
-fn many_groups_and_extras_are_first_asked_for_at_once() {
+fn many_groups_and_extras_are_first_reviewed_together() {
     let requestor = user("alice", "", &[], &[]);
     let wanted = user("bob", "", &["a", "b", "c", "d"], &[("acme.io/k", &["1", "2", "3", "4"])]);
     let plan = plan_mode(Mode::UserInfo, &requestor, &wanted, &list_pods()).unwrap();
-    let asked = questions(&plan);
+    let reviews = reviews_of(&plan);
     assert!(
-        asked[2].starts_with("any impersonate:user-info authentication.k8s.io/v1 groups/ /* each "),
-        "{asked:?}"
+        reviews[2].starts_with("any impersonate:user-info authentication.k8s.io/v1 groups/ /* each "),
+        "{reviews:?}"
     );
     assert!(
-        asked[3].starts_with("any impersonate:user-info authentication.k8s.io/v1 userextras/* /* each "),
-        "{asked:?}"
+        reviews[3].starts_with("any impersonate:user-info authentication.k8s.io/v1 userextras/* /* each "),
+        "{reviews:?}"
     );
     let legacy = plan_mode(Mode::Legacy, &requestor, &wanted, &list_pods()).unwrap();
     assert_eq!(legacy.steps.len(), 1 + 4 + 4);
 }
 
 #[test]
-fn constrained_rules_refuse_what_they_do_not_know() {
+fn constrained_rules_refuse_invalid_groups_and_extras() {
     let requestor = user("alice", "", &[], &[]);
     let groups = "deny impersonate:user-info authentication.k8s.io/v1 groups/ ";
     let extras = "deny impersonate:user-info authentication.k8s.io/v1 userextras/ /: ";
@@ -249,21 +249,21 @@ fn constrained_rules_refuse_what_they_do_not_know() {
         ),
     ] {
         let plan = plan_mode(Mode::UserInfo, &requestor, &wanted, &list_pods()).unwrap();
-        assert_eq!(questions(&plan).last(), Some(&expected));
+        assert_eq!(reviews_of(&plan).last(), Some(&expected));
         let legacy = plan_mode(Mode::Legacy, &requestor, &wanted, &list_pods()).unwrap();
-        assert!(!questions(&legacy).iter().any(|text| text.starts_with("deny")));
+        assert!(!reviews_of(&legacy).iter().any(|text| text.starts_with("deny")));
     }
 }
 
 #[test]
-fn nodes_and_service_accounts_are_asked_about_as_such() {
+fn nodes_and_service_accounts_are_reviewed_as_their_own_resources() {
     let agent = user("system:serviceaccount:ns:sa", "", &["g"], &[(NODE_NAME_EXTRA, &["n1"]), ("a", &["b"])]);
     let node = user("system:node:n1", "", &[], &[]);
     let get = Attributes::NonResource { verb: "get".to_owned(), path: "/x".to_owned() };
 
     let plan = plan_mode(Mode::AssociatedNode, &agent, &node, &get).unwrap();
     assert_eq!(
-        questions(&plan),
+        reviews_of(&plan),
         [
             "impersonate-on:associated-node:get /x",
             "impersonate:associated-node authentication.k8s.io/v1 nodes/ /*"
@@ -281,21 +281,21 @@ fn nodes_and_service_accounts_are_asked_about_as_such() {
     assert_eq!(plan.becomes, user("system:node:n1", "", &["system:nodes", AUTHENTICATED], &[]));
 
     let plan = plan_mode(Mode::ArbitraryNode, &agent, &node, &get).unwrap();
-    assert_eq!(questions(&plan)[1], "impersonate:arbitrary-node authentication.k8s.io/v1 nodes/ /n1");
+    assert_eq!(reviews_of(&plan)[1], "impersonate:arbitrary-node authentication.k8s.io/v1 nodes/ /n1");
     assert_eq!(plan.reviewed_as, agent);
 
     let legacy = plan_mode(Mode::Legacy, &agent, &node, &get).unwrap();
-    assert_eq!(questions(&legacy), ["impersonate /v1 users/ /system:node:n1"]);
+    assert_eq!(reviews_of(&legacy), ["impersonate /v1 users/ /system:node:n1"]);
     assert_eq!(legacy.becomes, user("system:node:n1", "", &[AUTHENTICATED], &[]));
 
     let account = user("system:serviceaccount:a:b", "", &[], &[]);
     let groups = &["system:serviceaccounts", "system:serviceaccounts:a", AUTHENTICATED];
-    for (mode, asked) in [
+    for (mode, expected) in [
         (Mode::ServiceAccount, "impersonate:serviceaccount authentication.k8s.io/v1 serviceaccounts/ a/b"),
         (Mode::Legacy, "impersonate /v1 serviceaccounts/ a/b"),
     ] {
         let plan = plan_mode(mode, &agent, &account, &get).unwrap();
-        assert_eq!(questions(&plan).last().map(String::as_str), Some(asked));
+        assert_eq!(reviews_of(&plan).last().map(String::as_str), Some(expected));
         assert_eq!(plan.becomes, user(&account.name, "", groups, &[]));
     }
 }
@@ -318,7 +318,7 @@ fn the_anonymous_user_becomes_unauthenticated() {
 }
 
 #[test]
-fn an_anonymous_client_is_refused_with_the_first_question_of_the_first_mode() {
+fn an_anonymous_client_is_refused_with_the_first_review_of_the_first_mode() {
     let anonymous = User::anonymous();
     let attributes = Attributes::NonResource { verb: "get".to_owned(), path: "/x".to_owned() };
     for (wanted, verb) in [
@@ -326,14 +326,14 @@ fn an_anonymous_client_is_refused_with_the_first_question_of_the_first_mode() {
         ("system:node:n", "impersonate-on:arbitrary-node:get"),
         ("system:serviceaccount:a:b", "impersonate-on:serviceaccount:get"),
     ] {
-        let question = refused_unasked(&anonymous, &user(wanted, "", &[], &[]), &attributes);
+        let attributes_refused = refused_unasked(&anonymous, &user(wanted, "", &[], &[]), &attributes);
         let expected = Attributes::NonResource { verb: verb.to_owned(), path: "/x".to_owned() };
-        assert_eq!(question, Some(expected), "{wanted}");
+        assert_eq!(attributes_refused, Some(expected), "{wanted}");
     }
-    // A node's account has no mode of the constrained kind where more than its name is wanted.
+    // For a node, no constrained mode applies when more than its name is requested.
     let with_group = user("system:node:n", "", &["g"], &[]);
-    let question = refused_unasked(&anonymous, &with_group, &attributes).unwrap();
-    assert_eq!(question.verb(), "impersonate");
+    let attributes_refused = refused_unasked(&anonymous, &with_group, &attributes).unwrap();
+    assert_eq!(attributes_refused.verb(), "impersonate");
     for other in [user("bob", "", &[], &[]), user("system:anonymous", "", &["system:masters"], &[])] {
         assert_eq!(refused_unasked(&other, &with_group, &attributes), None, "{other:?}");
     }

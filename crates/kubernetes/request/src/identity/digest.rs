@@ -1,7 +1,8 @@
-//! One short name for one identity: the same user with the same groups, UID and extras, and nobody else.
+//! A short name for one identity: the same user with the same groups, UID and extras.
 //!
-//! A change of groups is a change of identity. Whatever is made for an identity (a service account that may impersonate
-//! it, a kubeconfig that names it) therefore never means more or less than it did when it was made.
+//! A change of groups is a change of identity. An object that is created for an identity (a service
+//! account that may impersonate it, a kubeconfig that names it) therefore always has the
+//! permissions that it had when it was created.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,8 +12,9 @@ use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use pinniped_concierge_api::login::ImpersonatedUser;
 use serde::Serialize;
 
-/// SHA-256 over an identity in one canonical form: JSON with the members `username`, `uid`, `groups` and `extra` in this
-/// order, groups and the values of extras sorted and each once, keys of extras sorted, nothing left out.
+/// SHA-256 over the canonical form of an identity: JSON with the members `username`, `uid`,
+/// `groups` and `extra` in this order; groups and the values of extras sorted, without duplicates;
+/// keys of extras sorted; empty members included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdentityDigest([u8; SHA256_OUTPUT_LEN]);
 
@@ -25,7 +27,8 @@ struct Canonical<'a> {
 }
 
 impl IdentityDigest {
-    /// The digest of an identity; the order of its groups, and repetitions, do not count.
+    /// Returns the digest of an identity. The order of the groups, and duplicates, are not
+    /// significant.
     pub fn of(user: &ImpersonatedUser) -> Self {
         let canonical = Canonical {
             username: &user.username,
@@ -40,8 +43,8 @@ impl IdentityDigest {
         Self(bytes)
     }
 
-    /// The first 32 of the 64 hexadecimal digits: as much as fits into names beside a prefix and a suffix, and as
-    /// hard to meet by chance as a UUID.
+    /// Returns the first 32 of the 64 hexadecimal digits. They fit into names with a prefix and a
+    /// suffix, and have as many bits as a UUID.
     pub fn short(&self) -> String {
         let mut text = self.to_string();
         text.truncate(SHA256_OUTPUT_LEN);
@@ -68,7 +71,7 @@ impl fmt::Debug for IdentityDigest {
     }
 }
 
-/// The text is no digest.
+/// The error for a text that is not a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an identity is written as 64 hexadecimal digits in lower case")]
 pub struct NotADigest;
@@ -119,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn order_and_repetition_do_not_count() {
+    fn order_and_duplicates_do_not_change_the_digest() {
         let one = IdentityDigest::of(&user("pinny", &["a", "b", "a"]));
         assert_eq!(one, IdentityDigest::of(&user("pinny", &["b", "a"])));
     }
 
     #[test]
-    fn whatever_else_differs_makes_another_identity() {
+    fn any_other_difference_changes_the_digest() {
         let mut all = vec![
             user("pinny", &[]),
             user("Pinny", &[]),
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_digest_is_refused() {
+    fn parsing_refuses_text_that_is_not_a_digest() {
         let good = IdentityDigest::of(&user("pinny", &[])).to_string();
         for bad in ["", "ab", &good[1..], &good.to_uppercase(), &good.replace(&good[..2], "é")] {
             assert_eq!(bad.parse::<IdentityDigest>(), Err(NotADigest), "{bad}");

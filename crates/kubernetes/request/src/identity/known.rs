@@ -1,4 +1,5 @@
-//! A user who comes again and again, with what is needed for each of their requests made only once.
+//! A user that is shared between requests, with the values that its requests need computed only
+//! once.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,11 +9,11 @@ use super::User;
 use crate::impersonation::{Impersonation, InvalidHeader, Refusal};
 use pinniped_http_headers::precomputed::PrecomputedHeaders;
 
-/// Headers of a user with more groups and extra values than this are made anew each time: such users are few, and
-/// what is kept for them would be large.
+/// The maximum number of groups and extra values for which headers are cached. Users with more are
+/// rare and their headers large, so they are computed for each request.
 const MOST_KEPT: usize = 64;
 
-/// A [`User`] to be shared. Clones are the same user.
+/// A shared [`User`]. Clones refer to the same user.
 #[derive(Clone)]
 pub struct KnownUser(Arc<Known>);
 
@@ -24,14 +25,15 @@ struct Known {
 }
 
 impl KnownUser {
-    /// A digest of everything about the user, made by `make` when it is asked for the first time. There is room for one,
-    /// so it has to be the same function each time.
+    /// Returns a digest of all attributes of the user, computed by `make` in the first call. Only
+    /// one digest is stored, so every caller must pass the same function.
     pub fn digest(&self, make: impl FnOnce(&User) -> [u8; 32]) -> &[u8; 32] {
         self.0.digest.get_or_init(|| make(&self.0.user))
     }
 
-    /// The headers that make a request this user's, as [`Impersonation::write`] has them for a user who is not impersonated
-    /// by another one. `None` for one of so many groups that they are not kept.
+    /// Returns the headers that impersonate this user, equal to those of [`Impersonation::write`]
+    /// for a user who is not impersonated by another one. Returns `None` for a user with too many
+    /// groups to cache the headers.
     ///
     /// # Errors
     /// As [`Impersonation::write`].
@@ -47,7 +49,8 @@ impl KnownUser {
         made.as_ref().map(Some).map_err(|invalid| *invalid)
     }
 
-    /// Why nobody can act as this user, if that is for an extra; found out by `find` when it is asked for the first time.
+    /// Returns the reason why this user cannot be impersonated because of an extra, computed by
+    /// `find` in the first call.
     pub(crate) fn refused(&self, find: impl FnOnce(&User) -> Option<Refusal>) -> Option<&Refusal> {
         self.0.refused.get_or_init(|| find(&self.0.user)).as_ref()
     }
@@ -102,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headers_are_those_of_an_impersonation_however_often_they_are_asked_for() {
+    fn cached_headers_equal_those_of_an_impersonation() {
         for (groups, kept) in [(0, true), (1, true), (62, true), (63, false), (200, false)] {
             let user = user(groups);
             let mut wanted = HeaderMap::new();
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_fits_into_no_header_is_refused_each_time() {
+    fn a_user_with_an_invalid_name_is_refused_each_time() {
         for name in ["", "a\nb"] {
             let known = KnownUser::from(User { name: name.to_owned(), ..user(1) });
             for _ in 0..2 {
@@ -131,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_made_once() {
+    fn the_digest_is_computed_once() {
         let known = KnownUser::from(user(1));
         let same = known.clone();
         assert_eq!(*known.digest(|user| [user.name.len() as u8; 32]), [7; 32]);

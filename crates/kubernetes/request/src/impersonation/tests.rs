@@ -34,7 +34,7 @@ fn users_without_uid_are_impersonated() {
 }
 
 #[test]
-fn extra_keys_outside_the_plain_alphabet_or_under_our_suffix_are_refused() {
+fn unsafe_and_reserved_extra_keys_are_refused() {
     let reserved = "foo.impersonation-proxy.concierge.pinniped.dev";
     for (key, wanted) in [
         ("party~~time", Some(Refusal::ExtraKey("party~~time".to_owned()))),
@@ -53,7 +53,7 @@ fn extra_keys_outside_the_plain_alphabet_or_under_our_suffix_are_refused() {
         let given = KnownUser::from(user("u", "", &[], &[(key, &["v"])]));
         let got = plan(&given, None, &TokenVerdict::None, UidImpersonation::Enabled);
         assert_eq!(refusal(got), wanted, "{key}");
-        // Nobody is the wiser for a UID.
+        // The result is the same for a user with a UID.
         let given = KnownUser::from(user("u", "1", &[], &[(key, &["v"])]));
         let got = plan(&given, None, &TokenVerdict::None, UidImpersonation::Enabled);
         assert_eq!(refusal(got), wanted, "{key}");
@@ -67,7 +67,7 @@ fn users_with_a_uid_follow_the_table() {
     let admin = user("admin", "0x001", &[], &[(ORIGINAL_USER_INFO, &["v"])]);
     let impersonate = |original| Plan::Impersonate(Impersonation { user: &given, original });
     let unknown = TokenVerdict::Unknown("some review error".to_owned());
-    // nested, token, outcome when disabled, outcome when enabled
+    // client impersonation, token, plan when disabled, plan when enabled
     let rows = [
         (false, TokenVerdict::Is(User::clone(&given)), Plan::Passthrough, Plan::Passthrough),
         (false, TokenVerdict::None, Plan::Refuse(Refusal::NoToken), impersonate(None)),
@@ -87,8 +87,8 @@ fn users_with_a_uid_follow_the_table() {
         ),
         (true, unknown, Plan::Refuse(Refusal::NestedUid), impersonate(Some(&admin))),
     ];
-    for (nested, token, disabled, enabled) in &rows {
-        let original = nested.then_some(&admin);
+    for (is_impersonated, token, disabled, enabled) in &rows {
+        let original = is_impersonated.then_some(&admin);
         assert_eq!(&plan(&given, original, token, UidImpersonation::Disabled), disabled, "{token:?}");
         assert_eq!(&plan(&given, original, token, UidImpersonation::Enabled), enabled, "{token:?}");
     }
@@ -98,7 +98,7 @@ fn users_with_a_uid_follow_the_table() {
 }
 
 #[test]
-fn refusals_have_the_texts_logs_are_searched_for() {
+fn refusals_have_the_documented_log_texts() {
     for (refusal, text) in [
         (Refusal::ExtraKey("k".to_owned()), "disallowed extra key seen: k"),
         (Refusal::ReservedExtraKey("k".to_owned()), "disallowed extra key with reserved prefix seen: k"),
@@ -112,7 +112,7 @@ fn refusals_have_the_texts_logs_are_searched_for() {
 }
 
 #[test]
-fn headers_carry_the_whole_identity_in_order() {
+fn headers_contain_the_whole_identity_in_order() {
     let given =
         user("jürgen", "7", &["z", "a"], &[("iam.gke.io/user-assertion", &["1", "2"]), ("k", &["v"])]);
     let admin = user("admin <x>", "0x001", &["g"], &[("b", &["1"]), ("a", &["2\u{2028}"])]);
@@ -140,7 +140,7 @@ fn headers_carry_the_whole_identity_in_order() {
 }
 
 #[test]
-fn empty_members_of_the_original_user_are_left_out() {
+fn empty_members_of_the_original_user_are_omitted() {
     assert_eq!(original_user_info(&user("u", "", &[], &[])), r#"{"username":"u"}"#);
     assert_eq!(original_user_info(&user("ü", "", &["a"], &[])), r#"{"username":"ü","groups":["a"]}"#);
 }
@@ -162,7 +162,7 @@ fn spaces_around_a_value_do_not_fit_into_http1() {
 }
 
 #[test]
-fn more_names_than_a_header_map_holds_are_refused() {
+fn an_identity_that_exceeds_the_header_map_is_refused() {
     let many = |count: usize| User {
         name: "u".to_owned(),
         extra: (0..count).map(|n| (format!("k{n}"), vec!["v".to_owned()])).collect(),

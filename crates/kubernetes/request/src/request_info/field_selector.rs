@@ -1,13 +1,13 @@
-//! Field selectors, as `k8s.io/apimachinery/pkg/fields` parses them.
+//! Parser of field selectors, equivalent to `k8s.io/apimachinery/pkg/fields`.
 
 /// The selector cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// The value which a selector demands of `field`, if it demands one.
+/// Returns the value that a selector requires for `field`, if any.
 pub(super) fn exact_match(selector: &[u8], field: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     let mut terms = split_terms(selector);
-    // The API server sorts the terms before it looks, so the first in this order counts.
+    // The API server sorts the terms first, so the first term in sorted order applies.
     terms.sort_unstable();
     let mut found = None;
     for term in terms.into_iter().filter(|term| !term.is_empty()) {
@@ -31,7 +31,7 @@ fn split_terms(selector: &[u8]) -> Vec<&[u8]> {
         .collect()
 }
 
-/// Field, "is it `=`, not `!=`", raw value.
+/// Splits a term into field, whether the operator is `=` rather than `!=`, and raw value.
 fn split_term(term: &[u8]) -> Option<(&[u8], bool, &[u8])> {
     let at = (0..term.len()).find(|at| term[*at] == b'=' || term[*at..].starts_with(b"!="))?;
     let (lhs, rest) = term.split_at(at);
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_are_read_as_the_api_server_reads_them() {
+    fn the_exact_match_equals_that_of_the_api_server() {
         let name = |selector: &str| {
             let found = exact_match(selector.as_bytes(), b"metadata.name");
             found.map(|value| value.map(|value| String::from_utf8(value).unwrap()))
@@ -75,7 +75,7 @@ mod tests {
             ("metadata.name!=foo", None),
             ("metadata.name =foo", None),
             ("spec.x!=1,metadata.name=foo,", Some("foo")),
-            // Sorted, so the order does not count.
+            // The terms are sorted, so their order is not significant.
             ("metadata.name=b,metadata.name=a", Some("a")),
             ("metadata.name=a,metadata.name=", Some("")),
             ("=", None),

@@ -1,4 +1,5 @@
-//! Label selectors, as far as to tell whether `k8s.io/apimachinery/pkg/labels` can parse them.
+//! Validation of label selectors: returns only whether `k8s.io/apimachinery/pkg/labels` can parse
+//! them.
 //!
 //! ```text
 //! selector     = [ requirement { "," requirement } ]
@@ -6,9 +7,10 @@
 //! values       = [ value ] { "," [ value ] }
 //! ```
 //!
-//! With the freedoms that the original takes: a NUL ends a word, and the selector where a word could begin.
+//! It accepts the same deviations as the original: a NUL terminates a word, and terminates the
+//! selector where a word could begin.
 
-/// Whether the API server can parse it.
+/// Returns whether the API server can parse the selector.
 pub(super) fn is_valid(selector: &[u8]) -> bool {
     Parser { tokens: Lexer { text: selector, at: 0 }.tokens(), at: 0 }.selector().is_some()
 }
@@ -24,7 +26,7 @@ enum Token<'a> {
     NotEquals,
     Greater,
     Less,
-    /// Also `in` and `notin`, which are words where a value may stand.
+    /// A word; includes `in` and `notin`, which are ordinary words in the position of a value.
     Word(&'a [u8]),
 }
 
@@ -34,7 +36,7 @@ struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// Up to and with [`Token::End`].
+    /// Returns the tokens up to and including [`Token::End`].
     fn tokens(mut self) -> Vec<Token<'a>> {
         let mut tokens = Vec::new();
         loop {
@@ -74,7 +76,7 @@ impl<'a> Lexer<'a> {
             _ => (Token::Comma, 1),
         };
         self.at += length;
-        // The original reads one byte too far and gives it back, unless it is NUL.
+        // The original reads one byte ahead and unreads it, unless it is NUL.
         if self.peek() == Some(0) {
             self.at += 1;
         }
@@ -98,7 +100,7 @@ fn is_special(byte: u8) -> bool {
     matches!(byte, b'=' | b'!' | b'(' | b')' | b',' | b'>' | b'<')
 }
 
-/// Every function is `None` where the original has an error.
+/// A recursive-descent parser. Every method returns `None` where the original returns an error.
 struct Parser<'a> {
     tokens: Vec<Token<'a>>,
     at: usize,
@@ -144,7 +146,7 @@ impl<'a> Parser<'a> {
         }
         match self.take() {
             Token::Equals | Token::NotEquals => self.value().map(drop),
-            // The value must be a number, too; and as a value it may have no sign.
+            // The value must also be a number; as a label value it cannot have a sign.
             Token::Greater | Token::Less => {
                 std::str::from_utf8(self.value()?).ok()?.parse::<i64>().ok().map(drop)
             }
@@ -222,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_are_valid_where_the_api_server_can_parse_them() {
+    fn selectors_are_valid_when_the_api_server_can_parse_them() {
         let long = "x".repeat(63);
         for valid in [
             "",

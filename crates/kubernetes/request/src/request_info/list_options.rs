@@ -1,14 +1,15 @@
-//! What of a list's query parameters decides which request it is: `watch`, and the one name that it may be about.
+//! The query parameters of a list that affect its request info: `watch`, and the single name that
+//! the selector may require.
 //!
-//! The API server decodes them into `metav1.ListOptions`, and all of them or none: a limit that is no number, or a
-//! selector which cannot be parsed, takes the name away. The verb is then decided by a second, slightly different reading
-//! of `watch`.
+//! The API server decodes all of them into `metav1.ListOptions` or none: after a limit that is not
+//! a number, or a selector that cannot be parsed, the name is ignored. The verb is then determined
+//! by a second, slightly different parse of `watch`.
 
 use pinniped_go_compat::url::{first_query_bytes, text};
 
 use super::{field_selector, label_selector};
 
-/// See the module.
+/// The decoded query parameters; see the module documentation.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ListOptions {
     pub(super) watch: bool,
@@ -34,7 +35,8 @@ impl ListOptions {
     }
 }
 
-/// The name that the field selector demands, if any; nothing at all where some option cannot be decoded.
+/// Returns the name that the field selector requires, if any; `None` when an option cannot be
+/// decoded.
 fn required_name(query: &str) -> Option<Option<Vec<u8>>> {
     for key in ["limit", "timeoutSeconds"] {
         if let Some(number) = first_query_bytes(query, key) {
@@ -52,7 +54,7 @@ fn required_name(query: &str) -> Option<Option<Vec<u8>>> {
     }
 }
 
-/// Go's `strings.EqualFold`, for which U+017F is a letter s.
+/// Compares like Go's `strings.EqualFold`, which treats U+017F as a letter s.
 fn is_false_in_any_case(value: &[u8]) -> bool {
     match std::str::from_utf8(value) {
         Ok(value) => value.replace('\u{17f}', "s").eq_ignore_ascii_case("false"),

@@ -9,7 +9,7 @@ fn parse(method: &str, uri: &str) -> RequestInfo {
 type Row = (&'static str, &'static str, [&'static str; 8], &'static [&'static str]);
 
 #[test]
-fn resource_requests_are_read_as_the_api_server_reads_them() {
+fn resource_requests_are_parsed_like_the_api_server_parses_them() {
     let rows: &[Row] = &[
         ("GET", "/api/v1/namespaces", ["list", "api", "", "v1", "", "namespaces", "", ""], &["namespaces"]),
         (
@@ -184,7 +184,7 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
         ),
         ("get", "/api/v1/pods", ["", "api", "", "v1", "", "pods", "", ""], &["pods"]),
         ("Delete", "/api/v1/pods", ["", "api", "", "v1", "", "pods", "", ""], &["pods"]),
-        // For the first of two readings of `watch`, U+017F is a letter s; for the second it is not.
+        // The first parse of `watch` treats U+017F as a letter s, the second one does not.
         ("GET", "/api/v1/pods?watch=fal%C5%BFe", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
         (
             "GET",
@@ -196,7 +196,7 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
         ("GET", "/api/v1/pods?watch=0&watch=1", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
         ("GET", "/api/v1/pods?watch=1;x&watch=0", ["list", "api", "", "v1", "", "pods", "", ""], &["pods"]),
         ("GET", "/api/v1/pods?watch=00", ["watch", "api", "", "v1", "", "pods", "", ""], &["pods"]),
-        // A field selector that names one object.
+        // A field selector that requires one name.
         (
             "GET",
             "/api/v1/pods?fieldSelector=metadata.name%3Dfoo",
@@ -257,7 +257,7 @@ fn resource_requests_are_read_as_the_api_server_reads_them() {
             ["list", "api", "", "v1", "", "pods", "", ""],
             &["pods"],
         ),
-        // Another option that cannot be decoded takes the name away.
+        // With another option that cannot be decoded, the name is ignored.
         (
             "GET",
             "/api/v1/pods?fieldSelector=metadata.name=foo&labelSelector=a+b",
@@ -338,13 +338,13 @@ fn everything_else_is_a_non_resource_request() {
 }
 
 #[test]
-fn paths_the_api_server_refuses_are_refused() {
+fn paths_that_the_api_server_refuses_are_refused() {
     let parse = |uri: &str| RequestInfo::parse(&Method::GET, &uri.parse().unwrap());
     for path in ["/api/v1/watch", "/api/v1/watch/", "/api/v1/proxy", "/apis/a/v1/watch"] {
         let error = parse(path).unwrap_err();
         assert_eq!(error.to_string(), format!("unable to determine kind and namespace from url, {path}"));
     }
-    // The target is shown as Go prints a URL, escaped anew where it holds what must be escaped.
+    // The target is printed like a Go URL, with characters escaped again where necessary.
     for (target, shown) in [
         ("//api/v1/watch/?a=b%zz", "//api/v1/watch/?a=b%zz"),
         ("/apis/a!b/v1%2Fwatch", "/apis/a!b/v1%2Fwatch"),
@@ -361,7 +361,7 @@ fn paths_the_api_server_refuses_are_refused() {
 }
 
 #[test]
-fn selectors_are_kept_only_where_the_verb_selects() {
+fn only_verbs_with_selectors_have_selectors() {
     for (method, uri, field, label) in [
         ("GET", "/api/v1/pods?fieldSelector=a%3Db&labelSelector=c", Some("a=b"), Some("c")),
         ("GET", "/api/v1/pods?watch=1&labelSelector=c+d", None, Some("c d")),
@@ -379,7 +379,7 @@ fn selectors_are_kept_only_where_the_verb_selects() {
 }
 
 #[test]
-fn long_running_requests_are_known() {
+fn watches_and_streams_are_long_running() {
     for (method, uri, wanted) in [
         ("GET", "/api/v1/pods?watch=1", true),
         ("GET", "/api/v1/watch/pods", true),

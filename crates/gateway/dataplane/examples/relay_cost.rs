@@ -1,8 +1,10 @@
-//! What it costs to relay bytes: processor time of the relaying thread for one GiB, by the way that they travel, and for
-//! many small exchanges. `cargo run --release -p pinniped-gateway --example relay_cost`
+//! Measures the cost of relaying bytes: the CPU time of the relaying thread for one GiB by transfer
+//! method, and for many small exchanges. Run it with `cargo run --release -p
+//! pinniped-gateway-dataplane --example relay_cost`.
 //!
-//! With an address (`-- 127.0.0.1:8443 127.0.0.1:9443`) the same bytes go through something else that listens on the first
-//! and passes on to the second; then its own processor time is to be read elsewhere.
+//! With two addresses (`-- 127.0.0.1:8443 127.0.0.1:9443`), the same bytes go through another
+//! relay, which listens on the first address and forwards to the second. Read the CPU time of that
+//! process separately.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -38,7 +40,7 @@ fn main() -> anyhow::Result<()> {
 
 type Load = fn(&TcpListener, SocketAddr) -> anyhow::Result<Duration>;
 
-/// Processor time of a thread that relays one connection of this load.
+/// Returns the CPU time of a thread that relays one connection of this load.
 fn relayed(way: Way, load: Load) -> anyhow::Result<Duration> {
     let backend = TcpListener::bind("127.0.0.1:0")?;
     let far = backend.local_addr()?;
@@ -70,7 +72,7 @@ fn now() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Many bytes one way.
+/// Transfers many bytes in one direction.
 fn large(backend: &TcpListener, through: SocketAddr) -> anyhow::Result<Duration> {
     let start = Instant::now();
     let backend = backend.try_clone()?;
@@ -95,7 +97,7 @@ fn large(backend: &TcpListener, through: SocketAddr) -> anyhow::Result<Duration>
     Ok(start.elapsed())
 }
 
-/// Many small questions and answers on one connection.
+/// Exchanges many small requests and responses on one connection.
 fn small(backend: &TcpListener, through: SocketAddr) -> anyhow::Result<Duration> {
     let start = Instant::now();
     let backend = backend.try_clone()?;

@@ -1,7 +1,8 @@
-//! Backends while they are in use: whose turn it is, and the servers behind them.
+//! The state of backends in use: load balancing, and the servers behind each backend.
 //!
-//! A [`Backend`] lives as long as tables name it, through any change of its endpoints; a [`Server`] as long as the
-//! endpoint is there, and then until the last that goes through it has ended.
+//! A [`Backend`] lives as long as routing tables contain it, through any change of its endpoints. A
+//! [`Server`] lives as long as its endpoint exists, and after that until the last connection or
+//! request that uses it has finished.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
@@ -19,25 +20,25 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Endpoints that are tried before a connection is given up.
+/// The number of endpoints to try before the gateway gives up on a connection.
 const ATTEMPTS: usize = 3;
 
-/// One backend.
+/// A backend in use.
 #[derive(Debug)]
 pub(crate) struct Backend {
     pub(crate) id: UpstreamId,
     pub(crate) client_certificate: Option<Arc<CertificatePair>>,
     tls: OnceLock<Result<Arc<ClientConfig>, Arc<TlsError>>>,
     turn: AtomicU64,
-    // The addresses are the cluster's, not a client's.
+    // The number of entries is bounded by the cluster's endpoints; clients cannot add any.
     servers: Mutex<FnvHashMap<SocketAddr, Arc<Server>>>,
 }
 
-/// One endpoint of a backend. Whoever uses it holds it, so the number of references tells how busy it is.
+/// An endpoint of a backend. Every user holds a reference, so the number of references is the load.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    /// The way there for requests, made with the first one.
+    /// The HTTP client for this server, created by the first request.
     http: OnceLock<Requests>,
 }
 
@@ -52,7 +53,7 @@ impl Backend {
         }
     }
 
-    /// Whether this is the one that a table means.
+    /// Returns whether this backend and the one in a routing table are the same.
     pub(crate) fn is(&self, upstream: &Upstream) -> bool {
         let same_certificate = match (&self.client_certificate, &upstream.client_certificate) {
             (None, None) => true,
@@ -62,17 +63,17 @@ impl Backend {
         self.id == upstream.id && same_certificate
     }
 
-    /// Forgets the servers that are no endpoints any more.
+    /// Removes the servers that are no longer endpoints.
     pub(crate) fn keep(&self, endpoints: &[SocketAddr]) {
         self.servers().retain(|address, _| endpoints.contains(address));
     }
 
-    /// The servers to try.
+    /// Returns the servers to try, in order.
     pub(crate) fn order(&self, endpoints: &[SocketAddr]) -> impl Iterator<Item = Arc<Server>> {
         self.turn(endpoints).map(|at| self.server(endpoints[at]))
     }
 
-    /// Whose turn it is, and who comes next when that one fails.
+    /// Returns the order in which to try the endpoints, according to the load balancing policy.
     pub(crate) fn turn(&self, endpoints: &[SocketAddr]) -> Turn {
         let count = endpoints.len();
         let first = match (self.id.balance, count) {
@@ -98,12 +99,14 @@ impl Backend {
     }
 
     fn servers(&self) -> std::sync::MutexGuard<'_, FnvHashMap<SocketAddr, Arc<Server>>> {
-        // The map is whole between any two statements, so a panic elsewhere does not spoil it.
+        // A panic elsewhere cannot leave the map in an inconsistent state: each statement completes
+        // it.
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Places in a list of endpoints, from the one whose turn it is. None when there is no endpoint.
+/// Indices into a list of endpoints, starting with the one that load balancing selected. Empty when
+/// there is no endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     at: usize,
@@ -123,7 +126,8 @@ impl Iterator for Turn {
 }
 
 impl Backend {
-    /// How to speak TLS with it, and the name to ask for; `None` when it is spoken to in the clear.
+    /// Returns the TLS configuration for this backend and the server name to request; `None` for a
+    /// backend without TLS.
     pub(crate) fn tls(&self) -> Result<Option<TlsWithName>, Arc<TlsError>> {
         if !self.id.protocol.is_tls() {
             return Ok(None);
@@ -132,7 +136,7 @@ impl Backend {
         let config = self.tls.get_or_init(|| {
             let trust = validation.map(|must| BackendTrust { ca: &must.ca, names: &must.names });
             backend_config(trust, self.client_certificate.as_deref(), &[]).map_err(|error| {
-                // Once for a backend: it stays so until an object changes.
+                // Logged once for each backend: the cause persists until an object changes.
                 tracing::warn!(service = %self.id.service, %error, "TLS with a backend cannot be");
                 Arc::new(error)
             })
@@ -142,7 +146,7 @@ impl Backend {
         config.clone().map(|config| Some((config, name)))
     }
 
-    /// The way of requests to one of its servers.
+    /// Returns the HTTP client for one of the backend's servers.
     pub(crate) fn requests<'a>(&self, server: &'a Server) -> Result<&'a Requests, Arc<TlsError>> {
         if let Some(way) = server.http.get() {
             return Ok(way);
@@ -150,7 +154,7 @@ impl Backend {
         let limits = UpstreamLimits {
             dial_timeout: CONNECT_TIMEOUT,
             handshake_timeout: CONNECT_TIMEOUT * 2,
-            idle_timeout: self.id.idle_connection.unwrap_or(FOR_EVER),
+            idle_timeout: self.id.idle_connection.unwrap_or(NO_LIMIT),
             streams_per_connection: 100,
             header_bytes: 64 << 10,
             ..UpstreamLimits::default()
@@ -160,13 +164,13 @@ impl Backend {
     }
 }
 
-/// A configuration, and the name to ask for, if there is one.
+/// A TLS configuration, and the server name to request, if there is one.
 type TlsWithName = (Arc<ClientConfig>, Option<ServerName<'static>>);
 
-/// As good as no limit, and no risk for the arithmetic of time.
-const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Effectively no limit, without overflow when it is added to the current time.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// No server of a backend took a connection.
+/// The error of a connection attempt that no server of a backend accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     #[error("the backend has no endpoint")]
@@ -178,7 +182,7 @@ pub(crate) enum ConnectError {
 }
 
 impl Backend {
-    /// A connection to one of the endpoints, and the server that it leads to.
+    /// Opens a connection to one of the endpoints. Returns the connection and its server.
     pub(crate) async fn connect(
         &self,
         endpoints: &[SocketAddr],
@@ -200,7 +204,7 @@ impl Backend {
     }
 }
 
-/// Time without traffic after which TCP asks whether a backend is still there.
+/// The time without traffic after which TCP sends a keep-alive probe to a backend.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(180);
 
 fn tune(stream: &TcpStream) {
@@ -213,13 +217,13 @@ fn tune(stream: &TcpStream) {
     }
 }
 
-/// Chooses among backends by weight.
+/// Selects backends by weight.
 #[derive(Debug, Default)]
 pub(crate) struct Weights(AtomicU64);
 
 impl Weights {
-    /// The next one. Shares are kept over any stretch of choices, not only in the long run: the golden ratio goes
-    /// around all shares without ever staying in one place.
+    /// Returns the next backend. The proportions hold over any sequence of choices, not only in the
+    /// long run, because the golden ratio distributes the choices evenly.
     pub(crate) fn pick<'a>(&self, backends: &'a Backends) -> &'a Arc<Upstream> {
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         if let [only] = backends.choices() {
@@ -236,7 +240,7 @@ fn below(number: u64, count: usize) -> usize {
     usize::try_from(number % count as u64).unwrap_or(0)
 }
 
-/// Not for secrets.
+/// Returns a random number. Not suitable for secrets.
 fn random() -> u64 {
     thread_local! {
         static KEYS: (RandomState, std::cell::Cell<u64>) = (RandomState::new(), std::cell::Cell::new(0));

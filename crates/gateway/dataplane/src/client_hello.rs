@@ -1,13 +1,14 @@
-//! The first words of a TLS client, read without answering them.
+//! A parser for the ClientHello of TLS, which needs no TLS handshake.
 //!
-//! A gateway must know the server name before it may do anything: which certificate to show, or whose connection it
-//! is. So this reads a ClientHello (RFC 8446, section 4.1.2; RFC 5246, section 7.4.1.2) out of bytes as they come.
-//! The hello may be spread over any number of TCP segments, which is ordinary since post-quantum key shares outgrew
-//! a packet, and over any number of TLS records, which is rare and legal.
+//! A gateway needs the server name before it can do anything else: the name selects the
+//! certificate, or the backend of a passthrough connection. This module parses a ClientHello (RFC
+//! 8446, section 4.1.2; RFC 5246, section 7.4.1.2) from the bytes received so far. The message may
+//! span any number of TCP segments, which is common since post-quantum key shares exceed the size
+//! of a packet, and any number of TLS records, which is rare but legal.
 //!
-//! It is a pure function of the bytes so far: no state is kept, and who calls it again with more bytes gets the same
-//! answer or a better one. It reads what it needs and judges only that; everything else is the business of the TLS
-//! library, or of the server behind the gateway.
+//! Parsing is a pure function of the bytes and keeps no state: a caller repeats it with more bytes.
+//! The parser reads and validates only the fields that it needs; the TLS library or the server
+//! behind the gateway validates the rest.
 
 use std::borrow::Cow;
 
@@ -15,13 +16,13 @@ mod reader;
 
 use reader::Reader;
 
-/// Bytes of a hello, record headers included. A browser's has about 2 KiB today; with a session ticket of a generous
-/// server and an encrypted inner hello it has 4.
+/// The maximum size of a ClientHello in bytes, including record headers. A browser sends about 2
+/// KiB; with a large session ticket and an encrypted inner ClientHello about 4 KiB.
 pub const LONGEST: usize = 16 << 10;
 
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
-/// RFC 8446, section 5.1.
+/// The maximum length of a record (RFC 8446, section 5.1).
 const LONGEST_RECORD: usize = 1 << 14;
 const RECORD_HEADER: usize = 5;
 const MESSAGE_HEADER: usize = 4;
@@ -33,53 +34,53 @@ const SUPPORTED_VERSIONS: u16 = 43;
 const HOST_NAME: u8 = 0;
 const LONGEST_NAME: usize = 255;
 
-/// What a client said first.
+/// The fields of a ClientHello that routing needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientHello {
-    /// The server that it wants, in lower case.
+    /// The requested server name, in lower case.
     pub server_name: Option<Box<str>>,
-    /// The protocols that it speaks within TLS, in its order.
+    /// The ALPN protocols, in the client's order of preference.
     pub alpn: Vec<Box<[u8]>>,
-    /// The highest version of TLS that it speaks: 0x0303 is 1.2, 0x0304 is 1.3.
+    /// The highest supported version of TLS: 0x0303 is 1.2, 0x0304 is 1.3.
     pub highest_version: u16,
 }
 
-/// What is known after some bytes.
+/// The state of parsing after some bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The hello is whole.
+    /// The message is complete.
     Complete(ClientHello),
-    /// It is good as far as it goes, and has at least this many bytes from its beginning.
+    /// The bytes so far are valid, and the message has at least this total number of bytes.
     Incomplete(usize),
 }
 
-/// Why the bytes are no hello that anybody could serve.
+/// The reason why the bytes are not an acceptable ClientHello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadHello {
-    /// A request of HTTP without TLS.
+    /// An HTTP request without TLS.
     #[error("the client sent an HTTP request to an HTTPS port")]
     PlainHttp,
     /// Not TLS.
     #[error("the first bytes are not TLS")]
     NotTls,
-    /// TLS, but something else than a ClientHello.
+    /// TLS, but not a ClientHello.
     #[error("the first message is not a ClientHello")]
     NotHello,
-    /// A length that does not fit, or bytes that are left over.
+    /// A length that does not fit, or trailing bytes.
     #[error("the ClientHello is malformed")]
     Malformed,
-    /// More than [`LONGEST`].
+    /// Longer than [`LONGEST`].
     #[error("the ClientHello is over {LONGEST} bytes")]
     TooLong,
-    /// The server name is not one, or there are several.
+    /// The server name is invalid, or there are several.
     #[error("the server name of the ClientHello is not valid")]
     BadServerName,
 }
 
-/// Reads the hello at the beginning of `bytes`.
+/// Parses the ClientHello at the beginning of `bytes`.
 ///
 /// # Errors
-/// When no further byte could make it one that can be served.
+/// Returns an error when no further byte can make the message acceptable.
 pub fn parse(bytes: &[u8]) -> Result<Progress, BadHello> {
     if bytes.first().is_some_and(|first| *first != HANDSHAKE) {
         return not_tls(bytes);
@@ -91,7 +92,7 @@ pub fn parse(bytes: &[u8]) -> Result<Progress, BadHello> {
     }
 }
 
-/// Methods of HTTP, and the beginning of HTTP/2 without TLS.
+/// HTTP methods, and the first word of the HTTP/2 preface.
 const METHODS: [&[u8]; 10] = [
     b"GET ",
     b"HEAD ",
@@ -122,13 +123,13 @@ enum Message<'a> {
     Incomplete(usize),
 }
 
-/// The body of the first handshake message, without a copy when it lies in one record.
+/// Returns the body of the first handshake message, without a copy if it is in one record.
 fn message(bytes: &[u8]) -> Result<Message<'_>, BadHello> {
     let mut at = 0;
     let mut gathered: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     loop {
         let Some(length) = record(&bytes[at..])? else {
-            // At least a header, and one byte behind it.
+            // At least a header and one byte after it.
             return Ok(Message::Incomplete(at + RECORD_HEADER + 1));
         };
         let start = at + RECORD_HEADER;
@@ -162,7 +163,8 @@ fn message(bytes: &[u8]) -> Result<Message<'_>, BadHello> {
     }
 }
 
-/// Length of the record that begins here, once its header is there. Judged as soon as there is something to judge.
+/// Returns the length of the record at the beginning of `bytes`, as soon as its header is complete.
+/// Validates each byte of the header as soon as it is available.
 fn record(bytes: &[u8]) -> Result<Option<usize>, BadHello> {
     if bytes.first().is_some_and(|kind| *kind != HANDSHAKE) {
         return Err(BadHello::NotHello);
@@ -172,14 +174,15 @@ fn record(bytes: &[u8]) -> Result<Option<usize>, BadHello> {
     }
     let Some([_, _, _, high, low]) = bytes.first_chunk() else { return Ok(None) };
     match usize::from(u16::from_be_bytes([*high, *low])) {
-        // An empty record of a handshake is not allowed (RFC 8446, section 5.1), and would let a client send for ever.
+        // RFC 8446, section 5.1, forbids empty handshake records; a client could send them without
+        // end.
         0 => Err(BadHello::Malformed),
         length if length > LONGEST_RECORD => Err(BadHello::Malformed),
         length => Ok(Some(length)),
     }
 }
 
-/// Bytes of the handshake message that begins here, its header included.
+/// Returns the length of the handshake message at the beginning of `message`, including its header.
 fn wanted(message: &[u8]) -> Result<Option<usize>, BadHello> {
     if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
         return Err(BadHello::NotHello);
@@ -200,7 +203,7 @@ fn hello(body: &[u8]) -> Result<ClientHello, BadHello> {
     body.vector16()?;
     body.vector8()?;
     let mut hello = ClientHello { highest_version: legacy_version, ..ClientHello::default() };
-    // TLS 1.2 may end here, with no extensions at all.
+    // In TLS 1.2 the message may end here, without extensions.
     if body.is_empty() {
         return Ok(hello);
     }
@@ -225,7 +228,7 @@ fn hello(body: &[u8]) -> Result<ClientHello, BadHello> {
                 let mut versions = Reader::new(content.vector8()?);
                 while !versions.is_empty() {
                     let version = versions.u16()?;
-                    // What is made up to keep servers tolerant (RFC 8701) is no version.
+                    // GREASE values (RFC 8701) are not versions.
                     if version >> 8 == 3 {
                         hello.highest_version = hello.highest_version.max(version);
                     }
@@ -238,7 +241,7 @@ fn hello(body: &[u8]) -> Result<ClientHello, BadHello> {
     Ok(hello)
 }
 
-/// The one host name of the extension (RFC 6066, section 3).
+/// Returns the host name of the server name extension (RFC 6066, section 3).
 fn server_name(extension: &mut Reader<'_>) -> Result<Option<Box<str>>, BadHello> {
     let mut list = Reader::new(extension.vector16()?);
     extension.end()?;

@@ -1,10 +1,10 @@
-//! What became of connections and requests, counted.
+//! Counters of the results of connections and requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts since the start.
+        /// Counter values since the start of the gateway.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
@@ -24,33 +24,34 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Connections of port 443 whose first bytes were no ClientHello.
+    /// Connections to port 443 that did not start with a ClientHello.
     not_tls,
-    /// Connections of port 443 that were too slow with it, or ended within.
+    /// Connections to port 443 that exceeded the deadline for the ClientHello or closed before it
+    /// was complete.
     hello_unfinished,
-    /// Connections of port 443 for a name that nobody has, or for none.
+    /// Connections to port 443 with an unknown server name, or without one.
     unknown_name,
-    /// Connections of port 443 for a host whose demands on clients cannot be checked.
+    /// Connections to port 443 for a host whose client validation cannot be configured.
     unservable,
-    /// Connections that were passed through, or ended here and went on as bytes.
+    /// Connections passed through, or terminated and relayed as bytes.
     relayed,
-    /// Bytes of clients that were passed on so.
+    /// Bytes relayed from clients to backends.
     relayed_from_clients,
-    /// Bytes of backends that were passed on so.
+    /// Bytes relayed from backends to clients.
     relayed_to_clients,
-    /// Connections that no endpoint took.
+    /// Connections that no endpoint accepted.
     unconnected,
-    /// Requests.
+    /// HTTP requests.
     requests,
-    /// Requests for no known host or path.
+    /// Requests for an unknown host or path.
     not_found,
-    /// Requests for another host than their connection.
+    /// Requests for a host that the connection does not serve (HTTP 421).
     misdirected,
-    /// Requests that got no answer from a backend.
+    /// Requests that failed without a response from a backend.
     failed,
 }
 
-/// One count.
+/// A counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 

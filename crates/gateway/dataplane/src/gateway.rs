@@ -1,4 +1,4 @@
-//! A running gateway: its two ports, the table that they serve from, and how it stops.
+//! A running gateway: its two ports, the current routing table, and its shutdown.
 
 use std::future::Future;
 use std::io;
@@ -20,21 +20,23 @@ use crate::plain::PlainPort;
 use crate::termination::Ends;
 use crate::tls::TlsPort;
 
-/// Where and within which bounds.
+/// The addresses and limits of a gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayParams {
-    /// Port 443, as the world sees it.
+    /// The listen address for TLS (port 443 for clients).
     pub tls: SocketAddr,
-    /// Port 80, as the world sees it.
+    /// The listen address for plain HTTP (port 80 for clients).
     pub plain: SocketAddr,
-    /// Bounds on the connections of each port. A ClientHello has the time of a handshake.
+    /// Limits on the connections of each port. The handshake timeout also applies to the
+    /// ClientHello.
     pub limits: Limits,
-    /// How long the requests of a connection may go on once the grant of its host is revoked or its client CA changes.
+    /// The grace period for the running requests of a connection after the grant of its host is
+    /// revoked or its client CA changes.
     pub revoked_grace: Duration,
 }
 
 impl GatewayParams {
-    /// Default bounds: those of a server that strangers talk to.
+    /// Returns parameters with default limits, which suit a server for untrusted clients.
     pub fn new(tls: SocketAddr, plain: SocketAddr) -> Self {
         let limits = Limits {
             header_bytes: 64 << 10,
@@ -47,24 +49,24 @@ impl GatewayParams {
     }
 }
 
-/// Why a gateway did not start. Nothing of it is left then.
+/// An error at the start of a gateway. The gateway has released all its resources.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A port cannot be had.
+    /// A port is not available.
     #[error("could not listen on {address}")]
     Listen {
-        /// The wanted address.
+        /// The requested address.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// There are no threads to be had.
+    /// The worker threads could not be started.
     #[error("could not start the threads of the gateway: {0}")]
     Threads(#[source] io::Error),
 }
 
-/// What connections share.
+/// The state shared by all connections.
 #[derive(Debug)]
 pub(crate) struct Inner {
     live: ArcSwap<Live>,
@@ -79,14 +81,15 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// The table of this moment.
+    /// Returns the current routing table and its backends.
     pub(crate) fn live(&self) -> Arc<Live> {
         self.live.load_full()
     }
 
-    /// What ends an upgraded connection to a host of the fallback; `None` if there is no such host any more.
+    /// Returns the token that terminates an upgraded connection to a host of the fallback; `None`
+    /// if the host no longer exists.
     pub(crate) fn end_of_fallback_host(&self, host: &str) -> Option<CancellationToken> {
-        // The table does not change while this is held.
+        // The table cannot change while this lock is held.
         let mut ends = self.ends.lock();
         let live = self.live();
         let pattern = live.table.tls.fallback.as_ref()?.hosts.pattern_by_host(host)?;
@@ -94,47 +97,48 @@ impl Inner {
     }
 
     fn update(&self, table: Arc<RoutingTable>) {
-        // One after the other: each is made from the one before.
+        // Serializes updates, because each table is built from its predecessor.
         let _turn = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before handshakes have to wait: with many hosts this takes some milliseconds.
+        // Built before the lock that handshakes need: with many hosts it takes some milliseconds.
         let next = Arc::new(self.live().next(table));
-        // Nobody makes an end for a host of the old table after its ends have been looked through.
+        // Under this lock, no handshake can add the configuration of a host of the old table.
         let mut ends = self.ends.lock();
         ends.retire(&next.table);
         let old = self.live.swap(next);
         drop(ends);
-        // Nor do they wait for what it takes to throw the old one away.
+        // Dropped after the lock is released, so that handshakes do not wait for it.
         drop(old);
     }
 }
 
-/// What a gateway has counted.
+/// The current values of all metrics of a gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
-    /// Connections of port 443. Those that are passed through count as open, too.
+    /// Connections to port 443. Passed-through connections count as open, too.
     pub tls: Stats,
-    /// Connections of port 80.
+    /// Connections to port 80.
     pub plain: Stats,
-    /// What became of connections and requests.
+    /// Results of connections and requests.
     pub counts: Counts,
-    /// Upgraded connections that are open.
+    /// Open upgraded connections.
     pub tunnels: usize,
 }
 
-/// A running gateway. Dropping it ends it without ceremony.
+/// A running gateway. Dropping it terminates all connections immediately.
 #[derive(Debug)]
 pub struct Gateway {
     inner: Arc<Inner>,
     tls: ServerHandle,
     plain: ServerHandle,
-    /// The last to go: upgraded connections run on them.
+    /// Dropped last: upgraded connections run on these workers.
     workers: Arc<Workers>,
 }
 
-/// Starts a gateway that serves nothing until it gets its first table. Must be called within a tokio runtime.
+/// Starts a gateway without a routing table; it serves nothing until the first [`Gateway::update`].
+/// Must be called within a tokio runtime.
 ///
 /// # Errors
-/// [`StartError`], after which both ports are free again.
+/// Returns a [`StartError`]; both ports are free again.
 pub fn start(params: &GatewayParams) -> Result<Gateway, StartError> {
     let listen = |address: SocketAddr| {
         Listener::bind(address).map_err(|source| StartError::Listen { address, source })
@@ -151,41 +155,43 @@ pub fn start(params: &GatewayParams) -> Result<Gateway, StartError> {
         draining: CancellationToken::new(),
         revoked_grace: params.revoked_grace,
     });
-    let on_lanes = || Some(Arc::clone(&workers));
-    let tls = serve_with(on_lanes(), tls, TlsPort(Arc::clone(&inner)), params.limits.clone());
-    let plain = serve_with(on_lanes(), plain, PlainPort(Arc::clone(&inner)), params.limits.clone());
+    let on_workers = || Some(Arc::clone(&workers));
+    let tls = serve_with(on_workers(), tls, TlsPort(Arc::clone(&inner)), params.limits.clone());
+    let plain = serve_with(on_workers(), plain, PlainPort(Arc::clone(&inner)), params.limits.clone());
     Ok(Gateway { inner, tls, plain, workers })
 }
 
 impl Gateway {
-    /// Serves from this table from now on. New connections and new requests see it at once. Open connections stay,
-    /// except that those of a host which is gone, or has another certificate or other demands on clients, end after
-    /// the requests that run.
+    /// Replaces the routing table. The new table applies to new connections and new requests
+    /// immediately. Open connections stay, except for the connections of a host that was removed or
+    /// has another certificate or other client validation: these close after their running
+    /// requests.
     ///
-    /// Where the host is gone, its certificate is of another Secret, or the demands on clients are others, upgraded
-    /// connections and terminated ones of bytes are cut at once, and requests that run when they have had
-    /// [`GatewayParams::revoked_grace`].
+    /// If the host was removed, its certificate comes from another Secret, or its client validation
+    /// changed, upgraded connections and terminated TCP connections are closed immediately, and
+    /// running requests after [`GatewayParams::revoked_grace`].
     pub fn update(&self, table: Arc<RoutingTable>) {
         self.inner.update(table);
     }
 
-    /// The same for somebody who outlives the gateway: a table that comes after its end changes nothing.
+    /// Returns a function that calls [`update`](Self::update) and may outlive the gateway; after
+    /// the gateway has stopped, it has no effect.
     pub fn updater(&self) -> impl Fn(Arc<RoutingTable>) + Send + Sync + use<> {
         let inner = Arc::clone(&self.inner);
         move |table| inner.update(table)
     }
 
-    /// The address of port 443, with the real port.
+    /// Returns the listen address for TLS, with the actual port.
     pub fn tls_addr(&self) -> SocketAddr {
         self.tls.local_addr()
     }
 
-    /// The address of port 80, with the real port.
+    /// Returns the listen address for plain HTTP, with the actual port.
     pub fn plain_addr(&self) -> SocketAddr {
         self.plain.local_addr()
     }
 
-    /// Resolves with the reason when a port closes by itself.
+    /// Resolves with the reason when a port closes unexpectedly.
     pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
         let (tls, plain) = (self.tls.failed(), self.plain.failed());
         async move {
@@ -196,27 +202,28 @@ impl Gateway {
         }
     }
 
-    /// Connections of port 443. Those that are passed through count as open, too.
+    /// Returns the statistics of connections to port 443. Passed-through connections count as open,
+    /// too.
     pub fn tls_stats(&self) -> Stats {
         self.tls.stats()
     }
 
-    /// Connections of port 80.
+    /// Returns the statistics of connections to port 80.
     pub fn plain_stats(&self) -> Stats {
         self.plain.stats()
     }
 
-    /// What became of connections and requests.
+    /// Returns the counters of connections and requests.
     pub fn counts(&self) -> Counts {
         self.inner.counts.read()
     }
 
-    /// Upgraded connections that are open.
+    /// Returns the number of open upgraded connections.
     pub fn tunnels(&self) -> usize {
         self.inner.tunnels.open()
     }
 
-    /// All of these numbers, for a scraper that outlives the gateway.
+    /// Returns a function that reads all metrics and may outlive the gateway.
     pub fn readings(&self) -> impl Fn() -> Readings + Clone + Send + Sync + use<> {
         let inner = Arc::clone(&self.inner);
         let (tls, plain) = (self.tls.stats_source(), self.plain.stats_source());
@@ -228,15 +235,15 @@ impl Gateway {
         }
     }
 
-    /// Refuses new connections from now on, and tells clients of HTTP to go.
+    /// Refuses new connections and requests HTTP clients to close theirs.
     pub fn begin_stop(&self) {
         self.inner.draining.cancel();
         self.tls.begin_drain();
         self.plain.begin_drain();
     }
 
-    /// Stops: the ports are closed at once, requests and passed-through connections get `grace` to finish, then
-    /// everything that is left is cut.
+    /// Stops the gateway: closes the ports, waits up to `grace` for requests and passed-through
+    /// connections, then terminates the rest.
     pub async fn stop(self, grace: Duration) {
         self.begin_stop();
         let Self { inner, tls, plain, workers } = self;

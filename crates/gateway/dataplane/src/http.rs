@@ -1,17 +1,19 @@
-//! Requests: which route they take, and what becomes of them there.
+//! HTTP requests: routing, and the action of the selected route.
 //!
 //! ```text
-//! 1 whom it is for        Host or :authority; none: 400                             here
-//! 2 the path made plain   dot segments, double slashes                              routing::prepare
-//! 3 the route             by the table of this moment: 404, 421, 301 to https       routing, here
-//! 4 redirect, or answer   from the route                                            redirect, answer
-//! 5 headers               hop-by-hop off; x-forwarded-*, x-request-id on            headers
-//! 6 a backend             by weight, then an endpoint; upgrades only where allowed  exchange
-//! 7 the answer            streamed, within its time                                 forward::relay
+//! 1 host                 Host or :authority; none: 400                    here
+//! 2 path normalization   dot segments, double slashes                     routing::prepare
+//! 3 route                in the current table: 404, 421, 301 to https     routing, here
+//! 4 redirect, response   direct responses of the route                    redirect, answer
+//! 5 headers              removes hop-by-hop headers,                      headers
+//!                        sets x-forwarded-* and x-request-id
+//! 6 backend              by weight, then an endpoint; upgrades if allowed exchange
+//! 7 response             streamed, within its timeouts                    reverse_proxy::relay
 //! ```
 //!
-//! The table is asked for each request, not for each connection. A connection that was opened when a host demanded
-//! less of its clients than now gets 421, and its client comes again over a new one.
+//! The service reads the routing table for each request, not for each connection. If a host
+//! requires more client validation than it did when the connection was opened, the response is 421,
+//! and the client retries on a new connection.
 
 use std::future::ready;
 use std::sync::{Arc, OnceLock};
@@ -40,14 +42,15 @@ mod upload;
 
 use exchange::{Asked, Exchange, Upgrade};
 
-/// How a connection came in.
+/// The entry point of a connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     /// Port 80.
     Plain,
-    /// Port 443, for this name, with this demanded in the handshake. What leaves HTTP ends with `ended`.
+    /// Port 443 with this server name and the client validation of the handshake. `ended`
+    /// terminates upgraded connections.
     Host { name: Box<str>, validation: Option<Arc<ClientValidation>>, ended: CancellationToken },
-    /// Port 443, for no name, or one that nobody had.
+    /// Port 443 without a server name, or with an unknown one.
     Fallback { name: Option<Box<str>> },
 }
 
@@ -60,7 +63,7 @@ impl Entry {
     }
 }
 
-/// The service of one connection.
+/// The HTTP service of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Http(Arc<PerConnection>);
 
@@ -68,9 +71,9 @@ pub(crate) struct Http(Arc<PerConnection>);
 struct PerConnection {
     inner: Arc<Inner>,
     entry: Entry,
-    /// What backends are told of the client's certificate.
+    /// The value of `x-forwarded-client-cert`.
     certificate: OnceLock<Option<HeaderValue>>,
-    /// What they are told of its address.
+    /// The client address for `x-forwarded-for`.
     client: OnceLock<Option<HeaderValue>>,
 }
 
@@ -82,8 +85,8 @@ impl Http {
 
 impl Service for Http {
     fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
-        // All that needs no waiting is done before there is a future, which would keep room for it. The connection has
-        // other requests, so a panic must not get through to it.
+        // All synchronous work runs before the future is created; otherwise the future would
+        // reserve space for it. A panic must not terminate the other requests of the connection.
         match layers::catch_panic(|| self.0.decide(connection, request)) {
             Ok(Next::Answer(response)) => Box::pin(ready(response)),
             Ok(Next::Send(mut exchange)) => {
@@ -102,7 +105,7 @@ impl Service for Http {
     }
 }
 
-/// What becomes of a request.
+/// The next step for a request.
 enum Next {
     Answer(Response<Body>),
     Send(Exchange),
@@ -110,7 +113,7 @@ enum Next {
 }
 
 impl PerConnection {
-    /// 1 to 6.
+    /// Executes steps 1 to 6.
     fn decide(&self, connection: &Connection, request: Request<Incoming>) -> Next {
         self.inner.counts.requests.one();
         let is_h1 = request.version() < Version::HTTP_2;
@@ -118,7 +121,7 @@ impl PerConnection {
         let Some(authority) = authority(&parts) else {
             return Next::Answer(answer::status(StatusCode::BAD_REQUEST));
         };
-        // Whatever the routes say of its path, a tunnel to somewhere else is nothing that a gateway has.
+        // The gateway offers no tunnels to arbitrary destinations, whatever the routes contain.
         if parts.method == Method::CONNECT {
             return Next::Answer(answer::status(StatusCode::NOT_FOUND));
         }
@@ -157,7 +160,7 @@ impl PerConnection {
             }
             Action::Respond(response) => Next::Answer(answer::of_route(response)),
             Action::Forward(forward) => {
-                // What is as it came stays as it came.
+                // An unchanged path is forwarded as it was received.
                 let path = (*path != *parts.uri.path()).then(|| path.into_owned());
                 let asked = Asked { authority, path, is_h1, certificate: self.certificate(connection) };
                 exchange::begin(self, connection, &live, forward, asked, parts, body)
@@ -173,7 +176,8 @@ impl PerConnection {
                 Some(TlsTarget::Host(host)) if same_validation(validation(host), shown.as_ref()) => {
                     host.route(name, facts)
                 }
-                // Demands have changed, or the name has gone to the fallback: a new connection is asked for.
+                // The client validation has changed, or the fallback serves the name now: the
+                // client must open a new connection.
                 Some(TlsTarget::Host(_) | TlsTarget::Fallback(_)) => Decision::Misdirected,
                 None => Decision::NotFound,
             },
@@ -185,7 +189,8 @@ impl PerConnection {
         }
     }
 
-    /// What ends an upgraded connection to this host; `None` if the host is gone meanwhile.
+    /// Returns the token that terminates an upgraded connection to this host; `None` if the host no
+    /// longer exists.
     fn end_of_upgraded(&self, authority: &Authority) -> Option<CancellationToken> {
         match &self.entry {
             Entry::Plain => Some(self.inner.draining.clone()),
@@ -194,7 +199,7 @@ impl PerConnection {
         }
     }
 
-    /// The value of `x-forwarded-client-cert`, made once a connection.
+    /// Returns the value of `x-forwarded-client-cert`, computed once for each connection.
     fn certificate(&self, connection: &Connection) -> Option<HeaderValue> {
         let Entry::Host { validation: Some(validation), .. } = &self.entry else { return None };
         let wanted = validation.forward?;
@@ -202,15 +207,16 @@ impl PerConnection {
         self.certificate.get_or_init(made).clone()
     }
 
-    /// The client's address in `x-forwarded-for`, made once a connection.
+    /// Returns the client address for `x-forwarded-for`, computed once for each connection.
     fn client(&self, connection: &Connection) -> Option<HeaderValue> {
         let made = || connection.peer_addr.ip().to_canonical().to_string().try_into().ok();
         self.client.get_or_init(made).clone()
     }
 }
 
-/// Whom a request is for, with the port if there is one. HTTP/2 and proxies say it in the URI, everybody else in one
-/// `Host` header. A user beside the host has no business in either, and could be read as another host by the backend.
+/// Returns the host of a request, with the port if there is one. HTTP/2 clients and proxies send it
+/// in the URI, other clients in one `Host` header. User information is refused in both, because a
+/// backend could parse it as another host.
 fn authority(parts: &Parts) -> Option<Authority> {
     let without_user = |authority: &Authority| !authority.as_str().contains('@');
     if let Some(authority) = parts.uri.authority() {

@@ -1,23 +1,25 @@
-//! The ingress gateway's data plane.
+//! The data plane of the ingress gateway.
 //!
-//! [`start`] opens two ports; [`Gateway::update`] says what they serve, as often as it changes. What that is was
-//! decided in `pinniped-gateway-routing`, whose table is carried out here:
+//! [`start`] opens two ports, and [`Gateway::update`] replaces the routing table that they serve.
+//! The crate `pinniped-gateway-routing` builds the table; this crate executes it:
 //!
 //! ```text
 //! port 443 ── tls ── peek the server name ─┬─ passthrough ──► backend ──► relay, splice(2)
-//!             hello, peek                  ├─ TLS ends here, bytes inside ──► backend ──► relay
-//!                                          └─ TLS ends here, requests inside ─┐   termination
-//! port 80 ─── plain ──────────────────────────────────────────────────────────┴─► http ──► backend
+//!             client_hello, peek           ├─ TLS terminated, bytes ──► backend ──► relay
+//!                                          └─ TLS terminated, HTTP ─┐   termination
+//! port 80 ─── plain ────────────────────────────────────────────────┴─► http ──► backend
 //! ```
 //!
-//! Accepting, limits, TLS and HTTP of the client's side are `pinniped-http-server`'s; requests to backends and their answers
-//! are `pinniped-reverse-proxy`'s: the same code as the impersonation proxy's. This crate refuses to know Kubernetes: it
-//! watches nothing and writes no status.
+//! `pinniped-http-server` accepts client connections and implements limits, TLS and HTTP for them.
+//! `pinniped-reverse-proxy` forwards requests to backends and returns their responses. The
+//! impersonation proxy uses the same code. This crate has no dependency on Kubernetes: it watches
+//! no objects and writes no status.
 //!
-//! Invariants: no certificate is shown to who names no host of ours; a passed-through connection arrives byte for byte;
-//! a table is replaced as a whole, and no connection is cut by that unless what it rests on is gone: the grant of its
-//! host, or what its client had to show; what a client claims about itself in `x-forwarded-client-cert`, or under a name
-//! that backends read as that, never reaches one. Linux only, for `splice(2)`.
+//! Invariants: a client that names no configured host receives no certificate; a passed-through
+//! connection arrives byte for byte; a table is replaced as a whole, which closes an open
+//! connection only if the grant of its host or its client validation is gone; a claim of the client
+//! in `x-forwarded-client-cert`, or under a name that backends treat as equal, never reaches a
+//! backend. Linux only, because of `splice(2)`.
 
 #![forbid(unsafe_code)]
 

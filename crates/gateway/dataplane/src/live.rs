@@ -1,4 +1,4 @@
-//! A routing table in use, with what is kept from one table to the next.
+//! A routing table in use, with the state that survives a table change.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use pinniped_gateway_routing::table::{
 
 use crate::backend::Backend;
 
-/// One table, and what its parts are in this process.
+/// A routing table, and the state of its backends in this process.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     pub(crate) table: Arc<RoutingTable>,
-    /// By the address of the [`Upstream`], which the table keeps where it is.
+    /// Keyed by the address of the [`Upstream`], which does not move while the table exists.
     backends: FnvHashMap<usize, Arc<Backend>>,
 }
 
 impl Live {
-    /// A new table after this one. Backends that both have in common stay the same.
+    /// Returns the successor for a new table. Backends that both tables contain keep their state.
     pub(crate) fn next(&self, table: Arc<RoutingTable>) -> Self {
         let mut known: HashMap<&ServicePort, Vec<&Arc<Backend>>> = HashMap::new();
         for backend in self.backends.values() {
@@ -51,13 +51,13 @@ impl Live {
         Self { table, backends }
     }
 
-    /// The state of a backend of this table.
+    /// Returns the state of a backend of this table.
     pub(crate) fn backend(&self, upstream: &Arc<Upstream>) -> Option<&Arc<Backend>> {
         self.backends.get(&Arc::as_ptr(upstream).addr())
     }
 }
 
-/// Shows every backend of a table, some of them several times.
+/// Calls `show` for every backend of a table, for some of them several times.
 fn each_upstream(table: &RoutingTable, mut show: impl FnMut(&Arc<Upstream>)) {
     let mut seen: HashSet<*const Routes> = HashSet::new();
     let mut routes = |routes: &Arc<Routes>, show: &mut dyn FnMut(&Arc<Upstream>)| {

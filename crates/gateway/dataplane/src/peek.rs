@@ -1,7 +1,8 @@
-//! Looks at what a client says first, and leaves it in the socket.
+//! Reads the ClientHello of a connection without removing it from the socket.
 //!
-//! Whoever gets the connection next, a backend or our own TLS, reads it from its first byte: nothing has to be carried
-//! along and written again. While a client dawdles, its connection has no buffer here.
+//! The next reader of the connection, a backend or the gateway's own TLS, reads it from the first
+//! byte, so that no bytes need to be stored and written again. A slow client occupies no buffer of
+//! the gateway.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,33 +17,34 @@ thread_local! {
     static MEMORY: RefCell<Box<[u8]>> = RefCell::new(vec![0; client_hello::LONGEST].into_boxed_slice());
 }
 
-/// There is no hello.
+/// The reason why a connection has no ClientHello.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeekError {
-    /// What came is none.
+    /// The bytes are not an acceptable ClientHello.
     #[error(transparent)]
     Bad(#[from] BadHello),
-    /// The client closed its side before it was whole.
+    /// The client closed its side before the ClientHello was complete.
     #[error("the client ended within its ClientHello")]
     Ended,
-    /// The connection broke.
+    /// The connection failed.
     #[error("the connection broke within the ClientHello: {0}")]
     Broken(#[source] io::Error),
 }
 
-/// Waits for a whole hello. The caller sets the deadline.
+/// Waits for a complete ClientHello. The caller sets the deadline.
 pub(crate) async fn client_hello(stream: &TcpStream) -> Result<ClientHello, PeekError> {
     let mut wanted = 1;
     loop {
         let ready = stream.ready(Interest::READABLE).await.map_err(PeekError::Broken)?;
-        let looked = stream.try_io(Interest::READABLE, || {
+        let peeked = stream.try_io(Interest::READABLE, || {
             MEMORY.with_borrow_mut(|memory| {
                 let (_, there) = recv(stream, &mut memory[..], RecvFlags::PEEK)?;
                 if there == 0 {
                     return Ok(Err(PeekError::Ended));
                 }
                 if there < wanted {
-                    // To have it called again when more has come: what is there already counts as seen.
+                    // Clears tokio's readiness, so that the wait continues until more bytes arrive:
+                    // the available bytes have been inspected.
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
                 match client_hello::parse(&memory[..there]) {
@@ -55,10 +57,10 @@ pub(crate) async fn client_hello(stream: &TcpStream) -> Result<ClientHello, Peek
                 }
             })
         });
-        match looked {
-            Ok(outcome) => return outcome,
+        match peeked {
+            Ok(result) => return result,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // An end is seen at once and for ever; without this the loop would not rest.
+                // A closed read side stays readable; without this check the loop would spin.
                 if ready.is_read_closed() {
                     return Err(PeekError::Ended);
                 }
@@ -69,11 +71,11 @@ pub(crate) async fn client_hello(stream: &TcpStream) -> Result<ClientHello, Peek
     }
 }
 
-/// Takes what is there out of the socket. One that is closed with unread bytes sends a reset, which looks like a
-/// fault of the network to people and may overtake our last words.
+/// Discards the received bytes. Closing a socket with unread bytes sends a reset, which users
+/// mistake for a network failure and which may overtake the gateway's last bytes.
 pub(crate) fn discard(stream: &TcpStream) {
     MEMORY.with_borrow_mut(|memory| {
-        // Whatever else it says, there is nothing more to do; and it is not listened to for ever.
+        // The result does not matter here; the limit prevents an endless loop.
         for _ in 0..4 {
             if !matches!(stream.try_read(memory), Ok(1..)) {
                 return;

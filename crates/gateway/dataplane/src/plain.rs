@@ -1,4 +1,4 @@
-//! Port 80: requests, by their `Host` header.
+//! Port 80: HTTP requests, routed by their `Host` header.
 
 use std::sync::Arc;
 

@@ -1,12 +1,13 @@
-//! Bytes from one TCP connection to another and back, until both have said all.
+//! Relays bytes between two TCP connections until both directions have ended.
 //!
-//! Nothing is looked at and nothing is kept: while both sides are as fast, a relayed connection holds two sockets and
-//! not one byte of buffer. What is read is written at once, through memory that belongs to the thread. A flow that
-//! fills that memory time and again is a large one, and goes through a pipe of the kernel from then on (`splice(2)`):
-//! its bytes are never copied into this process. See [`flow`].
+//! The relay does not inspect or store bytes: while both sides are equally fast, a relayed
+//! connection needs two sockets and no buffer. Bytes are written immediately after they are read,
+//! through memory that belongs to the thread. A flow that fills that memory repeatedly is a large
+//! one and uses a kernel pipe from then on (`splice(2)`): its bytes are never copied into this
+//! process. See [`flow`].
 //!
-//! The end of one direction is passed on as a half-close and the other one goes on. A connection that breaks, by a reset
-//! or because nobody answers any more, is passed on as a reset.
+//! The end of one direction is forwarded as a half-close, and the other direction continues. A
+//! connection that fails, by a reset or by a timeout, is forwarded as a reset.
 
 use std::future::{Future as _, poll_fn};
 use std::io;
@@ -27,34 +28,35 @@ pub use flow::Way;
 use flow::{Flow, Step};
 pub use streams::relay_streams;
 
-/// Bytes that went each way.
+/// The number of bytes relayed in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// From the first connection to the second.
     pub there: u64,
-    /// From the second to the first.
+    /// From the second connection to the first.
     pub back: u64,
 }
 
-/// Why a relay ended before both sides were done.
+/// The reason why a relay ended before both directions were complete.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
-    /// Nothing went either way for this long.
+    /// No bytes in either direction for this long.
     #[error("the connection was idle for {} s", .0.as_secs())]
     Idle(Duration),
-    /// What it rests on is gone.
+    /// The grant or the client validation of the host is gone.
     #[error("the grant of the host was revoked, or its client CA changed")]
     Revoked,
-    /// The first connection broke.
+    /// The first connection failed.
     #[error("the connection of the client broke")]
     First(#[source] io::Error),
-    /// The second connection broke.
+    /// The second connection failed.
     #[error("the connection to the server broke")]
     Second(#[source] io::Error),
 }
 
-/// Relays until both directions have ended, or nothing went either way for `idle`. What was moved, and how it ended;
-/// both connections should be dropped then.
+/// Relays until both directions have ended, or until there is no traffic in either direction for
+/// `idle`. Returns the number of bytes and the result; the caller should drop both connections
+/// then.
 pub async fn relay(
     first: &TcpStream,
     second: &TcpStream,
@@ -65,7 +67,7 @@ pub async fn relay(
     let mut back = Flow::new(way);
     let mut alive = Instant::now();
     let mut timer = pin!(sleep_until(alive + idle));
-    let outcome = poll_fn(|cx| {
+    let result = poll_fn(|cx| {
         let before = there.moved() + back.moved();
         let one = there.poll(cx, first, second);
         let other = back.poll(cx, second, first);
@@ -75,7 +77,7 @@ pub async fn relay(
             (Ok(_), Ok(_)) => None,
         };
         if let Some(error) = broken {
-            // Whoever is left hears of it in the same way.
+            // The remaining side is closed with a reset, too.
             match &error {
                 RelayError::First(_) => abort(second),
                 RelayError::Second(_) => abort(first),
@@ -89,10 +91,10 @@ pub async fn relay(
         expired(timer.as_mut(), alive + idle, cx).map(|()| Err(RelayError::Idle(idle)))
     })
     .await;
-    (Moved { there: there.moved(), back: back.moved() }, outcome)
+    (Moved { there: there.moved(), back: back.moved() }, result)
 }
 
-/// Whether this direction has ended, or whose fault it is that it broke.
+/// Returns whether this direction has ended, or the error of the side that failed.
 fn side(polled: Poll<Result<(), Step>>, there: bool) -> Result<bool, RelayError> {
     match polled {
         Poll::Pending => Ok(false),
@@ -103,7 +105,7 @@ fn side(polled: Poll<Result<(), Step>>, there: bool) -> Result<bool, RelayError>
     }
 }
 
-/// The timer is moved only when it fires: nearly always there was some traffic meanwhile.
+/// Resets the timer only when it fires, because nearly always there was traffic in the meantime.
 fn expired(
     mut timer: std::pin::Pin<&mut tokio::time::Sleep>,
     end: Instant,
@@ -118,19 +120,19 @@ fn expired(
     }
 }
 
-/// Makes the coming close of a connection a reset. However the other one broke, by a reset or by silence: an end in
-/// good order would say that everything has come.
+/// Makes the next close of a connection send a reset. Used for every failure of the other
+/// connection, including timeouts: a regular close would indicate that all bytes were delivered.
 fn abort(stream: &TcpStream) {
-    // It is gone already, or else it will be.
+    // An error means that the connection is already gone.
     let _unimportant = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
-/// Says that nothing more will come.
+/// Closes the write side of a connection.
 fn half_close(stream: &TcpStream) -> io::Result<()> {
     match SockRef::from(stream).shutdown(Shutdown::Write) {
-        // The other side was faster.
+        // The other side has already closed the connection.
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-        outcome => outcome,
+        result => result,
     }
 }
 

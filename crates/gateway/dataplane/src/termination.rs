@@ -1,4 +1,5 @@
-//! Where TLS ends: the configuration of each host, and when its connections have to go.
+//! TLS termination: the TLS configuration of each host, and the termination of its connections when
+//! that changes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,23 +15,25 @@ use pinniped_pki::tls::{ALPN_HTTP, ClientDemand, ClientDemandError, Versions, ho
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// The end of TLS for one host.
+/// The TLS configuration of one host.
 pub(crate) struct End {
-    facts: Facts,
+    inputs: Inputs,
     pub(crate) acceptor: TlsAcceptor,
-    /// Cancelled when the host is gone, or served otherwise: its connections end in an orderly way.
+    /// Cancelled when the host is removed or its configuration changes: its connections finish
+    /// their running requests and close.
     pub(crate) retired: CancellationToken,
-    /// What the connections rest on, which outlives a renewed certificate.
+    /// The permission that the connections depend on, which survives the renewal of a certificate.
     pub(crate) grant: Grant,
 }
 
-/// What the connections of a host rest on: the permission to serve with a Secret, and what clients must show. While
-/// these stay, a renewed certificate or another version of TLS is no reason to cut a connection.
+/// The conditions that the connections of a host depend on: the permission to use a Secret, and the
+/// client validation. While these are unchanged, a renewed certificate or another version of TLS
+/// does not terminate a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
-    /// Cancelled when it is gone.
+    /// Cancelled when the permission is revoked.
     pub(crate) revoked: CancellationToken,
-    /// Cancelled when it is gone, and when the gateway stops.
+    /// Cancelled when the permission is revoked, and when the gateway stops.
     pub(crate) ended: CancellationToken,
 }
 
@@ -47,22 +50,23 @@ impl Grant {
 
 impl std::fmt::Debug for End {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("End").field("facts", &self.facts).finish_non_exhaustive()
+        f.debug_struct("End").field("facts", &self.inputs).finish_non_exhaustive()
     }
 }
 
-/// What an [`End`] was made of.
+/// The input of an [`End`].
 #[derive(Clone, Debug)]
-struct Facts {
+struct Inputs {
     certificate: Arc<CertificatePair>,
     versions: TlsVersions,
     basis: Basis,
 }
 
-/// What a [`Grant`] is about.
+/// The conditions of a [`Grant`].
 #[derive(Clone, Debug)]
 struct Basis {
-    /// Where the certificate comes from; an administrator chose the fallback's.
+    /// The Secret of the certificate; `None` for the fallback, whose certificate an administrator
+    /// configures.
     secret: Option<SecretReference>,
     validation: Option<Arc<ClientValidation>>,
     http: bool,
@@ -76,7 +80,7 @@ impl Basis {
     }
 }
 
-impl Facts {
+impl Inputs {
     fn of(target: TlsTarget<'_>) -> Option<Self> {
         match target {
             TlsTarget::Host(host) => {
@@ -107,7 +111,7 @@ impl Facts {
     }
 }
 
-/// Whether clients have to show the same thing.
+/// Returns whether both client validations are the same.
 pub(crate) fn same_validation(
     one: Option<&Arc<ClientValidation>>,
     other: Option<&Arc<ClientValidation>>,
@@ -119,7 +123,7 @@ pub(crate) fn same_validation(
     }
 }
 
-/// What clients of a host have to show.
+/// Returns the client validation of a host.
 pub(crate) fn validation(host: &TlsHost) -> Option<&Arc<ClientValidation>> {
     match &host.action {
         TlsAction::Terminate(Termination { client_validation, .. }) => client_validation.as_ref(),
@@ -128,89 +132,90 @@ pub(crate) fn validation(host: &TlsHost) -> Option<&Arc<ClientValidation>> {
 }
 
 impl End {
-    fn new(facts: Facts, retired: CancellationToken, grant: Grant) -> Result<Self, ClientDemandError> {
-        let versions = match (facts.versions.min, facts.versions.max) {
+    fn new(inputs: Inputs, retired: CancellationToken, grant: Grant) -> Result<Self, ClientDemandError> {
+        let versions = match (inputs.versions.min, inputs.versions.max) {
             (TlsVersion::V1_3, _) => Versions::Only1_3,
             (TlsVersion::V1_2, TlsVersion::V1_2) => Versions::Only1_2,
             (TlsVersion::V1_2, TlsVersion::V1_3) => Versions::Both,
         };
-        let demand = facts.basis.validation.as_deref().map(|must| ClientDemand {
+        let demand = inputs.basis.validation.as_deref().map(|must| ClientDemand {
             ca: &must.ca,
             revocations: must.revocations.as_deref(),
             revocations_of_leaf_only: must.revocations_of_leaf_only,
             optional: must.optional,
         });
-        let alpn = if facts.basis.http { ALPN_HTTP } else { &[] };
-        let config = host_config(versions, &facts.certificate, demand, alpn)?;
-        Ok(Self { facts, acceptor: TlsAcceptor::from(config), retired, grant })
+        let alpn = if inputs.basis.http { ALPN_HTTP } else { &[] };
+        let config = host_config(versions, &inputs.certificate, demand, alpn)?;
+        Ok(Self { inputs, acceptor: TlsAcceptor::from(config), retired, grant })
     }
 
     pub(crate) fn validation(&self) -> Option<&Arc<ClientValidation>> {
-        self.facts.basis.validation.as_ref()
+        self.inputs.basis.validation.as_ref()
     }
 }
 
-/// Why there is no end for a host. Told to the log once, and known until the table says otherwise: making it again for
-/// every connection would cost more than the connection.
+/// The reason why a host has no TLS configuration. Logged once and cached until the table changes:
+/// repeating the attempt for every connection would cost more than the connection.
 #[derive(Clone, Debug)]
 struct Impossible {
-    facts: Facts,
+    inputs: Inputs,
     why: Arc<ClientDemandError>,
 }
 
-/// What was tried for a host.
+/// The result of building the configuration of a host.
 type Tried = Result<Arc<End>, Impossible>;
 
-/// The ends in use, made with the first handshake of each.
+/// The configurations in use, each created by the first handshake of its host.
 #[derive(Debug, Default)]
 pub(crate) struct Ends(Mutex<Made>);
 
-/// While somebody has this, the table does not change.
+/// A guard. The table does not change while it exists.
 pub(crate) struct Locked<'a>(MutexGuard<'a, Made>);
 
 #[derive(Debug, Default)]
 struct Made {
     hosts: HashMap<HostPattern, Tried>,
     fallback: Option<Arc<End>>,
-    /// What the connections of hosts rest on. No longer than the table is.
+    /// The grants of hosts. An entry does not outlive its host in the table.
     grants: HashMap<HostPattern, (Basis, Grant)>,
     fallback_grant: Option<Grant>,
-    /// What the upgraded connections of the fallback's hosts rest on.
+    /// The grants of upgraded connections to hosts of the fallback.
     fallback_hosts: HashMap<HostPattern, Grant>,
 }
 
 impl Ends {
     pub(crate) fn lock(&self) -> Locked<'_> {
-        // What it guards is whole between any two statements, so a panic elsewhere does not spoil it.
+        // A panic elsewhere cannot leave the value in an inconsistent state: each statement
+        // completes it.
         Locked(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Locked<'_> {
-    /// The end for a host or the fallback; `None` for passthrough.
+    /// Returns the configuration of a host or the fallback; `None` for passthrough.
     pub(crate) fn of(
         &mut self,
         target: TlsTarget<'_>,
         draining: &CancellationToken,
     ) -> Result<Option<Arc<End>>, Arc<ClientDemandError>> {
-        let Some(facts) = Facts::of(target) else { return Ok(None) };
+        let Some(inputs) = Inputs::of(target) else { return Ok(None) };
         let end = match target {
             TlsTarget::Host(host) => match self.0.hosts.get(&host.pattern) {
                 Some(tried) => return tried.clone().map(Some).map_err(|impossible| impossible.why),
                 None => {
                     let grants = self.0.grants.entry(host.pattern.clone());
-                    let (_, grant) = grants.or_insert_with(|| (facts.basis.clone(), Grant::new(draining)));
-                    let tried = try_to_make(host, facts, draining, grant.clone());
+                    let (_, grant) = grants.or_insert_with(|| (inputs.basis.clone(), Grant::new(draining)));
+                    let tried = try_to_make(host, inputs, draining, grant.clone());
                     self.0.hosts.insert(host.pattern.clone(), tried.clone());
                     tried.map_err(|impossible| impossible.why)?
                 }
             },
             TlsTarget::Fallback(_) => match &self.0.fallback {
                 Some(end) => Arc::clone(end),
-                // Nothing is demanded of clients here, so nothing can be wrong with that.
+                // Without client validation the configuration cannot fail.
                 None => {
                     let grant = self.0.fallback_grant.get_or_insert_with(|| Grant::new(draining)).clone();
-                    let end = Arc::new(End::new(facts, draining.child_token(), grant).map_err(Arc::new)?);
+                    let end = Arc::new(End::new(inputs, draining.child_token(), grant).map_err(Arc::new)?);
                     Arc::clone(self.0.fallback.insert(end))
                 }
             },
@@ -218,17 +223,18 @@ impl Locked<'_> {
         Ok(Some(end))
     }
 
-    /// What an upgraded connection of one of the fallback's hosts rests on.
+    /// Returns the grant for upgraded connections to a host of the fallback.
     pub(crate) fn of_fallback_host(&mut self, pattern: HostPattern, draining: &CancellationToken) -> &Grant {
         self.0.fallback_hosts.entry(pattern).or_insert_with(|| Grant::new(draining))
     }
 
-    /// Tells the connections of what is served otherwise in `table` to end, and forgets it.
+    /// Terminates the connections of hosts that changed in `table`, and removes their
+    /// configurations.
     pub(crate) fn retire(&mut self, table: &RoutingTable) {
         self.retire_ends(table);
         self.0.grants.retain(|pattern, (basis, grant)| {
             let host = table.tls.hosts.of_pattern(pattern);
-            let now = host.and_then(|host| Facts::of(TlsTarget::Host(host)));
+            let now = host.and_then(|host| Inputs::of(TlsTarget::Host(host)));
             kept(grant, now.is_some_and(|now| basis.is(&now.basis)))
         });
         let fallback = table.tls.fallback.as_ref();
@@ -241,28 +247,28 @@ impl Locked<'_> {
     fn retire_ends(&mut self, table: &RoutingTable) {
         self.0.hosts.retain(|pattern, tried| {
             let host = table.tls.hosts.of_pattern(pattern);
-            let now = host.and_then(|host| Facts::of(TlsTarget::Host(host)));
+            let now = host.and_then(|host| Inputs::of(TlsTarget::Host(host)));
             match tried {
                 Ok(end) => stays(end, now),
-                Err(impossible) => now.is_some_and(|now| impossible.facts.is(&now)),
+                Err(impossible) => now.is_some_and(|now| impossible.inputs.is(&now)),
             }
         });
         let fallback = table.tls.fallback.as_ref();
-        let facts = |fallback: &Arc<Fallback>| Facts::of(TlsTarget::Fallback(fallback));
-        if self.0.fallback.as_ref().is_some_and(|end| !stays(end, fallback.and_then(facts))) {
+        let inputs = |fallback: &Arc<Fallback>| Inputs::of(TlsTarget::Fallback(fallback));
+        if self.0.fallback.as_ref().is_some_and(|end| !stays(end, fallback.and_then(inputs))) {
             self.0.fallback = None;
         }
     }
 }
 
-fn try_to_make(host: &TlsHost, facts: Facts, draining: &CancellationToken, grant: Grant) -> Tried {
-    End::new(facts.clone(), draining.child_token(), grant).map(Arc::new).map_err(|error| {
+fn try_to_make(host: &TlsHost, inputs: Inputs, draining: &CancellationToken, grant: Grant) -> Tried {
+    End::new(inputs.clone(), draining.child_token(), grant).map(Arc::new).map_err(|error| {
         tracing::warn!(host = %host.pattern, %error, "no client can meet what a host demands, so it serves nobody");
-        Impossible { facts, why: Arc::new(error) }
+        Impossible { inputs, why: Arc::new(error) }
     })
 }
 
-/// Revokes a grant that does not stay.
+/// Revokes a grant unless it stays.
 fn kept(grant: &Grant, stays: bool) -> bool {
     if !stays {
         grant.revoke();
@@ -270,8 +276,8 @@ fn kept(grant: &Grant, stays: bool) -> bool {
     stays
 }
 
-fn stays(end: &End, now: Option<Facts>) -> bool {
-    let stays = now.is_some_and(|now| end.facts.is(&now));
+fn stays(end: &End, now: Option<Inputs>) -> bool {
+    let stays = now.is_some_and(|now| end.inputs.is(&now));
     if !stays {
         end.retired.cancel();
     }
@@ -288,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_made_is_tried_once_for_a_table() {
+    fn an_invalid_configuration_is_tried_once_for_each_table() {
         pinniped_pki::install_crypto_provider();
         let pair = Authority::new("CA").unwrap().server("a", &["a"], &[]).unwrap();
         let certificate =
@@ -325,7 +331,7 @@ mod tests {
         let fail = || ends.lock().of(TlsTarget::Host(&host), &draining).unwrap_err();
         let first = fail();
         assert!(Arc::ptr_eq(&first, &fail()), "made and told again");
-        // Another table in which nothing has changed for the host.
+        // Another table without a change of the host.
         let mut table = RoutingTable::default();
         table.tls.hosts.insert(pattern, Arc::clone(&host));
         ends.lock().retire(&table);

@@ -1,10 +1,12 @@
-//! Port 443: the server name decides where a connection belongs, before anything is answered.
+//! Port 443: the server name of the ClientHello selects the destination of a connection before the
+//! gateway sends any byte.
 //!
 //! ```text
-//! peek ClientHello ── SNI ──► Passthrough ──► connect to an endpoint, relay every byte, the hello too
+//! peek ClientHello ── SNI ──► Passthrough ──► connect to an endpoint, relay every byte,
+//!        │                │                   including the ClientHello
 //!        │                └─► Terminate ──┬─► HTTP (crate::http)
-//!        │                                └─► bytes: connect, relay what was inside
-//!        └── no TLS, no name, a name that nobody has: closed, no certificate was shown
+//!        │                                └─► bytes: connect, relay the decrypted bytes
+//!        └── no TLS, no server name, an unknown one: closed without a certificate
 //! ```
 
 use std::sync::Arc;
@@ -29,7 +31,7 @@ use crate::peek::{self, PeekError};
 use crate::relay::{self, Moved, RelayError, Way};
 use crate::termination::End;
 
-/// What Go's servers say to a client that forgot the `s`; people look for this text.
+/// The response of Go's servers to plain HTTP on a TLS port; users search for this text.
 const PLAIN_HTTP: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
@@ -37,8 +39,8 @@ const PLAIN_HTTP: &[u8] =
 #[derive(Clone, Debug)]
 pub(crate) struct TlsPort(pub(crate) Arc<Inner>);
 
-/// Where a connection belongs.
-enum Place {
+/// The destination of a connection.
+enum Destination {
     Passthrough(Arc<Live>, Arc<TlsHost>),
     Bytes(Arc<Live>, Arc<TlsHost>, Arc<End>),
     Requests(Entry, Arc<End>),
@@ -69,27 +71,28 @@ impl Handler for TlsPort {
                 return Err(ConnectionError::HandshakeTimeout);
             }
         };
-        let place = match inner.place(hello.server_name) {
-            Ok(place) => place,
+        let destination = match inner.destination(hello.server_name) {
+            Ok(destination) => destination,
             Err(error) => {
                 peek::discard(&stream);
                 return Err(error);
             }
         };
-        match place {
-            Place::Passthrough(live, host) => {
+        match destination {
+            Destination::Passthrough(live, host) => {
                 let TlsAction::Passthrough(proxy) = &host.action else { return Ok(()) };
                 pass(&inner, &live, proxy, &stream, &peer.permit).await
             }
-            Place::Bytes(live, host, end) => {
+            Destination::Bytes(live, host, end) => {
                 let TlsAction::Terminate(Termination { inside: Terminated::Tcp(proxy), .. }) = &host.action
                 else {
                     return Ok(());
                 };
-                // Boxed, as the next one: those that are passed through need not have room for them.
+                // Boxed, as the next one, so that passed-through connections reserve no space for
+                // it.
                 Box::pin(unwrap(&inner, &live, proxy, &end, limits, stream, &peer.permit)).await
             }
-            Place::Requests(entry, end) => {
+            Destination::Requests(entry, end) => {
                 let grace = inner.revoked_grace;
                 let service = Http::new(inner, entry);
                 let serving = https(limits, &end.retired, &end.acceptor, service, stream, peer);
@@ -108,11 +111,11 @@ impl Handler for TlsPort {
 }
 
 impl Inner {
-    fn place(&self, name: Option<Box<str>>) -> Result<Place, ConnectionError> {
+    fn destination(&self, name: Option<Box<str>>) -> Result<Destination, ConnectionError> {
         let live = self.live();
         match live.table.tls.by_sni(name.as_deref()) {
             Some(TlsTarget::Host(host)) if matches!(host.action, TlsAction::Passthrough(_)) => {
-                return Ok(Place::Passthrough(Arc::clone(&live), Arc::clone(host)));
+                return Ok(Destination::Passthrough(Arc::clone(&live), Arc::clone(host)));
             }
             Some(_) => {}
             None => {
@@ -120,7 +123,7 @@ impl Inner {
                 return Err(other(UnknownName(name)));
             }
         }
-        // The end of a host and the table that it is for must be of one moment.
+        // The TLS configuration of a host and the table that it belongs to must be consistent.
         let mut ends = self.ends.lock();
         let live = self.live();
         let target = live.table.tls.by_sni(name.as_deref());
@@ -133,17 +136,19 @@ impl Inner {
         let end = end?.flatten();
         match (target, end) {
             (Some(TlsTarget::Host(host)), None) => {
-                Ok(Place::Passthrough(Arc::clone(&live), Arc::clone(host)))
+                Ok(Destination::Passthrough(Arc::clone(&live), Arc::clone(host)))
             }
             (Some(TlsTarget::Host(host)), Some(end)) => match (&host.action, name) {
                 (TlsAction::Terminate(Termination { inside: Terminated::Http(_), .. }), Some(name)) => {
                     let validation = end.validation().cloned();
                     let ended = end.grant.ended.clone();
-                    Ok(Place::Requests(Entry::Host { name, validation, ended }, end))
+                    Ok(Destination::Requests(Entry::Host { name, validation, ended }, end))
                 }
-                _ => Ok(Place::Bytes(Arc::clone(&live), Arc::clone(host), end)),
+                _ => Ok(Destination::Bytes(Arc::clone(&live), Arc::clone(host), end)),
             },
-            (Some(TlsTarget::Fallback(_)), Some(end)) => Ok(Place::Requests(Entry::Fallback { name }, end)),
+            (Some(TlsTarget::Fallback(_)), Some(end)) => {
+                Ok(Destination::Requests(Entry::Fallback { name }, end))
+            }
             (None, _) | (Some(TlsTarget::Fallback(_)), None) => {
                 self.counts.unknown_name.one();
                 Err(other(UnknownName(name)))
@@ -164,7 +169,7 @@ fn other(error: impl std::error::Error + Send + Sync + 'static) -> ConnectionErr
     ConnectionError::Other(Box::new(error))
 }
 
-/// Says what can be said to who speaks no TLS.
+/// Refuses a client that does not start TLS, with a response if it sent HTTP.
 async fn refuse(mut stream: TcpStream, bad: BadHello) {
     if bad != BadHello::PlainHttp {
         return peek::discard(&stream);
@@ -174,7 +179,7 @@ async fn refuse(mut stream: TcpStream, bad: BadHello) {
     }
 }
 
-/// Passes a connection through as it is.
+/// Passes a connection through unchanged.
 async fn pass(
     inner: &Inner,
     live: &Live,
@@ -197,7 +202,7 @@ async fn pass(
     inner.ended(moved)
 }
 
-/// Ends TLS and passes on what was inside.
+/// Terminates TLS and relays the bytes inside.
 async fn unwrap(
     inner: &Inner,
     live: &Live,
@@ -243,10 +248,10 @@ async fn unwrap(
 const HANDSHAKE_WITH_BACKEND: Duration = Duration::from_secs(10);
 
 impl Inner {
-    fn ended(&self, (moved, outcome): (Moved, Result<(), RelayError>)) -> Result<(), ConnectionError> {
+    fn ended(&self, (moved, result): (Moved, Result<(), RelayError>)) -> Result<(), ConnectionError> {
         self.counts.relayed_from_clients.add(moved.there);
         self.counts.relayed_to_clients.add(moved.back);
-        outcome.map_err(other)
+        result.map_err(other)
     }
 }
 

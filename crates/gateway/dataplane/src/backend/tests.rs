@@ -23,7 +23,7 @@ fn addresses(count: u16) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn endpoints_take_turns_and_the_next_ones_are_tried_after_each() {
+fn round_robin_rotates_the_endpoints_and_retries_use_the_following_ones() {
     let endpoints = addresses(4);
     let backend = Backend::new(&upstream(Balance::RoundRobin, &endpoints));
     let mut firsts = BTreeMap::new();
@@ -40,17 +40,17 @@ fn endpoints_take_turns_and_the_next_ones_are_tried_after_each() {
 }
 
 #[test]
-fn of_two_servers_the_one_with_fewer_users_is_taken() {
+fn least_request_selects_the_server_with_the_lower_load() {
     let endpoints = addresses(2);
     let backend = Backend::new(&upstream(Balance::LeastRequest, &endpoints));
     let _busy: Vec<Arc<Server>> = (0..5).map(|_| backend.server(endpoints[0])).collect();
     let idle = (0..100).filter(|_| backend.order(&endpoints).next().unwrap().address == endpoints[1]).count();
-    // Both drawings are of the busy one in a quarter of all cases.
+    // In a quarter of all cases both random choices select the busy server.
     assert!((50..100).contains(&idle), "{idle} of 100 times the idle one");
 }
 
 #[test]
-fn a_server_that_is_no_endpoint_any_more_is_forgotten_but_not_taken_from_its_users() {
+fn a_removed_endpoint_is_forgotten_and_its_users_keep_their_reference() {
     let endpoints = addresses(2);
     let backend = Backend::new(&upstream(Balance::RoundRobin, &endpoints));
     let used = backend.server(endpoints[0]);
@@ -60,7 +60,7 @@ fn a_server_that_is_no_endpoint_any_more_is_forgotten_but_not_taken_from_its_use
 }
 
 #[test]
-fn t8_weights_are_kept_over_every_stretch() {
+fn t8_weights_hold_over_every_sequence_of_choices() {
     let backends = |weights: &[u32]| {
         let written = weights
             .iter()
@@ -85,7 +85,7 @@ fn t8_weights_are_kept_over_every_stretch() {
 }
 
 #[test]
-fn another_protocol_or_certificate_makes_another_backend() {
+fn a_different_protocol_or_certificate_makes_a_different_backend() {
     let one = upstream(Balance::RoundRobin, &[]);
     let backend = Backend::new(&one);
     assert!(backend.is(&upstream(Balance::RoundRobin, &addresses(3))));

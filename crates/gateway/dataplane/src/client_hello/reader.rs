@@ -1,8 +1,9 @@
-//! Numbers and vectors of the TLS presentation language (RFC 8446, section 3).
+//! A reader for numbers and vectors of the TLS presentation language (RFC 8446, section 3).
 
 use super::BadHello;
 
-/// Reads from the front; every read either succeeds whole or says that the hello is malformed.
+/// Reads from the front of a slice. Every read either succeeds completely or reports a malformed
+/// message.
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -14,7 +15,7 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    /// Nothing may be left.
+    /// Returns an error if bytes are left.
     pub(super) fn end(&self) -> Result<(), BadHello> {
         if self.0.is_empty() { Ok(()) } else { Err(BadHello::Malformed) }
     }
@@ -34,13 +35,13 @@ impl<'a> Reader<'a> {
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    /// A vector whose length has 8 bits.
+    /// Reads a vector with an 8-bit length.
     pub(super) fn vector8(&mut self) -> Result<&'a [u8], BadHello> {
         let length = self.u8()?;
         self.bytes(usize::from(length))
     }
 
-    /// A vector whose length has 16 bits.
+    /// Reads a vector with a 16-bit length.
     pub(super) fn vector16(&mut self) -> Result<&'a [u8], BadHello> {
         let length = self.u16()?;
         self.bytes(usize::from(length))

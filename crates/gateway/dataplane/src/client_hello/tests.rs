@@ -4,7 +4,7 @@ use rustls::pki_types::ServerName;
 
 use super::*;
 
-/// A whole handshake message, from its parts.
+/// Returns a complete handshake message with these extensions.
 fn message(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let mut body = vec![3, 3];
     body.extend([7; 32]);
@@ -37,7 +37,7 @@ fn sni(names: &[(u8, &[u8])]) -> (u16, Vec<u8>) {
     (SERVER_NAME, vector16(&list))
 }
 
-/// The message in records of at most this many bytes.
+/// Splits the message into records of at most this many bytes.
 fn records(message: &[u8], most: usize) -> Vec<u8> {
     message.chunks(most).flat_map(|part| [vec![HANDSHAKE, 3, 1], vector16(part)].concat()).collect()
 }
@@ -53,7 +53,7 @@ fn complete(bytes: &[u8]) -> ClientHello {
     }
 }
 
-/// What rustls would send, with a post-quantum key share.
+/// Returns the ClientHello of rustls, with a post-quantum key share.
 fn real(name: &str, alpn: &[&[u8]]) -> Vec<u8> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
@@ -70,7 +70,7 @@ fn real(name: &str, alpn: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn a_real_post_quantum_hello_is_read_with_name_protocols_and_version() {
+fn the_client_hello_of_rustls_with_a_post_quantum_key_share_is_parsed() {
     let bytes = real("Impersonation-Proxy-mTLS.local", &[b"h2", b"http/1.1"]);
     assert!(bytes.len() > 1400, "{} bytes fit one packet: no post-quantum share in it", bytes.len());
     let hello = complete(&bytes);
@@ -81,7 +81,7 @@ fn a_real_post_quantum_hello_is_read_with_name_protocols_and_version() {
 }
 
 #[test]
-fn every_beginning_of_a_hello_is_incomplete_and_never_asks_for_more_than_there_will_be() {
+fn every_prefix_of_a_client_hello_is_incomplete_and_requests_no_more_than_its_length() {
     let whole = real("a.example", &[b"h2"]);
     for most in [1, 2, 7, 100, LONGEST_RECORD] {
         let bytes = records(&whole[RECORD_HEADER..], most);
@@ -99,13 +99,14 @@ fn every_beginning_of_a_hello_is_incomplete_and_never_asks_for_more_than_there_w
             }
         }
         assert_eq!(complete(&bytes), wanted, "records of {most}");
-        // What follows the hello is of no interest: early data, or a second message in the same record.
+        // The parser ignores bytes after the ClientHello, such as early data or a second message in
+        // the same record.
         assert_eq!(complete(&[bytes, b"anything".to_vec()].concat()), wanted);
     }
 }
 
 #[test]
-fn a_hello_may_have_no_extensions_and_no_name() {
+fn a_client_hello_may_have_no_extensions_and_no_server_name() {
     let mut body = vec![3, 3];
     body.extend([7; 32]);
     body.extend([0, 0, 2, 0xc0, 0x2f, 1, 0]);
@@ -119,7 +120,7 @@ fn a_hello_may_have_no_extensions_and_no_name() {
 }
 
 #[test]
-fn names_are_lowered_and_bad_ones_refused() {
+fn server_names_are_lowercased_and_invalid_ones_refused() {
     let named = |name: &[u8]| parse(&one_record(&[sni(&[(HOST_NAME, name)])]));
     let Ok(Progress::Complete(hello)) = named(b"WWW.Example.COM") else { panic!("complete") };
     assert_eq!(hello.server_name.as_deref(), Some("www.example.com"));
@@ -135,7 +136,7 @@ fn names_are_lowered_and_bad_ones_refused() {
 }
 
 #[test]
-fn made_up_versions_are_no_versions() {
+fn grease_versions_are_ignored() {
     let versions = (SUPPORTED_VERSIONS, vec![6, 0x5a, 0x5a, 3, 4, 3, 3]);
     assert_eq!(complete(&one_record(&[versions])).highest_version, 0x0304);
     let grease = (SUPPORTED_VERSIONS, vec![2, 0xfa, 0xfa]);
@@ -143,7 +144,7 @@ fn made_up_versions_are_no_versions() {
 }
 
 #[test]
-fn what_is_no_hello_is_refused_as_soon_as_it_is_known() {
+fn bytes_that_are_not_a_client_hello_are_refused_as_early_as_possible() {
     let table: &[(&str, &[u8], Result<Progress, BadHello>)] = &[
         ("nothing yet", b"", Ok(Progress::Incomplete(6))),
         ("plain HTTP", b"GET / HTTP/1.1\r\n", Err(BadHello::PlainHttp)),
@@ -166,19 +167,19 @@ fn what_is_no_hello_is_refused_as_soon_as_it_is_known() {
 }
 
 #[test]
-fn a_long_hello_in_many_tiny_records_is_refused_at_the_bound() {
+fn a_long_client_hello_in_tiny_records_is_refused_at_the_size_limit() {
     let padding = (0xfafa, vec![0; 8000]);
     let bytes = records(&message(&[padding]), 1);
     assert_eq!(parse(&bytes), Err(BadHello::TooLong));
-    // Already when what is missing cannot come within the bound any more.
+    // The parser also refuses a prefix when the announced length exceeds the limit.
     let within = (0..=LONGEST).find(|end| parse(&bytes[..*end]).is_err()).unwrap();
     assert!(within <= LONGEST);
 }
 
 #[test]
-fn every_cut_in_a_length_is_malformed_and_none_panics() {
+fn wrong_lengths_are_malformed_and_never_panic() {
     let good = message(&[sni(&[(HOST_NAME, b"a.example")]), (ALPN, vec![0, 3, 2, b'h', b'2'])]);
-    // Byte by byte, every value that could be a wrong length.
+    // Sets every byte to each value that could be a wrong length.
     for at in MESSAGE_HEADER..good.len() {
         for value in [0, 1, 0x7f, 0xff] {
             let mut bad = good.clone();

@@ -1,18 +1,18 @@
-//! Answers of our own.
+//! Responses that the gateway creates itself.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use pinniped_gateway_routing::table;
 use pinniped_http_server::{Body, body};
 
-/// A status and nothing more.
+/// Returns a response with a status and an empty body.
 pub(super) fn status(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(body::empty());
     *response.status_mut() = status;
     response
 }
 
-/// A status with a word of why.
+/// Returns a response with a status and a text.
 pub(super) fn text(code: StatusCode, text: &str) -> Response<Body> {
     if text.is_empty() {
         return status(code);
@@ -23,7 +23,7 @@ pub(super) fn text(code: StatusCode, text: &str) -> Response<Body> {
     response
 }
 
-/// What a route says itself.
+/// Returns the direct response of a route.
 pub(super) fn of_route(response: &table::Response) -> Response<Body> {
     text(response.status, &response.body)
 }

@@ -1,4 +1,4 @@
-//! What backends are told of a client's certificate: Envoy's `x-forwarded-client-cert`.
+//! The client certificate information for backends: Envoy's `x-forwarded-client-cert`.
 
 use std::fmt::Write as _;
 
@@ -10,16 +10,17 @@ use pinniped_pki::CertificateDer;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// What may stand in a URL as it is.
+/// The characters that need no percent-encoding.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The value for a chain, the client's own certificate first; `None` when it showed none.
+/// Returns the header value for a chain that starts with the client's own certificate; `None` if
+/// the client presented no certificate.
 pub(super) fn header(wanted: ForwardedCertificate, chain: &[CertificateDer<'_>]) -> Option<HeaderValue> {
     let own = chain.first()?;
     let (_, parsed) = X509Certificate::from_der(own).ok()?;
     let mut value = String::from("Hash=");
     for byte in digest(&SHA256, own).as_ref() {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _never = write!(value, "{byte:02x}");
     }
     if wanted.certificate {
@@ -46,7 +47,7 @@ pub(super) fn header(wanted: ForwardedCertificate, chain: &[CertificateDer<'_>])
     HeaderValue::try_from(value).ok()
 }
 
-/// A name that a client's CA let through, which must not look like another element.
+/// Quotes a name from a certificate so that it cannot be parsed as another element.
 fn element(name: &str) -> String {
     if name.contains(['"', '\\', ';', ',', '=']) {
         format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))

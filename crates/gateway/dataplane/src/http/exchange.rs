@@ -1,4 +1,4 @@
-//! A request to a backend, and its answer.
+//! A request to a backend and its response.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -25,39 +25,39 @@ use crate::backend::{Backend, Server, Turn};
 use crate::gateway::Inner;
 use crate::live::Live;
 
-/// What Envoy says, too, and people look for.
+/// The same text as Envoy's, which users search for.
 const NO_ENDPOINT: &str = "no healthy upstream";
 const LATE: &str = "upstream request timeout";
-const NO_ANSWER: &str = "upstream connect error or disconnect/reset before headers";
+const NO_RESPONSE: &str = "upstream connect error or disconnect/reset before headers";
 
-/// What was asked for, beside the head of the request.
+/// Properties of a request that its head does not contain.
 pub(super) struct Asked {
-    /// Whom it is for.
+    /// The host of the request.
     pub(super) authority: Authority,
-    /// The path that it was matched by, where it is not the one that came.
+    /// The normalized path that selected the route, if it differs from the received one.
     pub(super) path: Option<String>,
     pub(super) is_h1: bool,
-    /// What the backend is told of the client's certificate.
+    /// The value of `x-forwarded-client-cert`.
     pub(super) certificate: Option<HeaderValue>,
 }
 
-/// A request on its way to a backend.
+/// A request to a backend.
 pub(super) struct Exchange {
     to: To,
     request: Request<RequestBody>,
     upload: Option<Upload>,
-    /// When it came.
+    /// The time at which the request was received.
     began: Instant,
 }
 
-/// A request to leave HTTP on its way to a backend.
+/// An upgrade request to a backend.
 pub(super) struct Upgrade {
     to: To,
     request: Request<RequestBody>,
     wanted: Wanted,
 }
 
-/// Where it goes.
+/// The destination of a request.
 struct To {
     inner: Arc<Inner>,
     upstream: Arc<Upstream>,
@@ -66,7 +66,7 @@ struct To {
     timeouts: Timeouts,
 }
 
-/// Why there is no answer of a backend.
+/// The reason why there is no response from a backend.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("the backend has no endpoint")]
@@ -81,7 +81,8 @@ enum Failure {
     Forward(#[from] ForwardError),
 }
 
-/// The words of `pinniped-reverse-proxy` are about an API server.
+/// Returns an error text for a backend; the texts of `pinniped-reverse-proxy` refer to an API
+/// server.
 fn of_upstream(error: &UpstreamError) -> String {
     match error {
         UpstreamError::Dial(why) => format!("could not connect to the backend: {}", chain(&**why)),
@@ -112,7 +113,7 @@ fn of_forward(error: &ForwardError) -> String {
     }
 }
 
-/// An error with its causes.
+/// Returns an error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -134,12 +135,12 @@ impl Failure {
             }
             Self::Upstream(UpstreamError::FieldName) => status(StatusCode::BAD_REQUEST),
             Self::Tls(_) | Self::Upstream(_) | Self::Forward(_) => {
-                text(StatusCode::SERVICE_UNAVAILABLE, NO_ANSWER)
+                text(StatusCode::SERVICE_UNAVAILABLE, NO_RESPONSE)
             }
         }
     }
 
-    /// The request has not reached a server.
+    /// Returns whether the request has not reached a server.
     fn is_unconnected(&self) -> bool {
         matches!(
             self,
@@ -149,7 +150,7 @@ impl Failure {
     }
 }
 
-/// What can be done before a backend is asked.
+/// Prepares a request as far as possible without a connection to the backend.
 pub(super) fn begin(
     connection: &PerConnection,
     client: &Connection,
@@ -161,7 +162,7 @@ pub(super) fn begin(
 ) -> Next {
     let Asked { authority, path, is_h1, certificate } = asked;
     let upgrade = if is_h1 { hop_by_hop::upgrade_type(&parts.headers) } else { None };
-    // An offer of HTTP/2 is not worth more than an answer in HTTP/1.1.
+    // An `h2c` offer is ignored: the response uses HTTP/1.1, as RFC 9110, section 7.8, permits.
     let upgrade = upgrade.filter(|protocol| !protocol.as_bytes().eq_ignore_ascii_case(b"h2c"));
     let allowed =
         |protocol: &HeaderValue| forward.websockets && protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
@@ -221,7 +222,8 @@ pub(super) fn begin(
     }
 }
 
-/// The path as it was matched, or as the route changes it, and the query. `None` where there is none to send.
+/// Returns the path, normalized or rewritten by the route, with the query. `None` if the path
+/// cannot be sent.
 fn target(forward: &Forward, uri: Uri, path: Option<String>) -> Option<PathAndQuery> {
     let path = match &forward.rewrite {
         Some(rewrite) => Some(rewrite.forward(path.as_deref().unwrap_or(uri.path()))?),
@@ -234,7 +236,7 @@ fn target(forward: &Forward, uri: Uri, path: Option<String>) -> Option<PathAndQu
     }
 }
 
-/// HTTP/2 says it all in the URI.
+/// Returns the absolute URI that HTTP/2 requests need.
 fn absolute(scheme: &str, authority: Authority, target: PathAndQuery) -> Option<Uri> {
     let mut uri = http::uri::Parts::default();
     uri.scheme = Some(if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP });
@@ -250,7 +252,7 @@ fn failed(inner: &Inner, upstream: &Upstream, failure: &Failure) -> Response<Bod
 }
 
 impl To {
-    /// The server whose turn it is.
+    /// Returns the next server to try.
     fn next(&mut self) -> Option<Arc<Server>> {
         self.turn.next().map(|at| self.backend.server(self.upstream.endpoints[at]))
     }
@@ -274,25 +276,26 @@ impl Exchange {
         failed(&self.to.inner, &self.to.upstream, &failure)
     }
 
-    /// Sends it to one server. If no connection took it, it can go to another one.
+    /// Sends the request to a server. If no connection accepted it, another server can be tried.
     async fn ask(&mut self, server: &Server) -> Result<Response<ResponseBody>, Failure> {
         let requests = self.to.backend.requests(server)?;
         let request = &mut self.request;
-        let kept = match self.to.upstream.id.protocol {
+        let pending = match self.to.upstream.id.protocol {
             Protocol::Http1 | Protocol::Tls => Either::Left(requests.try_send_keep_alive(request)),
             Protocol::H2 | Protocol::H2c => Either::Right(Box::pin(requests.try_send(request, &[]))),
         };
-        let response = in_time(pin!(kept), self.began, &self.to.timeouts, self.upload.as_ref()).await??;
+        let response = in_time(pin!(pending), self.began, &self.to.timeouts, self.upload.as_ref()).await??;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(ForwardError::UnaskedSwitch.into());
         }
         Ok(response)
     }
 
-    /// The time of the rest of an answer.
+    /// Returns the time limits for the rest of a response.
     fn pace(&self) -> Pace {
         let Timeouts { response, idle } = self.to.timeouts;
-        // While a request is still on its way its answer has begun: the two go on together, without a limit on the whole.
+        // If the response starts while the request body is still being sent, both continue in
+        // parallel without a limit on the total time.
         let sent = self.upload.as_ref().map_or(Some(self.began), Upload::ended);
         let alive = self.upload.as_ref().map(Upload::alive);
         Pace {
@@ -323,8 +326,8 @@ impl Upgrade {
     }
 }
 
-/// Waits for the head of an answer, as long as the route allows: from the last byte of the request, and not longer than
-/// nothing moves.
+/// Waits for the head of a response within the route's timeouts: the response timeout starts with
+/// the last byte of the request, the idle timeout with the last transfer in either direction.
 async fn in_time<T>(
     mut answer: Pin<&mut impl Future<Output = T>>,
     began: Instant,
@@ -342,14 +345,14 @@ async fn in_time<T>(
     }
 }
 
-/// How long an answer is waited for.
+/// The time limits of the wait for a response.
 struct Patience {
     began: Instant,
     silent_since: Instant,
 }
 
 impl Patience {
-    /// When to look again, if ever.
+    /// Returns the time of the next check, if any.
     fn look(&mut self, timeouts: &Timeouts, upload: Option<&Upload>) -> Result<Option<Instant>, Failure> {
         let Timeouts { response, idle } = *timeouts;
         let Some(step) = response.into_iter().chain(idle).min() else { return Ok(None) };
@@ -364,11 +367,12 @@ impl Patience {
         if end.is_some_and(|end| end <= now) {
             return Err(Failure::Late);
         }
-        // While the request is on its way, its end is looked for often enough not to be late afterwards.
+        // Until the request is sent completely, checks are frequent enough to meet the deadline
+        // that starts with its end.
         let look = if sent.is_none() { now + step } else { now + step.max(FAR) };
         Ok(Some(end.map_or(look, |end| end.min(look))))
     }
 }
 
-/// As good as never, and no risk for the arithmetic of time.
+/// Effectively never, without overflow when it is added to the current time.
 const FAR: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 3600);

@@ -1,4 +1,4 @@
-//! A request's headers as backends get them.
+//! The request headers that backends receive.
 
 use http::header::{EXPECT, Entry, HOST};
 use http::uri::Authority;
@@ -11,14 +11,14 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const X_FORWARDED_CLIENT_CERT: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What a backend is told about the way that a request came.
+/// Information about the connection of a request, for the backend.
 pub(super) struct Way {
     pub(super) scheme: &'static str,
     pub(super) client: Option<HeaderValue>,
     pub(super) certificate: Option<HeaderValue>,
 }
 
-/// The names that the gateway sets or goes by, beside those of a single hop.
+/// The headers that the gateway sets or interprets, in addition to hop-by-hop headers.
 const TRUSTED: [&str; 7] = [
     "content-length",
     "expect",
@@ -29,10 +29,11 @@ const TRUSTED: [&str; 7] = [
     "x-request-id",
 ];
 
-/// Removes the headers that are for the gateway alone and those that only the gateway may set, and sets them. `Host`
-/// is removed, too: see [`set_host`].
+/// Removes hop-by-hop headers and the headers that only the gateway may set, then sets the latter.
+/// Also removes `Host`: see [`set_host`].
 pub(super) fn rewrite(headers: &mut HeaderMap, way: Way) {
-    // Most requests have none of these, and one look at each name costs less than to look for each of them.
+    // Most requests have none of these headers, and one pass over all names costs less than a
+    // lookup for each of them.
     let (mut hop_by_hop, mut ours, mut folded) = (false, false, false);
     for name in headers.keys() {
         hop_by_hop |= hop_by_hop::is_hop_by_hop(name);
@@ -46,7 +47,7 @@ pub(super) fn rewrite(headers: &mut HeaderMap, way: Way) {
         hop_by_hop::strip_request(headers);
     }
     if ours {
-        // Answered as soon as somebody reads the body.
+        // hyper sends `100 Continue` when the body is first read.
         headers.remove(EXPECT);
         headers.remove(HOST);
         headers.remove(X_FORWARDED_CLIENT_CERT);
@@ -59,13 +60,14 @@ pub(super) fn rewrite(headers: &mut HeaderMap, way: Way) {
         append_client(headers, client);
     }
     if let Entry::Vacant(id) = headers.entry(X_REQUEST_ID) {
-        // A random UUID, as nothing else is asked of it.
+        // The audit ID of an empty header map is a random UUID.
         id.insert(audit_id(&HeaderMap::new()));
     }
 }
 
-/// Whether many backends read a header as another one that they trust: CGI, WSGI, Rack and PHP make `_` of `-`, so
-/// `X_Forwarded_Client_Cert` reaches their programs under the name that only the gateway may use.
+/// Returns whether many backends treat a header as another, trusted one: CGI, WSGI, Rack and PHP
+/// replace `-` with `_`, so that programs cannot distinguish `X_Forwarded_Client_Cert` from the
+/// name that only the gateway may set.
 fn is_lookalike(name: &HeaderName) -> bool {
     let name = name.as_str();
     if !name.contains('_') {
@@ -83,7 +85,7 @@ fn remove_lookalikes(headers: &mut HeaderMap) {
     }
 }
 
-/// The client comes last: those before it are what it claims.
+/// Appends the client address after the addresses that the client claims.
 fn append_client(headers: &mut HeaderMap, client: HeaderValue) {
     let mut all = Vec::new();
     for claimed in headers.get_all(X_FORWARDED_FOR) {
@@ -102,7 +104,8 @@ fn append_client(headers: &mut HeaderMap, client: HeaderValue) {
     }
 }
 
-/// Whom the request is for, where the URI does not say it. `false` when it cannot be said.
+/// Sets `Host` for a request whose URI has no host. Returns `false` if the host is not a valid
+/// header value.
 pub(super) fn set_host(headers: &mut HeaderMap, authority: &Authority) -> bool {
     let host = HeaderValue::from_str(authority.as_str());
     host.map(|host| headers.insert(HOST, host)).is_ok()
@@ -117,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_claims_is_kept_before_what_is_known_or_dropped() {
+    fn forwarded_for_is_extended_and_other_claims_of_the_client_are_removed() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("host", "h"),
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_backends_read_as_trusted_ones_are_dropped() {
+    fn headers_that_backends_treat_as_trusted_ones_are_removed() {
         let mut headers = HeaderMap::new();
         for name in [
             "x_forwarded_client_cert",
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_an_identifier_gets_one_and_the_certificate_is_told() {
+    fn a_request_gets_an_id_and_the_client_certificate_header() {
         let mut headers = HeaderMap::new();
         let certificate = Some(HeaderValue::from_static("Hash=1"));
         rewrite(&mut headers, Way { certificate, ..way() });

@@ -1,4 +1,4 @@
-//! Clients that are sent elsewhere.
+//! Redirect responses.
 
 use http::header::LOCATION;
 use http::{HeaderValue, Response, StatusCode};
@@ -7,7 +7,7 @@ use pinniped_http_server::Body;
 
 use super::answer;
 
-/// What a client asked for.
+/// The parts of the request's URL.
 pub(super) struct From<'a> {
     pub(super) scheme: &'a str,
     pub(super) authority: &'a str,
@@ -15,7 +15,7 @@ pub(super) struct From<'a> {
     pub(super) query: Option<&'a str>,
 }
 
-/// 301 to the same URL with `https`.
+/// Returns a 301 response with the same URL and the scheme `https`.
 pub(super) fn to_https(authority: &str, path: &str, query: Option<&str>) -> Response<Body> {
     let redirect = Redirect {
         scheme: Some("https".into()),
@@ -27,7 +27,7 @@ pub(super) fn to_https(authority: &str, path: &str, query: Option<&str>) -> Resp
     self::redirect(&redirect, &From { scheme: "http", authority, path, query })
 }
 
-/// As a route says.
+/// Returns the redirect response of a route.
 pub(super) fn redirect(redirect: &Redirect, from: &From<'_>) -> Response<Body> {
     let mut response = answer::status(redirect.status);
     match HeaderValue::from_str(&location(redirect, from)) {
@@ -44,7 +44,7 @@ fn location(redirect: &Redirect, from: &From<'_>) -> String {
     let host = redirect.host.as_deref().unwrap_or_else(|| host_of(from.authority));
     let own_port = || {
         let port = from.authority.get(host_of(from.authority).len() + 1..)?;
-        // The port of the scheme that is left is not one of the new scheme.
+        // The default port of the old scheme does not apply to the new scheme.
         let default = if from.scheme == "https" { "443" } else { "80" };
         (scheme == from.scheme || port != default).then_some(port)
     };
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_redirect_does_not_say_stays_as_it_was() {
+    fn parts_that_a_redirect_does_not_set_are_unchanged() {
         let none = Redirect { scheme: None, host: None, port: None, path: None, status: StatusCode::FOUND };
         let https = Redirect { scheme: Some("https".into()), ..none.clone() };
         let host = Redirect { host: Some("other".into()), ..none.clone() };

@@ -1,4 +1,5 @@
-//! A request's body on its way to a backend: its end begins the time for the answer, and what moves of it counts as life.
+//! The body of a request on its way to a backend. Its end starts the response timeout, and every
+//! transferred frame restarts the idle timeout.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use pinniped_http_server::BoxError;
 use pinniped_http_server::Incoming;
 use tokio::time::Instant;
 
-/// How far the body of one request is.
+/// The progress of a request body.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Upload(Arc<Progress>);
 
@@ -24,7 +25,7 @@ struct Progress {
 }
 
 impl Upload {
-    /// The body to send, and how far it is; `None` for no body.
+    /// Returns the body to send and its progress; no progress for an empty body.
     pub(super) fn of(body: Incoming) -> (RequestBody, Option<Self>) {
         if body.is_end_stream() {
             return (RequestBody::Empty, None);
@@ -34,12 +35,12 @@ impl Upload {
         (RequestBody::Boxed(reader.boxed_unsync()), Some(upload))
     }
 
-    /// When its last byte was taken by the backend's connection.
+    /// Returns the time at which the backend connection took the last byte.
     pub(super) fn ended(&self) -> Option<Instant> {
         self.0.ended.get().copied()
     }
 
-    /// Set whenever some of it moves.
+    /// A flag that each transferred frame sets.
     pub(super) fn alive(&self) -> &Arc<AtomicBool> {
         &self.0.alive
     }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!            read, write through the thread's memory
-//! Copying ──────────── FULL_READS in a row ────────────► Splicing      a pipe is held while it has bytes
-//!    ▲  └─ the writer lags: what is left waits in a Vec      │
+//! Copying ──────────── FULL_READS in a row ────────────► Splicing
+//!    ▲  └─ the writer is slow: a Vec holds the rest          │  └─ a pipe holds bytes
 //!    └──────────────── SMALL_MOVES in a row ◄────────────────┘
 //! ```
 
@@ -17,10 +17,10 @@ use tokio::net::TcpStream;
 use super::half_close;
 use super::pipe::Pipe;
 
-/// How bytes travel.
+/// The transfer method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
-    /// As their amount asks for.
+    /// Depends on the amount of data.
     #[default]
     Adaptive,
     /// Always through memory of this process.
@@ -29,22 +29,23 @@ pub enum Way {
     Splice,
 }
 
-/// Memory of a thread through which small flows go: it is empty between two polls.
+/// The size of a thread's memory for small flows, in bytes. The memory is empty between two polls.
 const SCRATCH: usize = 32 << 10;
-/// Reads in a row that fill the memory, after which a flow counts as large.
+/// The number of consecutive reads that fill the memory, after which a flow counts as large.
 const FULL_READS: u32 = 2;
-/// A move smaller than this is cheaper as a copy.
+/// The number of bytes below which a copy is cheaper than a splice.
 const SMALL: usize = 8 << 10;
-/// Small moves in a row after which a flow counts as small again.
+/// The number of consecutive small transfers after which a flow counts as small again.
 const SMALL_MOVES: u32 = 4;
-/// Bytes of one direction before the others of the thread have their turn.
+/// The number of bytes that one direction may transfer before it yields to other tasks of the
+/// thread.
 const TURN: u64 = 1 << 20;
 
 thread_local! {
     static MEMORY: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into_boxed_slice());
 }
 
-/// Which side failed.
+/// The side that failed.
 #[derive(Debug)]
 pub(super) enum Step {
     Read(io::Error),
@@ -54,7 +55,7 @@ pub(super) enum Step {
 #[derive(Debug)]
 enum Held {
     Nothing,
-    /// Bytes that the writer did not take, from this position on.
+    /// Bytes that the writer did not accept, from this position on.
     Bytes(Vec<u8>, usize),
     Pipe(Pipe),
 }
@@ -63,7 +64,7 @@ enum Held {
 pub(super) struct Flow {
     way: Way,
     splicing: bool,
-    /// Moves in a row that speak for the other way.
+    /// Consecutive transfers that favour the other method.
     against: u32,
     held: Held,
     read_ended: bool,
@@ -84,12 +85,12 @@ impl Flow {
         }
     }
 
-    /// Bytes written so far.
+    /// Returns the number of bytes written so far.
     pub(super) fn moved(&self) -> u64 {
         self.moved
     }
 
-    /// Moves what there is. Ready when the end has come and was passed on.
+    /// Transfers the available bytes. Ready when the end of the stream was received and forwarded.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -118,7 +119,7 @@ impl Flow {
         }
     }
 
-    /// Writes what is held.
+    /// Writes the held bytes.
     fn flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> Poll<io::Result<()>> {
         loop {
             let written = match &mut self.held {
@@ -148,13 +149,13 @@ impl Flow {
         }
     }
 
-    /// Reads into a pipe. Nothing is held before.
+    /// Reads into a pipe. No bytes are held before the call.
     fn splice(&mut self, cx: &mut Context<'_>, from: &TcpStream) -> Poll<io::Result<()>> {
         loop {
-            // No pipe is taken before there is something to put in.
+            // A pipe is taken only when there are bytes for it.
             ready!(from.poll_read_ready(cx))?;
             let Ok(mut pipe) = Pipe::take() else {
-                // Out of files: memory does as well.
+                // No file descriptors are left: copy instead.
                 (self.way, self.splicing) = (Way::Copy, false);
                 return Poll::Ready(Ok(()));
             };
@@ -170,7 +171,7 @@ impl Flow {
                     self.held = Held::Pipe(pipe);
                     return Poll::Ready(Ok(()));
                 }
-                // Some sandboxes have no splice.
+                // Some sandboxes do not support splice.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                     pipe.put_back();
                     (self.way, self.splicing) = (Way::Copy, false);
@@ -181,7 +182,8 @@ impl Flow {
         }
     }
 
-    /// Reads into the thread's memory and writes out of it at once. Nothing is held before.
+    /// Reads into the thread's memory and writes from it immediately. No bytes are held before the
+    /// call.
     fn copy(&mut self, cx: &mut Context<'_>, from: &TcpStream, to: &TcpStream) -> Poll<Result<(), Step>> {
         loop {
             ready!(from.poll_read_ready(cx)).map_err(Step::Read)?;
@@ -192,7 +194,7 @@ impl Flow {
                 if read == 0 {
                     return Ok(Some((0, 0)));
                 }
-                // Without asking first whether it may: nearly always it may.
+                // Without a readiness check: the socket is nearly always writable.
                 let written =
                     unless_blocked(to.try_write(&memory[..read])).map_err(Step::Write)?.unwrap_or(0);
                 if written < read {
@@ -211,7 +213,7 @@ impl Flow {
         }
     }
 
-    /// Changes the way after so many moves in a row that speak for the other one.
+    /// Switches the method after enough consecutive transfers that favour the other one.
     fn note(&mut self, against: bool, enough: u32) {
         self.against = if against { self.against + 1 } else { 0 };
         if self.against >= enough && self.way == Way::Adaptive {
@@ -221,9 +223,9 @@ impl Flow {
     }
 }
 
-/// `None` where it would have blocked.
-fn unless_blocked(outcome: io::Result<usize>) -> io::Result<Option<usize>> {
-    match outcome {
+/// Returns `None` if the operation would have blocked.
+fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
+    match result {
         Ok(moved) => Ok(Some(moved)),
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
             Ok(None)

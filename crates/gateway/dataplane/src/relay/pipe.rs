@@ -1,4 +1,4 @@
-//! Pipes of the kernel, borrowed while there are bytes in them.
+//! Kernel pipes, which a flow borrows while they contain bytes.
 
 use std::cell::RefCell;
 use std::io;
@@ -7,11 +7,11 @@ use std::os::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use tokio::net::TcpStream;
 
-/// Bytes that a pipe may hold. More than the default of 64 KiB, so that a flow needs fewer calls; not so many that
-/// what waits in the kernel for slow readers gets out of hand.
+/// The capacity of a pipe in bytes. Larger than the default of 64 KiB, so that a flow needs fewer
+/// calls, but small enough to limit the kernel memory that slow readers occupy.
 const SIZE: usize = 256 << 10;
-/// Empty pipes that a thread keeps.
-const KEPT: usize = 16;
+/// The number of empty pipes that a thread retains.
+const MAX_POOLED: usize = 16;
 
 const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 
@@ -24,27 +24,28 @@ thread_local! {
 pub(super) struct Pipe {
     out: OwnedFd,
     into: OwnedFd,
-    /// Bytes in it.
+    /// The number of bytes in the pipe.
     filled: usize,
 }
 
 impl Pipe {
-    /// One that is empty.
+    /// Returns an empty pipe.
     pub(super) fn take() -> io::Result<Self> {
         if let Some(pipe) = EMPTY.with_borrow_mut(Vec::pop) {
             return Ok(pipe);
         }
         let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // A smaller one works as well, and some users may have no larger ones.
+        // Resizing is optional: a smaller pipe also works, and some users may not create larger
+        // ones.
         let _smaller = fcntl_setpipe_size(&into, SIZE);
         Ok(Self { out, into, filled: 0 })
     }
 
-    /// Gives an empty one back; one with bytes in it is closed.
+    /// Returns an empty pipe to the pool; closes a pipe that contains bytes.
     pub(super) fn put_back(self) {
         if self.filled == 0 {
             EMPTY.with_borrow_mut(|empty| {
-                if empty.len() < KEPT {
+                if empty.len() < MAX_POOLED {
                     empty.push(self);
                 }
             });
@@ -55,14 +56,15 @@ impl Pipe {
         self.filled == 0
     }
 
-    /// Moves what the socket has into the pipe, which must be empty: then `WouldBlock` is the socket's. 0 at the end.
+    /// Moves the available bytes of the socket into the pipe. The pipe must be empty: then
+    /// `WouldBlock` refers to the socket. Returns 0 at the end of the stream.
     pub(super) fn fill(&mut self, from: &TcpStream) -> io::Result<usize> {
         let moved = splice(from, None, &self.into, None, SIZE, FLAGS)?;
         self.filled += moved;
         Ok(moved)
     }
 
-    /// Moves what the pipe has into the socket.
+    /// Moves bytes from the pipe into the socket.
     pub(super) fn drain(&mut self, to: &TcpStream) -> io::Result<usize> {
         let moved = splice(&self.out, None, to, None, self.filled, FLAGS)?;
         self.filled = self.filled.saturating_sub(moved);

@@ -1,4 +1,5 @@
-//! The same for connections whose bytes are made here: what TLS wraps cannot go through a pipe.
+//! A relay for connections whose bytes are processed in this process: TLS streams cannot use a
+//! pipe.
 
 use std::future::{Future as _, poll_fn};
 use std::io;
@@ -13,11 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Moved, RelayError, expired};
 
-/// Bytes of each of the two buffers: a record of TLS.
+/// The size of each of the two buffers in bytes: one TLS record.
 const BUFFER: usize = 16 << 10;
 
-/// Relays until both directions have ended, nothing went either way for `idle`, or `revoked` is cancelled. What was
-/// moved, and how it ended; both connections should be dropped then.
+/// Relays until both directions have ended, there is no traffic in either direction for `idle`, or
+/// `revoked` is cancelled. Returns the number of bytes and the result; the caller should drop both
+/// connections then.
 pub async fn relay_streams<A, B>(
     first: &mut A,
     second: &mut B,
@@ -43,7 +45,7 @@ where
                 return Poll::Ready(Err(RelayError::Revoked));
             }
             if let Poll::Ready(ended) = copying.as_mut().poll(cx) {
-                // Which side it was is not known here.
+                // The error does not indicate which side failed.
                 return Poll::Ready(ended.map(|_| ()).map_err(RelayError::First));
             }
             if seen != moved() {
@@ -57,7 +59,7 @@ where
     (moved(), outcome)
 }
 
-/// Counts what is read.
+/// Counts the bytes that are read.
 struct Counted<'a, T> {
     inner: &'a mut T,
     read: &'a AtomicU64,

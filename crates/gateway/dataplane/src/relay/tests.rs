@@ -9,12 +9,13 @@ const WAYS: [Way; 3] = [Way::Adaptive, Way::Copy, Way::Splice];
 const HOUR: Duration = Duration::from_secs(3600);
 const SMALL_BUFFER: usize = 128 << 10;
 
-/// Both ends of a connection over loopback.
+/// Returns both ends of a loopback connection.
 async fn pair() -> (TcpStream, TcpStream) {
     pair_with(|_| {}).await
 }
 
-/// The same with options, which the accepted end inherits from its listener.
+/// Returns both ends of a loopback connection with socket options, which the accepted end inherits
+/// from its listener.
 async fn pair_with(options: impl Fn(&SockRef<'_>)) -> (TcpStream, TcpStream) {
     let listener = TcpSocket::new_v4().unwrap();
     options(&SockRef::from(&listener));
@@ -27,7 +28,8 @@ async fn pair_with(options: impl Fn(&SockRef<'_>)) -> (TcpStream, TcpStream) {
     (near.unwrap(), far.unwrap().0)
 }
 
-/// Buffers of this size: without it, the kernel lets them grow up to limits of the machine (`tcp_rmem`, `tcp_wmem`).
+/// Limits the socket buffers to this size: otherwise the kernel enlarges them up to the limits of
+/// the machine (`tcp_rmem`, `tcp_wmem`).
 fn small_buffers(socket: &SockRef<'_>) {
     socket.set_recv_buffer_size(SMALL_BUFFER).unwrap();
     socket.set_send_buffer_size(SMALL_BUFFER).unwrap();
@@ -54,9 +56,9 @@ fn relayed_between(
     Relayed { client, server, relay }
 }
 
-/// Bytes in which a gap or a repetition shows.
+/// Returns bytes in which a gap or a repetition is detectable.
 fn pattern(length: usize) -> Vec<u8> {
-    // Of a prime length, so that no part of it lies alike in two buffers.
+    // The length is prime, so that the pattern has a different alignment in each buffer.
     let part: Vec<u8> = (0..65_521).map(|at: usize| (at * 31 + at / 251).to_le_bytes()[0]).collect();
     let mut pattern = part.repeat(length / part.len() + 1);
     pattern.truncate(length);
@@ -64,7 +66,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn every_amount_arrives_whole_both_ways_however_it_travels() {
+async fn every_amount_arrives_completely_in_both_directions_with_every_method() {
     for way in WAYS {
         for length in [1, 4 << 10, 32 << 10, 3 << 20] {
             let Relayed { mut client, mut server, relay } = relayed(HOUR, way).await;
@@ -105,7 +107,7 @@ async fn every_amount_arrives_whole_both_ways_however_it_travels() {
 }
 
 #[tokio::test]
-async fn the_end_of_one_direction_does_not_end_the_other() {
+async fn a_half_close_does_not_end_the_other_direction() {
     for way in WAYS {
         let Relayed { mut client, mut server, relay } = relayed(HOUR, way).await;
         client.write_all(b"ask").await.unwrap();
@@ -113,7 +115,7 @@ async fn the_end_of_one_direction_does_not_end_the_other() {
         let mut asked = String::new();
         server.read_to_string(&mut asked).await.unwrap();
         assert_eq!(asked, "ask");
-        // The server takes its time and answers in parts.
+        // The server responds in parts, with a delay.
         for part in [&b"an"[..], b"swer"] {
             server.write_all(part).await.unwrap();
             let mut seen = vec![0; part.len()];
@@ -129,7 +131,7 @@ async fn the_end_of_one_direction_does_not_end_the_other() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_stops_the_writer_and_loses_nothing() {
+async fn a_slow_reader_stops_the_writer_without_losing_bytes() {
     for way in WAYS {
         let (near, far) = (pair_with(small_buffers).await, pair_with(small_buffers).await);
         let Relayed { mut client, mut server, relay } = relayed_between(near, far, HOUR, way);
@@ -143,7 +145,7 @@ async fn a_slow_reader_stops_the_writer_and_loses_nothing() {
             client.shutdown().await.unwrap();
             client
         });
-        // Nobody reads, so the writer comes to a stop long before its end.
+        // The server does not read, so the writer stops long before the end.
         let mut seen = 0;
         loop {
             let mut progress = progress.clone();
@@ -153,7 +155,8 @@ async fn a_slow_reader_stops_the_writer_and_loses_nothing() {
                 Err(_stopped) => break,
             }
         }
-        // Four sockets with two buffers each, which the kernel doubles, and what the relay itself holds.
+        // Four sockets with two buffers each, which the kernel doubles, and the bytes that the
+        // relay itself holds.
         let most = 4 * 2 * 2 * SMALL_BUFFER + (2 << 20);
         assert!(seen <= most, "{way:?}: {seen} bytes without a reader");
         let mut all = Vec::new();
@@ -165,7 +168,7 @@ async fn a_slow_reader_stops_the_writer_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_reset_is_passed_on_as_a_reset() {
+async fn a_reset_is_forwarded_as_a_reset() {
     for way in WAYS {
         for from_client in [true, false] {
             let Relayed { client, server, relay } = relayed(HOUR, way).await;
@@ -184,7 +187,7 @@ async fn a_reset_is_passed_on_as_a_reset() {
 }
 
 #[tokio::test]
-async fn only_silence_both_ways_is_idleness() {
+async fn only_silence_in_both_directions_is_idle() {
     let idle = Duration::from_millis(400);
     let Relayed { mut client, mut server, relay } = relayed(idle, Way::Adaptive).await;
     let start = Instant::now();
@@ -201,7 +204,7 @@ async fn only_silence_both_ways_is_idleness() {
 }
 
 #[tokio::test]
-async fn a_turn_ends_although_the_flow_goes_on() {
+async fn a_flow_yields_after_its_turn() {
     let (mut client, first) = pair().await;
     let (second, mut server) = pair().await;
     let writer = tokio::spawn(async move {
@@ -225,13 +228,13 @@ async fn a_turn_ends_although_the_flow_goes_on() {
         most = most.max(flow.moved() - before);
         tokio::task::yield_now().await;
     }
-    // A turn, and what the last move of it brought.
+    // One turn, and the bytes of its last transfer.
     assert!(most <= (1 << 20) + (1 << 18), "{most} bytes in one turn");
     drop((writer.await.unwrap(), reader.await.unwrap()));
 }
 
 #[tokio::test]
-async fn other_streams_are_relayed_with_their_ends_and_by_the_same_idleness() {
+async fn streams_are_relayed_with_half_closes() {
     let (mut client, mut near) = tokio::io::duplex(1 << 10);
     let (mut far, mut server) = tokio::io::duplex(1 << 10);
     let relay =
@@ -253,7 +256,7 @@ async fn other_streams_are_relayed_with_their_ends_and_by_the_same_idleness() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_streams_end_after_silence_only() {
+async fn streams_close_only_after_the_idle_timeout() {
     let (_client, mut near) = tokio::io::duplex(1 << 10);
     let (mut far, mut server) = tokio::io::duplex(1 << 10);
     let start = Instant::now();
@@ -270,7 +273,7 @@ async fn other_streams_end_after_silence_only() {
 }
 
 #[tokio::test]
-async fn other_streams_end_when_what_they_rest_on_is_gone() {
+async fn streams_close_when_the_grant_is_revoked() {
     let (mut client, mut near) = tokio::io::duplex(1 << 10);
     let (mut far, mut server) = tokio::io::duplex(1 << 10);
     let revoked = CancellationToken::new();

@@ -1,4 +1,4 @@
-//! What a new table, and the end of the gateway, mean for connections that are open.
+//! The effect of a new routing table and of shutdown on open connections.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::world::{
     termination, to, until, within,
 };
 
-/// A backend that answers when it gets a permit.
+/// A backend that sends each response when it gets a permit.
 async fn slow(permits: &Arc<Semaphore>) -> Backend {
     let permits = Arc::clone(permits);
     Backend::start(move |stream: TcpStream| {
@@ -39,7 +39,7 @@ async fn slow(permits: &Arc<Semaphore>) -> Backend {
 }
 
 #[tokio::test]
-async fn a_new_table_cuts_no_connection_of_a_host_that_stays() {
+async fn a_new_table_does_not_close_connections_of_an_unchanged_host() {
     let [one, other] = [Backend::http("one").await, Backend::http("other").await];
     let gateway = gateway();
     let pair = pair(&["a.local"]);
@@ -58,7 +58,7 @@ async fn a_new_table_cuts_no_connection_of_a_host_that_stays() {
 }
 
 #[tokio::test]
-async fn connections_of_a_host_that_is_gone_finish_what_runs_and_end() {
+async fn connections_of_a_removed_host_finish_their_requests_and_close() {
     let permits = Arc::new(Semaphore::new(0));
     let backend = slow(&permits).await;
     let gateway = gateway();
@@ -79,12 +79,12 @@ async fn connections_of_a_host_that_is_gone_finish_what_runs_and_end() {
 }
 
 #[tokio::test]
-async fn a_connection_from_before_a_demand_is_not_served_after_it() {
+async fn a_connection_without_a_client_certificate_is_not_served_once_the_host_requires_one() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     let own = pair(&["a.local"]);
     Table::new().https("a.local", &own, all_to(to(&[backend.address]))).serve(&gateway);
-    // One request keeps the connection open while it is told to end.
+    // A running request keeps the connection open while the gateway closes it gracefully.
     let stream = Client::new().connect(gateway.tls_addr(), "a.local").await.unwrap();
     let mut http = Http1::over(stream).await;
     assert_eq!(http.get("a.local", "/").await.status, 200);
@@ -104,7 +104,7 @@ async fn a_connection_from_before_a_demand_is_not_served_after_it() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_goes_finishes_what_it_has() {
+async fn a_removed_endpoint_finishes_its_requests() {
     let permits = Arc::new(Semaphore::new(0));
     let old = slow(&permits).await;
     let new = Backend::http("new").await;
@@ -124,7 +124,7 @@ async fn an_endpoint_that_goes_finishes_what_it_has() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_gateway_waits_for_requests_and_then_cuts_what_is_left() {
+async fn shutdown_waits_for_requests_and_then_closes_the_rest() {
     let permits = Arc::new(Semaphore::new(0));
     let backend = slow(&permits).await;
     let silent = Backend::start(|stream: TcpStream| async move {
@@ -153,14 +153,14 @@ async fn the_end_of_the_gateway_waits_for_requests_and_then_cuts_what_is_left() 
     permits.add_permits(1);
     assert_eq!(within(running).await.unwrap().unwrap().body, "slow");
     within(stopping).await.unwrap();
-    // Whatever way it is told, it is over.
+    // The connection terminates with an end of stream or with an error.
     let mut rest = Vec::new();
     let _reset = within(tokio::io::AsyncReadExt::read_to_end(&mut relayed, &mut rest)).await;
     assert!(rest.is_empty());
 }
 
 #[tokio::test]
-async fn what_is_streaming_goes_on_through_every_change() {
+async fn streams_continue_through_every_change() {
     let backend = Backend::start(|stream: TcpStream| async move {
         let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
             Ok::<_, hyper::Error>(http::Response::new(request.into_body()))
@@ -199,7 +199,7 @@ async fn what_is_streaming_goes_on_through_every_change() {
 }
 
 #[tokio::test]
-async fn ten_thousand_hosts_are_live_at_once_and_what_they_keep_is_small() {
+async fn ten_thousand_hosts_are_served_at_once_with_little_memory() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     let pair = pair(&["*.many.local", "many.local"]);
@@ -243,7 +243,7 @@ async fn ten_thousand_hosts_are_live_at_once_and_what_they_keep_is_small() {
     assert_eq!(open.get("h7.many.local", "/").await.status, 200);
 }
 
-/// Memory of this process, in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();

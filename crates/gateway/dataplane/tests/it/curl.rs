@@ -1,11 +1,11 @@
-//! The same with a client that is not ours.
+//! Requests of `curl`, an independent client.
 
 use std::net::SocketAddr;
 
 use crate::world::{Backend, CA, Table, all_to, gateway, pair, prefix, to};
 use pinniped_gateway_routing::table::{Action, Protocol};
 
-/// `curl`'s output; `None` where there is no curl.
+/// Returns the output of `curl`; `None` if it is not installed.
 async fn curl(tls: SocketAddr, plain: SocketAddr, arguments: &[&str]) -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
@@ -25,7 +25,7 @@ async fn curl(tls: SocketAddr, plain: SocketAddr, arguments: &[&str]) -> Option<
 }
 
 #[tokio::test]
-async fn curl_sees_a_host_over_both_versions_and_is_sent_from_port_80() {
+async fn curl_uses_both_http_versions_and_is_redirected_from_port_80() {
     let backend = Backend::http("backend").await;
     let through = Backend::https("through", &pair(&["b.local"]), b"http/1.1").await;
     let gateway = gateway();

@@ -1,4 +1,4 @@
-//! Which host a request is for: the connection's name, and the request's own.
+//! The host of a request: the server name of its connection, and the host in the request.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ async fn r1_the_host_of_another_connection_is_misdirected_and_port_and_case_do_n
         }
     }
     assert_eq!(gateway.counts().misdirected, 4);
-    // The backend sees the host as the client wrote it.
+    // The backend receives the host exactly as the client sent it.
     assert_eq!(http1.get("A.Local:9999", "/").await.told("host"), Some("A.Local:9999"));
 }
 
@@ -50,7 +50,7 @@ async fn i9_a_wildcard_host_serves_one_label_and_only_the_name_of_its_connection
 }
 
 #[tokio::test]
-async fn r8_exact_and_wildcard_hosts_go_each_to_its_own() {
+async fn r8_exact_and_wildcard_hosts_have_their_own_backends() {
     let [bare, wild, bar] =
         [Backend::http("bare").await, Backend::http("wild").await, Backend::http("bar").await];
     let gateway = gateway();
@@ -78,7 +78,7 @@ async fn r8_exact_and_wildcard_hosts_go_each_to_its_own() {
 }
 
 #[tokio::test]
-async fn d16_the_fallback_serves_no_name_and_unknown_ones_by_the_host_header() {
+async fn d16_the_fallback_serves_missing_and_unknown_server_names_by_the_host_header() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     let own = pair(&["a.local"]);
@@ -101,14 +101,14 @@ async fn d16_the_fallback_serves_no_name_and_unknown_ones_by_the_host_header() {
         assert_eq!(http.get("a.local", "/").await.status, 200);
         assert_eq!(http.get("unknown.local", "/").await.status, 404);
     }
-    // The host itself keeps its own certificate, and demands its own name.
+    // The host itself keeps its own certificate and requires its own server name.
     let stream = Client::new().connect(gateway.tls_addr(), "a.local").await.unwrap();
     assert_eq!(stream.get_ref().1.peer_certificates().unwrap()[0].to_vec(), own.der().unwrap());
     assert_eq!(Http1::over(stream).await.get("unknown.local", "/").await.status, 421);
 }
 
 #[tokio::test]
-async fn a_request_without_one_clear_host_is_refused() {
+async fn a_request_without_an_unambiguous_host_is_refused() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     Table::new().plain("*", all_to(to(&[backend.address]))).serve(&gateway);
@@ -129,7 +129,8 @@ async fn a_request_without_one_clear_host_is_refused() {
         let mut answer = String::new();
         within(stream.read_to_string(&mut answer)).await.unwrap();
         assert_eq!(answer.get(9..12), Some(status), "{head}: {answer}");
-        // The host in the URI counts more, for us and for the backend (RFC 9112, section 3.2.2).
+        // The host in the URI takes precedence, for the gateway and for the backend (RFC 9112,
+        // section 3.2.2).
         assert!(!answer.contains("host: b"), "{answer}");
     }
 }

@@ -1,4 +1,4 @@
-//! What comes to port 443 and is no hello, or none that ends.
+//! Connections to port 443 without a valid or complete ClientHello.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ async fn answer(gateway: &Gateway, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn plain_http_is_told_so_and_garbage_is_closed_in_order() {
+async fn plain_http_gets_a_response_and_other_bytes_a_regular_close() {
     let gateway = gateway();
     let told = answer(&gateway, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let told = String::from_utf8(told).unwrap();
@@ -34,16 +34,17 @@ async fn plain_http_is_told_so_and_garbage_is_closed_in_order() {
 }
 
 #[tokio::test]
-async fn a_hello_that_does_not_come_in_time_or_whole_is_given_up() {
+async fn a_late_or_incomplete_client_hello_closes_the_connection() {
     let gateway = gateway_with(|params| params.limits.handshake_timeout = Duration::from_millis(300));
     let hello = Client::new().hello("a.local");
-    // Nothing, and a hello of which the last byte is missing.
+    // No bytes, and a ClientHello without its last byte.
     for sent in [&hello[..0], &hello[..hello.len() - 1]] {
         assert_eq!(answer_or_reset(gateway.tls_addr(), sent, false).await, b"");
     }
     until("both are counted", || gateway.counts().hello_unfinished == 2).await;
     until("both as slow", || gateway.tls_stats().handshakes_failed == 2).await;
-    // An end within the hello is seen at once, with the time of a real handshake.
+    // A close within the ClientHello is detected immediately, even with the default handshake
+    // timeout.
     let patient = crate::world::gateway();
     assert_eq!(answer_or_reset(patient.tls_addr(), &hello[..100], true).await, b"");
     until("it is counted", || patient.counts().hello_unfinished == 1).await;
@@ -56,13 +57,13 @@ async fn answer_or_reset(address: SocketAddr, bytes: &[u8], end: bool) -> Vec<u8
         stream.shutdown().await.unwrap();
     }
     let mut answer = Vec::new();
-    // What was sent and never read makes the end a reset.
+    // Unread bytes at the gateway make the close a reset.
     let _reset = within(stream.read_to_end(&mut answer)).await;
     answer
 }
 
 #[tokio::test]
-async fn a_client_that_dawdles_with_its_hello_does_not_keep_others_waiting() {
+async fn a_slow_client_hello_does_not_delay_other_clients() {
     let gateway = gateway();
     let backend = crate::world::Backend::start(|mut stream: TcpStream| async move {
         let _gone = stream.write_all(b"here").await;
@@ -79,7 +80,7 @@ async fn a_client_that_dawdles_with_its_hello_does_not_keep_others_waiting() {
         slow.push(stream);
     }
     assert_eq!(answer(&gateway, &hello).await, b"here");
-    // The slow ones are served, too, when they have come to the end of it.
+    // The slow clients are served, too, once their ClientHello is complete.
     for (end, mut stream) in slow.into_iter().enumerate() {
         stream.write_all(&hello[end..]).await.unwrap();
         let mut answer = Vec::new();

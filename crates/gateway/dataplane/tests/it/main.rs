@@ -1,4 +1,4 @@
-//! The gateway over real sockets, with real TLS.
+//! Tests of the gateway with real sockets and real TLS.
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 

@@ -1,4 +1,4 @@
-//! Connections that go on as they are.
+//! Passthrough connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::world::{
 
 const HOST: &str = "impersonation-proxy-mtls.local";
 
-/// A TLS server that tells which client it has, and then says everything twice.
+/// A TLS server that sends the subject of the client certificate and then every received byte
+/// twice.
 async fn backend(pair: &Pair) -> Backend {
     let acceptor = TlsAcceptor::from(server_config(pair, b""));
     Backend::start(move |stream| {
@@ -38,7 +39,7 @@ async fn backend(pair: &Pair) -> Backend {
     .await
 }
 
-/// One that says its name and ends.
+/// A server that sends its name and closes the connection.
 async fn named(name: &'static str) -> Backend {
     Backend::start(move |mut stream: TcpStream| async move {
         let _gone = stream.write_all(name.as_bytes()).await;
@@ -48,7 +49,7 @@ async fn named(name: &'static str) -> Backend {
     .await
 }
 
-/// What a raw connection with this hello brings, until it ends.
+/// Returns the bytes that a raw connection with this ClientHello receives until it closes.
 async fn ask(address: SocketAddr, hello: &[u8]) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(hello).await?;
@@ -58,7 +59,7 @@ async fn ask(address: SocketAddr, hello: &[u8]) -> std::io::Result<String> {
 }
 
 #[tokio::test]
-async fn t1_the_backends_own_certificate_is_seen_and_a_client_certificate_reaches_it() {
+async fn t1_client_and_backend_exchange_their_own_certificates() {
     let own = pair(&[HOST]);
     let backend = backend(&own).await;
     let gateway = gateway();
@@ -94,21 +95,21 @@ async fn t1_the_backends_own_certificate_is_seen_and_a_client_certificate_reache
     let counts = gateway.counts();
     assert_eq!(counts.relayed, 2);
     assert!(counts.relayed_to_clients > 800_000, "{counts:?}");
-    // Port 80 does not know the host.
+    // Port 80 does not serve the host.
     let answer = crate::world::Http1::plain(&gateway).await.get(HOST, "/").await;
     assert_eq!(answer.status, 404);
     assert_eq!(answer.body, "");
 }
 
 #[tokio::test]
-async fn t2_no_name_or_another_one_is_closed_without_a_certificate() {
+async fn t2_a_missing_or_unknown_server_name_is_closed_without_a_certificate() {
     let backend = backend(&pair(&[HOST])).await;
     let gateway = gateway();
     Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
     for hello in
         [Client::new().no_sni().hello(HOST), Client::new().hello("other.local"), Client::new().hello("local")]
     {
-        // An orderly end, and not one byte.
+        // A regular close without a single byte.
         assert_eq!(ask(gateway.tls_addr(), &hello).await.unwrap(), "");
     }
     assert_eq!(backend.accepted(), 0);
@@ -116,12 +117,12 @@ async fn t2_no_name_or_another_one_is_closed_without_a_certificate() {
 }
 
 #[tokio::test]
-async fn t3_a_hello_in_many_segments_or_records_is_routed_as_it_came() {
-    // The backend gets the very bytes, so it is no TLS server here.
+async fn t3_a_client_hello_in_many_segments_or_records_is_forwarded_unchanged() {
+    // The backend compares the raw bytes, so it is not a TLS server here.
     let backend = Backend::start(|mut stream: TcpStream| async move {
         let mut hello = vec![0; 1 << 16];
         let mut read = 0;
-        // It says all it has once the client has half-closed.
+        // The server sends the received bytes after the client has half-closed.
         while let Ok(more @ 1..) = stream.read(&mut hello[read..]).await {
             read += more;
         }
@@ -155,11 +156,11 @@ async fn t3_a_hello_in_many_segments_or_records_is_routed_as_it_came() {
 }
 
 #[tokio::test]
-async fn t3_a_handshake_whose_hello_comes_in_pieces_is_done_with_the_backend() {
+async fn t3_a_handshake_with_a_fragmented_client_hello_completes_with_the_backend() {
     let backend = backend(&pair(&[HOST])).await;
     let gateway = gateway();
     Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
-    // A proxy before the gateway that cuts everything small.
+    // A proxy before the gateway that splits the bytes into small pieces.
     let cutter = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = cutter.local_addr().unwrap();
     let far = gateway.tls_addr();
@@ -189,7 +190,7 @@ async fn t3_a_handshake_whose_hello_comes_in_pieces_is_done_with_the_backend() {
 }
 
 #[tokio::test]
-async fn t4_without_an_endpoint_the_connection_is_closed_and_with_one_it_goes_there() {
+async fn t4_a_connection_is_closed_until_the_backend_has_an_endpoint() {
     let gateway = gateway();
     let hello = Client::new().hello(HOST);
     Table::new().passthrough(HOST, to(&[])).serve(&gateway);
@@ -204,7 +205,7 @@ async fn t4_without_an_endpoint_the_connection_is_closed_and_with_one_it_goes_th
 }
 
 #[tokio::test]
-async fn t8_connections_are_shared_out_by_weight_and_over_the_endpoints_in_turn() {
+async fn t8_connections_are_distributed_by_weight_and_round_robin_over_endpoints() {
     let [a, b, c] = [named("a").await, named("b").await, named("c").await];
     let gateway = gateway();
     let (heavy, light) =
@@ -227,7 +228,7 @@ async fn t8_connections_are_shared_out_by_weight_and_over_the_endpoints_in_turn(
 }
 
 #[tokio::test]
-async fn an_endpoint_that_takes_no_connection_is_passed_over() {
+async fn an_endpoint_that_refuses_connections_is_skipped() {
     let backend = named("good").await;
     let dead = {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -244,8 +245,8 @@ async fn an_endpoint_that_takes_no_connection_is_passed_over() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_silent_costs_two_seconds_and_no_connection() {
-    // A listener whose queue is full answers no SYN.
+async fn an_unresponsive_endpoint_is_skipped_after_two_seconds() {
+    // A listener whose queue is full does not answer a SYN.
     let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     full.listen(0).unwrap();
@@ -272,7 +273,7 @@ async fn an_endpoint_that_is_silent_costs_two_seconds_and_no_connection() {
 }
 
 #[tokio::test]
-async fn a_change_of_the_table_cuts_no_connection() {
+async fn a_table_change_closes_no_passthrough_connection() {
     let backend = backend(&pair(&[HOST])).await;
     let gateway = gateway();
     Table::new().passthrough(HOST, to(&[backend.address])).serve(&gateway);
@@ -289,7 +290,7 @@ async fn a_change_of_the_table_cuts_no_connection() {
 }
 
 #[tokio::test]
-async fn the_longest_wildcard_and_any_depth_find_a_passthrough_host() {
+async fn the_longest_wildcard_matches_a_passthrough_host_at_any_depth() {
     let [wide, deep, exact] = [named("wide").await, named("deep").await, named("exact").await];
     let gateway = gateway();
     Table::new()
@@ -311,7 +312,7 @@ async fn the_longest_wildcard_and_any_depth_find_a_passthrough_host() {
 }
 
 #[tokio::test]
-async fn silent_connections_make_way_and_one_that_goes_to_a_backend_stays() {
+async fn idle_connections_are_displaced_and_relayed_connections_stay() {
     let own = pair(&[HOST]);
     let backend = backend(&own).await;
     let capacity = Capacity::new(&CapacityParams {
@@ -330,7 +331,7 @@ async fn silent_connections_make_way_and_one_that_goes_to_a_backend_stays() {
     for address in [gateway.tls_addr(), gateway.plain_addr()].repeat(10) {
         silent.push(within(TcpStream::connect(address)).await.unwrap());
     }
-    // Both ports count together.
+    // The limit covers both ports together.
     until("the first ones made way", || capacity.stats().connections_displaced >= 17).await;
     let mut end = [0; 1];
     assert!(!matches!(within(silent[0].read(&mut end)).await, Ok(1..)));

@@ -1,4 +1,4 @@
-//! Requests to backends and their answers: protocols, headers, bodies, time.
+//! Requests to backends and their responses: protocols, headers, bodies, timeouts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use crate::world::{
 };
 
 #[tokio::test]
-async fn every_protocol_of_clients_goes_with_every_protocol_of_backends() {
+async fn every_client_protocol_works_with_every_backend_protocol() {
     let own = pair(&["backend.local"]);
     let plain = Backend::http("plain").await;
     let tls = Backend::https("tls", &own, b"http/1.1").await;
@@ -58,7 +58,7 @@ async fn every_protocol_of_clients_goes_with_every_protocol_of_backends() {
 }
 
 #[tokio::test]
-async fn bodies_of_any_size_arrive_whole_both_ways() {
+async fn bodies_of_any_size_arrive_completely_in_both_directions() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     for protocol in [Protocol::Http1, Protocol::H2c] {
@@ -83,9 +83,9 @@ async fn bodies_of_any_size_arrive_whole_both_ways() {
 }
 
 #[tokio::test]
-async fn connections_to_a_backend_are_used_again_and_a_closed_one_is_noticed() {
+async fn backend_connections_are_reused_and_closed_ones_replaced() {
     let backend = Backend::start(|mut stream: TcpStream| async move {
-        // Two requests, and then it has enough, without saying so.
+        // The server closes each connection after two requests, without announcing it.
         for _ in 0..2 {
             let mut head = Vec::new();
             while !head.ends_with(b"\r\n\r\n") {
@@ -107,7 +107,7 @@ async fn connections_to_a_backend_are_used_again_and_a_closed_one_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_request_with_its_body_goes_to_another_endpoint_when_one_takes_no_connection() {
+async fn a_request_with_a_body_is_retried_when_an_endpoint_refuses_the_connection() {
     let backend = Backend::http("good").await;
     let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let gateway = gateway();
@@ -128,13 +128,14 @@ async fn a_request_with_its_body_goes_to_another_endpoint_when_one_takes_no_conn
     assert!(answer.body.starts_with("upstream connect error"), "{}", answer.body);
 }
 
-/// One that says the head and the first word of its answer, and then nothing for ever; or nothing at all.
+/// A backend that sends the head and the first bytes of its response and then stalls, or sends
+/// nothing at all.
 async fn stalling(words: &'static [u8]) -> Backend {
     Backend::start(move |mut stream: TcpStream| async move {
         let mut head = vec![0; 4096];
         let _gone = stream.read(&mut head).await;
         let _gone = stream.write_all(words).await;
-        // Until the gateway has had enough.
+        // Until the gateway closes the connection.
         while let Ok(1..) = stream.read(&mut head).await {}
     })
     .await
@@ -143,7 +144,7 @@ async fn stalling(words: &'static [u8]) -> Backend {
 const BEGUN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun";
 
 #[tokio::test]
-async fn an_answer_that_does_not_come_in_time_is_a_timeout_and_one_that_stops_is_cut() {
+async fn a_late_response_is_a_timeout_and_a_stalled_one_is_aborted() {
     let gateway = gateway();
     let short = Some(Duration::from_millis(400));
     for (words, timeouts, body) in [
@@ -177,7 +178,7 @@ async fn an_answer_that_does_not_come_in_time_is_a_timeout_and_one_that_stops_is
 }
 
 #[tokio::test]
-async fn the_time_of_an_answer_begins_with_the_end_of_its_request() {
+async fn the_response_timeout_starts_with_the_end_of_the_request() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     let mut quick = forward(to(&[backend.address]));
@@ -187,7 +188,7 @@ async fn the_time_of_an_answer_begins_with_the_end_of_its_request() {
     let mut stream = TcpStream::connect(gateway.plain_addr()).await.unwrap();
     stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n").await.unwrap();
     for _ in 0..12 {
-        // Twelve bytes, each of them after a while that altogether is longer than the limit.
+        // Twelve bytes, each after a delay; together the delays exceed the limit.
         tokio::time::timeout(Duration::from_millis(100), std::future::pending::<()>()).await.unwrap_err();
         stream.write_all(b"x").await.unwrap();
     }
@@ -197,7 +198,7 @@ async fn the_time_of_an_answer_begins_with_the_end_of_its_request() {
 }
 
 #[tokio::test]
-async fn a_head_that_comes_late_leaves_only_the_rest_of_the_time_for_its_body() {
+async fn the_response_timeout_covers_head_and_body_together() {
     let limit = Duration::from_secs(4);
     let backend = Backend::start(move |mut stream: TcpStream| async move {
         let mut bytes = [0; 4096];
@@ -216,12 +217,12 @@ async fn a_head_that_comes_late_leaves_only_the_rest_of_the_time_for_its_body() 
     let answer = within(http.sender.send_request(request)).await.unwrap();
     let head = Instant::now();
     within(answer.into_body().collect()).await.unwrap_err();
-    // A quarter of the time is left, not all of it once more.
+    // Only the remaining time applies, not the full limit again.
     assert!(head.elapsed() < limit * 3 / 4, "{:?}", head.elapsed());
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_the_request_at_the_backend() {
+async fn a_disconnected_client_cancels_the_request_at_the_backend() {
     let ended = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&ended);
     let backend = Backend::start(move |mut stream: TcpStream| {
@@ -253,7 +254,7 @@ async fn a_client_that_leaves_ends_the_request_at_the_backend() {
 }
 
 #[tokio::test]
-async fn trailers_and_heads_without_bodies_are_passed_on() {
+async fn trailers_and_responses_without_bodies_are_forwarded() {
     let backend = Backend::start(|stream: TcpStream| async move {
         let service = service_fn(|_: Request<hyper::body::Incoming>| async move {
             let mut trailers = http::HeaderMap::new();
@@ -281,7 +282,7 @@ async fn trailers_and_heads_without_bodies_are_passed_on() {
 }
 
 #[tokio::test]
-async fn a_header_that_a_backend_takes_for_one_of_the_gateways_never_arrives() {
+async fn a_header_that_imitates_a_gateway_header_never_reaches_a_backend() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     for protocol in [Protocol::Http1, Protocol::H2c] {

@@ -1,4 +1,4 @@
-//! What becomes of open connections when the grant of their host is revoked or its client CA changes.
+//! Open connections when the grant of their host is revoked or its client CA changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::world::{
     termination, to, until, within,
 };
 
-/// A host and what is inside of its TLS, as it changes.
+/// A host with a TLS configuration that the tests change.
 struct Host {
     pair: Pair,
     inside: Terminated,
@@ -40,14 +40,14 @@ impl Host {
     }
 }
 
-/// Routes on which WebSockets are allowed.
+/// Returns routes that allow WebSockets.
 fn websockets(backend: &Backend) -> Arc<Routes> {
     let mut open = forward(to(&[backend.address]));
     open.websockets = true;
     Arc::new(Routes::new([Arc::new(prefix("/", Action::Forward(open)))]))
 }
 
-/// Sends back what comes, in capital letters.
+/// A backend that returns the received bytes in upper case.
 async fn echo() -> Backend {
     Backend::start(|mut stream: TcpStream| async move {
         let mut bytes = [0; 100];
@@ -61,7 +61,7 @@ async fn echo() -> Backend {
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// A connection on which one byte after the other comes back.
+/// An open connection to the echo backend.
 struct Open(Box<dyn Stream>);
 
 impl Open {
@@ -82,14 +82,14 @@ impl Open {
         assert_eq!(within(self.0.read_u8()).await.unwrap(), b'A');
     }
 
-    /// Waits for the end, whichever way it is told.
+    /// Waits until the connection terminates, with an end of stream or an error.
     async fn ends(&mut self) {
         let ended = within(self.0.read(&mut [0])).await;
         assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
     }
 }
 
-/// Opens one of each kind.
+/// Opens a connection of each kind.
 async fn open(gateway: &Gateway, host: &Host, client: &Client) -> Open {
     match &host.inside {
         Terminated::Http(_) => Open::upgraded(gateway, client, "a.local").await,
@@ -107,7 +107,7 @@ async fn hosts() -> (Vec<Backend>, Vec<Host>) {
 }
 
 #[tokio::test]
-async fn upgraded_connections_and_those_of_bytes_end_with_the_grant_and_outlive_a_renewal() {
+async fn upgraded_and_tcp_connections_close_with_the_grant_and_survive_a_renewal() {
     let (_backends, hosts) = hosts().await;
     let gateway = gateway();
     for host in hosts {
@@ -117,7 +117,7 @@ async fn upgraded_connections_and_those_of_bytes_end_with_the_grant_and_outlive_
         let renewed = pair(&["a.local"]);
         host.serve(&gateway, |termination| termination.certificate = certificate(&renewed));
         let mut second = open(&gateway, &host, &client).await;
-        // Neither a renewed certificate nor a change elsewhere is a reason.
+        // Neither a renewed certificate nor a change of another host closes a connection.
         host.serve(&gateway, |termination| termination.certificate = certificate(&renewed));
         first.is_alive().await;
         second.is_alive().await;
@@ -129,7 +129,7 @@ async fn upgraded_connections_and_those_of_bytes_end_with_the_grant_and_outlive_
 }
 
 #[tokio::test]
-async fn they_end_when_the_certificate_comes_from_another_secret() {
+async fn upgraded_and_tcp_connections_close_when_the_certificate_comes_from_another_secret() {
     let (_backends, hosts) = hosts().await;
     let gateway = gateway();
     for host in hosts {
@@ -143,7 +143,7 @@ async fn they_end_when_the_certificate_comes_from_another_secret() {
 }
 
 #[tokio::test]
-async fn they_end_when_the_client_ca_changes() {
+async fn upgraded_and_tcp_connections_close_when_the_client_ca_changes() {
     let (_backends, hosts) = hosts().await;
     let gateway = gateway();
     let other = Authority::new("other CA").unwrap();
@@ -161,7 +161,7 @@ async fn they_end_when_the_client_ca_changes() {
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_over_the_fallback_certificate_ends_with_its_host_alone() {
+async fn an_upgraded_connection_of_the_fallback_closes_only_with_its_host() {
     let backend = websocket().await;
     let gateway = gateway();
     let own = pair(&["any.local"]);
@@ -182,7 +182,7 @@ async fn an_upgraded_connection_over_the_fallback_certificate_ends_with_its_host
 }
 
 #[tokio::test]
-async fn a_request_without_end_is_cut_after_its_grace_when_the_grant_is_revoked_only() {
+async fn an_endless_request_is_aborted_after_the_grace_period_only_when_the_grant_is_revoked() {
     let endless = Backend::start(|mut stream: TcpStream| async move {
         let _head = stream.read(&mut [0; 4096]).await;
         let _gone =

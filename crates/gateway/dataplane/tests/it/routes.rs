@@ -1,4 +1,4 @@
-//! What routes say: elsewhere, an answer, another path, several backends.
+//! Actions of routes: redirects, direct responses, rewrites, several backends.
 
 use http::StatusCode;
 use pinniped_gateway_routing::table::{
@@ -14,7 +14,7 @@ fn https_only(route: Route) -> Route {
 }
 
 #[tokio::test]
-async fn r2_port_80_sends_to_https_unless_a_route_permits_it() {
+async fn r2_port_80_redirects_to_https_unless_a_route_permits_plain_http() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     let to_backend = || Action::Forward(forward(to(&[backend.address])));
@@ -25,11 +25,11 @@ async fn r2_port_80_sends_to_https_unless_a_route_permits_it() {
     assert_eq!((answer.status, answer.location()), (StatusCode::MOVED_PERMANENTLY, "https://a.local/y?q=1"));
     assert_eq!(plain.get("a.local:80", "/").await.location(), "https://a.local/");
     assert_eq!(plain.get("a.local", "/blog").await.status, 200);
-    // On port 443 both are served.
+    // Port 443 serves both routes.
     let mut tls = Http1::tls(&gateway, "a.local").await;
     assert_eq!(tls.get("a.local", "/").await.status, 200);
     assert_eq!(tls.get("a.local", "/blog").await.status, 200);
-    // With the switch that permits none.
+    // Without a route that permits plain HTTP, both redirect.
     let routes = || vec![https_only(prefix("/", to_backend())), https_only(prefix("/blog", to_backend()))];
     Table::new().plain("a.local", routes()).serve(&gateway);
     assert_eq!(plain.get("a.local", "/").await.status, 301);
@@ -37,13 +37,13 @@ async fn r2_port_80_sends_to_https_unless_a_route_permits_it() {
 }
 
 #[tokio::test]
-async fn r3_a_route_without_an_endpoint_is_unavailable_and_the_one_beside_it_is_not() {
+async fn r3_a_route_without_an_endpoint_is_unavailable_and_other_routes_work() {
     let backend = Backend::http("good").await;
     let gateway = gateway();
     let routes = vec![
         prefix("/", Action::Forward(forward(to(&[backend.address])))),
         prefix("/empty", Action::Forward(forward(one(upstream(Protocol::H2c, &[]))))),
-        // What the builder makes of a Service that is not there.
+        // The action that the routing builder creates for a missing Service.
         prefix(
             "/missing",
             Action::Respond(Response { status: StatusCode::SERVICE_UNAVAILABLE, body: "".into() }),
@@ -60,7 +60,7 @@ async fn r3_a_route_without_an_endpoint_is_unavailable_and_the_one_beside_it_is_
 }
 
 #[tokio::test]
-async fn r4_a_direct_response_is_given_as_it_is_written() {
+async fn r4_a_direct_response_is_returned_unchanged() {
     let gateway = gateway();
     let respond = |status, body: &str| Action::Respond(Response { status, body: body.into() });
     let routes = vec![
@@ -78,7 +78,7 @@ async fn r4_a_direct_response_is_given_as_it_is_written() {
 }
 
 #[tokio::test]
-async fn r7_paths_are_matched_and_forwarded_as_they_are_made_plain() {
+async fn r7_paths_are_normalized_for_matching_and_forwarding() {
     let backend = Backend::http("all").await;
     let exact = Backend::http("exact").await;
     let blog = Backend::http("blog").await;
@@ -110,7 +110,7 @@ async fn r7_paths_are_matched_and_forwarded_as_they_are_made_plain() {
 }
 
 #[tokio::test]
-async fn a_path_is_rewritten_on_its_way_and_a_client_sent_elsewhere() {
+async fn a_route_rewrites_a_path_or_redirects_the_client() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     let rewrite = Rewrite { prefix_length: 4, replacement: "/bar".into(), fit_slash: true };
@@ -137,7 +137,7 @@ async fn a_path_is_rewritten_on_its_way_and_a_client_sent_elsewhere() {
 }
 
 #[tokio::test]
-async fn t8_requests_are_shared_out_by_weight() {
+async fn t8_requests_are_distributed_by_weight() {
     let [a, b] = [Backend::http("a").await, Backend::http("b").await];
     let gateway = gateway();
     let backends = Backends::new(vec![
@@ -151,12 +151,12 @@ async fn t8_requests_are_shared_out_by_weight() {
         light += u32::from(http.get("a", "/").await.teller() == "a");
     }
     assert!(light.abs_diff(14) <= 2, "{light} of 168");
-    // One connection each did it.
+    // Each backend needed only one connection.
     assert_eq!((a.accepted(), b.accepted()), (1, 1));
 }
 
 #[tokio::test]
-async fn a_rewrite_makes_no_dot_segments_and_no_double_slashes_for_a_backend() {
+async fn a_rewrite_creates_no_dot_segments_and_no_double_slashes() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     let rewriting = |replacement: &str| {
@@ -175,7 +175,7 @@ async fn a_rewrite_makes_no_dot_segments_and_no_double_slashes_for_a_backend() {
         ("/top./x", Some("/x")),
         ("/sub/x", Some("/public/x")),
         ("/sub", Some("/public/")),
-        // Out of what the route gives away.
+        // A path that leaves the prefix of the route.
         ("/sub../private", None),
         ("/sub%2e./private", None),
         ("/sub..", None),

@@ -1,4 +1,4 @@
-//! TLS that ends at the gateway: certificates, versions, what clients must show, and bytes inside.
+//! TLS termination: certificates, versions, client validation, and relayed bytes.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ async fn shown(gateway: &pinniped_gateway_dataplane::Gateway, name: &str) -> Vec
 }
 
 #[tokio::test]
-async fn d10_a_renewed_certificate_is_shown_at_once_and_a_host_that_is_gone_is_closed() {
+async fn d10_a_renewed_certificate_applies_immediately_and_a_removed_host_is_closed() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     let (first, second) = (pair(&["a.local"]), pair(&["a.local"]));
@@ -38,7 +38,7 @@ async fn d10_a_renewed_certificate_is_shown_at_once_and_a_host_that_is_gone_is_c
 }
 
 #[tokio::test]
-async fn r9_versions_are_those_of_the_host() {
+async fn r9_each_host_has_its_own_tls_versions() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     let pair = pair(&["a.local"]);
@@ -60,14 +60,14 @@ async fn r9_versions_are_those_of_the_host() {
     }
 }
 
-/// What a client with or without a certificate gets; `None` when it is refused.
+/// Returns the response to a client with or without a certificate; `None` if it is refused.
 async fn attempt(gateway: &pinniped_gateway_dataplane::Gateway, client: Option<&Pair>) -> Option<Answer> {
     let client = match client {
         Some(pair) => Client::new().showing(pair),
         None => Client::new(),
     };
     let stream = client.connect(gateway.tls_addr(), "a.local").await.ok()?;
-    // In TLS 1.3 a client learns of a refusal only with the first answer.
+    // In TLS 1.3 a client learns of a refusal only with the first response.
     let mut http = Http1::over(stream).await;
     let request = http::Request::get("/").header("host", "a.local");
     let request =
@@ -76,7 +76,7 @@ async fn attempt(gateway: &pinniped_gateway_dataplane::Gateway, client: Option<&
 }
 
 #[tokio::test]
-async fn clients_must_show_what_the_host_demands() {
+async fn client_certificates_are_validated_as_the_host_requires() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     let own = pair(&["a.local"]);
@@ -94,10 +94,10 @@ async fn clients_must_show_what_the_host_demands() {
         assert_eq!(attempt(&gateway, Some(&stranger)).await.is_some(), bad);
         let answer = attempt(&gateway, Some(&good)).await.unwrap();
         assert_eq!(answer.status, 200);
-        // What a client says itself never arrives.
+        // The client's own header never reaches the backend.
         assert_eq!(answer.told("x-forwarded-client-cert"), None);
     }
-    // A demand that nobody can meet lets nobody in.
+    // An empty client CA refuses every client.
     let nobody = ClientValidation { ca: Arc::default(), ..demand(&CA) };
     let closed =
         Termination { client_validation: Some(Arc::new(nobody)), ..termination(&own, inside(&backend)) };
@@ -106,7 +106,7 @@ async fn clients_must_show_what_the_host_demands() {
     assert!(attempt(&gateway, Some(&good)).await.is_none());
     assert!(attempt(&gateway, None).await.is_none());
     assert_eq!(gateway.counts().unservable, before + 2);
-    // It is not held against the host for longer than it is so.
+    // The failure is not cached after the configuration is valid again.
     let again =
         Termination { client_validation: Some(Arc::new(demand(&CA))), ..termination(&own, inside(&backend)) };
     Table::new().tls("a.local", TlsAction::Terminate(again)).serve(&gateway);
@@ -114,7 +114,7 @@ async fn clients_must_show_what_the_host_demands() {
 }
 
 #[tokio::test]
-async fn a_backend_is_told_of_the_clients_certificate_what_the_host_says() {
+async fn the_backend_receives_the_client_certificate_details_that_the_host_selects() {
     let backend = Backend::http("backend").await;
     let gateway = gateway();
     let own = pair(&["a.local"]);
@@ -133,7 +133,7 @@ async fn a_backend_is_told_of_the_clients_certificate_what_the_host_says() {
 }
 
 #[tokio::test]
-async fn t7_bytes_inside_of_tls_go_on_without_alpn_in_the_clear_or_in_tls_again() {
+async fn t7_terminated_tcp_connections_reach_the_backend_with_and_without_tls() {
     let echo = |mut stream: TcpStream| async move {
         let (mut read, mut write) = stream.split();
         let _gone = tokio::io::copy(&mut read, &mut write).await;
@@ -181,7 +181,7 @@ async fn t7_bytes_inside_of_tls_go_on_without_alpn_in_the_clear_or_in_tls_again(
 }
 
 #[tokio::test]
-async fn a_backends_certificate_is_verified_where_the_route_says_so_and_only_there() {
+async fn the_backend_certificate_is_verified_only_if_the_route_requires_it() {
     let own = pair(&["backend.local"]);
     let gateway = gateway();
     let other = Authority::new("other CA").unwrap();

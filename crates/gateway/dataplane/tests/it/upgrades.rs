@@ -1,4 +1,4 @@
-//! Requests that leave HTTP.
+//! Upgrade requests.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,8 @@ use tokio::net::TcpStream;
 
 use crate::world::{Backend, Client, Table, forward, gateway, pair, prefix, to, until, within};
 
-/// A server of WebSockets that sends everything back in upper case after its 101, or refuses.
+/// A WebSocket server that returns the received bytes in upper case after its 101, or refuses the
+/// upgrade.
 pub(crate) async fn websocket() -> Backend {
     Backend::start(|mut stream: TcpStream| async move {
         let mut head = String::new();
@@ -40,7 +41,7 @@ pub(crate) fn request(path: &str, upgrade: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_websocket_is_let_through_where_the_route_says_so_and_half_closes_are_kept() {
+async fn a_websocket_is_forwarded_with_half_closes_if_the_route_allows_it() {
     let backend = websocket().await;
     let gateway = gateway();
     let mut open = forward(to(&[backend.address]));
@@ -58,7 +59,7 @@ async fn a_websocket_is_let_through_where_the_route_says_so_and_half_closes_are_
     };
     assert_eq!(ask(request("/", "websocket")).await.status, 403);
     assert_eq!(ask(request("/ws", "SPDY/3.1")).await.status, 403);
-    // An offer that nobody has to take.
+    // The server may ignore the offer.
     assert_eq!(ask(request("/", "h2c")).await.status, 200);
     let mut answer = ask(request("/ws", "WebSocket")).await;
     assert_eq!(answer.status, 101, "{}", answer.head);
@@ -76,7 +77,7 @@ async fn a_websocket_is_let_through_where_the_route_says_so_and_half_closes_are_
 }
 
 #[tokio::test]
-async fn a_backend_that_does_not_switch_answers_as_usual() {
+async fn a_backend_that_ignores_the_upgrade_returns_a_regular_response() {
     let backend = websocket().await;
     let gateway = gateway();
     let mut open = forward(to(&[backend.address]));
@@ -89,7 +90,7 @@ async fn a_backend_that_does_not_switch_answers_as_usual() {
 }
 
 #[tokio::test]
-async fn a_websocket_on_which_nothing_is_said_for_the_time_of_its_route_is_closed() {
+async fn an_idle_websocket_is_closed_after_the_timeout_of_its_route() {
     let backend = websocket().await;
     let gateway = gateway();
     let mut open = forward(to(&[backend.address]));
@@ -101,7 +102,7 @@ async fn a_websocket_on_which_nothing_is_said_for_the_time_of_its_route_is_close
     let request = request("/", "websocket");
     let mut answer = pinniped_test_support::wire::raw_request(stream, request.as_bytes()).await.unwrap();
     assert_eq!(answer.status, 101, "{}", answer.head);
-    // What is said keeps it open for longer than the time of silence.
+    // Traffic keeps the connection open for longer than the idle timeout.
     let start = Instant::now();
     while start.elapsed() < idle * 2 {
         answer.stream.write_all(b"a").await.unwrap();

@@ -1,4 +1,4 @@
-//! A gateway, tables for it, backends behind it and clients before it.
+//! A gateway with routing tables, backends and clients.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// No test waits longer than this for anything.
+/// The maximum time that a test waits for a condition.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) async fn within<F: Future>(future: F) -> F::Output {
@@ -47,10 +47,10 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     assert!(tokio::time::timeout(DEADLINE, waiting).await.is_ok(), "never came true: {what}");
 }
 
-/// The CA of every certificate here.
+/// The CA of all certificates in these tests.
 pub(crate) static CA: LazyLock<Authority> = LazyLock::new(|| Authority::new("test CA").unwrap());
 
-/// A server's pair for these names.
+/// Returns a server certificate and key for these names.
 pub(crate) fn pair(names: &[&str]) -> Pair {
     CA.server(names[0], names, &[]).unwrap()
 }
@@ -64,7 +64,7 @@ pub(crate) fn bundle(authority: &Authority) -> Arc<CaBundle> {
     Arc::new(CaBundle::from_pem(authority.certificate_pem.as_bytes()).unwrap())
 }
 
-/// A gateway on free ports.
+/// Starts a gateway on free ports.
 pub(crate) fn gateway() -> Gateway {
     gateway_with(|_| {})
 }
@@ -76,7 +76,7 @@ pub(crate) fn gateway_with(change: impl FnOnce(&mut GatewayParams)) -> Gateway {
     pinniped_gateway_dataplane::start(&params).unwrap()
 }
 
-/// A table in the making.
+/// A routing table under construction.
 #[derive(Default)]
 pub(crate) struct Table(pub(crate) RoutingTable);
 
@@ -96,13 +96,13 @@ impl Table {
         self.tls(host, TlsAction::Passthrough(TcpProxy { backends }))
     }
 
-    /// A host of requests on port 443.
+    /// Adds an HTTPS host.
     pub(crate) fn https(self, host: &str, pair: &Pair, routes: Vec<Route>) -> Self {
         let inside = Terminated::Http(Arc::new(Routes::new(routes.into_iter().map(Arc::new))));
         self.tls(host, TlsAction::Terminate(termination(pair, inside)))
     }
 
-    /// A host of port 80.
+    /// Adds a host of port 80.
     pub(crate) fn plain(mut self, host: &str, routes: Vec<Route>) -> Self {
         let routes = Arc::new(Routes::new(routes.into_iter().map(Arc::new)));
         self.0.plain.hosts.insert(HostPattern::parse(host), routes);
@@ -134,12 +134,12 @@ pub(crate) fn demand(ca: &Authority) -> ClientValidation {
     }
 }
 
-/// A backend by its protocol.
+/// Returns a backend named after its protocol.
 pub(crate) fn upstream(protocol: Protocol, endpoints: &[SocketAddr]) -> Arc<Upstream> {
     service(&format!("{protocol:?}"), protocol, None, endpoints)
 }
 
-/// A backend by the name of its Service.
+/// Returns a backend with the name of its Service.
 pub(crate) fn service(
     name: &str,
     protocol: Protocol,
@@ -156,7 +156,7 @@ pub(crate) fn one(upstream: Arc<Upstream>) -> Backends {
     Backends::new(vec![(0, upstream)]).unwrap()
 }
 
-/// Endpoints of a backend that speaks plain HTTP/1.1, or whatever is inside a connection.
+/// Returns backends for plain HTTP/1.1 or for raw bytes.
 pub(crate) fn to(endpoints: &[SocketAddr]) -> Backends {
     one(upstream(Protocol::Http1, endpoints))
 }
@@ -175,21 +175,21 @@ pub(crate) fn prefix(prefix: &str, action: Action) -> Route {
     }
 }
 
-/// Everything goes to one backend.
+/// Returns a route that forwards all requests to one backend.
 pub(crate) fn all_to(backends: Backends) -> Vec<Route> {
     vec![prefix("/", Action::Forward(forward(backends)))]
 }
 
-/// A server behind the gateway; it ends with this.
+/// A server behind the gateway. Dropping it stops the server.
 pub(crate) struct Backend {
     pub(crate) address: SocketAddr,
-    /// Connections that it has taken.
+    /// The number of accepted connections.
     pub(crate) accepted: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
 }
 
 impl Backend {
-    /// Does `serve` with each connection.
+    /// Starts a server that runs `serve` for each connection.
     pub(crate) async fn start<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -210,12 +210,12 @@ impl Backend {
         Self { address, accepted, _tasks: tasks }
     }
 
-    /// HTTP in the clear, of either version, which tells what was asked.
+    /// Starts a plain HTTP server for both versions that describes each request in its response.
     pub(crate) async fn http(name: &'static str) -> Self {
         Self::start(move |stream| tell(name, stream)).await
     }
 
-    /// The same inside of TLS with this pair.
+    /// Starts an HTTPS server with this certificate that describes each request in its response.
     pub(crate) async fn https(name: &'static str, pair: &Pair, alpn: &'static [u8]) -> Self {
         let acceptor = TlsAcceptor::from(server_config(pair, alpn));
         Self::start(move |stream| {
@@ -263,7 +263,7 @@ fn roots(pems: &[&str]) -> rustls::RootCertStore {
     roots
 }
 
-/// Answers each request with its name, the request's head and its body.
+/// Responds to each request with the server's name and the head and body of the request.
 async fn tell<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(name: &'static str, stream: T) {
     let service = service_fn(move |request: Request<Incoming>| async move {
         let (parts, body) = request.into_parts();
@@ -328,7 +328,7 @@ impl Client {
         Self { config }
     }
 
-    /// A connection whose handshake is done.
+    /// Opens a connection and completes the handshake.
     pub(crate) async fn connect(
         &self,
         address: SocketAddr,
@@ -339,7 +339,7 @@ impl Client {
         within(TlsConnector::from(Arc::new(self.config.clone())).connect(name, stream)).await
     }
 
-    /// The bytes of a hello.
+    /// Returns the bytes of a ClientHello.
     pub(crate) fn hello(&self, name: &str) -> Vec<u8> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let mut connection = rustls::ClientConnection::new(Arc::new(self.config.clone()), name).unwrap();
@@ -349,7 +349,7 @@ impl Client {
     }
 }
 
-/// What came back.
+/// A response to a test request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -365,12 +365,12 @@ impl Answer {
         Ok(Self { status: parts.status, headers: parts.headers, body })
     }
 
-    /// The backend that answered.
+    /// Returns the name of the backend that responded.
     pub(crate) fn teller(&self) -> &str {
         self.body.lines().next().unwrap_or_default()
     }
 
-    /// A header of the request, as the backend got it.
+    /// Returns a request header as the backend received it.
     pub(crate) fn told(&self, header: &str) -> Option<&str> {
         let head = self.body.split("\n\n").next()?;
         head.lines().find_map(|line| line.strip_prefix(header)?.strip_prefix(": "))
@@ -381,7 +381,7 @@ impl Answer {
     }
 }
 
-/// A connection of HTTP/1.1.
+/// An HTTP/1.1 connection.
 pub(crate) struct Http1 {
     pub(crate) sender: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
     _tasks: JoinSet<()>,
@@ -415,7 +415,7 @@ impl Http1 {
     }
 }
 
-/// A connection of HTTP/2.
+/// An HTTP/2 connection.
 pub(crate) struct Http2 {
     pub(crate) sender: hyper::client::conn::http2::SendRequest<Full<Bytes>>,
     tasks: JoinSet<()>,
@@ -439,7 +439,7 @@ impl Http2 {
         Answer::read(within(self.sender.send_request(request)).await.unwrap()).await.unwrap()
     }
 
-    /// Waits until the server has ended the connection.
+    /// Waits until the server has closed the connection.
     pub(crate) async fn ended(&mut self) {
         within(self.tasks.join_next()).await;
     }

@@ -1,7 +1,9 @@
-//! Authenticators of the Concierge: each takes a token and returns the user that the token belongs to.
+//! Authenticators of the Concierge: each takes a token and returns the user to whom the token
+//! belongs.
 //!
-//! The [`registry`] holds the authenticators that administrators configured; [`webhook`] is the kind that sends a TokenReview to
-//! an HTTPS endpoint.
+//! [`registry`] holds the authenticators that administrators configured. [`webhook`] implements the
+//! kind that sends a TokenReview to an HTTPS endpoint. The controllers in
+//! `pinniped-concierge-controllers` fill the registry and write the statuses.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,7 @@
-//! The authenticators that are ready to judge tokens, by reference.
+//! The registry of ready authenticators, by reference.
 //!
-//! Readers take a snapshot without locking; the few writers (one controller per kind) replace the map as a whole.
+//! Readers take a snapshot without a lock. Writers, one controller per kind, replace the map as a
+//! whole.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,28 +13,31 @@ use pinniped_kube_request::identity::User;
 
 use pinniped_secret::token::Token;
 
-/// Names one authenticator object: what a TokenCredentialRequest's `spec.authenticator` says.
+/// Identifies an authenticator object: the content of a TokenCredentialRequest's
+/// `spec.authenticator`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AuthenticatorKey {
-    /// API group of the object, with this installation's suffix.
+    /// API group of the object, with the suffix of this installation.
     pub api_group: String,
     /// Kind of the object, `WebhookAuthenticator` or `JWTAuthenticator`.
     pub kind: String,
-    /// Name of the (cluster-scoped) object.
+    /// Name of the object, which is cluster-scoped.
     pub name: String,
 }
 
-/// An authenticator could not give a verdict.
+/// An error that prevents an authenticator from deciding about a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthenticateError {
-    /// The other side answered with an error, or could not be asked. The text is what the peer says in that case.
+    /// The request failed, or the peer returned an error. The text is the one that upstream returns
+    /// in the same case.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Judges tokens: `Some` user, `None` for "not valid", an error for "cannot say".
+/// Authenticates tokens. Returns the user, `None` if the token is not valid, or an error if the
+/// authenticator cannot decide.
 pub trait TokenAuthenticator: Send + Sync {
-    /// Judges one token.
+    /// Authenticates one token.
     fn authenticate<'a>(&'a self, token: &'a Token)
     -> BoxFuture<'a, Result<Option<User>, AuthenticateError>>;
 }
@@ -44,24 +48,25 @@ struct Entry {
     authenticator: Arc<dyn TokenAuthenticator>,
 }
 
-/// The ready authenticators. Cheap to clone; all clones are the same registry.
+/// The registry of ready authenticators. Cheap to clone; all clones share their entries.
 #[derive(Clone, Default)]
 pub struct Registry {
     entries: Arc<ArcSwap<HashMap<AuthenticatorKey, Entry>>>,
 }
 
 impl Registry {
-    /// An empty registry.
+    /// Returns an empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The authenticator of that name, if it is ready.
+    /// Returns the authenticator with this key if it is ready.
     pub fn get(&self, key: &AuthenticatorKey) -> Option<Arc<dyn TokenAuthenticator>> {
         self.entries.load().get(key).map(|entry| Arc::clone(&entry.authenticator))
     }
 
-    /// Adds or replaces one. The fingerprint tells from which inputs it was built.
+    /// Adds or replaces an authenticator. The fingerprint identifies the inputs from which it was
+    /// built.
     pub fn insert(
         &self,
         key: AuthenticatorKey,
@@ -77,12 +82,12 @@ impl Registry {
         });
     }
 
-    /// The fingerprint the authenticator was inserted with.
+    /// Returns the fingerprint with which the authenticator was inserted.
     pub fn fingerprint(&self, key: &AuthenticatorKey) -> Option<String> {
         self.entries.load().get(key).map(|entry| entry.fingerprint.clone())
     }
 
-    /// Removes one; tells whether it was there.
+    /// Removes an authenticator and returns whether it was present.
     pub fn remove(&self, key: &AuthenticatorKey) -> bool {
         let before = self.entries.rcu(|entries| {
             let mut entries = HashMap::clone(entries);
@@ -92,7 +97,7 @@ impl Registry {
         before.contains_key(key)
     }
 
-    /// All keys, sorted.
+    /// Returns all keys, sorted.
     pub fn keys(&self) -> Vec<AuthenticatorKey> {
         let mut keys: Vec<_> = self.entries.load().keys().cloned().collect();
         keys.sort();
@@ -110,9 +115,9 @@ impl fmt::Debug for Registry {
 mod tests {
     use super::*;
 
-    struct Nobody;
+    struct NoUser;
 
-    impl TokenAuthenticator for Nobody {
+    impl TokenAuthenticator for NoUser {
         fn authenticate<'a>(
             &'a self,
             _: &'a Token,
@@ -133,8 +138,8 @@ mod tests {
     fn clones_share_their_entries() {
         let registry = Registry::new();
         let other = registry.clone();
-        registry.insert(key("b"), "1".to_owned(), Arc::new(Nobody));
-        registry.insert(key("a"), "2".to_owned(), Arc::new(Nobody));
+        registry.insert(key("b"), "1".to_owned(), Arc::new(NoUser));
+        registry.insert(key("a"), "2".to_owned(), Arc::new(NoUser));
         assert_eq!(other.keys(), [key("a"), key("b")]);
         assert_eq!(other.fingerprint(&key("a")).as_deref(), Some("2"));
         assert!(other.get(&key("c")).is_none());

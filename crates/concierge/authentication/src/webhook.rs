@@ -1,11 +1,14 @@
-//! TokenReview over HTTPS to an endpoint of the administrator's choice.
+//! Webhook authenticator: sends TokenReviews over HTTPS to an endpoint that an administrator
+//! configures.
 //!
-//! The wire is that of `k8s.io/apiserver/plugin/pkg/authenticator/token/webhook`: `authentication.k8s.io/v1beta1`,
-//! the endpoint's exact path with query `timeout=30s`, no audiences, up to five tries, no cache. HTTP/2 where the
-//! server offers it, else HTTP/1.1; connections are kept and reused. Redirects are not followed. Proxies of the
-//! environment (`HTTPS_PROXY`, `NO_PROXY`) are used as Go uses them.
+//! The protocol is that of `k8s.io/apiserver/plugin/pkg/authenticator/token/webhook`: API version
+//! `authentication.k8s.io/v1beta1`, the exact path of the endpoint with the query `timeout=30s`, no
+//! audiences, up to five attempts, no cache. The client uses HTTP/2 if the server offers it,
+//! otherwise HTTP/1.1, and reuses connections (`pool.rs`). It does not follow redirects. It uses
+//! the proxies of the environment (`HTTPS_PROXY`, `NO_PROXY`) as Go does.
 //!
-//! Errors carry Go's texts (`go_text.rs`), since they end up in status conditions that people search the web for.
+//! Errors have Go's texts (`go_text.rs`) because they become part of status conditions, and users
+//! search the web for these texts.
 
 use std::time::Duration;
 
@@ -26,47 +29,48 @@ use pinniped_http_client::dial::{Dialer, Target};
 use pinniped_http_client::proxy_environment::{ProxyEnvironment, ProxyEnvironmentError};
 use pinniped_secret::token::Token;
 
-/// How long one try may take, from dialling to the end of the answer.
+/// Deadline of one attempt, from dialing to the end of the response.
 const TRY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the dial probe may take.
+/// Deadline of the dial probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A client could not be built.
+/// Reasons why a client cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// TLS settings are not usable.
+    /// The TLS settings are not usable.
     #[error("could not make TLS configuration: {0}")]
     Tls(#[from] pinniped_pki::tls::TlsError),
     /// The proxy environment is not usable.
     #[error(transparent)]
     Proxy(#[from] ProxyEnvironmentError),
-    /// The URL names no host.
+    /// The URL has no host.
     #[error("no Host in request URL")]
     NoHost,
 }
 
-/// The endpoint could not be dialled; the text is Go's.
+/// The endpoint could not be dialed. The text is Go's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ProbeError(String);
 
-/// Asks one webhook.
+/// A client of one webhook.
 #[derive(Debug)]
 pub struct WebhookClient {
     pool: Pool,
-    /// Origin and path with query, as requests name them.
+    /// Origin, path and query of the requests.
     url: Url,
     backoff: Backoff,
     try_timeout: Duration,
 }
 
 impl WebhookClient {
-    /// A client for this endpoint that trusts these roots. Nothing is dialled yet.
+    /// Returns a client that trusts `roots`. Does not connect yet.
     ///
     /// # Errors
     ///
-    /// [`WebhookError`] when there are no roots, the URL has no host or the proxy environment is not usable.
+    /// Returns [`WebhookError`] if there are no roots, the URL has no host or the proxy environment
+    /// is not usable.
     pub fn new(
         endpoint: &Url,
         roots: Roots,
@@ -86,9 +90,9 @@ impl WebhookClient {
 
     async fn review(&self, token: &Token) -> Result<Option<User>, AuthenticateError> {
         let body = token_review_body("authentication.k8s.io/v1beta1", token);
-        let answer = self.backoff.run(|| self.try_once(body.clone())).await;
-        let body = answer.map_err(|error| AuthenticateError::Failed(error.message))?;
-        match verdict(&body)? {
+        let response = self.backoff.run(|| self.try_once(body.clone())).await;
+        let body = response.map_err(|error| AuthenticateError::Failed(error.message))?;
+        match parse_review(&body)? {
             TokenVerdict::Yes(user) => Ok(Some(user)),
             TokenVerdict::No(error) if error.is_empty() => Ok(None),
             TokenVerdict::No(error) => Err(AuthenticateError::Failed(error)),
@@ -131,16 +135,17 @@ impl TokenAuthenticator for WebhookClient {
     }
 }
 
-/// Reads an answered review. Kind and version may be missing; a wrong one is an error, as it is for Go.
-fn verdict(body: &[u8]) -> Result<TokenVerdict, AuthenticateError> {
-    let answer: TokenReviewAnswer = serde_json::from_slice(body).map_err(|error| {
+/// Parses the response to a TokenReview. Kind and version may be missing; wrong ones are an error,
+/// as in Go.
+fn parse_review(body: &[u8]) -> Result<TokenVerdict, AuthenticateError> {
+    let response: TokenReviewAnswer = serde_json::from_slice(body).map_err(|error| {
         AuthenticateError::Failed(format!("couldn't get version/kind; json parse error: {error}"))
     })?;
-    let kind = answer.kind.as_deref().unwrap_or_default();
-    let version = answer.api_version.as_deref().unwrap_or_default();
+    let kind = response.kind.as_deref().unwrap_or_default();
+    let version = response.api_version.as_deref().unwrap_or_default();
     match (kind, version) {
         ("" | "TokenReview", "" | "authentication.k8s.io/v1beta1") => {
-            Ok(answer.status.unwrap_or_default().into_verdict())
+            Ok(response.status.unwrap_or_default().into_verdict())
         }
         ("" | "TokenReview", "authentication.k8s.io/v1") => Err(AuthenticateError::Failed(
             "converting (v1.TokenReview) to (v1beta1.TokenReview): unknown conversion".to_owned(),
@@ -153,11 +158,11 @@ fn verdict(body: &[u8]) -> Result<TokenVerdict, AuthenticateError> {
     }
 }
 
-/// Dials the endpoint directly and completes a TLS handshake, nothing more.
+/// Dials the endpoint without a proxy and completes a TLS handshake; sends no request.
 ///
 /// # Errors
 ///
-/// [`ProbeError`] with the text that Go's `tls.Dial` would give.
+/// Returns [`ProbeError`] with the text that Go's `tls.Dial` returns.
 pub async fn probe(endpoint: &Url, roots: Roots, ciphers: &CipherRestriction) -> Result<(), ProbeError> {
     let target = Target::of(endpoint).ok_or_else(|| ProbeError("no Host in request URL".to_owned()))?;
     let tls = client_config_with(Profile::Default, ciphers, roots, ALPN_HTTP)

@@ -1,7 +1,8 @@
-//! Connections to one endpoint, kept for the next request.
+//! A pool of connections to one endpoint.
 //!
-//! One HTTP/2 connection serves all requests; of HTTP/1.1 connections a few idle ones are kept. Each connection's
-//! task lives exactly as long as the connection is known here or used by a request.
+//! One HTTP/2 connection serves all requests; of HTTP/1.1 connections the pool keeps a few idle
+//! ones. The task of a connection runs as long as the connection is in the pool or a request uses
+//! it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,26 +20,27 @@ use pinniped_delegated_auth::review::{Answer, CallError, MAX_ANSWER};
 use pinniped_go_compat::network as go_text;
 use pinniped_http_client::dial::{ConnectError, Dialer};
 
-/// Idle HTTP/1.1 connections that are kept.
-const MOST_IDLE: usize = 4;
+/// Maximum number of idle HTTP/1.1 connections.
+const MAX_IDLE: usize = 4;
 
-/// How long an idle connection is trusted to be alive; Go's default.
-const IDLE: Duration = Duration::from_secs(90);
+/// Maximum idle time after which a connection is still reused; Go's default.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long an HTTP/2 connection may be silent before it is asked for a sign of life, as in Kubernetes' clients.
+/// Time without traffic after which an HTTP/2 connection is checked with a PING frame, as in
+/// Kubernetes' clients.
 const PING_AFTER: Duration = Duration::from_secs(30);
 
-/// How long the sign of life may take. A server that vanished is noticed by this only.
+/// Time within which the PING must be acknowledged. Nothing else detects a server that vanished.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
 pub(super) struct Pool {
     dialer: Dialer,
-    kept: Mutex<Kept>,
+    connections: Mutex<Connections>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Connections {
     http2: Option<Arc<Http2>>,
     idle: Vec<(Http1, Instant)>,
 }
@@ -62,12 +64,13 @@ enum Connection {
 
 impl Pool {
     pub(super) fn new(dialer: Dialer) -> Self {
-        Self { dialer, kept: Mutex::default() }
+        Self { dialer, connections: Mutex::default() }
     }
 
-    /// Sends a request whose URI is absolute and reads the answer whole. The caller sets the deadline.
+    /// Sends a request with an absolute URI and reads the whole response. The caller sets the
+    /// deadline.
     pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, CallError> {
-        let connection = match self.kept() {
+        let connection = match self.take_reusable() {
             Some(connection) => connection,
             None => self.connect().await?,
         };
@@ -82,38 +85,38 @@ impl Pool {
                 connection.requests.ready().await.map_err(|error| failed(&error))?;
                 let response =
                     connection.requests.send_request(request).await.map_err(|error| failed(&error))?;
-                let answer = read(response).await?;
-                self.keep(connection);
-                Ok(answer)
+                let response = read(response).await?;
+                self.put_idle(connection);
+                Ok(response)
             }
         }
     }
 
-    fn kept(&self) -> Option<Connection> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = &kept.http2 {
+    fn take_reusable(&self) -> Option<Connection> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = &connections.http2 {
             if !connection.requests.is_closed() {
                 return Some(Connection::Http2(Arc::clone(connection)));
             }
-            kept.http2 = None;
+            connections.http2 = None;
         }
-        while let Some((connection, since)) = kept.idle.pop() {
-            if since.elapsed() < IDLE && !connection.requests.is_closed() {
+        while let Some((connection, since)) = connections.idle.pop() {
+            if since.elapsed() < IDLE_TIMEOUT && !connection.requests.is_closed() {
                 return Some(Connection::Http1(connection));
             }
         }
         None
     }
 
-    fn keep(&self, connection: Http1) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.idle.len() < MOST_IDLE && !connection.requests.is_closed() {
-            kept.idle.push((connection, Instant::now()));
+    fn put_idle(&self, connection: Http1) {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if connections.idle.len() < MAX_IDLE && !connection.requests.is_closed() {
+            connections.idle.push((connection, Instant::now()));
         }
     }
 
     async fn connect(&self) -> Result<Connection, CallError> {
-        let stream = self.dialer.dial().await.map_err(unconnected)?;
+        let stream = self.dialer.dial().await.map_err(dial_error)?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let stream = TokioIo::new(stream);
         if !is_http2 {
@@ -130,13 +133,13 @@ impl Pool {
             .await
             .map_err(|error| failed(&error))?;
         let connection = Arc::new(Http2 { requests, _task: spawn(connection) });
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.http2 = Some(Arc::clone(&connection));
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.http2 = Some(Arc::clone(&connection));
         Ok(Connection::Http2(connection))
     }
 }
 
-/// Runs a connection; its errors also reach the requests on it.
+/// Drives a connection in a task of its own. Its errors also reach the requests on the connection.
 fn spawn(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(async {
         if let Err(error) = connection.await {
@@ -145,7 +148,8 @@ fn spawn(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) -
     }))
 }
 
-/// HTTP/1.1 wants the path in the request line and the host in a header.
+/// Converts a request to origin form: HTTP/1.1 has the path in the request line and the host in a
+/// header.
 fn origin_form(mut request: Request<Full<Bytes>>) -> Result<Request<Full<Bytes>>, CallError> {
     let uri = request.uri().clone();
     let authority = uri.authority().map_or("", http::uri::Authority::as_str);
@@ -169,7 +173,7 @@ fn failed(error: &hyper::Error) -> CallError {
     CallError::transport(error, cause(error))
 }
 
-/// The text of the innermost cause, which is what Go prints.
+/// Returns the text of the innermost cause, which is what Go prints.
 fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -184,8 +188,8 @@ fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// A server that could not be reached: worth another try where the network was at fault.
-fn unconnected(error: ConnectError) -> CallError {
+/// Converts a dial error. It can be retried if the network caused it.
+fn dial_error(error: ConnectError) -> CallError {
     match &error.source {
         Some(source) => CallError::transport(source, error.message),
         None => CallError::last(error.message),

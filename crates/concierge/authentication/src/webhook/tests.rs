@@ -1,4 +1,4 @@
-//! Against a real TLS server whose answers each test scripts.
+//! Tests with a real TLS server whose responses each test scripts.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 
-/// What the server saw of one request.
+/// One request as the server received it.
 #[derive(Clone, Debug)]
 struct Seen {
     version: Version,
@@ -32,7 +32,7 @@ struct Seen {
 
 type Script = dyn Fn(usize) -> Response<Full<Bytes>> + Send + Sync;
 
-/// A webhook on loopback; gone when dropped.
+/// A webhook on loopback that stops when it is dropped.
 struct Webhook {
     address: SocketAddr,
     ca_pem: String,
@@ -83,7 +83,7 @@ impl Webhook {
         Self { address, ca_pem, seen, connections, task: AbortOnDropHandle::new(task) }
     }
 
-    /// Returns when nobody listens any more.
+    /// Stops the webhook and returns when its listener is closed.
     async fn stop(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -98,7 +98,7 @@ impl Webhook {
     }
 
     fn client(&self) -> WebhookClient {
-        quick(asking(&self.url(), self.roots(), &ProxyEnvironment::default()))
+        with_short_backoff(client_for(&self.url(), self.roots(), &ProxyEnvironment::default()))
     }
 
     fn seen(&self) -> Vec<Seen> {
@@ -106,17 +106,17 @@ impl Webhook {
     }
 }
 
-/// A client with all suites.
-fn asking(endpoint: &Url, roots: Roots, proxies: &ProxyEnvironment) -> WebhookClient {
+/// Returns a client with all cipher suites.
+fn client_for(endpoint: &Url, roots: Roots, proxies: &ProxyEnvironment) -> WebhookClient {
     WebhookClient::new(endpoint, roots, proxies, &CipherRestriction::default()).unwrap()
 }
 
-/// Dials with all suites.
+/// Dials with all cipher suites.
 async fn probe(endpoint: &Url, roots: Roots) -> Result<(), ProbeError> {
     super::probe(endpoint, roots, &CipherRestriction::default()).await
 }
 
-fn quick(client: WebhookClient) -> WebhookClient {
+fn with_short_backoff(client: WebhookClient) -> WebhookClient {
     WebhookClient { backoff: Backoff::REVIEWS.with_first(Duration::from_millis(1)), ..client }
 }
 
@@ -161,11 +161,11 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, script: Arc<Script>, se
         }
     });
     let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-    // How a connection ends is the client's to judge.
+    // The client checks how a connection ends.
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
-fn answer(code: u16, body: &str) -> Response<Full<Bytes>> {
+fn response(code: u16, body: &str) -> Response<Full<Bytes>> {
     Response::builder()
         .status(code)
         .header(header::CONTENT_TYPE, "application/json")
@@ -186,10 +186,10 @@ fn pinny() -> User {
 }
 
 #[tokio::test]
-async fn the_request_is_the_one_of_kubernetes_and_connections_are_reused() {
+async fn the_request_equals_that_of_kubernetes_and_connections_are_reused() {
     const H1: &[&[u8]] = &[b"http/1.1"];
     for (alpn, version) in [(ALPN_HTTP, Version::HTTP_2), (H1, Version::HTTP_11), (&[], Version::HTTP_11)] {
-        let webhook = Webhook::start(Setup { alpn, ..USUAL }, |_| answer(200, YES)).await;
+        let webhook = Webhook::start(Setup { alpn, ..USUAL }, |_| response(200, YES)).await;
         let client = webhook.client();
         for _ in 0..3 {
             assert_eq!(client.authenticate(&Token::new("pinny:password123")).await, Ok(Some(pinny())));
@@ -209,7 +209,7 @@ async fn the_request_is_the_one_of_kubernetes_and_connections_are_reused() {
 }
 
 #[tokio::test]
-async fn answers_become_verdicts() {
+async fn responses_are_translated_into_results() {
     let v1 =
         r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":true}}"#;
     for (code, body, expected) in [
@@ -225,41 +225,41 @@ async fn answers_become_verdicts() {
         (404, "", Err("the server could not find the requested resource")),
         (302, "", Err("the server responded with the status code 302 but did not return more information")),
     ] {
-        let webhook = Webhook::start(USUAL, move |_| answer(code, body)).await;
-        let verdict = webhook.client().authenticate(&Token::new("x")).await;
+        let webhook = Webhook::start(USUAL, move |_| response(code, body)).await;
+        let result = webhook.client().authenticate(&Token::new("x")).await;
         let expected = expected.map_err(|text| AuthenticateError::Failed(text.to_owned()));
-        assert_eq!(verdict, expected, "{code} {body}");
+        assert_eq!(result, expected, "{code} {body}");
         assert_eq!(webhook.seen().len(), 1, "{code} {body}");
     }
-    let webhook = Webhook::start(USUAL, |_| answer(200, "<html>")).await;
+    let webhook = Webhook::start(USUAL, |_| response(200, "<html>")).await;
     let AuthenticateError::Failed(text) = webhook.client().authenticate(&Token::new("x")).await.unwrap_err();
     assert!(text.starts_with("couldn't get version/kind; json parse error: "), "{text}");
 }
 
 #[tokio::test]
-async fn transient_failures_are_tried_five_times() {
+async fn transient_failures_are_attempted_five_times() {
     for code in [500, 504, 429] {
         let webhook =
-            Webhook::start(USUAL, move |call| if call < 4 { answer(code, "") } else { answer(200, YES) })
+            Webhook::start(USUAL, move |call| if call < 4 { response(code, "") } else { response(200, YES) })
                 .await;
         assert_eq!(webhook.client().authenticate(&Token::new("x")).await, Ok(Some(pinny())));
-        let webhook = Webhook::start(USUAL, move |_| answer(code, "")).await;
+        let webhook = Webhook::start(USUAL, move |_| response(code, "")).await;
         webhook.client().authenticate(&Token::new("x")).await.unwrap_err();
         assert_eq!(webhook.seen().len(), 5, "{code}");
     }
 }
 
 #[tokio::test]
-async fn answers_without_end_are_cut() {
+async fn an_endless_response_is_cut_off() {
     let huge = "x".repeat(pinniped_delegated_auth::review::MAX_ANSWER + 1);
-    let webhook = Webhook::start(USUAL, move |_| answer(200, &huge)).await;
+    let webhook = Webhook::start(USUAL, move |_| response(200, &huge)).await;
     let AuthenticateError::Failed(text) = webhook.client().authenticate(&Token::new("x")).await.unwrap_err();
     assert!(text.contains("length limit exceeded"), "{text}");
 }
 
 #[tokio::test]
-async fn a_server_that_restarts_is_dialled_again() {
-    let first = Webhook::start(USUAL, |_| answer(200, YES)).await;
+async fn a_restarted_server_is_dialed_again() {
+    let first = Webhook::start(USUAL, |_| response(200, YES)).await;
     let client = first.client();
     client.authenticate(&Token::new("x")).await.unwrap();
     let address = first.address;
@@ -272,22 +272,22 @@ async fn a_server_that_restarts_is_dialled_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_runs_into_the_deadline() {
+async fn a_server_that_never_responds_causes_a_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("https://{}", listener.local_addr().unwrap())).unwrap();
-    let webhook = Webhook::start(USUAL, |_| answer(200, YES)).await;
-    let client = asking(&url, webhook.roots(), &ProxyEnvironment::default());
+    let webhook = Webhook::start(USUAL, |_| response(200, YES)).await;
+    let client = client_for(&url, webhook.roots(), &ProxyEnvironment::default());
     let client = WebhookClient { try_timeout: Duration::from_millis(50), ..client };
     let AuthenticateError::Failed(text) = client.authenticate(&Token::new("x")).await.unwrap_err();
     assert!(text.ends_with("/?timeout=30s\": context deadline exceeded"), "{text}");
 }
 
 #[tokio::test]
-async fn the_probe_says_what_go_would_say() {
-    let good = Webhook::start(USUAL, |_| answer(500, "")).await;
+async fn the_probe_returns_the_error_texts_of_go() {
+    let good = Webhook::start(USUAL, |_| response(500, "")).await;
     assert_eq!(probe(&good.url(), good.roots()).await, Ok(()));
     assert_eq!(good.seen().len(), 0);
-    let own_ca = Webhook::start(Setup { is_ca: true, ..USUAL }, |_| answer(500, "")).await;
+    let own_ca = Webhook::start(Setup { is_ca: true, ..USUAL }, |_| response(500, "")).await;
     assert_eq!(probe(&own_ca.url(), own_ca.roots()).await, Ok(()));
 
     let error = async |url: &Url, roots: Roots| probe(url, roots).await.unwrap_err().to_string();
@@ -295,7 +295,7 @@ async fn the_probe_says_what_go_would_say() {
         error(&good.url(), own_ca.roots()).await,
         "tls: failed to verify certificate: x509: certificate signed by unknown authority"
     );
-    let named = Webhook::start(Setup { names: &["a.example"], ..USUAL }, |_| answer(500, "")).await;
+    let named = Webhook::start(Setup { names: &["a.example"], ..USUAL }, |_| response(500, "")).await;
     assert_eq!(
         error(&named.url(), named.roots()).await,
         "tls: failed to verify certificate: x509: cannot validate certificate for 127.0.0.1 because it doesn't contain \
@@ -315,8 +315,8 @@ async fn the_probe_says_what_go_would_say() {
 }
 
 #[tokio::test]
-async fn only_the_allowed_ciphers_are_spoken() {
-    // The webhook knows TLS 1.2 only, and one suite of it.
+async fn only_allowed_cipher_suites_are_used() {
+    // The webhook supports TLS 1.2 only, with a single cipher suite.
     let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
     let provider = rustls::crypto::CryptoProvider {
         cipher_suites: vec![suite],
@@ -325,7 +325,7 @@ async fn only_the_allowed_ciphers_are_spoken() {
     let builder = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&rustls::version::TLS12])
         .unwrap();
-    let webhook = Webhook::start_with(USUAL, builder, |_| answer(200, YES)).await;
+    let webhook = Webhook::start_with(USUAL, builder, |_| response(200, YES)).await;
     for (allowed, works) in [
         (&[][..], true),
         (&["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"], true),
@@ -336,7 +336,7 @@ async fn only_the_allowed_ciphers_are_spoken() {
         let dialled = super::probe(&webhook.url(), webhook.roots(), &ciphers).await;
         let proxies = ProxyEnvironment::default();
         let client = WebhookClient::new(&webhook.url(), webhook.roots(), &proxies, &ciphers).unwrap();
-        let answered = quick(client).authenticate(&Token::new("x")).await;
+        let answered = with_short_backoff(client).authenticate(&Token::new("x")).await;
         if works {
             assert_eq!((dialled, answered), (Ok(()), Ok(Some(pinny()))), "{allowed:?}");
         } else {
@@ -348,15 +348,15 @@ async fn only_the_allowed_ciphers_are_spoken() {
     }
 }
 
-/// Accepts one connection, reads a little, answers with these bytes and closes.
-async fn rude_server(answer: &'static [u8]) -> (SocketAddr, AbortOnDropHandle<()>) {
+/// Accepts one connection, reads a few bytes, writes `response` and closes the connection.
+async fn raw_server(response: &'static [u8]) -> (SocketAddr, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let task = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut some = [0; 4096];
         let _ = stream.read(&mut some).await;
-        let _ = stream.write_all(answer).await;
+        let _ = stream.write_all(response).await;
         let _ = stream.shutdown().await;
         while matches!(stream.read(&mut some).await, Ok(1..)) {}
     });
@@ -364,23 +364,23 @@ async fn rude_server(answer: &'static [u8]) -> (SocketAddr, AbortOnDropHandle<()
 }
 
 #[tokio::test]
-async fn servers_that_speak_no_tls_are_told_apart() {
-    let webhook = Webhook::start(USUAL, |_| answer(200, YES)).await;
+async fn servers_without_tls_have_distinct_errors() {
+    let webhook = Webhook::start(USUAL, |_| response(200, YES)).await;
     for (bytes, expected) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "tls: first record does not look like a TLS handshake"),
         (b"", "EOF"),
         (b"\x15\x03\x01\x00\x02\x02\x28", "remote error: tls: handshake failure"),
         (b"\x15\x03\x01\x00\x02\x02\x46", "remote error: tls: protocol version not supported"),
     ] {
-        let (address, _task) = rude_server(bytes).await;
+        let (address, _task) = raw_server(bytes).await;
         let url = Url::parse(&format!("https://{address}")).unwrap();
         assert_eq!(probe(&url, webhook.roots()).await.unwrap_err().to_string(), expected);
     }
 }
 
 #[tokio::test]
-async fn a_proxy_of_the_environment_is_asked_for_a_tunnel() {
-    let webhook = Webhook::start(USUAL, |_| answer(200, YES)).await;
+async fn a_proxy_of_the_environment_opens_a_tunnel() {
+    let webhook = Webhook::start(USUAL, |_| response(200, YES)).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = listener.local_addr().unwrap();
     let target = webhook.address;
@@ -395,13 +395,13 @@ async fn a_proxy_of_the_environment_is_asked_for_a_tunnel() {
         let _ = tokio::io::copy_bidirectional(&mut stream, &mut upstream).await;
         String::from_utf8(request).unwrap()
     }));
-    // Loopback addresses are never proxied, so the endpoint needs a name.
+    // Loopback addresses are never proxied, so the endpoint needs a host name.
     let url = Url::parse(&format!("https://webhook.example:{}/x", target.port())).unwrap();
     let environment = ProxyEnvironment::new(format!("http://user:p%40ss@{proxy}"), "");
     let named = Setup { names: &["webhook.example"], ..USUAL };
     let (ca_pem, _) = certificates(&named, rustls::ServerConfig::builder());
     let roots = Roots::Bundle(CaBundle::from_pem(ca_pem.as_bytes()).unwrap());
-    let client = quick(asking(&url, roots, &environment));
+    let client = with_short_backoff(client_for(&url, roots, &environment));
     let AuthenticateError::Failed(text) = client.authenticate(&Token::new("x")).await.unwrap_err();
     assert!(
         text.ends_with("x509: certificate signed by unknown authority"),
@@ -418,9 +418,9 @@ async fn a_proxy_of_the_environment_is_asked_for_a_tunnel() {
         )
     );
 
-    let (refusing, _task) = rude_server(b"HTTP/1.1 403 Forbidden\r\n\r\n").await;
+    let (refusing, _task) = raw_server(b"HTTP/1.1 403 Forbidden\r\n\r\n").await;
     let environment = ProxyEnvironment::new(refusing.to_string(), "");
-    let client = quick(asking(&url, webhook.roots(), &environment));
+    let client = with_short_backoff(client_for(&url, webhook.roots(), &environment));
     let AuthenticateError::Failed(text) = client.authenticate(&Token::new("x")).await.unwrap_err();
     assert!(text.ends_with(": Forbidden"), "{text}");
 }

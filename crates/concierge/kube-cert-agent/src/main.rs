@@ -1,14 +1,18 @@
-//! `pinniped-concierge-kube-cert-agent`: lives in a pod on a node of the control plane, with the files of
-//! kube-controller-manager mounted, and gives the cluster's signing key to whoever may exec into that pod.
+//! `pinniped-concierge-kube-cert-agent`: an agent that reads the cluster's signing key.
+//!
+//! The agent runs in a pod on a control plane node, with the files of kube-controller-manager mounted.
+//! A client that may exec into the pod can read the key.
 //!
 //! ```text
-//! sleep   blocks until SIGTERM or SIGINT: what the pod runs
-//! print   writes {"tls.crt": base64, "tls.key": base64} of the files named by CERT_PATH and KEY_PATH: what the
-//!         Concierge runs by exec
+//! sleep   blocks until SIGTERM or SIGINT; the command of the pod
+//! print   writes {"tls.crt": base64, "tls.key": base64} of the files named by CERT_PATH and KEY_PATH;
+//!         the Concierge runs it by exec
 //! ```
 //!
-//! The pod may use 32 MiB and a fiftieth of a processor, so this is a program of its own with next to no dependencies.
-//! It opens no socket, starts no thread and never writes a file. Words and exit codes are those of upstream's agent.
+//! The pod has a limit of 32 MiB of memory and 20m of CPU, so the agent is a separate program with few
+//! dependencies. It opens no socket, starts no thread and never writes a file. Its messages and exit
+//! codes are those of upstream's agent. [`print`] has the second subcommand; the controller that
+//! deploys the agent and runs `print` is in `pinniped-concierge-controllers`.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why the agent ended without having done its work.
+/// Reasons why the agent exits with an error.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("missing subcommand")]
@@ -43,7 +47,7 @@ enum Error {
     Print(#[from] print::Error),
 }
 
-/// Further arguments are ignored.
+/// Runs a subcommand. Further arguments are ignored.
 fn run(subcommand: Option<&OsStr>) -> Result<(), Error> {
     let subcommand = subcommand.ok_or(Error::MissingSubcommand)?;
     match subcommand.to_str() {
@@ -56,7 +60,8 @@ fn run(subcommand: Option<&OsStr>) -> Result<(), Error> {
     }
 }
 
-/// Handlers, and not the default action, because the kernel keeps signals without one from process 1 of a container.
+/// Blocks until SIGTERM or SIGINT. It installs handlers instead of relying on the default action,
+/// because the kernel does not deliver signals without a handler to process 1 of a container.
 fn sleep() -> Result<(), Error> {
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Error::Signals)?;
     signals.forever().next();

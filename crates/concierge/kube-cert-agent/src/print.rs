@@ -1,7 +1,7 @@
-//! Certificate and key as one line of JSON.
+//! Prints certificate and key as one line of JSON.
 //!
-//! Both files are read before anything is written, so that a failure never leaves half a document behind. Every buffer
-//! that holds key material is emptied after use, and none is made by a buffered writer on the way.
+//! Both files are read before any output, so a failure never leaves a partial document. Every
+//! buffer with key material is overwritten after use, and no buffered writer makes a copy.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,13 +12,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-/// No certificate or key is larger; a path that leads elsewhere must not fill the pod's memory.
+/// Maximum size of a file in bytes. Larger than any certificate or key; a path to another file must
+/// not exhaust the pod's memory.
 const MAX_FILE: usize = 256 << 10;
 
-/// Encoded at a time; a multiple of three, so that the pieces can be joined.
-const PIECE: usize = 3 << 10;
+/// Number of bytes to encode at a time; a multiple of three, so that the encoded pieces can be
+/// joined.
+const CHUNK: usize = 3 << 10;
 
-/// Why nothing, or not everything, was printed.
+/// Reasons why the document was not printed, or not completely.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("could not read {variable}: {problem}")]
@@ -27,12 +29,12 @@ pub(crate) enum Error {
     Write(#[from] io::Error),
 }
 
-/// The standard output without Rust's buffer.
+/// Returns standard output without the buffer of Rust's standard library.
 pub(crate) fn stdout() -> Result<File, Error> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-/// Writes the document of the files that the two variables name.
+/// Writes the JSON document with the files that the two environment variables name.
 pub(crate) fn print(variable: impl Fn(&str) -> OsString, out: &mut impl Write) -> Result<(), Error> {
     let certificate = read("CERT_PATH", &variable)?;
     let key = read("KEY_PATH", &variable)?;
@@ -50,8 +52,8 @@ fn read(variable: &'static str, value: impl Fn(&str) -> OsString) -> Result<Zero
         variable,
         problem: format!("{operation} {}: {problem}", path.display()),
     };
-    let mut file = File::open(&path).map_err(|error| failed("open", &words(&error)))?;
-    // Of its final size from the start: a vector that grows leaves its old memory behind.
+    let mut file = File::open(&path).map_err(|error| failed("open", &go_error_text(&error)))?;
+    // Allocated at its final size, because a vector that grows leaves key material in freed memory.
     let mut content = Zeroizing::new(vec![0; MAX_FILE + 1]);
     let mut length = 0;
     loop {
@@ -59,7 +61,7 @@ fn read(variable: &'static str, value: impl Fn(&str) -> OsString) -> Result<Zero
             Ok(0) => break,
             Ok(count) => length += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(failed("read", &words(&error))),
+            Err(error) => return Err(failed("read", &go_error_text(&error))),
         }
         if length > MAX_FILE {
             return Err(failed("read", "file is too large"));
@@ -70,16 +72,17 @@ fn read(variable: &'static str, value: impl Fn(&str) -> OsString) -> Result<Zero
 }
 
 fn encode(content: &[u8], out: &mut impl Write) -> io::Result<()> {
-    let mut text = Zeroizing::new([0_u8; PIECE / 3 * 4]);
-    for piece in content.chunks(PIECE) {
+    let mut text = Zeroizing::new([0_u8; CHUNK / 3 * 4]);
+    for piece in content.chunks(CHUNK) {
         let length = STANDARD.encode_slice(piece, text.as_mut_slice()).map_err(io::Error::other)?;
         out.write_all(&text[..length])?;
     }
     Ok(())
 }
 
-/// The C library's words, without the number that Rust adds and with the small letter that Go begins with.
-fn words(error: &io::Error) -> String {
+/// Returns the C library's error text without the number that Rust appends, and with a lower-case
+/// first letter as in Go.
+fn go_error_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error ").next().unwrap_or_default();
     let mut letters = text.chars();
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_is_one_line_of_json() {
+    fn the_document_is_a_single_line_of_json() {
         assert_eq!(
             printed(b"certificate", b"key").unwrap(),
             "{\"tls.crt\":\"Y2VydGlmaWNhdGU=\",\"tls.key\":\"a2V5\"}\n"
@@ -119,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn long_files_are_encoded_as_one_piece() {
-        for length in [PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 2, MAX_FILE] {
+    fn the_chunks_of_a_long_file_are_joined() {
+        for length in [CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 2, MAX_FILE] {
             let content: Vec<u8> = (0..length).map(|n| u8::try_from(n % 251).unwrap()).collect();
             let text = STANDARD.encode(&content);
             assert_eq!(
@@ -131,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_key_does_not_fill_the_memory() {
+    fn a_file_above_the_size_limit_is_refused() {
         let large = vec![b'x'; MAX_FILE + 1];
         assert_eq!(
             printed(b"c", &large).unwrap_err(),

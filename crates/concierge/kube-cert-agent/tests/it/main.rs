@@ -1,4 +1,4 @@
-//! The agent as a program.
+//! Tests of the agent as a program.
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 
@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const AGENT: &str = env!("CARGO_BIN_EXE_pinniped-concierge-kube-cert-agent");
 
-/// How long a program may take to start or end on a busy machine.
-const SOON: Duration = Duration::from_secs(20);
+/// Time within which a program must start or exit on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn agent(arguments: &[&str], environment: &[(&str, &Path)]) -> Output {
     let mut command = Command::new(AGENT);
@@ -24,31 +24,31 @@ fn agent(arguments: &[&str], environment: &[(&str, &Path)]) -> Output {
     command.output().unwrap()
 }
 
-/// Exit code, standard output, standard error.
-fn told(output: &Output) -> (i32, &str, &str) {
+/// Returns exit code, standard output and standard error.
+fn result_of(output: &Output) -> (i32, &str, &str) {
     let text = |bytes| std::str::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
 
 #[test]
 fn a_missing_or_wrong_subcommand_is_fatal() {
-    assert_eq!(told(&agent(&[], &[])), (1, "", "missing subcommand\n"));
-    assert_eq!(told(&agent(&["tuna"], &[])), (1, "", "invalid subcommand \"tuna\"\n"));
-    assert_eq!(told(&agent(&["", "sleep"], &[])), (1, "", "invalid subcommand \"\"\n"));
+    assert_eq!(result_of(&agent(&[], &[])), (1, "", "missing subcommand\n"));
+    assert_eq!(result_of(&agent(&["tuna"], &[])), (1, "", "invalid subcommand \"tuna\"\n"));
+    assert_eq!(result_of(&agent(&["", "sleep"], &[])), (1, "", "invalid subcommand \"\"\n"));
 }
 
 #[test]
-fn print_gives_both_files() {
+fn print_writes_both_files() {
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (folder.path().join("ca.crt"), folder.path().join("ca.key"));
     std::fs::write(&certificate, "certificate").unwrap();
     std::fs::write(&key, "key").unwrap();
     let output = agent(&["print", "ignored"], &[("CERT_PATH", &certificate), ("KEY_PATH", &key)]);
-    assert_eq!(told(&output), (0, "{\"tls.crt\":\"Y2VydGlmaWNhdGU=\",\"tls.key\":\"a2V5\"}\n", ""));
+    assert_eq!(result_of(&output), (0, "{\"tls.crt\":\"Y2VydGlmaWNhdGU=\",\"tls.key\":\"a2V5\"}\n", ""));
 }
 
 #[test]
-fn print_says_which_file_cannot_be_read() {
+fn print_names_the_unreadable_file() {
     let folder = tempfile::tempdir().unwrap();
     let there = folder.path().join("there");
     std::fs::write(&there, "x").unwrap();
@@ -69,12 +69,12 @@ fn print_says_which_file_cannot_be_read() {
         ),
     ];
     for (environment, wanted) in cases {
-        assert_eq!(told(&agent(&["print"], environment)), (1, "", wanted.as_str()));
+        assert_eq!(result_of(&agent(&["print"], environment)), (1, "", wanted.as_str()));
     }
 }
 
 #[test]
-fn a_reader_that_goes_away_is_an_error_and_no_panic() {
+fn a_closed_output_is_an_error_without_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     let large = folder.path().join("large");
     std::fs::write(&large, vec![b'x'; 200 << 10]).unwrap();
@@ -86,7 +86,7 @@ fn a_reader_that_goes_away_is_an_error_and_no_panic() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // More than a pipe holds is on its way when its other end closes.
+    // The child still has more to write than a pipe holds when the other end closes.
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
@@ -95,7 +95,7 @@ fn a_reader_that_goes_away_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn sleep_ends_at_once_when_told_to() {
+fn sleep_exits_immediately_on_a_signal() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut child = Command::new(AGENT).arg("sleep").spawn().unwrap();
         wait_for_handlers(child.id());
@@ -104,9 +104,9 @@ fn sleep_ends_at_once_when_told_to() {
     }
 }
 
-/// The kernel keeps a signal from process 1 unless that has a handler for it.
+/// The kernel delivers a signal to process 1 only if the process has a handler for it.
 #[test]
-fn sleep_ends_at_once_as_process_1_of_a_container() {
+fn sleep_exits_immediately_as_process_1_of_a_container() {
     let unshare = |program: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]).args(program);
@@ -138,7 +138,7 @@ fn sleep_needs_little_memory() {
     ended(&mut child);
 }
 
-/// Waits until the process is the agent and catches SIGTERM (15) and SIGINT (2).
+/// Waits until the process is the agent and has handlers for SIGTERM (15) and SIGINT (2).
 fn wait_for_handlers(pid: u32) {
     let mask = (1 << 14) | (1 << 1);
     eventually("the agent to catch signals", || {
@@ -166,7 +166,7 @@ fn ended(child: &mut Child) -> std::process::ExitStatus {
 }
 
 fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = attempt() {
             return value;

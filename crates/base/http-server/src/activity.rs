@@ -1,9 +1,11 @@
-//! What a connection is doing, for the timeouts that hyper does not have.
+//! The activity of a connection, for the timeouts that hyper does not have.
 //!
-//! hyper knows one timer, on the headers of HTTP/1.1, and it also runs between two requests; HTTP/2 has none.
-//! Kubernetes clients are used to Go's three: time for headers, time without any request, and none at all while
-//! a request runs. The service counts requests in and (finished) bodies out, the socket tells when the first
-//! byte of a next request has come, and [`Activity::verdict`] says what follows.
+//! hyper has one timer, for the headers of HTTP/1.1 requests, and it also runs between two
+//! requests; for HTTP/2 it has none. Clients of servers written in Go rely on three rules: a time
+//! limit for headers, a time limit without any request, and no time limit while a request runs. The
+//! service counts requests when they arrive and when their bodies are finished, the socket records
+//! when the first byte of the next request arrives, and [`Activity::verdict`] decides what to do
+//! with the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -21,48 +23,50 @@ use crate::body::{Body, BoxError};
 use crate::capacity::{ConnectionPermit, Refusal};
 use crate::limits::ResetLimits;
 
-/// Which timeouts a connection has.
+/// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// For the first request and for each begun one; `None` where the protocol has no "begun" (HTTP/2).
+    /// For the first request and for each request that has begun to arrive; `None` for HTTP/2,
+    /// whose requests do not arrive one after the other.
     pub(crate) header: Option<Duration>,
-    /// Without any request.
+    /// For a connection without any request.
     pub(crate) idle: Duration,
 }
 
-/// What to do with a connection now.
+/// The action that a connection needs now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing to do before this moment.
+    /// Check again at this time.
     LookAgain(Instant),
-    /// Nobody has used it for long: end it in an orderly way.
+    /// The connection was unused for too long: close it gracefully.
     Idle,
-    /// The client does not finish its headers: drop it.
+    /// The client does not finish its headers in time: drop the connection.
     HeadersTooSlow,
 }
 
-/// Shared between a connection's socket, service and bodies. Times are milliseconds since `began`.
+/// The state that a connection's socket, service and bodies share. Times are milliseconds since
+/// `began`.
 #[derive(Debug)]
 pub(crate) struct Activity {
     began: Instant,
     running: AtomicU32,
     served: AtomicBool,
     idle_since: AtomicU64,
-    /// When the first byte of the next request was read, plus one; 0 = not yet.
+    /// The time at which the first byte of the next request was read, plus one; 0 means not yet.
     head_since: AtomicU64,
-    /// Requests that the client took back.
+    /// Counts the requests that the client cancelled.
     pub(crate) resets: Resets,
-    /// What all of this costs.
+    /// The permit that memory is charged to.
     pub(crate) permit: Arc<ConnectionPermit>,
-    /// Bytes of heads that came since the last request.
+    /// Bytes of request headers that arrived since the last request.
     head_bytes: AtomicUsize,
-    /// Of those, the ones that are charged to the permit.
+    /// The part of `head_bytes` that is charged to the permit.
     head_charged: AtomicUsize,
-    /// Bytes of bodies that were read.
+    /// Bytes of bodies that the service has read.
     uploaded: AtomicUsize,
 }
 
-/// How often a client takes requests back, as a leaky bucket.
+/// The rate at which a client cancels requests, as a leaky bucket.
 #[derive(Debug)]
 pub(crate) struct Resets {
     limits: ResetLimits,
@@ -76,7 +80,7 @@ impl Resets {
         Self { limits, empty_at: AtomicU64::new(0), too_many: AtomicBool::new(false) }
     }
 
-    /// One more, at a moment in microseconds since the connection began.
+    /// Counts one cancelled request. `now` is in microseconds since the connection began.
     fn count(&self, now: u64) {
         let each = 1_000_000 / u64::from(self.limits.per_second.max(1));
         let add = |empty_at: u64| Some(empty_at.max(now).saturating_add(each));
@@ -87,17 +91,17 @@ impl Resets {
         }
     }
 
-    /// Whether it was too often at some time.
+    /// Returns whether the limit was ever exceeded.
     pub(crate) fn are_too_many(&self) -> bool {
         self.too_many.load(Ordering::Relaxed)
     }
 }
 
-/// Memory of a request that is being answered, in bytes: its tasks, its stream, its response.
+/// Memory of a running request in bytes: its tasks, its stream and its response.
 const REQUEST_BYTES: usize = 8 << 10;
-/// Memory of one field in a header map, in bytes, besides its text.
+/// Memory of one field in a header map in bytes, in addition to its text.
 const FIELD_BYTES: usize = 128;
-/// A body as large as this shows that the client uploads something.
+/// Body size in bytes from which a client counts as uploading.
 const UPLOAD_BYTES: usize = 32 << 10;
 
 impl Activity {
@@ -116,7 +120,8 @@ impl Activity {
         })
     }
 
-    /// A request's headers are complete, in a map with room for `fields`. The guard goes with its response.
+    /// Records that a request's headers are complete, in a map with capacity for `fields`. The
+    /// returned guard must live as long as the response.
     pub(crate) fn request(self: &Arc<Self>, fields: usize) -> Result<Running, Refusal> {
         self.running.fetch_add(1, Ordering::AcqRel);
         self.served.store(true, Ordering::Release);
@@ -124,14 +129,14 @@ impl Activity {
         let mut running = Running { activity: Arc::clone(self), charged: 0 };
         let head = self.head_bytes.swap(0, Ordering::AcqRel);
         self.permit.release(self.head_charged.swap(0, Ordering::AcqRel));
-        // Twice: as it came, and as it was decoded.
+        // Twice: the bytes as received and the decoded text.
         let bytes = REQUEST_BYTES + fields.saturating_mul(FIELD_BYTES) + head.saturating_mul(2);
         self.permit.charge(bytes)?;
         running.charged = bytes;
         Ok(running)
     }
 
-    /// Bytes were read that the next head may begin with, of a protocol without frames.
+    /// Records bytes that may begin the next request, for a protocol without frames.
     fn bytes_arrived(&self, count: usize) -> Result<(), Refusal> {
         if self.running.load(Ordering::Acquire) > 0 {
             return Ok(());
@@ -145,17 +150,18 @@ impl Activity {
         Ok(())
     }
 
-    /// Bytes of a head were read.
+    /// Records bytes of request headers.
     pub(crate) fn head_arrived(&self, count: usize) {
         self.head_bytes.fetch_add(count, Ordering::AcqRel);
     }
 
-    /// Bytes of a body were read by the service.
+    /// Records bytes of a body that the service has read.
     pub(crate) fn uploaded(&self, count: usize) {
         self.uploaded.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Whether the client uploads so much that larger windows pay, since this was last true.
+    /// Returns whether the client has uploaded enough since the last `true` to justify larger
+    /// windows.
     pub(crate) fn uploads(&self) -> bool {
         self.uploaded.load(Ordering::Relaxed) >= UPLOAD_BYTES
             && self.uploaded.swap(0, Ordering::Relaxed) >= UPLOAD_BYTES
@@ -178,7 +184,8 @@ impl Activity {
             Some(end) if end <= now => Verdict::HeadersTooSlow,
             Some(end) => Verdict::LookAgain(end),
             None if idle_end <= now => Verdict::Idle,
-            // Headers may begin before the idle time is over, and are then due earlier than it.
+            // Headers may begin before the idle time is over, and their deadline may then be
+            // earlier.
             None => Verdict::LookAgain(idle_end.min(now + recheck)),
         }
     }
@@ -192,30 +199,31 @@ impl Activity {
     }
 }
 
-/// A request that runs until this is dropped.
+/// A guard that counts a request as running until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
     activity: Arc<Activity>,
-    /// Bytes that are charged for it.
+    /// Bytes that are charged for the request.
     charged: usize,
 }
 
 impl Running {
-    /// A request that was refused, so that nothing is charged for it.
+    /// Creates the guard of a request that was refused. Nothing is charged for it.
     pub(crate) fn refused(activity: &Arc<Activity>) -> Self {
         activity.running.fetch_add(1, Ordering::AcqRel);
         Self { activity: Arc::clone(activity), charged: 0 }
     }
 
-    /// Its response has begun. That of a known client may last, and costs little; a client that is not known may leave
-    /// it unread.
+    /// Records that the response has begun. The charge of a confirmed client is released, because
+    /// its response may take long and costs little. A client that is not confirmed stays charged,
+    /// because it may leave the response unread.
     pub(crate) fn begins_response(&mut self) {
         if self.activity.permit.is_confirmed() {
             self.activity.permit.release(std::mem::take(&mut self.charged));
         }
     }
 
-    /// The client took it back.
+    /// Records that the client cancelled the request.
     pub(crate) fn reset(&self) {
         let now = u64::try_from(self.activity.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.activity.resets.count(now);
@@ -230,7 +238,7 @@ impl Drop for Running {
     }
 }
 
-/// A response body that keeps its request counted as running.
+/// A response body that counts its request as running.
 #[derive(Debug)]
 pub(crate) struct CountedBody {
     inner: Body,
@@ -242,7 +250,7 @@ impl CountedBody {
         Self { inner, running }
     }
 
-    /// The request that it answers.
+    /// Returns the guard of the request that this body belongs to.
     pub(crate) fn running(&self) -> &Running {
         &self.running
     }
@@ -274,7 +282,7 @@ impl HttpBody for CountedBody {
     }
 }
 
-/// Where a [`Watched`] socket goes when hyper has no more use for it.
+/// Receives the socket of a [`Watched`] when hyper drops it.
 #[derive(Debug)]
 pub(crate) struct Returned<T>(Mutex<Option<T>>);
 
@@ -288,14 +296,15 @@ impl<T> Returned<T> {
     }
 }
 
-/// A socket that notes when bytes come, and that can be had back after hyper has dropped it.
+/// A socket that records incoming bytes and hands its inner socket back when hyper drops it.
 #[derive(Debug)]
 pub(crate) struct Watched<T> {
     inner: Option<T>,
     activity: Arc<Activity>,
-    /// Weak, because an upgraded socket outlives its connection, and then nobody wants it back.
+    /// Weak, because an upgraded socket outlives its connection; it is not handed back then.
     back_to: Weak<Returned<T>>,
-    /// Whether bytes between two requests are those of a head. In HTTP/2 [`crate::intake`] knows more.
+    /// Whether bytes between two requests are request headers. For HTTP/2, [`crate::intake`] counts
+    /// them instead, from the frames.
     has_heads: bool,
 }
 
@@ -333,7 +342,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         let before = buf.filled().len();
         let result = self.socket().poll_read(cx, buf);
         let count = buf.filled().len() - before;
-        // What comes after an upgrade is no head.
+        // Bytes after an upgrade are not request headers.
         if self.has_heads && count > 0 && self.back_to.strong_count() > 0 {
             self.activity.bytes_arrived(count).map_err(io::Error::other)?;
         }
@@ -383,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_request_must_come_within_the_header_time() {
+    async fn the_first_request_must_arrive_within_the_header_timeout() {
         let activity = Activity::new(permit(), ResetLimits::default());
         let start = Instant::now();
         assert_eq!(activity.verdict(start, H1), Verdict::LookAgain(start + secs(32)));
@@ -391,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_running_request_has_no_timeout_here() {
+    async fn a_running_request_has_no_timeout() {
         let activity = Activity::new(permit(), ResetLimits::default());
         let start = Instant::now();
         let _running = activity.request(0).unwrap();
@@ -400,7 +409,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn between_requests_the_idle_time_counts_until_a_byte_comes() {
+    async fn the_idle_timeout_applies_between_requests_until_a_byte_arrives() {
         let activity = Activity::new(permit(), ResetLimits::default());
         drop(activity.request(0).unwrap());
         let start = Instant::now();
@@ -414,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn http2_without_any_request_is_idle_from_its_start() {
+    async fn an_http2_connection_without_requests_is_idle_from_its_start() {
         let activity = Activity::new(permit(), ResetLimits::default());
         let start = Instant::now();
         assert_eq!(activity.verdict(start, H2), Verdict::LookAgain(start + secs(90)));
@@ -422,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn resets_are_too_many_when_they_come_faster_than_the_bucket_leaks() {
+    fn resets_exceed_the_limit_when_they_are_faster_than_the_bucket_leaks() {
         let limits = ResetLimits { burst: 10, per_second: 100 };
         let steady = Resets::new(limits);
         for turn in 0..10_000 {

@@ -1,4 +1,4 @@
-//! The one response body type, and the few ways to make it.
+//! The response body type and its constructors.
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -6,23 +6,23 @@ use http_body_util::{BodyExt as _, Empty, Full};
 
 use crate::incoming::Incoming;
 
-/// Any error a body may end with.
+/// Any error that ends a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of every response (and of requests that are sent on).
+/// The body of every response, and of requests that a proxy forwards.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// A body without bytes; its length is known to be 0.
+/// Returns a body without bytes, with the known length 0.
 pub fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that is all there; its length is known.
+/// Returns a body that is complete in memory, with a known length.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that is passed on as it comes, trailers included.
+/// Returns a body that forwards a request body frame by frame, including trailers.
 pub fn from_incoming(incoming: Incoming) -> Body {
     incoming.boxed_unsync()
 }

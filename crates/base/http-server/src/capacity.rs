@@ -1,13 +1,16 @@
-//! The connections and bytes that clients may cost a program, shared by all its listeners.
+//! Limits for the connections and the memory that clients may use in a program, shared by all its
+//! listeners.
 //!
-//! Without bounds that follow from the memory limit, any client can have the program killed. So each connection has a
-//! [permit](ConnectionPermit), and there are only as many permits as connections fit into the memory limit. A
-//! connection's fixed cost covers the first [`FREE_BYTES`] that it sends ahead of the service; more is charged to one
-//! budget of the program.
+//! Without limits that follow from the memory limit, any client could make the kernel kill the
+//! program. Therefore each connection has a [permit](ConnectionPermit), and there are only as many
+//! permits as connections fit into the memory limit. The fixed cost of a connection covers the
+//! first [`FREE_BYTES`] that the client sends ahead of the service; further bytes are charged to
+//! one budget of the program.
 //!
-//! A connection is *provisional* until its service [confirms](ConnectionPermit::confirm) it, as a rule when a request of
-//! it was authenticated. Provisional connections have half of the budget, and when all permits are taken the oldest of
-//! them is closed for a new one: a client that only opens connections displaces its own.
+//! A connection is *provisional* until its service [confirms](ConnectionPermit::confirm) it,
+//! usually when it has authenticated a request of the connection. Provisional connections can use
+//! half of the budget, and when all permits are taken, the oldest provisional connection is closed
+//! for a new one. A client that only opens connections therefore displaces its own connections.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,49 +22,51 @@ use tokio::task::AbortHandle;
 
 pub mod system;
 
-/// Memory of a connection, in bytes: TLS, HTTP, its task, and [`FREE_BYTES`]. Measured: 33 to 43 KiB with nothing in
-/// transit, and a partial TLS record of 16 KiB at most.
+/// Memory of a connection in bytes: TLS, HTTP, its task, and [`FREE_BYTES`]. Measured: 33 to 43 KiB
+/// with nothing in transit, and a partial TLS record of 16 KiB at most.
 pub const CONNECTION_BYTES: u64 = 64 << 10;
 
-/// Memory of a connection whose bytes are passed on as they are, in bytes.
+/// Memory of a connection whose bytes are relayed unchanged, in bytes.
 const RELAYED_BYTES: u64 = 8 << 10;
 
-/// What a connection may hold before the budget is charged, in bytes.
+/// Bytes that a connection may hold before the budget is charged.
 pub const FREE_BYTES: usize = 16 << 10;
 
-/// What one provisional connection may hold at most, in bytes: some 400 requests at once.
+/// Bytes that one provisional connection may hold at most: about 400 concurrent requests.
 const PROVISIONAL_BYTES: usize = 4 << 20;
 
-/// Memory for everything that is no connection, in bytes: the program, its caches, responses in transit.
+/// Memory in bytes that is reserved for everything except connections: the program, its caches,
+/// responses in transit.
 const LEAST_RESERVE: u64 = 64 << 20;
 
-/// Connections that may end while their successors are open already.
+/// Number of connections that may still be closing while their successors are already open.
 const ENDING: usize = 64;
 
-/// Connections that there always may be.
+/// Number of connections that are allowed regardless of the limits.
 const LEAST_CONNECTIONS: u64 = 16;
 
-/// The budget of a program whose memory has no limit, in bytes.
+/// The budget in bytes of a program without a memory limit.
 const UNLIMITED_BUDGET: u64 = 256 << 20;
 
-/// What the capacity of a program follows from.
+/// The inputs from which the capacity of a program is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapacityParams {
-    /// Connections at most, however much memory there is.
+    /// Maximum number of connections, regardless of the available memory.
     pub connections: usize,
-    /// Connections of one client address at most: of an IPv4 address, or of the 64 bits of an IPv6 address that name
-    /// its network. `None` where a load balancer may stand for many clients.
+    /// Maximum number of connections of one client address: an IPv4 address, or the 64-bit network
+    /// prefix of an IPv6 address. `None` where a load balancer may represent many clients.
     pub connections_per_address: Option<NonZero<usize>>,
     /// The memory limit in bytes.
     pub memory: Option<u64>,
-    /// Open files that the program may have.
+    /// Number of files that the program may have open.
     pub files: Option<u64>,
-    /// Open files for a connection: 2 where each has another one behind it.
+    /// Open files for each connection: 2 where each connection has a second one to an upstream.
     pub files_per_connection: u64,
 }
 
 impl CapacityParams {
-    /// The limits that the system sets for this process. The soft limit on open files is raised to the hard one.
+    /// Returns the limits that the system sets for this process. Raises the soft limit on open
+    /// files to the hard limit.
     pub fn of_this_process(connections: usize, connections_per_address: Option<NonZero<usize>>) -> Self {
         Self {
             connections,
@@ -72,18 +77,19 @@ impl CapacityParams {
         }
     }
 
-    /// Connections at most, the memory of all of them, and the budget, both in bytes.
+    /// Returns the maximum number of connections, the memory of all of them in bytes, and the
+    /// budget in bytes.
     fn sizes(&self) -> (usize, u64, u64) {
         let (memory, budget) = match self.memory {
             None => (u64::MAX, UNLIMITED_BUDGET),
             Some(limit) => {
                 let usable = limit.saturating_sub(LEAST_RESERVE.max(limit / 5));
                 let budget = (usable / 5).min(UNLIMITED_BUDGET);
-                // A program with next to no memory still answers a probe.
+                // A program with almost no memory must still answer a probe.
                 ((usable - budget).max(LEAST_CONNECTIONS * CONNECTION_BYTES), budget)
             }
         };
-        // A quarter is for the files of everything else, such as connections to the API server.
+        // A quarter is reserved for all other files, such as connections to upstreams.
         let by_files =
             self.files.map_or(u64::MAX, |files| (files - files / 4) / self.files_per_connection.max(1));
         let by_files = usize::try_from(by_files.max(LEAST_CONNECTIONS)).unwrap_or(usize::MAX);
@@ -91,21 +97,21 @@ impl CapacityParams {
     }
 }
 
-/// Why a connection or a request was refused.
+/// The reason why a connection or a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// All permits belong to confirmed connections.
     #[error("too many connections are open")]
     Connections,
-    /// The client's address has as many as it may.
+    /// The client's address has its maximum number of connections.
     #[error("too many connections of this address are open")]
     Address,
-    /// The budget is used up.
+    /// The budget is exhausted.
     #[error("the memory for data of clients is used up")]
     Budget,
 }
 
-/// See the [module](self). Clones are the same.
+/// The capacity of a program; see the [module](self). Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Capacity(Arc<Inner>);
 
@@ -124,39 +130,40 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     open: usize,
-    /// Memory of the open ones.
+    /// Memory of the open connections in bytes.
     memory: u64,
     next: u64,
     by_address: HashMap<IpAddr, usize>,
-    /// By age; without a handle until the connection's task exists.
+    /// The provisional connections by age; without a handle until the connection's task exists.
     provisional: BTreeMap<u64, Option<AbortHandle>>,
 }
 
 /// The figures of a [`Capacity`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapacityStats {
-    /// Connections that may be open.
+    /// Maximum number of open connections.
     pub connections_limit: u64,
-    /// Connections that are open.
+    /// Number of open connections.
     pub connections_open: u64,
-    /// Of those, the ones that are provisional.
+    /// Number of open connections that are provisional.
     pub connections_provisional: u64,
-    /// Provisional connections that were closed for new ones.
+    /// Number of provisional connections that were closed for new ones.
     pub connections_displaced: u64,
-    /// Connections refused because all others were confirmed.
+    /// Number of connections that were refused because all others were confirmed.
     pub refused_connections: u64,
-    /// Connections refused because of their address.
+    /// Number of connections that were refused because of their address.
     pub refused_address: u64,
-    /// Requests and connections refused because the budget was used up.
+    /// Number of requests and connections that were refused because the budget was exhausted.
     pub refused_budget: u64,
     /// The budget in bytes.
     pub budget_limit: u64,
-    /// Its part that is in use.
+    /// The part of the budget that is in use, in bytes.
     pub budget_used: u64,
 }
 
 impl Default for Capacity {
-    /// No limit but a budget: for tests, and for programs that only their own user can reach.
+    /// Returns a capacity without limits except for a budget, for tests and for programs that only
+    /// their own user can reach.
     fn default() -> Self {
         Self::new(&CapacityParams {
             connections: usize::MAX,
@@ -169,7 +176,7 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// The capacity that follows from these.
+    /// Creates a capacity from `params`.
     pub fn new(params: &CapacityParams) -> Self {
         let (connections, memory, budget) = params.sizes();
         Self(Arc::new(Inner {
@@ -184,10 +191,10 @@ impl Capacity {
         }))
     }
 
-    /// A permit for a connection of this client.
+    /// Takes a permit for a connection of this client.
     ///
     /// # Errors
-    /// When there is none.
+    /// Returns the reason when no permit is available.
     pub fn connect(&self, client: IpAddr) -> Result<Arc<ConnectionPermit>, Refusal> {
         let network = network(client);
         let mut state = self.0.state();
@@ -223,7 +230,7 @@ impl Capacity {
         }))
     }
 
-    /// The figures of this moment.
+    /// Returns the current figures.
     pub fn stats(&self) -> CapacityStats {
         let state = self.0.state();
         let (open, provisional) = (state.open as u64, state.provisional.len() as u64);
@@ -245,11 +252,11 @@ impl Capacity {
 
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
-        // It is whole between any two statements that could panic.
+        // The state is consistent between any two statements that could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is room for one more connection when so many of the open ones do not count.
+    /// Returns whether one more connection fits when `ending` of the open ones do not count.
     fn has_room(&self, state: &State, ending: usize) -> bool {
         let ending_bytes = ending as u64 * CONNECTION_BYTES;
         state.open < self.connections.saturating_add(ending)
@@ -262,7 +269,7 @@ impl Inner {
     }
 }
 
-/// The part of an address that one client has.
+/// Returns the part of an address that identifies one client.
 fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         v4 @ IpAddr::V4(_) => v4,
@@ -270,7 +277,7 @@ fn network(client: IpAddr) -> IpAddr {
     }
 }
 
-/// A connection's part of the capacity, until dropped.
+/// A connection's part of the capacity, until it is dropped.
 #[derive(Debug)]
 pub struct ConnectionPermit {
     capacity: Arc<Inner>,
@@ -278,43 +285,44 @@ pub struct ConnectionPermit {
     network: IpAddr,
     confirmed: AtomicBool,
     memory: AtomicU64,
-    /// Bytes that are charged to this connection, the free ones included.
+    /// Bytes that are charged to this connection, including the free ones.
     held: AtomicUsize,
 }
 
 impl ConnectionPermit {
-    /// Keeps the connection from being closed for new ones.
+    /// Confirms the connection, so that it is never closed for a new one.
     pub fn confirm(&self) {
-        // Nearly always it is.
+        // In most calls the connection is already confirmed.
         if !self.is_confirmed() && !self.confirmed.swap(true, Ordering::AcqRel) {
             self.capacity.state().provisional.remove(&self.number);
         }
     }
 
-    /// The connection's bytes are passed on as they are from now on, which takes less memory.
+    /// Records that the bytes of the connection are relayed unchanged from now on, which takes less
+    /// memory.
     pub fn relay(&self) {
         self.confirm();
         let before = self.memory.swap(RELAYED_BYTES, Ordering::AcqRel);
         self.capacity.state().memory -= before - RELAYED_BYTES;
     }
 
-    /// Whether it was [confirmed](Self::confirm).
+    /// Returns whether the connection was [confirmed](Self::confirm).
     pub fn is_confirmed(&self) -> bool {
         self.confirmed.load(Ordering::Acquire)
     }
 
-    /// The connection runs as this task, which may be aborted.
+    /// Records the task of the connection, which a new connection may abort.
     pub(crate) fn runs_as(&self, task: AbortHandle) {
-        // Gone from there when it has ended or was confirmed meanwhile.
+        // The entry is missing when the connection has ended or was confirmed in the meantime.
         if let Some(known) = self.capacity.state().provisional.get_mut(&self.number) {
             *known = Some(task);
         }
     }
 
-    /// Charges bytes to the connection, until they are [released](Self::release).
+    /// Charges bytes to the connection until they are [released](Self::release).
     ///
     /// # Errors
-    /// When there is no memory for them; nothing is charged then.
+    /// Returns an error when there is no memory for them; nothing is charged then.
     pub(crate) fn charge(&self, bytes: usize) -> Result<(), Refusal> {
         let before = self.held.fetch_add(bytes, Ordering::AcqRel);
         let more = over(before.saturating_add(bytes)) - over(before);
@@ -335,7 +343,7 @@ impl ConnectionPermit {
         Err(self.capacity.refuse(Refusal::Budget))
     }
 
-    /// Gives charged bytes back.
+    /// Releases charged bytes.
     pub(crate) fn release(&self, bytes: usize) {
         if bytes == 0 {
             return;
@@ -367,7 +375,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// What of a connection's bytes is the budget's.
+/// Returns the part of a connection's bytes that counts against the budget.
 fn over(held: usize) -> usize {
     held.saturating_sub(FREE_BYTES)
 }
@@ -401,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_and_budget_follow_from_the_limits_of_the_system() {
+    fn connections_and_budget_follow_from_the_system_limits() {
         let sizes = |memory: Option<u64>, files: Option<u64>| {
             CapacityParams { connections: 16_384, memory, files, ..params() }.sizes()
         };
@@ -423,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_provisional_connection_makes_way_and_a_confirmed_one_never() {
+    async fn the_oldest_provisional_connection_is_displaced_and_a_confirmed_one_never() {
         let capacity = Capacity::new(&params());
         let [first, second, third] = [1, 2, 3].map(|_| capacity.connect(address("192.0.2.1")).unwrap());
         let tasks = [task(), task(), task()];
@@ -449,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relayed_connection_leaves_room_for_others() {
+    fn a_relayed_connection_takes_less_memory() {
         let params = CapacityParams { memory: Some(8 * MIB), connections: 99, ..params() };
         let capacity = Capacity::new(&params);
         let connect = || capacity.connect(address("192.0.2.1"));
@@ -466,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_its_own_bound_and_an_ipv6_network_is_one_address() {
+    fn an_address_has_a_limit_and_an_ipv6_network_counts_as_one_address() {
         let most = NonZero::new(1);
         let capacity =
             Capacity::new(&CapacityParams { connections_per_address: most, connections: 9, ..params() });
@@ -482,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn one_provisional_connection_has_a_bound_of_its_own() {
+    fn one_provisional_connection_has_its_own_limit() {
         let permit = Capacity::default().connect(address("192.0.2.1")).unwrap();
         assert_eq!(permit.charge(PROVISIONAL_BYTES), Ok(()));
         assert_eq!(permit.charge(1), Err(Refusal::Budget));

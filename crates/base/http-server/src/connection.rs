@@ -1,8 +1,10 @@
-//! One connection from handshake to end: TLS, then HTTP/2 or HTTP/1.1 as ALPN decided.
+//! One connection from the handshake to its end: TLS, then HTTP/2 or HTTP/1.1 as negotiated by
+//! ALPN.
 //!
-//! hyper-util's `auto` builder guesses the protocol from the first bytes and waits for them without a timeout;
-//! behind TLS the client has already said what it speaks, so each protocol is served by its own: HTTP/1.1 by hyper,
-//! HTTP/2 by [`crate::http2`]. No ALPN means HTTP/1.1, as with Go.
+//! hyper-util's `auto` builder detects the protocol from the first bytes and waits for them without
+//! a timeout. Behind TLS the protocol is already negotiated, so each protocol has its own
+//! implementation: hyper for HTTP/1.1, [`crate::http2`] for HTTP/2. A client without ALPN gets
+//! HTTP/1.1, as with a server written in Go.
 
 use std::any::Any;
 use std::fmt;
@@ -38,38 +40,40 @@ use crate::single::Single;
 /// The client of an accepted connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its address.
+    /// The client's address.
     pub addr: SocketAddr,
-    /// Its connection's part of the program's capacity.
+    /// The connection's part of the program's capacity.
     pub permit: Arc<ConnectionPermit>,
 }
 
-/// What is known about the connection of a request.
+/// The properties of the connection that a request arrived on.
 #[derive(Debug)]
 pub struct Connection {
     /// The client's address.
     pub peer_addr: SocketAddr,
-    /// Our address, as the client dialled it.
+    /// The local address that the client connected to.
     pub local_addr: SocketAddr,
-    /// The certificates the client sent, its own first; empty when it sent none. Possession of the key is
-    /// proven, nothing else is: whoever uses them must verify the chain.
+    /// The certificates that the client sent, its own first; empty when it sent none. The client
+    /// has proven that it has the private key, but the chain is not verified: a service that uses
+    /// the certificates must verify it.
     pub peer_certificates: Arc<[CertificateDer<'static>]>,
     /// The negotiated TLS version.
     pub tls_version: Option<ProtocolVersion>,
-    /// The protocol chosen by ALPN, if the client offered any.
+    /// The protocol negotiated by ALPN, if the client offered any.
     pub alpn: Option<Vec<u8>>,
-    /// What the service keeps for the connection.
+    /// A value that the service stores for the connection.
     pub kept: Kept,
     /// The connection's part of the program's capacity.
     pub permit: Arc<ConnectionPermit>,
 }
 
-/// Room for one thing of the service's own, which lives as long as the connection.
+/// Storage for one value of the service, which lives as long as the connection.
 #[derive(Default)]
 pub struct Kept(OnceLock<Box<dyn Any + Send + Sync>>);
 
 impl Kept {
-    /// The thing, made at the first time. `None` when something of another type is there.
+    /// Returns the value, and creates it on first use. Returns `None` when a value of another type
+    /// is stored.
     pub fn get_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.0.get_or_init(|| Box::new(make())).downcast_ref()
     }
@@ -104,43 +108,44 @@ impl Connection {
     }
 }
 
-/// Why a connection ended other than well. Never worth more than a debug line: clients come and go.
+/// The reason why a connection ended with an error. Log these at debug level at most: clients come
+/// and go all the time.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// The client sent more than there is memory for.
+    /// The client's certificates need more memory than is available.
     #[error("the client's certificates were refused")]
     Refused(#[source] Refusal),
-    /// Nothing for too long, or too little.
+    /// The TLS handshake exceeded its timeout.
     #[error("the TLS handshake took too long")]
     HandshakeTimeout,
-    /// One of both did not want the other.
+    /// The TLS handshake failed.
     #[error("the TLS handshake failed")]
     Handshake(#[source] std::io::Error),
-    /// It ended before it began.
+    /// The connection ended before it was served.
     #[error("the connection has no address any more")]
     Address(#[source] std::io::Error),
-    /// Over [`Limits::header_read_timeout`].
+    /// The client exceeded [`Limits::header_read_timeout`].
     #[error("the client did not finish its request headers in time")]
     HeadersTooSlow,
-    /// Over an [`EndBy`].
+    /// The client exceeded the deadline of an [`EndBy`](crate::EndBy).
     #[error("the client did not take its answer in time")]
     AnswerTooSlow,
-    /// GOAWAY was not answered within [`Limits::idle_timeout`].
+    /// The client did not react to GOAWAY within [`Limits::idle_timeout`].
     #[error("the client did not answer an orderly end")]
     UnansweredGoodbye,
-    /// The client broke its rules, or the connection broke.
+    /// The client violated HTTP/1.1, or the connection broke.
     #[error("HTTP failed")]
     Http(#[from] hyper::Error),
-    /// The same over HTTP/2.
+    /// The client violated HTTP/2, or the connection broke.
     #[error("HTTP failed")]
     Http2(#[source] h2::Error),
-    /// Over [`Limits::h2_ping_timeout`].
+    /// The client exceeded [`Limits::h2_ping_timeout`].
     #[error("the client does not answer pings")]
     Silent,
-    /// Over [`Limits::h2_resets`].
+    /// The client exceeded [`Limits::h2_resets`].
     #[error("the client took back too many requests")]
     TooManyResets,
-    /// What a [`Handler`](crate::Handler) of another kind has to say.
+    /// An error of a [`Handler`](crate::Handler) outside of this crate.
     #[error("{0}")]
     Other(#[source] BoxError),
 }
@@ -151,10 +156,11 @@ impl ConnectionError {
     }
 }
 
-/// Serves HTTPS on an accepted connection, to its end or in an orderly way until `draining` is cancelled.
+/// Serves HTTPS on an accepted connection until the connection ends. Closes it gracefully when
+/// `draining` is cancelled.
 ///
 /// # Errors
-/// When it did not end well.
+/// Returns the reason when the connection ended with an error.
 pub fn https<'a>(
     limits: &'a Limits,
     draining: &'a CancellationToken,
@@ -166,7 +172,8 @@ pub fn https<'a>(
     boxed_https(limits, draining, tls, service::any(service), stream, peer)
 }
 
-/// In a box made here: what an async function does is built where it is polled, and with the settings of that crate.
+/// Boxes the future in this crate: an async function is compiled in the crate that polls it, with
+/// the optimization settings of that crate.
 #[inline(never)]
 fn boxed_https<'a>(
     limits: &'a Limits,
@@ -176,10 +183,10 @@ fn boxed_https<'a>(
     stream: TcpStream,
     peer: Peer,
 ) -> BoxFuture<'a, Result<(), ConnectionError>> {
-    Box::pin(async move { shake_hands(limits, draining, tls, service, stream, peer).await })
+    Box::pin(async move { serve_tls(limits, draining, tls, service, stream, peer).await })
 }
 
-async fn shake_hands(
+async fn serve_tls(
     limits: &Limits,
     draining: &CancellationToken,
     tls: &TlsAcceptor,
@@ -192,8 +199,8 @@ async fn shake_hands(
     let tls = tokio::select! {
         biased;
         done = handshake.as_mut() => done,
-        // A TLS 1.3 client is through before we are and may have asked something already: see it through to
-        // the point where it can be told to go.
+        // A TLS 1.3 client finishes the handshake before the server does and may have sent a
+        // request already. Complete the handshake, so that the client can be sent a GOAWAY.
         () = draining.cancelled() => match timeout(LINGER, handshake).await {
             Ok(done) => done,
             Err(_elapsed) => return Ok(()),
@@ -203,19 +210,19 @@ async fn shake_hands(
         tls.map_err(|_elapsed| ConnectionError::HandshakeTimeout)?.map_err(ConnectionError::Handshake)?;
 
     let connection = Connection::new(peer, local_addr, tls.get_ref().1);
-    // Kept by TLS and by us.
+    // Both TLS and this connection keep a copy.
     let certificates: usize = connection.peer_certificates.iter().map(|certificate| certificate.len()).sum();
     connection.permit.charge(2 * certificates).map_err(ConnectionError::Refused)?;
     if service.knows(&connection) {
         connection.permit.confirm();
     }
-    speak(limits, draining, connection, service, tls).await
+    serve_http(limits, draining, connection, service, tls).await
 }
 
-/// The same without TLS, for HTTP/1.1 only.
+/// Serves HTTP/1.1 without TLS on an accepted connection.
 ///
 /// # Errors
-/// When it did not end well.
+/// Returns the reason when the connection ended with an error.
 pub fn http<'a>(
     limits: &'a Limits,
     draining: &'a CancellationToken,
@@ -226,7 +233,7 @@ pub fn http<'a>(
     boxed_http(limits, draining, service::any(service), stream, peer)
 }
 
-/// As [`boxed_https`].
+/// Boxes the future in this crate, see [`boxed_https`].
 #[inline(never)]
 fn boxed_http<'a>(
     limits: &'a Limits,
@@ -237,11 +244,11 @@ fn boxed_http<'a>(
 ) -> BoxFuture<'a, Result<(), ConnectionError>> {
     Box::pin(async move {
         let local_addr = stream.local_addr().map_err(ConnectionError::Address)?;
-        speak(limits, draining, Connection::plain(peer, local_addr), service, Single(stream)).await
+        serve_http(limits, draining, Connection::plain(peer, local_addr), service, Single(stream)).await
     })
 }
 
-async fn speak<T>(
+async fn serve_http<T>(
     limits: &Limits,
     draining: &CancellationToken,
     connection: Connection,
@@ -262,15 +269,15 @@ where
         let returned = Returned::new();
         let socket = Corked::new(socket);
         let io = Watched::new(socket.clone(), Arc::clone(&activity), &returned, false);
-        let outcome = {
+        let result = {
             let http = pin!(Http2::new(io, service, limits));
-            drive(pin!(Released { http, socket }), &activity, timeouts, draining).await
+            drive(pin!(FlushedWhilePending { http, socket }), &activity, timeouts, draining).await
         };
-        part(outcome, &returned).await
+        close_socket(result, &returned).await
     } else {
         let returned = Returned::new();
         let io = TokioIo::new(Watched::new(socket, Arc::clone(&activity), &returned, true));
-        let outcome = {
+        let result = {
             let http = pin!(h1(limits, &permit).serve_connection(io, service).with_upgrades());
             let mut overdue = Overdue::default();
             let served = async {
@@ -282,53 +289,53 @@ where
             };
             delivers(false, served).await
         };
-        part(outcome, &returned).await
+        close_socket(result, &returned).await
     }
 }
 
-/// Closes the socket, if hyper has given it back, in an order that lets the client read our last words.
-async fn part<T: AsyncRead + AsyncWrite + Unpin>(
-    outcome: Result<(), ConnectionError>,
+/// Closes the socket, if hyper has handed it back, in a way that lets the client read the last
+/// bytes.
+async fn close_socket<T: AsyncRead + AsyncWrite + Unpin>(
+    result: Result<(), ConnectionError>,
     returned: &Returned<T>,
 ) -> Result<(), ConnectionError> {
     if let Some(socket) = returned.take()
-        && !matches!(outcome, Err(ConnectionError::HeadersTooSlow | ConnectionError::AnswerTooSlow))
+        && !matches!(result, Err(ConnectionError::HeadersTooSlow | ConnectionError::AnswerTooSlow))
     {
         linger(socket).await;
     }
-    outcome
+    result
 }
 
-/// A connection of HTTP/2 whose frames are sent together whenever it waits.
-struct Released<'a, C, T> {
+/// An HTTP/2 connection that sends its buffered frames together whenever it waits.
+struct FlushedWhilePending<'a, C, T> {
     http: Pin<&'a mut C>,
     socket: Corked<T>,
 }
 
-impl<C: Graceful, T: AsyncWrite + Unpin> Future for Released<'_, C, T> {
+impl<C: Graceful, T: AsyncWrite + Unpin> Future for FlushedWhilePending<'_, C, T> {
     type Output = C::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<C::Output> {
         let polled = self.http.as_mut().poll(cx);
         if polled.is_pending() && self.socket.poll_release(cx) == Poll::Ready(false) {
-            // It hears of it by its next flush.
+            // The next flush of the connection returns the error.
             return self.http.as_mut().poll(cx);
         }
         polled
     }
 }
 
-impl<C: Graceful, T: AsyncWrite + Unpin> Graceful for Released<'_, C, T> {
+impl<C: Graceful, T: AsyncWrite + Unpin> Graceful for FlushedWhilePending<'_, C, T> {
     fn graceful_shutdown(mut self: Pin<&mut Self>) {
         self.http.as_mut().graceful_shutdown();
     }
 }
 
-/// The TLS handshake, with a clear answer for clients that know no version from TLS 1.2 on.
-///
-/// rustls misses the extensions of TLS 1.2 before it looks at the version, and answers "handshake failure".
+/// Performs the TLS handshake. A client that offers no version from TLS 1.2 on gets a clear alert:
+/// rustls checks the extensions of TLS 1.2 before the version, and would send "handshake failure".
 async fn accept(tls: &TlsAcceptor, mut stream: TcpStream) -> std::io::Result<TlsStream<Single<TcpStream>>> {
-    // A ClientHello comes in one piece; of one that does not, rustls is the judge.
+    // A ClientHello usually arrives in one piece. rustls handles one that does not.
     let mut head = [0; 11];
     let known = stream.peek(&mut head).await?;
     let Some(version) = old_version(&head[..known]) else {
@@ -347,8 +354,8 @@ const ALERT: u8 = 21;
 const FATAL: u8 = 2;
 const PROTOCOL_VERSION: u8 = 70;
 
-/// The highest version of a ClientHello which begins with `head`, when that is below TLS 1.2. A client of TLS
-/// 1.3 says 1.2 here (RFC 8446, 4.1.2).
+/// Returns the highest version of a ClientHello that begins with `head`, if it is below TLS 1.2. A
+/// client of TLS 1.3 sends 1.2 in this field (RFC 8446, section 4.1.2).
 fn old_version(head: &[u8]) -> Option<u16> {
     match *head {
         // Content type, record version, record length; message type, message length; version.
@@ -360,8 +367,9 @@ fn old_version(head: &[u8]) -> Option<u16> {
     }
 }
 
-/// Closes our direction and reads on for a moment. A socket that is closed with unread bytes sends a reset, and
-/// a reset makes the peer's system throw away what it has not read yet: the last answer, or the GOAWAY.
+/// Closes the sending direction and continues to read for a short time. A socket that is closed
+/// with unread bytes sends a reset, and on a reset the peer's system discards bytes that the peer
+/// has not read yet: the last response, or the GOAWAY.
 pub async fn linger(mut socket: impl AsyncRead + AsyncWrite + Unpin) {
     let farewell = async {
         socket.shutdown().await?;
@@ -369,7 +377,7 @@ pub async fn linger(mut socket: impl AsyncRead + AsyncWrite + Unpin) {
         while socket.read(&mut ignored).await? > 0 {}
         std::io::Result::Ok(())
     };
-    // Gone, reset or silent: either way there is nothing left to do for this client.
+    // The peer has closed, reset, or sends nothing: in each case nothing is left to do.
     let _unimportant = timeout(LINGER, farewell).await;
 }
 
@@ -378,19 +386,21 @@ fn h1(limits: &Limits, permit: &ConnectionPermit) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        // Our own watch does it, see `activity`.
+        // `activity` implements this timeout.
         .header_read_timeout(None)
-        // Go's clients half-close only when they are gone, and a request of a client that is gone must be
-        // cancelled, so end of stream ends the request. Tunnels copy half-closes themselves.
+        // Clients written in Go half-close only when they are gone, and the request of such a
+        // client must be cancelled, so end of stream ends the request. Tunnels copy half-closes
+        // themselves.
         .half_close(false)
         .max_headers(limits.header_fields)
         .max_header_size(header_bytes)
-        // The buffer starts at 8 KiB and grows only under load; the headers and what follows must fit.
+        // The buffer starts at 8 KiB and grows only under load; the headers and the bytes after
+        // them must fit.
         .max_buf_size(header_bytes.saturating_add(64 << 10));
     builder
 }
 
-/// Runs a connection, ends it in an orderly way on drain or idleness, at once on slow headers.
+/// Runs a connection. Closes it gracefully on drain or idleness, and drops it on slow headers.
 async fn drive<C, E>(
     mut http: Pin<&mut C>,
     activity: &Activity,
@@ -430,9 +440,9 @@ where
     }
 }
 
-/// A connection that can be ended in good order.
+/// A connection that can be closed gracefully.
 pub(crate) trait Graceful: Future {
-    /// Accept nothing more, finish what runs.
+    /// Stops accepting requests and finishes those that run.
     fn graceful_shutdown(self: Pin<&mut Self>);
 }
 
@@ -447,5 +457,6 @@ where
     }
 }
 
-/// How long a closing connection is read on, see [`linger`], and a handshake may still take in a drain.
+/// How long [`linger`] reads from a closing connection, and how long a handshake may still take
+/// during a drain.
 const LINGER: Duration = Duration::from_millis(500);

@@ -1,8 +1,9 @@
-//! Small writes that leave together.
+//! A socket that combines small writes.
 //!
-//! The `h2` crate flushes after nearly every DATA frame, and each flush is a record of TLS and a system call. The answers
-//! of several streams are ready in the same moment, though. So a connection's socket collects what is written while the
-//! connection runs, and [`Corked::poll_release`] sends it when the connection waits again.
+//! The `h2` crate flushes after nearly every DATA frame, and each flush is a TLS record and a
+//! system call. The responses of several streams are often ready at the same time, so this socket
+//! buffers the bytes that are written while the connection's task runs, and
+//! [`Corked::poll_release`] sends them when the task waits again.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,23 +12,24 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that wait at most: a record of TLS.
-const MOST: usize = 16 << 10;
-/// A write of so many bytes is better off alone than copied once more.
+/// Maximum number of buffered bytes: one TLS record.
+const MAX_BUFFERED: usize = 16 << 10;
+/// Writes of at least this size are not buffered, because the copy costs more than the write.
 const LARGE: usize = 4 << 10;
-/// Room from the beginning: a handful of answers.
-const FIRST: usize = 2 << 10;
+/// Initial capacity of the buffer: a few responses.
+const INITIAL_CAPACITY: usize = 2 << 10;
 
-/// A socket. Clones are the same one: one is written to, another one releases.
+/// A socket that buffers small writes. Clones share one socket: one clone is written to, another
+/// one releases the buffer.
 pub(crate) struct Corked<T>(Arc<Mutex<State<T>>>);
 
-// Not `Debug`: what waits may be a credential.
+// Not `Debug`: buffered bytes may contain a credential.
 struct State<T> {
     socket: T,
-    waiting: Vec<u8>,
-    /// How many of these were sent already.
+    buffered: Vec<u8>,
+    /// Number of buffered bytes that are already sent.
     sent: usize,
-    /// What went wrong while nobody was there to hear of it.
+    /// An error that the next flush returns.
     failed: Option<io::Error>,
 }
 
@@ -39,17 +41,18 @@ impl<T> Clone for Corked<T> {
 
 impl<T> Corked<T> {
     pub(crate) fn new(socket: T) -> Self {
-        Self(Arc::new(Mutex::new(State { socket, waiting: Vec::new(), sent: 0, failed: None })))
+        Self(Arc::new(Mutex::new(State { socket, buffered: Vec::new(), sent: 0, failed: None })))
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        // Whoever panicked with it takes the connection down as well.
+        // The panic that poisoned the lock also ends the connection.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: AsyncWrite + Unpin> Corked<T> {
-    /// Sends what waits. Ready with `false` when that failed: the next flush says why.
+    /// Sends the buffered bytes. Ready with `false` when that failed: the next flush returns the
+    /// error.
     pub(crate) fn poll_release(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.state();
         match ready!(state.release(cx)) {
@@ -64,38 +67,38 @@ impl<T: AsyncWrite + Unpin> Corked<T> {
 
 impl<T: AsyncWrite + Unpin> State<T> {
     fn release(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.waiting.is_empty() && self.failed.is_none() {
+        if self.buffered.is_empty() && self.failed.is_none() {
             return Poll::Ready(Ok(()));
         }
         ready!(self.drain(cx))?;
         Pin::new(&mut self.socket).poll_flush(cx)
     }
 
-    /// Writes what waits.
+    /// Writes the buffered bytes.
     fn drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Err(error));
         }
-        while self.sent < self.waiting.len() {
-            let written = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.waiting[self.sent..]))?;
+        while self.sent < self.buffered.len() {
+            let written = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.buffered[self.sent..]))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.sent += written;
         }
-        // A connection that says nothing has no buffer.
-        (self.waiting, self.sent) = (Vec::new(), 0);
+        // An idle connection has no buffer.
+        (self.buffered, self.sent) = (Vec::new(), 0);
         Poll::Ready(Ok(()))
     }
 
-    /// Ready when so many bytes may be written: `true` when they should wait with the others.
+    /// Ready when `bytes` bytes may be written; `true` when they are to be buffered.
     fn room(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        if bytes >= LARGE || self.waiting.len() + bytes > MOST {
+        if bytes >= LARGE || self.buffered.len() + bytes > MAX_BUFFERED {
             ready!(self.drain(cx))?;
         }
         let waits = bytes < LARGE;
-        if waits && self.waiting.is_empty() {
-            self.waiting.reserve(FIRST);
+        if waits && self.buffered.is_empty() {
+            self.buffered.reserve(INITIAL_CAPACITY);
         }
         Poll::Ready(Ok(waits))
     }
@@ -113,7 +116,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
         if !ready!(state.room(buf.len(), cx))? {
             return Pin::new(&mut state.socket).poll_write(cx, buf);
         }
-        state.waiting.extend_from_slice(buf);
+        state.buffered.extend_from_slice(buf);
         Poll::Ready(Ok(buf.len()))
     }
 
@@ -128,7 +131,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
             return Pin::new(&mut state.socket).poll_write_vectored(cx, bufs);
         }
         for buf in bufs {
-            state.waiting.extend_from_slice(buf);
+            state.buffered.extend_from_slice(buf);
         }
         Poll::Ready(Ok(bytes))
     }
@@ -137,13 +140,13 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
         self.state().socket.is_write_vectored()
     }
 
-    /// Only says whether sending went wrong: that is [`Corked::poll_release`]'s.
+    /// Returns only an earlier error of sending: [`Corked::poll_release`] sends the bytes.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.state();
         match state.failed.take() {
             Some(error) => Poll::Ready(Err(error)),
-            // What was not worth waiting for may not be out yet.
-            None if state.waiting.is_empty() => Pin::new(&mut state.socket).poll_flush(cx),
+            // A large write bypasses the buffer and may still be unflushed.
+            None if state.buffered.is_empty() => Pin::new(&mut state.socket).poll_flush(cx),
             None => Poll::Ready(Ok(())),
         }
     }
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_writes_wait_for_their_release_and_keep_their_order() {
+    async fn small_writes_are_buffered_until_released_and_keep_their_order() {
         let (near, mut far) = tokio::io::duplex(64 << 10);
         let corked = Corked::new(near);
         let mut writer = corked.clone();
@@ -181,7 +184,7 @@ mod tests {
         assert!(released(&corked).await);
         let read = far.read(&mut seen).await.unwrap();
         assert_eq!(&seen[..read], b"one two ");
-        // What is large goes at once, behind what waits.
+        // A large write is sent at once, after the buffered bytes.
         writer.write_all(b"head ").await.unwrap();
         writer.write_all(&[b'x'; LARGE]).await.unwrap();
         let mut all = vec![0; 5 + LARGE];
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn not_more_than_a_record_waits_and_the_end_sends_it() {
+    async fn at_most_one_record_is_buffered_and_shutdown_sends_it() {
         let (near, mut far) = tokio::io::duplex(64);
         let mut writer = Corked::new(near);
         let part = [b'x'; 1000];
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_told_by_the_next_flush() {
+    async fn the_next_flush_returns_a_failure() {
         let (near, far) = tokio::io::duplex(64);
         let corked = Corked::new(near);
         let mut writer = corked.clone();

@@ -1,11 +1,12 @@
-//! The `Date` of answers.
+//! The `Date` header of responses.
 
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::HeaderValue;
 
-/// The date of this second (RFC 9110, section 6.6.1), written once a second by each thread.
+/// Returns the date of the current second (RFC 9110, section 6.6.1). Each thread formats it once a
+/// second.
 pub(crate) fn now() -> HeaderValue {
     thread_local! {
         static LAST: RefCell<(u64, HeaderValue)> = const { RefCell::new((0, HeaderValue::from_static(""))) };
@@ -26,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_date_is_written_as_http_wants_it_and_is_that_of_now() {
+    fn the_date_has_the_http_format_and_the_current_time() {
         let before = SystemTime::now() - Duration::from_secs(1);
         let date = now();
         assert_eq!(date.len(), 29, "{date:?}");

@@ -1,5 +1,5 @@
-//! What an answer and whoever delivers it have to tell each other beside the answer itself: when it must be out, and what
-//! goes before it.
+//! Information that a response and its connection exchange in addition to the response itself: the
+//! deadline of the response, and interim responses before it.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -10,65 +10,69 @@ use http::{Response, StatusCode};
 use tokio::task::futures::TaskLocalFuture;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Put into the extensions of a response: when its body must have been taken by the client, or else its stream is
-/// reset, its HTTP/1.1 connection closed. The body itself cannot see to that, because nobody asks it for more while a
-/// client does not read.
+/// A response extension with the time by which the client must have read the body. After it, the
+/// HTTP/2 stream is reset, or the HTTP/1.1 connection is closed. The body cannot enforce this
+/// itself, because it is not polled while the client does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndBy(pub Instant);
 
 impl EndBy {
-    /// The same for the answer that the running task is about to give, without the detour.
+    /// Sets the deadline for the response that the running task is about to return, without a
+    /// response extension.
     pub fn set(self) {
-        let _known_or_nobody_asks = DELIVERY.try_with(|delivery| delivery.end_by.set(Some(self.0)));
+        let _no_task_delivers_here = DELIVERY.try_with(|delivery| delivery.end_by.set(Some(self.0)));
     }
 }
 
-/// Sends an answer of the class 1xx (RFC 9110, section 15.2) before the one that the running task is about to give. Over
-/// HTTP/1.1 there is no way for it, and it is dropped, as RFC 9110 allows. So is one that HTTP/2 does not have (101), and
-/// what comes after the first 32: no window of the client holds heads back, so a server without an end of them and a
-/// client that does not read would fill the memory.
+/// Sends an interim response (status 1xx, RFC 9110, section 15.2) before the response that the
+/// running task is about to return. Over HTTP/1.1 it is dropped, because hyper has no way to send
+/// it; RFC 9110 allows that. Also dropped are 101, which HTTP/2 does not have, and all after the
+/// first 32: flow control does not apply to headers, so an upstream that sends endless interim
+/// responses and a client that does not read them would fill the memory.
 pub fn interim(response: Response<()>) {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return;
     }
-    let _known_or_nobody_asks = DELIVERY.try_with(|delivery| {
+    let _no_task_delivers_here = DELIVERY.try_with(|delivery| {
         if let Some(left) = delivery.interim_left.get().checked_sub(1) {
             delivery.interim_left.set(left);
-            let mut waiting = delivery.interim.take();
-            waiting.push(response);
-            delivery.interim.set(waiting);
+            let mut pending = delivery.interim.take();
+            pending.push(response);
+            delivery.interim.set(pending);
         }
     });
 }
 
-/// [`interim`] answers at most before one answer.
+/// Maximum number of [`interim`] responses before one response.
 const MOST_INTERIM: usize = 32;
 
 tokio::task_local! {
-    /// For the answer that the running task delivers.
+    /// The delivery of the response that the running task produces.
     static DELIVERY: Delivery;
 }
 
-/// What the task of an answer knows of its delivery.
+/// The data that the task of a response shares with its connection.
 pub(crate) struct Delivery {
     end_by: Cell<Option<Instant>>,
     interim_left: Cell<usize>,
     interim: Cell<Vec<Response<()>>>,
 }
 
-/// Runs whoever delivers answers, one after the other. An HTTP/2 stream takes [`interim`] ones, too.
+/// Runs a future that delivers responses one after the other. `takes_interim` is true for an HTTP/2
+/// stream, which can send [`interim`] responses.
 pub(crate) fn delivers<F: Future>(takes_interim: bool, deliver: F) -> TaskLocalFuture<Delivery, F> {
     let interim_left = Cell::new(if takes_interim { MOST_INTERIM } else { 0 });
     let delivery = Delivery { end_by: Cell::new(None), interim_left, interim: Cell::default() };
     DELIVERY.scope(delivery, deliver)
 }
 
-/// Watches over the end of the answer that this task delivers. Made when there is one; most answers never wait.
+/// The timer for the deadline of the current response. Created on demand, because most responses
+/// have no deadline or never wait.
 #[derive(Debug, Default)]
 pub(crate) struct Overdue(Option<Pin<Box<Sleep>>>);
 
 impl Overdue {
-    /// Ready when the answer is late. To be looked at whenever the task has run.
+    /// Ready when the response is late. Poll it whenever the task has run.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(end) = DELIVERY.with(|delivery| delivery.end_by.get()) else {
             self.0 = None;
@@ -82,12 +86,12 @@ impl Overdue {
     }
 }
 
-/// The answer is out, so it is not late.
+/// Clears the deadline, because the response is complete.
 pub(crate) fn answered() {
-    let _known_or_nobody_asks = DELIVERY.try_with(|delivery| delivery.end_by.set(None));
+    let _no_task_delivers_here = DELIVERY.try_with(|delivery| delivery.end_by.set(None));
 }
 
-/// What goes before the answer, since it was last asked for.
+/// Returns the interim responses that were added since the last call.
 pub(crate) fn take_interim() -> Vec<Response<()>> {
     DELIVERY.try_with(|delivery| delivery.interim.take()).unwrap_or_default()
 }

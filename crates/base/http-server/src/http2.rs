@@ -1,8 +1,8 @@
-//! One connection of HTTP/2, straight on the `h2` crate.
+//! One HTTP/2 connection, directly on the `h2` crate.
 //!
-//! hyper's server asks nothing more of `h2` than this, through a state machine for two protocols, a second one for each
-//! stream, and a body that is boxed into another one. It also takes a request body that the client gave up with `NO_ERROR`
-//! for one that ended, which a proxy must not pass on.
+//! hyper's server uses `h2` in the same way, but adds a state machine for both protocols, another
+//! one for each stream, and one more boxed body. It also treats a request body that the client
+//! aborted with `NO_ERROR` as complete, which a proxy must not forward.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,14 +27,14 @@ mod stream;
 
 use stream::Stream;
 
-/// A connection, to its end.
+/// A future that serves a connection until it ends.
 pub(crate) struct Http2<T> {
     state: State<Listening<Intake<T>>>,
     heard: Heard,
     service: PerConnection,
-    /// To be told to go as soon as there is somebody to tell it.
+    /// A graceful shutdown was requested during the handshake.
     goodbye: bool,
-    /// It was told to calm down, and that is all that is still to be sent.
+    /// GOAWAY with `ENHANCE_YOUR_CALM` was requested, and only the remaining frames are still sent.
     calming: bool,
     limits: Limits,
     turn: Arc<Turn>,
@@ -42,7 +42,8 @@ pub(crate) struct Http2<T> {
     windows: usize,
 }
 
-/// Windows of a connection that has not uploaded much: the least that HTTP/2 has for a connection.
+/// Window of a connection that has not uploaded much: the smallest that HTTP/2 allows for a
+/// connection.
 const FIRST_WINDOW: u32 = 65_535;
 
 enum State<T> {
@@ -80,7 +81,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Http2<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Http2<T> {
-    /// Lets a client that uploads send more ahead, where there is memory for it.
+    /// Enlarges the windows for a client that uploads, if there is memory for them.
     fn widen(&mut self) {
         let State::Serving { connection, .. } = &mut self.state else { return };
         let permit = &self.service.activity.permit;
@@ -89,7 +90,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Http2<T> {
         if window <= FIRST_WINDOW || !permit.is_confirmed() || permit.charge(bytes).is_err() {
             return;
         }
-        // Fails while the client has not acknowledged the settings before: it is tried again after more of the upload.
+        // Fails while the client has not acknowledged the previous settings. The next upload tries
+        // again.
         if connection.set_initial_window_size(self.limits.h2_stream_window).is_err() {
             return permit.release(bytes);
         }
@@ -104,7 +106,7 @@ impl<T> Drop for Http2<T> {
     }
 }
 
-// Nothing in it is pinned in place.
+// No field is structurally pinned.
 impl<T> Unpin for Http2<T> {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
@@ -129,7 +131,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
         if silence.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(ConnectionError::Silent));
         }
-        // A client that goes on like this is read from all the time, so nothing need wake this.
+        // A client that continues to reset streams keeps the task busy, so no waker is needed.
         if !this.calming && this.service.activity.resets.are_too_many() {
             this.calming = true;
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
@@ -144,7 +146,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Http2<T> {
                     let answer = match this.service.answer(Request::from_parts(parts, body)) {
                         Ok(answer) => answer,
                         Err(why) if activity.permit.is_confirmed() => this.service.refuse(why),
-                        // Even a refusal takes memory until the client has read it.
+                        // A refusal also takes memory until the client has read it.
                         Err(_why) => {
                             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                             continue;

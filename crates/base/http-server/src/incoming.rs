@@ -1,4 +1,4 @@
-//! The body of a request, as it comes.
+//! The body of a request, as the client sends it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use crate::activity::Activity;
 use crate::body::BoxError;
 use crate::delivery;
 
-/// The body of a request. The client may send as much ahead as the [limits](crate::Limits) say, and more as it is read.
+/// The body of a request. The client may send ahead as many bytes as the [limits](crate::Limits)
+/// allow, and more while the body is read.
 #[derive(Debug)]
 pub enum Incoming {
-    /// From HTTP/1.1.
+    /// The body of an HTTP/1.1 request.
     Http1(hyper::body::Incoming),
-    /// From a stream of HTTP/2.
+    /// The body of an HTTP/2 request.
     Http2(StreamBody),
 }
 
@@ -51,28 +52,29 @@ impl Body for Incoming {
     }
 }
 
-/// What comes in a stream of HTTP/2, of a request or of an answer.
+/// The body of an HTTP/2 stream, of a request or of a response.
 #[derive(Debug)]
 pub struct StreamBody {
     stream: h2::RecvStream,
     data_ended: bool,
-    /// What `Content-Length` promised, and is still to come.
+    /// The rest of the bytes that `Content-Length` announced.
     length: Option<u64>,
-    /// The client waits to be asked for it.
+    /// The client waits for `100 Continue`.
     expected: bool,
-    /// Told how much a client uploads.
+    /// Counts the uploaded bytes.
     activity: Option<Arc<Activity>>,
 }
 
 impl StreamBody {
-    /// The rest of a message whose head was `headers`.
+    /// Creates the body of a message with these headers.
     pub fn new(headers: &HeaderMap, stream: h2::RecvStream) -> Self {
         let length = if stream.is_end_stream() { Some(0) } else { content_length(headers) };
         Self { stream, data_ended: false, length, expected: false, activity: None }
     }
 
-    /// The same for a request. Whoever reads its body in the task of its answer asks a client for it that waits with
-    /// `Expect: 100-continue` (RFC 9110, section 10.1.1); others let it come by itself, a moment later.
+    /// Creates the body of a request. Polling it in the task that delivers the response sends `100
+    /// Continue` to a client that waits for it with `Expect: 100-continue` (RFC 9110, section
+    /// 10.1.1). When another task polls it, the client sends the body by itself after a short time.
     pub(crate) fn of_request(headers: &HeaderMap, stream: h2::RecvStream, activity: &Arc<Activity>) -> Self {
         let mut body = Self::new(headers, stream);
         body.activity = (!body.is_end_stream()).then(|| Arc::clone(activity));
@@ -81,13 +83,13 @@ impl StreamBody {
         body
     }
 
-    /// The next frame; none after the end. A stream that was reset ends with an error, whatever the reason: nobody must
-    /// take a part of a body for all of it.
+    /// Returns the next frame; `None` after the end. A stream that was reset ends with an error for
+    /// any reason code, so that a partial body is never treated as complete.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if std::mem::take(&mut self.expected) {
-            let mut go_on = Response::new(());
-            *go_on.status_mut() = StatusCode::CONTINUE;
-            delivery::interim(go_on);
+            let mut proceed = Response::new(());
+            *proceed.status_mut() = StatusCode::CONTINUE;
+            delivery::interim(proceed);
         }
         if !self.data_ended {
             match ready!(self.stream.poll_data(cx)) {
@@ -95,8 +97,8 @@ impl StreamBody {
                     if let Some(activity) = &self.activity {
                         activity.uploaded(data.len());
                     }
-                    // As room is made here the peer may send more: its pace is kept by not reading on. Fails only for a
-                    // stream that has ended, and then there is no window to keep.
+                    // This allows the peer to send more: a service that does not read slows the
+                    // peer down. It fails only for a stream that has ended, which needs no window.
                     let _unimportant = self.stream.flow_control().release_capacity(data.len());
                     self.length = self.length.and_then(|rest| rest.checked_sub(data.len() as u64));
                     return Poll::Ready(Some(Ok(Frame::data(data))));
@@ -112,12 +114,12 @@ impl StreamBody {
         })
     }
 
-    /// Whether nothing is to come any more.
+    /// Returns whether the body is complete.
     pub fn is_end_stream(&self) -> bool {
         self.stream.is_end_stream()
     }
 
-    /// What is still to come, if that is known.
+    /// Returns the rest of the announced length, if it is known.
     pub fn size_hint(&self) -> SizeHint {
         if self.is_end_stream() {
             return SizeHint::with_exact(0);
@@ -126,7 +128,7 @@ impl StreamBody {
     }
 }
 
-/// The length, when the peer says one and only one.
+/// Returns the length, if the peer sent exactly one.
 fn content_length(headers: &HeaderMap) -> Option<u64> {
     let mut values = headers.get_all(CONTENT_LENGTH).iter();
     let length = values.next()?.to_str().ok()?.parse().ok()?;

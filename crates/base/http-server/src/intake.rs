@@ -1,12 +1,15 @@
-//! The bytes that an HTTP/2 client makes a connection hold before its service sees them.
+//! Limits the memory that an HTTP/2 client uses before the service reads its data.
 //!
-//! The `h2` crate decodes every frame that it can read, and reads as long as there is input. What it holds is not visible
-//! from outside, but the frames are (RFC 9113, section 4.1), and reading can be stopped. So this socket
+//! The `h2` crate decodes every frame that it can read, and reads as long as there is input. The
+//! memory that it holds is not visible from outside, but the frames are (RFC 9113, section 4.1),
+//! and reading can be paused. Therefore this socket
 //!
-//! - lets a connection read a bounded amount and then yields, so that heads cannot pile up before the service gets them,
-//! - charges the [capacity](crate::capacity) for unfinished frames and for header blocks that continue in another frame,
-//! - while a connection is provisional, charges it for unread bodies and for trailers, and does not read while the client
-//!   does not read its responses.
+//! - lets a connection read a limited amount and then yields, so that request headers cannot pile
+//!   up before the service gets them,
+//! - charges the [capacity](crate::capacity) for unfinished frames and for header blocks that
+//!   continue in another frame,
+//! - while a connection is provisional, charges it for unread bodies and for trailers, and does not
+//!   read while the client does not read its responses.
 //!
 //! A charge that is refused closes the connection.
 
@@ -20,60 +23,62 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::activity::Activity;
 
-/// What a connection may read before its task yields, in bytes. Small while the connection is provisional, so that few
-/// requests are decoded before they are charged.
+/// Bytes that a connection may read before its task yields. Small while the connection is
+/// provisional, so that only a few requests are decoded before they are charged.
 const PROVISIONAL_PIECE: usize = 4 << 10;
 const PIECE: usize = 64 << 10;
 
-/// Memory of the responses that wait for a client which does not read, with 64 KiB in TLS, in bytes.
+/// Memory of the responses that wait for a client that does not read, including 64 KiB in TLS, in
+/// bytes.
 const UNREAD_RESPONSES: usize = 1 << 20;
-/// Memory of a window full of DATA frames, in bytes. The `h2` crate bounds the number of small ones.
+/// Memory of a window full of DATA frames, in bytes. The `h2` crate limits the number of small
+/// ones.
 const UNREAD_BODIES: usize = 128 << 10;
-/// Bytes of bodies that a provisional connection may send without a charge: a login.
+/// Bytes of bodies that a provisional connection may send without a charge: enough for a login.
 const FREE_BODY: u64 = 8 << 10;
-/// Memory of a decoded header list in relation to its size: a field of 33 bytes, as RFC 9113 counts, takes 128 in a map
-/// whose capacity doubles.
+/// Ratio of the memory of a decoded header list to its size: a field of 33 bytes, as counted by RFC
+/// 9113, takes 128 bytes in a map whose capacity doubles.
 const DECODED: usize = 6;
-/// The most that a header map takes, in bytes.
+/// Maximum memory of a header map, in bytes.
 const MOST_DECODED: usize = 4 << 20;
 
-/// What a connection may still read in this poll of its task, in bytes.
+/// Bytes that a connection may still read in this poll of its task.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(AtomicUsize);
 
 impl Turn {
-    /// The connection's task begins to run.
+    /// Resets the amount at the start of a poll of the connection's task.
     pub(crate) fn begins(&self, activity: &Activity) {
         let piece = if activity.permit.is_confirmed() { PIECE } else { PROVISIONAL_PIECE };
         self.0.store(piece, Ordering::Relaxed);
     }
 }
 
-/// See the [module](self).
+/// A socket that limits and charges what an HTTP/2 connection reads; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Intake<T> {
     io: T,
     activity: Arc<Activity>,
     turn: Arc<Turn>,
     frames: Frames,
-    /// The most that one header list takes.
+    /// Maximum memory of one header list, in bytes.
     header_list: usize,
     /// Bytes that are charged.
     charged: usize,
-    /// The client does not take what is sent.
+    /// The last write is pending, because the client does not read.
     blocked: bool,
-    /// A read was put off because of that.
-    put_off: bool,
+    /// A read was postponed because the connection is blocked.
+    postponed: bool,
 }
 
 impl<T> Intake<T> {
     pub(crate) fn new(io: T, activity: Arc<Activity>, turn: Arc<Turn>, header_bytes: usize) -> Self {
         let header_list = header_bytes.saturating_mul(DECODED).min(MOST_DECODED);
         let frames = Frames::default();
-        Self { io, activity, turn, frames, header_list, charged: 0, blocked: false, put_off: false }
+        Self { io, activity, turn, frames, header_list, charged: 0, blocked: false, postponed: false }
     }
 
-    /// Charges what the connection holds now.
+    /// Adjusts the charge to the memory that the connection holds now.
     fn settle(&mut self) -> io::Result<()> {
         let mut holds = self.frames.unfinished();
         if self.frames.block_open {
@@ -97,14 +102,14 @@ impl<T> Intake<T> {
         Ok(())
     }
 
-    /// Notes whether a write could be done.
+    /// Records whether a write is pending.
     fn wrote<R>(&mut self, written: &Poll<io::Result<R>>, cx: &Context<'_>) -> io::Result<()> {
         let blocked = written.is_pending();
         if blocked == self.blocked {
             return Ok(());
         }
         self.blocked = blocked;
-        if !blocked && std::mem::take(&mut self.put_off) {
+        if !blocked && std::mem::take(&mut self.postponed) {
             cx.waker().wake_by_ref();
         }
         self.settle()
@@ -125,8 +130,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for Intake<T> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.blocked && !this.activity.permit.is_confirmed() {
-            // The write that is pending wakes the task.
-            this.put_off = true;
+            // The pending write wakes the task.
+            this.postponed = true;
             return Poll::Pending;
         }
         let left = this.turn.0.load(Ordering::Relaxed);
@@ -175,30 +180,30 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Intake<T> {
     }
 }
 
-/// What begins an HTTP/2 connection (RFC 9113, section 3.4).
+/// Length of the connection preface of HTTP/2 (RFC 9113, section 3.4).
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
-/// The frames of a connection, as far as memory depends on them.
+/// The parts of a connection's frames that determine its memory.
 #[derive(Debug)]
 struct Frames {
     preface: usize,
     head: [u8; 9],
-    /// Of the frame's head.
+    /// Bytes of the current frame head that are read.
     known: usize,
-    /// Of its payload, once the head is complete.
+    /// Length of the current frame's payload, once the head is complete.
     size: usize,
     left: usize,
-    /// A header block goes on in another frame.
+    /// A header block continues in another frame.
     block_open: bool,
-    /// The highest stream that was opened.
+    /// The highest identifier of a stream that the client opened.
     highest: u32,
-    /// Header blocks of streams that had one.
+    /// Number of header blocks of streams that already had one.
     trailers: usize,
-    /// Bytes of bodies.
+    /// Payload bytes of DATA frames.
     data: u64,
 }
 
@@ -219,7 +224,7 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// Goes through the next bytes. Returns how many of them are those of header blocks.
+    /// Parses the next bytes. Returns how many of them belong to header blocks.
     fn read(&mut self, mut bytes: &[u8]) -> usize {
         let preface = self.preface.min(bytes.len());
         self.preface -= preface;
@@ -246,7 +251,7 @@ impl Frames {
         heads
     }
 
-    /// A frame's head is complete.
+    /// Handles a complete frame head.
     fn begin(&mut self) {
         self.known = 0;
         let [a, b, c, kind, flags, stream @ ..] = self.head;
@@ -266,7 +271,7 @@ impl Frames {
         }
     }
 
-    /// Bytes of a frame that is not complete.
+    /// Returns the bytes of the current frame that are read, while it is incomplete.
     fn unfinished(&self) -> usize {
         if self.left == 0 { 0 } else { self.size - self.left }
     }
@@ -299,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_the_same_however_the_bytes_come() {
+    fn frames_are_parsed_independently_of_how_the_bytes_are_split() {
         let mut bytes = opening();
         bytes.extend(frame(HEADERS, END_HEADERS, 1, 100));
         bytes.extend(frame(DATA, 0, 1, 5000));
@@ -317,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_frame_and_an_open_block_are_known() {
+    fn an_unfinished_frame_and_an_open_block_are_counted() {
         let mut frames = Frames::default();
         frames.read(&opening());
         let head = frame(HEADERS, 0, 1, 1000);
@@ -331,7 +336,7 @@ mod tests {
 
     const HEADER_BYTES: usize = 64 << 10;
 
-    /// A connection that is provisional at first, and its client.
+    /// A connection, provisional at first, and its client.
     struct World {
         intake: Intake<DuplexStream>,
         client: DuplexStream,
@@ -341,7 +346,7 @@ mod tests {
     }
 
     impl World {
-        /// Each direction carries so many bytes that are not read.
+        /// Creates a connection on which each direction buffers `carries` unread bytes.
         fn new(carries: usize) -> Self {
             let capacity = Capacity::default();
             let permit = capacity.connect([127, 0, 0, 1].into()).unwrap();
@@ -351,8 +356,8 @@ mod tests {
             Self { intake, client, activity, turn, capacity }
         }
 
-        /// The client sends these, and the connection reads for as many turns as it takes.
-        async fn sends(&mut self, bytes: &[u8]) {
+        /// Sends bytes from the client and polls the connection until it has read them.
+        async fn send(&mut self, bytes: &[u8]) {
             self.client.write_all(bytes).await.unwrap();
             let mut left = bytes.len();
             while left > 0 {
@@ -361,7 +366,7 @@ mod tests {
             }
         }
 
-        /// Bytes that are charged to the connection beyond those which are free.
+        /// Returns the bytes that are charged to the connection in addition to the free ones.
         fn charged(&self) -> usize {
             usize::try_from(self.capacity.stats().budget_used).unwrap()
         }
@@ -370,27 +375,27 @@ mod tests {
     #[tokio::test]
     async fn trailers_of_a_provisional_connection_are_charged_as_header_lists() {
         let mut world = World::new(1 << 20);
-        world.sends(&opening()).await;
-        world.sends(&frame(HEADERS, END_HEADERS, 1, 10)).await;
+        world.send(&opening()).await;
+        world.send(&frame(HEADERS, END_HEADERS, 1, 10)).await;
         assert_eq!(world.charged(), 0);
-        world.sends(&frame(HEADERS, END_HEADERS, 1, 10)).await;
+        world.send(&frame(HEADERS, END_HEADERS, 1, 10)).await;
         assert_eq!(world.charged(), HEADER_BYTES * DECODED - FREE_BYTES);
         world.activity.permit.confirm();
-        world.sends(&frame(4, 0, 0, 0)).await;
+        world.send(&frame(4, 0, 0, 0)).await;
         assert_eq!(world.charged(), 0);
     }
 
     #[tokio::test]
-    async fn a_frame_is_charged_until_it_is_complete_or_its_connection_ends() {
+    async fn a_frame_is_charged_until_it_is_complete_or_the_connection_ends() {
         let mut world = World::new(1 << 20);
         world.activity.permit.confirm();
-        world.sends(&opening()).await;
+        world.send(&opening()).await;
         let whole = frame(4, 0, 0, 50_000);
-        world.sends(&whole[..40_009]).await;
+        world.send(&whole[..40_009]).await;
         assert_eq!(world.charged(), 40_000 - FREE_BYTES);
-        world.sends(&whole[40_009..]).await;
+        world.send(&whole[40_009..]).await;
         assert_eq!(world.charged(), 0);
-        world.sends(&whole[..40_009]).await;
+        world.send(&whole[..40_009]).await;
         assert_eq!(world.charged(), 40_000 - FREE_BYTES);
         let World { intake, activity, capacity, .. } = world;
         drop(intake);
@@ -399,14 +404,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_reads_a_piece_and_then_lets_others_run() {
+    async fn a_connection_reads_a_piece_and_then_yields() {
         let mut world = World::new(1 << 20);
         let mut piece = [0; 1024];
         for (confirmed, pieces) in [(false, 4), (true, 64)] {
             if confirmed {
                 world.activity.permit.confirm();
             }
-            // Frames of a kind that is ignored.
+            // Frames of an unknown type, which are ignored.
             world.client.write_all(&frame(99, 0, 0, 200_000)).await.unwrap();
             world.turn.begins(&world.activity);
             let mut reads = 0;
@@ -427,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_provisional_client_that_reads_nothing_is_charged_and_not_read_from_until_it_reads() {
+    async fn reading_from_a_provisional_client_pauses_until_it_reads_its_responses() {
         let mut world = World::new(64);
         world.client.write_all(&[0; 9]).await.unwrap();
         world.turn.begins(&world.activity);
@@ -449,7 +454,7 @@ mod tests {
         assert_eq!(world.charged(), 0);
         assert!(woken.0.load(Ordering::SeqCst), "the read that was put off is tried again");
         assert!(Pin::new(&mut world.intake).poll_read(&mut cx, &mut read).is_ready());
-        // Of a known client the next request may well come before it has read the response.
+        // A confirmed client may send the next request before it has read the response.
         world.activity.permit.confirm();
         world.client.write_all(&[0; 9]).await.unwrap();
         assert!(Pin::new(&mut world.intake).poll_write(&mut cx, &response).is_pending());

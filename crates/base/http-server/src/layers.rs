@@ -1,4 +1,5 @@
-//! What every answer of every server gets, as plain functions: call them where your pipeline has its place.
+//! Functions for the properties that every response of every server has. Call them at the
+//! appropriate step of your request pipeline.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -14,11 +15,11 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use crate::body::{self, Body};
 
-/// Name of the header that ties the log lines of all servers on a request's way together.
+/// Name of the header that correlates the log lines of all servers that handle a request.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// The headers that the impersonation proxy puts on every answer, errors included (Pinniped's
-/// `securityheader.Wrap`, which was made for pages in browsers and is visible to clients by now).
+/// The security headers of every response, including errors. They are meant for pages in browsers,
+/// but clients of upstream's implementation already receive them.
 pub static SECURITY_HEADERS: [(HeaderName, HeaderValue); 9] = [
     (CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'")),
     (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
@@ -31,8 +32,8 @@ pub static SECURITY_HEADERS: [(HeaderName, HeaderValue); 9] = [
     (EXPIRES, HeaderValue::from_static("0")),
 ];
 
-/// Adds [`SECURITY_HEADERS`]. Headers of the same name that are already there (those of an answer that is passed
-/// on) stay, after ours: the client sees both, ours first.
+/// Adds [`SECURITY_HEADERS`]. Headers of the same name in a forwarded response stay after ours: the
+/// client receives both, ours first.
 pub fn add_security_headers(headers: &mut HeaderMap) {
     headers.reserve(SECURITY_HEADERS.len());
     for (name, value) in &SECURITY_HEADERS {
@@ -40,9 +41,11 @@ pub fn add_security_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// The audit identifier of a request: what the client sent in `Audit-ID`, else a fresh random UUID.
+/// Returns the audit identifier of a request: the value of the client's `Audit-ID` header, or a new
+/// random UUID.
 ///
-/// Anything but a plain printable value is replaced, since it goes into logs and back into a header.
+/// A value that is not plain and printable is replaced, because the identifier is logged and sent
+/// back in a header.
 pub fn audit_id(request_headers: &HeaderMap) -> HeaderValue {
     match request_headers.get(AUDIT_ID) {
         Some(given) if !given.is_empty() && given.to_str().is_ok() => given.clone(),
@@ -58,7 +61,8 @@ fn fresh_audit_id() -> HeaderValue {
         .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
 
-/// Random bytes for one identifier. The generator is asked for many at a time: for each request it would be felt.
+/// Returns random bytes for one identifier. The generator is called for many identifiers at once,
+/// because one call for each request has a measurable cost.
 fn random() -> Option<[u8; 16]> {
     thread_local! {
         static AHEAD: RefCell<([u8; 1024], usize)> = const { RefCell::new(([0; 1024], 0)) };
@@ -73,9 +77,10 @@ fn random() -> Option<[u8; 16]> {
     })
 }
 
-/// Puts the audit identifier on an answer, before an identifier which is there already, unless that is the same.
+/// Adds the audit identifier to a response, before an existing identifier unless that is equal.
 pub fn add_audit_id(response_headers: &mut HeaderMap, mut id: HeaderValue) {
-    // Each is new. In the table of an HTTP/2 connection they would push out the fields that are in every answer.
+    // Each value is unique. In the HPACK table of an HTTP/2 connection it would displace fields
+    // that occur in every response.
     id.set_sensitive(true);
     match response_headers.entry(AUDIT_ID) {
         Entry::Vacant(entry) => {
@@ -90,7 +95,7 @@ pub fn add_audit_id(response_headers: &mut HeaderMap, mut id: HeaderValue) {
     }
 }
 
-/// Inserts a value before those that the name has already.
+/// Inserts a value before the existing values of the name.
 pub fn put_first(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
     match headers.entry(name) {
         Entry::Vacant(entry) => {
@@ -101,31 +106,31 @@ pub fn put_first(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) 
 }
 
 fn put_before(entry: &mut OccupiedEntry<'_, HeaderValue>, value: HeaderValue) {
-    // Nearly always one.
+    // Most names have one value.
     let mut others: Vec<HeaderValue> = entry.iter().skip(1).cloned().collect();
     let first = entry.insert(value);
     entry.append(first);
     others.drain(..).for_each(|other| entry.append(other));
 }
 
-/// A handler panicked; the message of the panic, for the log only.
+/// A handler panicked. Contains the message of the panic, for the log only.
 #[derive(Debug, thiserror::Error)]
 #[error("a request handler panicked: {0}")]
 pub struct Panicked(String);
 
-/// Runs a handler and catches its panic, so that it costs one request and not the connection.
+/// Runs a handler and catches its panic, so that a panic ends one request and not the connection.
 ///
 /// # Errors
-/// [`Panicked`] when it did.
+/// Returns [`Panicked`] when the handler panics.
 pub fn guard_panic<F: Future>(handler: F) -> impl Future<Output = Result<F::Output, Panicked>> {
-    // Not an async function: its future would hold the handler twice, and handlers are large.
+    // Not an async function: its future would store the handler twice, and handlers are large.
     AssertUnwindSafe(handler).catch_unwind().map_err(|panic| Panicked(panic_message(&*panic)))
 }
 
-/// The same for what needs no waiting.
+/// Runs a synchronous handler and catches its panic.
 ///
 /// # Errors
-/// [`Panicked`] when it did.
+/// Returns [`Panicked`] when the handler panics.
 pub fn catch_panic<T>(handler: impl FnOnce() -> T) -> Result<T, Panicked> {
     std::panic::catch_unwind(AssertUnwindSafe(handler)).map_err(|panic| Panicked(panic_message(&*panic)))
 }
@@ -138,7 +143,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     }
 }
 
-/// The answer after [`Panicked`], as k8s.io/apiserver's recovery filter words it.
+/// Returns the response after [`Panicked`], with the text of upstream's recovery handler.
 pub fn panic_response() -> Response<Body> {
     plain_error(
         StatusCode::INTERNAL_SERVER_ERROR,
@@ -146,7 +151,8 @@ pub fn panic_response() -> Response<Body> {
     )
 }
 
-/// An error as Go's `http.Error` writes it: plain text with a newline at the end, not to be sniffed.
+/// Returns an error response in the format of Go's `http.Error`: plain text with a final newline,
+/// and content sniffing disabled.
 pub fn plain_error(status: StatusCode, text: &str) -> Response<Body> {
     let mut response = Response::new(body::full(format!("{text}\n")));
     *response.status_mut() = status;
@@ -161,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn security_headers_come_before_those_of_a_passed_on_answer() {
+    fn security_headers_come_before_those_of_a_forwarded_response() {
         let mut headers = HeaderMap::new();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
         add_security_headers(&mut headers);
@@ -172,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_audit_id_of_the_client_is_kept_and_a_bad_one_replaced() {
+    fn a_valid_audit_id_of_the_client_is_used_and_an_invalid_one_is_replaced() {
         let mut headers = HeaderMap::new();
         let fresh = audit_id(&headers);
         assert_eq!(fresh.len(), 36);
@@ -186,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_audit_id_that_the_server_behind_has_taken_over_is_said_once() {
+    fn an_audit_id_that_the_upstream_repeats_is_sent_once() {
         for (there, said) in [
             (&[][..], &["ours"][..]),
             (&["ours"], &["ours"]),

@@ -1,22 +1,22 @@
-//! An HTTPS server that cannot be held wrong.
+//! An HTTPS server with limits, workers and graceful shutdown.
 //!
-//! [`serve()`] takes a bound [`Listener`], a TLS configuration and a [`Service`], and gives back a
-//! [`ServerHandle`]. Everything that a server on a hostile network needs is done here once: handshake, header
-//! and idle timeouts, limits on headers, streams and connections, accept errors, orderly stop. Both servers of
-//! this project stand on it, the aggregated API and the impersonation proxy.
+//! [`serve()`] takes a bound [`Listener`], a TLS configuration and a [`Service`], and returns a
+//! [`ServerHandle`]. The crate implements all protection that a server on a hostile network needs:
+//! handshake, header and idle timeouts, limits on headers, streams and connections, handling of
+//! accept errors, and graceful shutdown.
 //!
 //! ```text
-//! Listener -> accept loop -> one task a connection -> TLS -> HTTP/2 or HTTP/1.1 -> your service
-//!             server.rs      connection.rs                   (by ALPN only)
+//! Listener -> accept loop -> one task per connection -> TLS -> HTTP/2 or HTTP/1.1 -> your service
+//!             server.rs      connection.rs                     (by ALPN only)
 //! ```
 //!
-//! It refuses to be a framework: there is no routing, and no layer is applied behind your back. The parts that
-//! every service wants (security headers, audit identifiers, a guard against panics) are plain functions in
-//! [`layers`]; `Status` bodies in the encoding that the client asked for are made in [`respond`]; connections
-//! that left HTTP through an upgrade are counted and ended by [`tunnels`].
+//! The crate is not a framework: it has no routing, and it applies no layer that you do not call.
+//! The parts that every service needs (security headers, audit identifiers, a guard against panics)
+//! are plain functions in [`layers`]. [`tunnels`] counts and closes the connections that left HTTP
+//! through an upgrade. Start reading in [`server`].
 //!
-//! Invariants: no task outlives its owner (a dropped [`ServerHandle`] ends all connections); no work is done
-//! between two accepts; nothing here logs a header or a body.
+//! Invariants: no task outlives its owner (a dropped [`ServerHandle`] closes all connections); the
+//! accept loop does no work between two accepts; nothing here logs a header or a body.
 
 #![forbid(unsafe_code)]
 

@@ -1,60 +1,69 @@
-//! What one client may cost: every bound and every timeout of the server, with its default.
+//! The bounds and timeouts that a server applies to its clients, with their defaults.
 //!
-//! The defaults are those of a Kubernetes API server (k8s.io/apiserver `secure_serving.go` and Go's
-//! `net/http`) where clients can tell the difference, and smaller where only memory is at stake.
+//! The defaults are those of upstream's implementation (a server on Go's `net/http`) where clients
+//! can observe the difference, and smaller where only memory is affected.
 
 use std::time::Duration;
 
 use crate::capacity::{Capacity, ConnectionPermit};
 
-/// Bounds and timeouts of a server. Start from [`Limits::default`] and change what must differ.
+/// The bounds and timeouts of a server. Start from [`Limits::default`] and change individual
+/// fields.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of the request line and all headers of one request. Over it: 431, on both protocols.
+    /// Maximum size of the request line and all headers of one request, in bytes. A larger request
+    /// gets status 431, on both protocols.
     pub header_bytes: usize,
-    /// The same on connections that are provisional when they begin to speak HTTP: see [`Capacity`].
+    /// The same for connections that are still provisional when they begin to speak HTTP: see
+    /// [`Capacity`].
     pub provisional_header_bytes: usize,
-    /// Header fields of one HTTP/1.1 request. Over it: 431. (HTTP/2 is bounded by the bytes.)
+    /// Maximum number of header fields of one HTTP/1.1 request. More get status 431. (HTTP/2 is
+    /// limited by `header_bytes`.)
     pub header_fields: usize,
-    /// From accept to the end of the TLS handshake.
+    /// Time from accept to the end of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// From the first byte of a request to the end of its headers; for the first request of a connection,
-    /// from the end of the handshake.
+    /// Time from the first byte of a request to the end of its headers; for the first request of a
+    /// connection, from the end of the handshake.
     pub header_read_timeout: Duration,
-    /// A connection without any request for this long is closed (HTTP/2: with GOAWAY).
+    /// Time without any request after which a connection is closed (HTTP/2: with GOAWAY).
     pub idle_timeout: Duration,
-    /// Concurrent streams of one HTTP/2 connection.
+    /// Maximum number of concurrent streams of one HTTP/2 connection.
     pub h2_streams: u32,
-    /// Flow-control window of one HTTP/2 stream, bytes: what a client may send ahead of the reader. Connections begin
-    /// with 64 KiB less one for the stream and for the connection, and get the larger windows when a service reads a
-    /// larger body and the [`Capacity`] has room for them.
+    /// Flow-control window of one HTTP/2 stream in bytes: the amount that a client may send ahead
+    /// of the reader. Connections begin with 65,535 bytes for each stream and for the connection,
+    /// and get the larger windows when a service reads a larger body and the [`Capacity`] has
+    /// memory for them.
     pub h2_stream_window: u32,
-    /// Flow-control window of a whole HTTP/2 connection, bytes, as above.
+    /// Flow-control window of a whole HTTP/2 connection in bytes, with the same rule as
+    /// `h2_stream_window`.
     pub h2_connection_window: u32,
-    /// Response bytes that may wait in one HTTP/2 stream for a slow client.
+    /// Maximum number of response bytes that wait in one HTTP/2 stream for a slow client.
     pub h2_send_buffer: usize,
-    /// Streams that a client opened and reset before they were looked at; more ends the connection
-    /// (the "rapid reset" attack).
+    /// Maximum number of streams that a client opened and reset before they were accepted; more end
+    /// the connection (the "rapid reset" attack).
     pub h2_pending_resets: usize,
-    /// Streams reset by us because of the client's protocol errors; more ends the connection.
+    /// Maximum number of streams that the server reset because of the client's protocol errors;
+    /// more end the connection.
     pub h2_local_resets: usize,
-    /// Requests that a client takes back before their answer is complete, on one HTTP/2 connection; more ends the
-    /// connection with `ENHANCE_YOUR_CALM`.
+    /// Rate of requests on one HTTP/2 connection that a client may cancel before their response is
+    /// complete; a higher rate ends the connection with `ENHANCE_YOUR_CALM`.
     pub h2_resets: ResetLimits,
-    /// A PING is sent this often on HTTP/2 connections, so that a client that vanished is noticed.
+    /// Time without incoming data after which the server sends a PING on an HTTP/2 connection, to
+    /// detect a client that vanished.
     pub h2_ping_interval: Duration,
-    /// How long the answer to a PING may take.
+    /// Time in which a client must answer a PING.
     pub h2_ping_timeout: Duration,
-    /// Open connections of this listener; further ones are closed right after accept, and counted.
+    /// Maximum number of open connections of this listener; further ones are closed right after
+    /// accept, and counted.
     pub connections: usize,
-    /// What all listeners of the program share.
+    /// The capacity that all listeners of the program share.
     pub capacity: Capacity,
-    /// Time without traffic after which TCP asks whether the peer is still there.
+    /// Time without traffic after which TCP sends keep-alive probes.
     pub tcp_keepalive: Duration,
 }
 
 impl Limits {
-    /// [`Self::header_bytes`] of a connection with this permit.
+    /// Returns [`Self::header_bytes`] for a connection with this permit.
     pub(crate) fn header_bytes_for(&self, permit: &ConnectionPermit) -> usize {
         if permit.is_confirmed() {
             self.header_bytes
@@ -89,17 +98,18 @@ impl Default for Limits {
     }
 }
 
-/// How often a client may do something: a bucket that leaks.
+/// The rate at which a client may cancel requests, as a leaky bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResetLimits {
-    /// So many at once.
+    /// Number of requests that may be cancelled at once.
     pub burst: u32,
-    /// So many each second for ever.
+    /// Number of requests that may be cancelled each second in the long run.
     pub per_second: u32,
 }
 
 impl Default for ResetLimits {
-    /// As much as an informer that ends all its watches at once, and a dashboard whose users turn pages all the time.
+    /// Enough for a client that ends a thousand long-running requests at once, and for a dashboard
+    /// whose users change pages all the time.
     fn default() -> Self {
         Self { burst: 1000, per_second: 50 }
     }

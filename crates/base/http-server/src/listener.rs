@@ -1,4 +1,4 @@
-//! A bound TCP port, before anybody accepts on it.
+//! A bound TCP port, before a server accepts connections on it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 
-/// A port that is bound and listens from the moment this value exists, so that "address in use" is known before
-/// anything else is built. Dropping it frees the port at once.
+/// A port that is bound and listens as soon as this value exists, so that "address in use" is
+/// reported before anything else is built. Dropping it releases the port at once.
 #[derive(Debug)]
 pub struct Listener {
     inner: std::net::TcpListener,
@@ -16,11 +16,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds the address (port 0 lets the system choose) with `SO_REUSEADDR`, so that a port whose last owner's
-    /// connections are still in `TIME_WAIT` can be taken again.
+    /// Binds the address (port 0 lets the system choose a port) with `SO_REUSEADDR`, so that a port
+    /// with connections of its previous owner in `TIME_WAIT` can be bound again.
     ///
     /// # Errors
-    /// Those of the operating system: address in use, no permission, no such address.
+    /// Returns the error of the operating system: address in use, no permission, no such address.
     pub fn bind(addr: SocketAddr) -> io::Result<Self> {
         // The standard library sets SO_REUSEADDR on Unix before it binds.
         let inner = std::net::TcpListener::bind(addr)?;
@@ -29,7 +29,7 @@ impl Listener {
         Ok(Self { inner, local_addr })
     }
 
-    /// The address in use, with the real port.
+    /// Returns the local address, with the actual port.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
@@ -39,14 +39,15 @@ impl Listener {
     }
 }
 
-/// The socket, for options that are not here.
+/// Gives access to the socket, for options that this type does not offer.
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
     }
 }
 
-/// Options of an accepted socket. Failure is not worth losing the connection for.
+/// Sets the options of an accepted socket. A failure is logged, because it does not justify closing
+/// the connection.
 pub(crate) fn tune(stream: &tokio::net::TcpStream, keepalive: Duration) {
     let socket = SockRef::from(stream);
     let results =
@@ -56,18 +57,18 @@ pub(crate) fn tune(stream: &tokio::net::TcpStream, keepalive: Duration) {
     }
 }
 
-/// What an error of `accept` means for the loop.
+/// The consequence of an `accept` error for the accept loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcceptFailure {
-    /// One connection died before we got it: go on.
+    /// One connection failed before it was accepted: continue.
     Connection,
-    /// The process or the system is out of something (files, memory): wait a little.
+    /// The process or the system has no more files or memory: wait a short time.
     Exhausted,
     /// The listening socket is unusable.
     Listener,
 }
 
-/// Sorts accept errors as accept(2) describes them.
+/// Classifies accept errors as described in accept(2).
 pub(crate) fn classify(error: &io::Error) -> AcceptFailure {
     match error.kind() {
         io::ErrorKind::ConnectionAborted
@@ -82,7 +83,7 @@ pub(crate) fn classify(error: &io::Error) -> AcceptFailure {
         | io::ErrorKind::PermissionDenied => AcceptFailure::Connection,
         io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => AcceptFailure::Listener,
         _ => match error.raw_os_error() {
-            // EBADF, ENOTSOCK: the descriptor is not, or no longer, our socket.
+            // EBADF, ENOTSOCK: the descriptor is not our socket, or is closed.
             Some(9 | 88) => AcceptFailure::Listener,
             _ => AcceptFailure::Exhausted,
         },
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lack_of_files_is_waited_for_and_a_dead_client_is_not() {
+    fn exhaustion_pauses_the_accept_loop_and_a_failed_connection_does_not() {
         let cases = [
             (24, AcceptFailure::Exhausted),   // EMFILE
             (23, AcceptFailure::Exhausted),   // ENFILE
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_an_error_at_once_and_free_after_a_drop() {
+    fn a_bound_port_cannot_be_bound_again_until_the_listener_is_dropped() {
         let first = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("bind");
         let addr = first.local_addr();
         let error = Listener::bind(addr).expect_err("in use");

@@ -1,4 +1,4 @@
-//! Where components register their metrics, and the text that a scraper reads.
+//! The registry in which components register their metrics, and its text format for scrapers.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,43 +12,44 @@ use prometheus_client::registry::Registry;
 use crate::capacity::Capacity;
 use crate::server::Stats;
 
-/// Content type of [`Metrics::encode`].
+/// The content type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The registry of a process. Cheap to clone; clones are the same registry.
+/// The metrics registry of a process. Cheap to clone; clones share one registry.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
 }
 
 impl Metrics {
-    /// An empty registry.
+    /// Creates an empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets a component register what it has. Metrics are made once and live as long as the process.
+    /// Calls `register` with the registry. Create metrics once; they live as long as the process.
     pub fn register<T>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
-        // A panic in between leaves a registry that is still whole: registering is one push.
+        // After a panic the registry is still consistent, because registration is a single push.
         register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds the connection counts of a server under `<prefix>_connections_...`.
+    /// Registers the connection counters of a server under `<prefix>_connections_...`.
     pub fn register_server(&self, prefix: &'static str, stats: impl Fn() -> Stats + Send + Sync + 'static) {
         let collector = Box::new(ServerCollector { prefix, stats: Box::new(stats) });
         self.register(|registry| registry.register_collector(collector));
     }
 
-    /// Adds the figures of a program's capacity under `<prefix>_capacity_...`.
+    /// Registers the figures of a program's capacity under `<prefix>_capacity_...`.
     pub fn register_capacity(&self, prefix: &'static str, capacity: &Capacity) {
         let collector = Box::new(CapacityCollector { prefix, capacity: capacity.clone() });
         self.register(|registry| registry.register_collector(collector));
     }
 
-    /// Everything registered, in the OpenMetrics text format.
+    /// Returns all metrics in the OpenMetrics text format.
     ///
     /// # Errors
-    /// When a metric cannot be written, which none of ours does.
+    /// Returns an error when a metric cannot be written, which does not happen with the metrics of
+    /// this crate.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_capacity_shows_its_bounds_their_use_and_what_was_refused() {
+    fn a_capacity_exports_its_limits_their_use_and_refusals() {
         let metrics = Metrics::new();
         let capacity = Capacity::default();
         metrics.register_capacity("program", &capacity);
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_shows_its_connections() {
+    fn a_server_exports_its_connections() {
         let metrics = Metrics::new();
         metrics.register_server("proxy", || Stats { open: 2, accepted: 5, ..Stats::default() });
         let text = metrics.encode().expect("encode");

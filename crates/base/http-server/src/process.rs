@@ -1,12 +1,13 @@
-//! The process that the servers run in.
+//! Protection of the process that the servers run in.
 
 use std::io;
 
-/// Keeps the process's memory, which holds keys and tokens, out of files: no core dump is written, and other processes
-/// of the same user can neither trace this one nor read its memory.
+/// Keeps the memory of the process, which holds keys and tokens, out of files: the kernel writes no
+/// core dump, and other processes of the same user can neither trace this process nor read its
+/// memory.
 ///
 /// # Errors
-/// The system call's; the program works without.
+/// Returns the error of the system call; the program can continue without this protection.
 pub fn disable_core_dumps() -> io::Result<()> {
     #[cfg(unix)]
     {
@@ -26,12 +27,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_without_core_dumps_cannot_have_them_again() {
+    fn core_dumps_are_disabled_permanently() {
         disable_core_dumps().unwrap();
         let limit = getrlimit(Resource::Core);
         assert_eq!((limit.current, limit.maximum), (Some(0), Some(0)));
         assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
-        // Once more does no harm.
+        // A second call succeeds.
         disable_core_dumps().unwrap();
     }
 }

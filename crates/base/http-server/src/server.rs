@@ -1,4 +1,4 @@
-//! The accept loop, the ownership of connections, and the orderly stop.
+//! The accept loop, the ownership of connections, and the graceful shutdown.
 
 use std::future::Future;
 use std::io;
@@ -19,12 +19,13 @@ use crate::listener::{AcceptFailure, Listener, classify};
 use crate::service::Service;
 use crate::workers::Workers;
 
-/// First and last pause after an accept that failed for lack of files or memory.
+/// First and longest pause after an accept that failed for lack of files or memory.
 const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
-/// Serves HTTPS on `listener` until the handle is drained or dropped. Must be called within a tokio runtime.
+/// Serves HTTPS on `listener` until the handle is drained or dropped. Must be called within a tokio
+/// runtime.
 ///
-/// The service is cloned once a connection.
+/// The service is cloned for each connection.
 pub fn serve<S: Service>(
     listener: Listener,
     tls: Arc<rustls::ServerConfig>,
@@ -34,8 +35,9 @@ pub fn serve<S: Service>(
     serve_on(None, listener, tls, service, limits)
 }
 
-/// The same with the connections on [workers](Workers), where there are some. What was upgraded runs on there, so who drops the last reference to
-/// them ends that, too.
+/// Serves HTTPS like [`serve`], with the connections on [workers](Workers) if there are any.
+/// Upgraded connections also run on the workers, so dropping the last reference to the workers
+/// closes them too.
 pub fn serve_on<S: Service>(
     workers: Option<Arc<Workers>>,
     listener: Listener,
@@ -46,9 +48,9 @@ pub fn serve_on<S: Service>(
     serve_with(workers, listener, Https { tls: TlsAcceptor::from(tls), service }, limits)
 }
 
-/// What becomes of each accepted connection. It is cloned once a connection.
+/// Handles accepted connections. It is cloned for each connection.
 pub trait Handler: Clone + Send + 'static {
-    /// Serves one to its end. See [`connection::https`] and [`connection::http`].
+    /// Serves one connection until it ends. See [`connection::https`] and [`connection::http`].
     fn run(
         self,
         shared: Arc<Shared>,
@@ -57,12 +59,13 @@ pub trait Handler: Clone + Send + 'static {
     ) -> impl Future<Output = Result<(), ConnectionError>> + Send + 'static;
 }
 
-/// What all connections of one server share.
+/// The state that all connections of one server share.
 #[derive(Debug)]
 pub struct Shared {
-    /// The bounds.
+    /// The limits of the server.
     pub limits: Limits,
-    /// Cancelled when the server stops: connections end in an orderly way, or are dropped after a grace.
+    /// Cancelled when the server stops: connections close gracefully, or are dropped after a grace
+    /// period.
     pub draining: CancellationToken,
 }
 
@@ -79,8 +82,8 @@ impl<S: Service> Handler for Https<S> {
     }
 }
 
-/// Accepts connections on `listener`, within the same bounds and with the same orderly stop, for whatever `handler`
-/// does with them. Must be called within a tokio runtime.
+/// Accepts connections on `listener` and passes them to `handler`, with the same limits and the
+/// same graceful shutdown as [`serve`]. Must be called within a tokio runtime.
 pub fn serve_with<H: Handler>(
     workers: Option<Arc<Workers>>,
     listener: Listener,
@@ -100,8 +103,8 @@ pub fn serve_with<H: Handler>(
     ServerHandle { local_addr, draining, killed, counters, failed, task: Some(task) }
 }
 
-/// A running server. Dropping it ends the server and all its connections without ceremony;
-/// [`ServerHandle::drain`] does it with manners.
+/// A running server. Dropping it terminates the server and all its connections at once;
+/// [`ServerHandle::drain`] shuts it down gracefully.
 #[derive(Debug)]
 pub struct ServerHandle {
     local_addr: SocketAddr,
@@ -113,21 +116,23 @@ pub struct ServerHandle {
 }
 
 impl ServerHandle {
-    /// The address in use, with the real port.
+    /// Returns the local address, with the actual port.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Starts the orderly stop without waiting: the listener closes, HTTP/2 clients get GOAWAY, HTTP/1.1
-    /// connections end after the request that runs. Nothing is forced until [`ServerHandle::drain`].
+    /// Starts the graceful shutdown without waiting: the listener closes, HTTP/2 clients get
+    /// GOAWAY, and HTTP/1.1 connections close after the running request. No connection is forced to
+    /// close before [`ServerHandle::drain`].
     pub fn begin_drain(&self) {
         self.draining.cancel();
     }
 
-    /// Stops: closes the listener at once, tells every client to go, lets requests finish for at most `grace`,
-    /// then resets what is left. When it returns, nothing of this server runs and its port is free.
+    /// Shuts the server down: closes the listener at once, sends GOAWAY to every HTTP/2 client,
+    /// lets requests finish for at most `grace`, then resets the remaining connections. When it
+    /// returns, no task of this server runs and its port is free.
     ///
-    /// Connections that were upgraded are not the server's any more: see [`crate::tunnels`].
+    /// Upgraded connections do not belong to the server any more: see [`crate::tunnels`].
     pub async fn drain(mut self, grace: Duration) {
         self.draining.cancel();
         let Some(mut task) = self.task.take() else { return };
@@ -139,7 +144,8 @@ impl ServerHandle {
         }
     }
 
-    /// Resolves, with a description, when the accept loop ended though nobody asked it to; never otherwise.
+    /// Resolves with a description when the accept loop ends without a request to stop; otherwise
+    /// never.
     pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
         let mut failed = self.failed.clone();
         async move {
@@ -154,12 +160,13 @@ impl ServerHandle {
         }
     }
 
-    /// Counts of connections so far and now.
+    /// Returns the connection counters.
     pub fn stats(&self) -> Stats {
         self.counters.read()
     }
 
-    /// The same counts for somebody who outlives the borrow, for example a metrics endpoint.
+    /// Returns a function that reads the connection counters and can outlive the handle, for
+    /// example for a metrics endpoint.
     pub fn stats_source(&self) -> impl Fn() -> Stats + Clone + Send + use<> {
         let counters = Arc::clone(&self.counters);
         move || counters.read()
@@ -170,26 +177,27 @@ impl Drop for ServerHandle {
     fn drop(&mut self) {
         self.draining.cancel();
         if let Some(task) = self.task.take() {
-            // Drops the listener and the set of connections, which aborts them.
+            // This drops the listener and the set of connections, which aborts their tasks.
             task.abort();
         }
     }
 }
 
-/// Connections of a server, counted.
+/// The connection counters of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Open now, those in their handshake included, upgraded ones not.
+    /// Number of open connections, including those in their handshake, excluding upgraded ones.
     pub open: u64,
-    /// Ever accepted.
+    /// Number of accepted connections.
     pub accepted: u64,
-    /// Closed right after accept because [`Limits::connections`] were open, or [`Limits::capacity`] had no permit.
+    /// Number of connections that were closed right after accept because [`Limits::connections`]
+    /// were open, or [`Limits::capacity`] had no permit.
     pub refused: u64,
-    /// Ended in the TLS handshake, by error or timeout.
+    /// Number of connections that ended in the TLS handshake, by error or timeout.
     pub handshakes_failed: u64,
-    /// Accept calls that failed for lack of files or memory.
+    /// Number of accept calls that failed for lack of files or memory.
     pub accept_failures: u64,
-    /// Ended because the client took back too many requests.
+    /// Number of connections that were closed because the client cancelled too many requests.
     pub too_many_resets: u64,
 }
 
@@ -216,14 +224,14 @@ impl Counters {
     }
 }
 
-/// Tells the handle when the loop ends by itself, also by a panic. At once: the connections that are still open may last
-/// for hours, and meanwhile nobody could be served.
+/// Reports to the handle when the accept loop ends by itself, including by a panic. It reports at
+/// once: the open connections may last for hours, and meanwhile no new client could be served.
 struct FailureReport(Option<watch::Sender<Option<Arc<str>>>>);
 
 impl FailureReport {
-    fn done(mut self, outcome: Result<(), io::Error>) {
+    fn done(mut self, result: Result<(), io::Error>) {
         let sender = self.0.take();
-        if let (Some(sender), Err(error)) = (sender, outcome) {
+        if let (Some(sender), Err(error)) = (sender, result) {
             sender.send_replace(Some(Arc::from(format!("the listener failed: {error}"))));
         }
     }
@@ -249,7 +257,8 @@ type Connections = JoinSet<Result<(), ConnectionError>>;
 impl Server {
     async fn run<H: Handler>(self, listener: Listener, handler: H, report: FailureReport) {
         let mut connections = Connections::new();
-        // By value, so that the listener is closed when this returns, before anything is waited for.
+        // `accept` takes the listener by value, so that the listener is closed when it returns,
+        // before the connections are awaited.
         report.done(self.accept(listener, handler, &mut connections).await);
         self.shared.draining.cancel();
         loop {
@@ -342,7 +351,7 @@ impl Server {
         let worker = place.runtime.clone();
         let run = async move {
             let _place = place;
-            // A socket belongs to the runtime that it was made in.
+            // A tokio socket belongs to the runtime in which it was created.
             let stream = stream.into_std().and_then(TcpStream::from_std).map_err(ConnectionError::Address)?;
             crate::listener::tune(&stream, shared.limits.tcp_keepalive);
             handler.run(shared, stream, peer).await

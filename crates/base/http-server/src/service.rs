@@ -1,4 +1,4 @@
-//! What answers requests, and the way from a connection to it.
+//! The service that responds to requests, and its link to a connection.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -23,21 +23,23 @@ use crate::delivery::EndBy;
 use crate::incoming::Incoming;
 use crate::layers;
 
-/// How long a client may take to read that its request was refused.
+/// Time in which a client must read that its request was refused.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The answer to one request. Dropped when nobody waits for it any more. In a box, since it travels with its stream.
+/// The response to one request. It is dropped when the client no longer waits for it. Boxed,
+/// because it moves with its stream.
 pub type Answer = BoxFuture<'static, Response<Body>>;
 
-/// What answers requests. It is cloned once a connection, so it should be cheap to clone.
+/// Responds to requests. The service is cloned for each connection, so a clone should be cheap.
 ///
-/// A closure that takes a connection and a request is one.
+/// A closure that takes a connection and a request implements this trait.
 pub trait Service: Clone + Send + 'static {
-    /// Begins to answer a request which came over `connection`.
+    /// Starts the response to a request that arrived on `connection`.
     fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer;
 
-    /// Whether the service knows the client of a new connection by its certificate, so that the connection is
-    /// [confirmed](crate::ConnectionPermit::confirm) before its first request, and has the larger limits.
+    /// Returns whether the service recognizes the client of a new connection by its certificate.
+    /// Such a connection is [confirmed](crate::ConnectionPermit::confirm) before its first request
+    /// and has the larger limits.
     fn knows(&self, _connection: &Connection) -> bool {
         false
     }
@@ -53,16 +55,17 @@ where
     }
 }
 
-/// A service whose type is forgotten. What serves a connection is the larger part of a small server's code: without a
-/// type in it there is one of it for all servers of a program, and it is built as this crate is, for speed.
+/// A service behind a trait object. The code that serves a connection is the largest part of a
+/// small server. Without a type parameter it exists once for all servers of a program, and is
+/// compiled with the optimization settings of this crate.
 pub(crate) type AnyService = Box<dyn Erased>;
 
-/// As [`AnyService`].
+/// Boxes a service as an [`AnyService`].
 pub(crate) fn any(service: impl Service) -> AnyService {
     Box::new(service)
 }
 
-/// A [`Service`] that cannot be cloned.
+/// The object-safe part of [`Service`], without `Clone`.
 pub(crate) trait Erased: Send {
     fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer;
     fn knows(&self, connection: &Connection) -> bool;
@@ -78,7 +81,7 @@ impl<S: Service> Erased for S {
     }
 }
 
-/// Hands the connection's facts to each request and counts it.
+/// Passes the connection to each request, and counts the request.
 pub(crate) struct PerConnection {
     pub(crate) inner: AnyService,
     pub(crate) connection: Arc<Connection>,
@@ -86,20 +89,21 @@ pub(crate) struct PerConnection {
 }
 
 impl PerConnection {
-    /// The answer to a request.
+    /// Starts the response to a request.
     ///
     /// # Errors
-    /// When there is no memory for it; see [`Self::refuse`].
+    /// Returns an error when there is no memory for the request; see [`Self::refuse`].
     pub(crate) fn answer(&self, request: Request<Incoming>) -> Result<Answering, Refusal> {
         let headers = request.headers();
-        // Values of a name that is there already are not in the capacity, but in a list that doubles as it grows.
+        // The map's capacity does not include further values of an existing name; they are in a
+        // list that doubles as it grows.
         let running = self.activity.request(headers.capacity() + 2 * (headers.len() - headers.keys_len()))?;
         let is_head = *request.method() == Method::HEAD;
         let answer = self.inner.call(&self.connection, request);
         Ok(Answering { answer, running: Some(running), is_head })
     }
 
-    /// The answer to a request that there is no memory for.
+    /// Returns the response to a request that there is no memory for.
     pub(crate) fn refuse(&self, why: Refusal) -> Answering {
         tracing::debug!(%why, client = %self.connection.peer_addr, "a request was refused");
         let mut response = layers::plain_error(
@@ -116,7 +120,7 @@ impl PerConnection {
     }
 }
 
-/// As hyper wants it, for HTTP/1.1.
+/// The service that hyper expects for HTTP/1.1.
 impl hyper::service::Service<Request<hyper::body::Incoming>> for PerConnection {
     type Response = Response<CountedBody>;
     type Error = Infallible;
@@ -129,7 +133,7 @@ impl hyper::service::Service<Request<hyper::body::Incoming>> for PerConnection {
 }
 
 pin_project! {
-    /// An answer on its way.
+    /// A response that is being computed.
     pub(crate) struct Answering {
         #[pin]
         answer: Answer,
@@ -139,7 +143,7 @@ pin_project! {
 }
 
 impl Answering {
-    /// The client took the request back.
+    /// Records that the client cancelled the request.
     pub(crate) fn reset(&self) {
         if let Some(running) = &self.running {
             running.reset();
@@ -156,7 +160,8 @@ impl Future for Answering {
         if *this.is_head {
             drop_body(&mut response);
         }
-        // Known to whoever polls this: the stream's task, or the connection's where there are no streams.
+        // The task that polls this enforces the deadline: the stream's task, or the connection's
+        // task for HTTP/1.1.
         if let Some(end_by) = response.extensions().get::<EndBy>() {
             end_by.set();
         }
@@ -166,8 +171,8 @@ impl Future for Answering {
     }
 }
 
-/// What answers a `HEAD`: the length that a body would have had, and no body. Over HTTP/1.1 hyper sees to it, over HTTP/2
-/// nobody else does, and a client that gets one breaks off.
+/// Removes the body from the response to a `HEAD` and keeps its length. hyper does this for
+/// HTTP/1.1; over HTTP/2 nothing else does, and a client that receives a body resets the stream.
 fn drop_body(response: &mut Response<Body>) {
     let length = response.body().size_hint().exact();
     if let Some(length) = length.filter(|length| *length > 0)

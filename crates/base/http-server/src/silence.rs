@@ -1,6 +1,7 @@
-//! Whether the peer of an HTTP/2 connection is still there.
+//! Detection of vanished peers of HTTP/2 connections.
 //!
-//! A connection on which nothing was read for a while is pinged (RFC 9113, section 6.7), and given up when no answer comes.
+//! A connection on which nothing was read for a while is pinged (RFC 9113, section 6.7), and closed
+//! when the peer does not answer.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use h2::{Ping, PingPong};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{sleep, timeout};
 
-/// When something was last read from a connection. Clones are the same.
+/// The time at which data was last read from a connection. Clones share one value.
 #[derive(Clone, Debug)]
 pub struct Heard(Arc<Reads>);
 
@@ -25,7 +26,7 @@ struct Reads {
 }
 
 impl Heard {
-    /// Begins now. What is read from the socket that is given back counts.
+    /// Starts the measurement. Reads from the returned socket count.
     pub fn on<T>(io: T) -> (Listening<T>, Self) {
         let heard = Self(Arc::new(Reads { began: Instant::now(), last: AtomicU64::new(0) }));
         (Listening { io, heard: heard.clone() }, heard)
@@ -43,7 +44,8 @@ impl Heard {
         Duration::from_millis(self.now().saturating_sub(self.0.last.load(Ordering::Relaxed)))
     }
 
-    /// Resolves when nothing was heard for `interval`, and then for `answer` not even the answer to a ping.
+    /// Resolves when nothing was read for `interval` and the peer does not answer a ping within
+    /// `answer` after that.
     pub async fn nothing(self, pings: Option<PingPong>, interval: Duration, answer: Duration) {
         let Some(mut pings) = pings else { return std::future::pending().await };
         loop {
@@ -54,7 +56,7 @@ impl Heard {
             }
             match timeout(answer, pings.ping(Ping::opaque())).await {
                 Ok(Ok(_pong)) => {}
-                // The connection itself has ended, and says why.
+                // The connection itself has ended and reports the reason.
                 Ok(Err(_ended)) => return std::future::pending().await,
                 Err(_elapsed) => return,
             }
@@ -62,7 +64,7 @@ impl Heard {
     }
 }
 
-/// A socket that notes when bytes come.
+/// A socket that records the time of each read.
 #[derive(Debug)]
 pub struct Listening<T> {
     io: T,

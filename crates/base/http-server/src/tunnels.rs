@@ -1,7 +1,8 @@
-//! Connections that left HTTP: exec, attach, port-forward and WebSockets after their 101.
+//! Connections that left HTTP: upgraded connections and WebSockets after their 101 response.
 //!
-//! hyper hands an upgraded connection out and forgets it, so the server's drain does not see it any more. Whoever
-//! upgrades runs the copying inside [`Tunnels::spawn`]; one value of [`Tunnels`] counts them and ends them.
+//! hyper hands an upgraded connection out and no longer tracks it, so the drain of the server does
+//! not include it. Run the copying of an upgraded connection inside [`Tunnels::spawn`]; one value
+//! of [`Tunnels`] counts the tunnels and closes them.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -20,7 +21,7 @@ mod copy;
 
 use copy::Copying;
 
-/// All tunnels of a server. Cheap to clone; clones are the same set.
+/// The tunnels of a server. Cheap to clone; clones share one set.
 #[derive(Clone, Debug, Default)]
 pub struct Tunnels {
     tracker: TaskTracker,
@@ -29,19 +30,19 @@ pub struct Tunnels {
 }
 
 impl Tunnels {
-    /// An empty set.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Counts a tunnel from now until the guard is dropped. After [`Tunnels::drain`] the guard's token is
-    /// cancelled from the start.
+    /// Counts a tunnel until the returned guard is dropped. After [`Tunnels::drain`] the guard's
+    /// token is already cancelled.
     pub fn track(&self) -> Tunnel {
         self.opened.fetch_add(1, Ordering::Relaxed);
         Tunnel { ended: self.ended.clone(), _counted: self.tracker.token() }
     }
 
-    /// Runs a tunnel as a task of this set, to its end or until the set is drained.
+    /// Runs a tunnel as a task of this set until it ends or the set is drained.
     pub fn spawn<F>(&self, tunnel: F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -57,17 +58,18 @@ impl Tunnels {
         });
     }
 
-    /// Tunnels open now.
+    /// Returns the number of open tunnels.
     pub fn open(&self) -> usize {
         self.tracker.len()
     }
 
-    /// Tunnels ever opened.
+    /// Returns the number of tunnels that were ever opened.
     pub fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Waits for the open tunnels for at most `grace`, then ends them, and waits until they are gone.
+    /// Waits at most `grace` for the open tunnels, then closes the remaining ones and waits until
+    /// they are closed.
     pub async fn drain(&self, grace: Duration) {
         self.tracker.close();
         if tokio::time::timeout(grace, self.tracker.wait()).await.is_err() {
@@ -86,22 +88,22 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Resolves when the tunnel must end.
+    /// Resolves when the tunnel must close.
     pub async fn ended(&self) {
         self.ended.cancelled().await;
     }
 
-    /// The same as a token, to hand on.
+    /// Returns a token that is cancelled when the tunnel must close.
     pub fn token(&self) -> &CancellationToken {
         &self.ended
     }
 }
 
-/// Copies both ways until both sides have ended; the end of one side is passed on as a half-close. Returns the
-/// bytes copied from `a` to `b` and from `b` to `a`.
+/// Copies in both directions until both sides have ended; the end of one side is forwarded as a
+/// half-close. Returns the bytes copied from `a` to `b` and from `b` to `a`.
 ///
 /// # Errors
-/// The first read or write error of either side; both should then be dropped.
+/// Returns the first read or write error of either side; drop both sides then.
 pub async fn relay<A, B>(a: &mut A, b: &mut B) -> io::Result<(u64, u64)>
 where
     A: AsyncRead + AsyncWrite + Unpin + ?Sized,
@@ -110,8 +112,9 @@ where
     let (mut there, mut back) = (Copying::new(), Copying::new());
     let (mut sent, mut received) = (None, None);
     poll_fn(|cx| {
-        let there = one_way(&mut sent, |cx| there.poll(cx, Pin::new(&mut *a), Pin::new(&mut *b)), cx)?;
-        let back = one_way(&mut received, |cx| back.poll(cx, Pin::new(&mut *b), Pin::new(&mut *a)), cx)?;
+        let there = poll_direction(&mut sent, |cx| there.poll(cx, Pin::new(&mut *a), Pin::new(&mut *b)), cx)?;
+        let back =
+            poll_direction(&mut received, |cx| back.poll(cx, Pin::new(&mut *b), Pin::new(&mut *a)), cx)?;
         match (there, back) {
             (Some(sent), Some(received)) => Poll::Ready(Ok((sent, received))),
             _ => Poll::Pending,
@@ -120,8 +123,8 @@ where
     .await
 }
 
-/// Polls one direction unless it has ended, and keeps what it ended with.
-fn one_way(
+/// Polls one direction unless it has ended, and stores its result.
+fn poll_direction(
     ended: &mut Option<u64>,
     poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<u64>>,
     cx: &mut Context<'_>,
@@ -141,11 +144,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn drain_waits_for_the_grace_and_then_ends_what_is_left() {
+    async fn drain_waits_for_the_grace_period_and_then_closes_the_remaining_tunnels() {
         let tunnels = Tunnels::new();
         let (done, finished) = tokio::sync::oneshot::channel::<()>();
         tunnels.spawn(async move {
-            let _tells_when_dropped = done;
+            let _closed_when_dropped = done;
             std::future::pending::<()>().await;
         });
         assert_eq!((tunnels.open(), tunnels.opened()), (1, 1));
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn drain_returns_when_the_last_tunnel_ends_by_itself() {
+    async fn drain_returns_when_the_last_tunnel_ends() {
         let tunnels = Tunnels::new();
         let guard = tunnels.track();
         let drain = tunnels.drain(Duration::from_secs(60));
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_half_close_is_passed_on_and_the_other_direction_still_flows() {
+    async fn a_half_close_is_forwarded_and_the_other_direction_stays_open() {
         let (mut client, mut near) = tokio::io::duplex(64);
         let (mut far, mut server) = tokio::io::duplex(64);
         let copying = tokio::spawn(async move { relay(&mut near, &mut far).await });

@@ -1,8 +1,9 @@
-//! Threads with a runtime each, for a server whose connections have nothing to do with one another.
+//! Threads with one runtime each, for a server whose connections are independent of each other.
 //!
-//! On a runtime with several workers every wake-up may cross to another thread, by a system call and cold caches; for
-//! requests that are short that is a good part of their price. Here a connection, all that runs for it, and the ways to
-//! other servers that it [chooses by its worker](current) stay on one thread.
+//! On a multi-threaded runtime every wake-up may cross to another thread, which costs a system call
+//! and cold caches; for short requests that is a considerable part of their cost. Here a
+//! connection, all its tasks, and the upstream connections that it [chooses by its worker](current)
+//! stay on one thread.
 
 use std::cell::Cell;
 use std::io;
@@ -13,27 +14,29 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// More threads than this do not pay: what is behind a proxy is slower than it.
-const MOST: usize = 16;
+/// Maximum number of threads. More do not help, because the upstream of a proxy is slower than the
+/// proxy.
+const MAX_WORKERS: usize = 16;
 
-/// How many workers there can be in this process: one for each processor that it may use.
+/// Returns the maximum number of workers in this process: one for each processor that it may use.
 pub fn most() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST)
+    std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_WORKERS)
 }
 
-/// How many of the processors workers are for.
+/// The share of the processors that get a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// A worker for each.
+    /// One worker for each processor.
     All,
-    /// A worker for every other one, rounded up. For a proxy whose server needs many times its processor time for a request,
-    /// on the same machine or not: a worker that has more to do at once takes less for each, since what comes and goes
-    /// together is read, written and woken up for together.
+    /// One worker for every second processor, rounded up. For a proxy whose upstream needs many
+    /// times more processor time for a request than the proxy does, on the same machine or not: a
+    /// worker with more concurrent work needs less time for each request, because it reads, writes
+    /// and wakes up for several requests together.
     Half,
 }
 
 impl Share {
-    /// How many workers that is here.
+    /// Returns the number of workers for this share.
     pub fn count(self) -> usize {
         match self {
             Self::All => most(),
@@ -46,12 +49,13 @@ thread_local! {
     static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The number of the worker that this runs on, from 0; `None` elsewhere.
+/// Returns the number of the worker that the caller runs on, starting at 0; `None` outside of
+/// workers.
 pub fn current() -> Option<usize> {
     CURRENT.get()
 }
 
-/// Running threads. When this is dropped they end, and everything that runs on them.
+/// The running workers. Dropping it terminates the threads and all tasks on them.
 #[derive(Debug)]
 pub struct Workers {
     workers: Vec<Worker>,
@@ -68,7 +72,7 @@ impl Workers {
     /// Starts the threads.
     ///
     /// # Errors
-    /// When the operating system has no more threads or files for us.
+    /// Returns an error when the operating system has no more threads or files.
     pub fn start(share: Share) -> io::Result<Self> {
         let end = CancellationToken::new();
         let guard = end.clone().drop_guard();
@@ -77,12 +81,12 @@ impl Workers {
         Ok(Self { workers, _end: guard })
     }
 
-    /// Tasks on all of them.
+    /// Returns the number of tasks on all workers.
     pub fn tasks(&self) -> usize {
         self.workers.iter().map(|worker| worker.runtime.metrics().num_alive_tasks()).sum()
     }
 
-    /// A place on the worker with the fewest.
+    /// Takes a permit of the worker with the fewest permits in use.
     pub(crate) fn place(&self) -> Place {
         let worker = self.workers.iter().min_by_key(|worker| worker.open.load(Ordering::Relaxed));
         let worker = worker.expect("there is at least one");
@@ -98,14 +102,14 @@ impl Worker {
         std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
             CURRENT.set(Some(number));
             runtime.block_on(end.cancelled());
-            // A name that is being resolved may hang, and nobody waits for it any more.
+            // A name resolution may hang, and no task waits for it any more.
             runtime.shutdown_background();
         })?;
         Ok(Self { runtime: handle, open: Arc::default() })
     }
 }
 
-/// A connection's place on a worker, until dropped.
+/// A connection's permit on a worker, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) runtime: Handle,
@@ -123,7 +127,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn places_are_shared_out_evenly_and_what_runs_on_one_knows_its_lane() {
+    async fn permits_are_distributed_evenly_and_tasks_run_on_their_worker() {
         assert_eq!(current(), None);
         let workers = Workers::start(Share::All).unwrap();
         let mut places: Vec<Place> = (0..2 * most()).map(|_| workers.place()).collect();
@@ -135,15 +139,15 @@ mod tests {
         let wanted: Vec<usize> = (0..most()).flat_map(|number| [number, number]).collect();
         assert_eq!(numbers, wanted);
 
-        let given_back = places.swap_remove(0);
-        let worker = given_back.runtime.spawn(async { current() }).await.unwrap();
-        drop(given_back);
+        let returned = places.swap_remove(0);
+        let worker = returned.runtime.spawn(async { current() }).await.unwrap();
+        drop(returned);
         let next = workers.place();
         assert_eq!(next.runtime.spawn(async { current() }).await.unwrap(), worker);
     }
 
     #[tokio::test]
-    async fn what_runs_on_lanes_ends_with_them() {
+    async fn dropping_the_workers_drops_their_tasks() {
         let workers = Workers::start(Share::All).unwrap();
         let place = workers.place();
         let (alive, ended) = tokio::sync::oneshot::channel::<()>();

@@ -5,11 +5,12 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// A version 1 limit as large as this means "none": the kernel writes the largest multiple of a page.
+/// A version 1 limit of at least this size means "none": the kernel writes the largest multiple of
+/// a page.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The lowest memory limit of this process's cgroup and of those above it, in bytes. `None` when there is none, or none
-/// can be read.
+/// Returns the lowest memory limit of this process's cgroup and of its ancestors, in bytes. Returns
+/// `None` when there is no limit or none can be read.
 pub fn memory_limit() -> Option<u64> {
     let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -20,15 +21,18 @@ pub fn memory_limit() -> Option<u64> {
     limits.min()
 }
 
-/// The directories of this process's cgroup, each with the mount point above it and the name of the file with the limit.
-/// Version 1 has a hierarchy for memory, version 2 has one for everything.
+/// Returns the directories of this process's cgroup, each with the mount point above it and the
+/// name of the file with the limit. Version 1 has a hierarchy for memory, version 2 has one for
+/// everything.
 ///
-/// A container often sees only its own cgroup, mounted where the root would be. `/proc/self/cgroup` may then name a path
-/// that is not there, and the mount's root says how much of it is hidden.
+/// In a container often only its own cgroup is visible, mounted in place of the root.
+/// `/proc/self/cgroup` may then name a path that does not exist, and the root of the mount shows
+/// which part of the path is hidden.
 fn directories(cgroups: &str, mounts: &str) -> Vec<(PathBuf, PathBuf, &'static str)> {
     let mut found = Vec::new();
     for line in mounts.lines() {
-        // 30 23 0:26 ROOT MOUNT-POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER-OPTIONS (proc_pid_mountinfo(5))
+        // 30 23 0:26 ROOT MOUNT-POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER-OPTIONS
+        // (proc_pid_mountinfo(5))
         let Some((mount, kind)) = line.split_once(" - ") else { continue };
         let mut mount = mount.split(' ').skip(3);
         let mut kind = kind.split(' ');
@@ -51,7 +55,7 @@ fn directories(cgroups: &str, mounts: &str) -> Vec<(PathBuf, PathBuf, &'static s
         });
         let point = PathBuf::from(point);
         let below = own.and_then(|own| Path::new(own).strip_prefix(root).ok());
-        // Of a process outside of its cgroup namespace the path begins with `..`.
+        // The path of a process outside of its cgroup namespace begins with `..`.
         let below = below.filter(|below| below.components().all(|part| matches!(part, Component::Normal(_))));
         let own = below.map(|below| below.components().fold(point.clone(), |to, part| to.join(part)));
         let own = own.filter(|own| own.is_dir()).unwrap_or_else(|| point.clone());
@@ -65,7 +69,8 @@ fn limit(file: &Path) -> Option<u64> {
     (limit < NO_LIMIT).then_some(limit)
 }
 
-/// Raises the soft limit on open files to the hard one. Returns the limit that then holds, `None` for no limit.
+/// Raises the soft limit on open files to the hard limit. Returns the limit that then applies,
+/// `None` for no limit.
 pub fn raise_open_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
@@ -85,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_looked_for_where_the_process_sees_its_cgroup() {
+    fn the_limit_is_read_from_the_visible_cgroup_directories() {
         let here = tempfile::tempdir().unwrap();
         let point = here.path().display().to_string();
         fs::create_dir_all(here.path().join("pods/mine")).unwrap();
@@ -94,7 +99,7 @@ mod tests {
         assert_eq!(only("0::/\n", &v2), (point.clone(), "memory.max"));
         assert_eq!(only("0::/pods/mine\n", &v2), (format!("{point}/pods/mine"), "memory.max"));
         assert_eq!(only("0::/../..\n", &v2).0, point);
-        // Version 1, where the container sees its own cgroup as the mount's root.
+        // Version 1, where the container's own cgroup is the root of the mount.
         let v1 = format!("41 30 0:35 /pods/mine {point} ro,nosuid master:9 - cgroup cgroup rw,memory");
         assert_eq!(only("4:memory:/pods/mine\n0::/\n", &v1), (point.clone(), "memory.limit_in_bytes"));
         let named = format!("42 30 0:36 / {point} rw - cgroup cgroup rw,name=systemd");
@@ -102,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_number_of_the_kernel_is_no_limit() {
+    fn the_largest_number_of_the_kernel_means_no_limit() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for (text, wanted) in
             [("268435456\n", Some(268_435_456)), ("max\n", None), ("9223372036854771712\n", None), ("", None)]

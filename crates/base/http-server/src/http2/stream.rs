@@ -1,4 +1,4 @@
-//! One stream: an answer on its way to the client.
+//! One HTTP/2 stream: delivers a response to the client.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,10 +19,11 @@ use crate::delivery::{Overdue, take_interim};
 use crate::service::Answering;
 
 pin_project! {
-    /// Waits for an answer and delivers it, unless the client takes the request back or is too slow for an
-    /// [`EndBy`](crate::EndBy). What is dropped unfinished is reset.
+    /// Waits for a response and delivers it, unless the client cancels the request or exceeds the
+    /// deadline of an [`EndBy`](crate::EndBy). A stream that is dropped before its end is reset.
     ///
-    /// Written by hand: there is one for each request, and as an `async` function it is several times as large.
+    /// Written by hand, because one exists for each request and an `async` function would be
+    /// several times as large.
     pub(super) struct Stream {
         #[pin]
         state: State,
@@ -38,7 +39,7 @@ pin_project! {
     }
 }
 
-/// Why an answer did not go out whole.
+/// The reason why a response was not delivered completely.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
     #[error("the client wants no more: {0:?}")]
@@ -50,7 +51,7 @@ enum Ended {
 }
 
 impl Ended {
-    /// The client took the request back.
+    /// Returns whether the client cancelled the request.
     fn is_reset(&self) -> bool {
         match self {
             Self::Reset(_) => true,
@@ -93,7 +94,8 @@ impl State {
                 let polled = answer.as_mut().poll(cx);
                 for mut interim in take_interim() {
                     strip(interim.headers_mut());
-                    // Whoever does not get this will not get the answer either, and that is told.
+                    // If this fails, sending the response fails as well, and that error is
+                    // reported.
                     let _unimportant = respond.send_informational(interim);
                 }
                 match polled {
@@ -116,7 +118,8 @@ impl State {
         let stream = match respond.send_response(Response::from_parts(parts, ()), ended) {
             Ok(stream) => stream,
             Err(error) => {
-                // The stream is gone, and an answer that says so came before anything looked for a reset.
+                // The stream is closed, and an error response was ready before the reset was
+                // polled.
                 body.running().reset();
                 return Poll::Ready(Err(error.into()));
             }
@@ -124,17 +127,17 @@ impl State {
         if ended {
             return Poll::Ready(Ok(()));
         }
-        let mut sending = Sending { body, stream, waiting: None };
+        let mut sending = Sending { body, stream, pending: None };
         let polled = sending.poll(cx);
         if polled.is_pending() {
-            // Nor is the future of the answer there any more: it may be large, and the body may take hours.
+            // Drop the future of the response too: it may be large, and the body may take hours.
             self.set(Self::Sending { sending });
         }
         polled
     }
 }
 
-/// What only HTTP/1.1 has (RFC 9113, section 8.2.2). `h2` refuses to send it.
+/// Removes the headers that only HTTP/1.1 has (RFC 9113, section 8.2.2). `h2` refuses to send them.
 fn strip(headers: &mut HeaderMap) {
     let is_http1s = |name: &HeaderName| {
         matches!(
@@ -142,7 +145,7 @@ fn strip(headers: &mut HeaderMap) {
             "connection" | "transfer-encoding" | "upgrade" | "te" | "keep-alive" | "proxy-connection"
         )
     };
-    // Nearly always there is none, and this costs less than to look for each of them.
+    // Most responses have none of them, and this check is cheaper than one lookup for each.
     if !headers.keys().any(is_http1s) {
         return;
     }
@@ -155,12 +158,12 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// A body on its way.
+/// A body that is being sent.
 struct Sending {
     body: CountedBody,
     stream: SendStream<Bytes>,
-    /// What waits for room.
-    waiting: Option<Bytes>,
+    /// Data that waits for flow-control capacity.
+    pending: Option<Bytes>,
 }
 
 impl Sending {
@@ -176,11 +179,11 @@ impl Sending {
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         loop {
-            if let Some(data) = &self.waiting {
+            if let Some(data) = &self.pending {
                 if !data.is_empty() {
                     ready!(self.poll_room(cx))?;
                 }
-                let data = self.waiting.take().unwrap_or_default();
+                let data = self.pending.take().unwrap_or_default();
                 let last = self.body.is_end_stream();
                 self.stream.send_data(data, last)?;
                 if last {
@@ -191,12 +194,12 @@ impl Sending {
                 None => return Poll::Ready(Ok(self.stream.send_data(Bytes::new(), true)?)),
                 Some(frame) => match frame.into_data() {
                     Ok(data) => {
-                        // Only with something in hand to send: what is reserved is taken from all other streams of
-                        // the connection.
+                        // Reserve capacity only for data that is ready: it is taken from all other
+                        // streams of the connection.
                         if !data.is_empty() {
                             self.stream.reserve_capacity(1);
                         }
-                        self.waiting = Some(data);
+                        self.pending = Some(data);
                     }
                     Err(frame) => {
                         if let Ok(trailers) = frame.into_trailers() {
@@ -220,10 +223,10 @@ impl Sending {
         }
     }
 
-    /// Ready when what was sent before is out and the client takes more.
+    /// Ready when the previous data is sent and the client accepts more.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         while self.stream.capacity() == 0 {
-            // Whoever waits for room hears of a reset, too.
+            // `poll_capacity` also reports a reset of the stream.
             match ready!(self.stream.poll_capacity(cx)) {
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Poll::Ready(Err(error.into())),

@@ -1,8 +1,9 @@
-//! Bytes from one side to the other, as many at once as there are.
+//! Copies bytes from one side to the other in large writes.
 //!
-//! A record of TLS holds 16 KiB, and a reader of TLS hands out one after the other. Written one by one, each is a system call
-//! and a packet's way through the kernel, which is more work than all else about them. So what has come is read until
-//! there is no more or the buffer is full, and written together. The buffer of a quiet tunnel stays small.
+//! A TLS record holds 16 KiB, and a TLS reader returns one record after the other. If each were
+//! written separately, each would be a system call and a packet in the kernel, which takes more
+//! time than everything else. Therefore the reader reads until no more data is available or the
+//! buffer is full, and writes the data together. The buffer of an idle tunnel stays small.
 
 use std::io;
 use std::pin::Pin;
@@ -10,32 +11,32 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes of a buffer at first and at rest, and at most.
+/// Initial size of a buffer in bytes, and its maximum. An idle tunnel has the initial size.
 const SIZES: (usize, usize) = (8 << 10, 128 << 10);
 
-/// One direction.
+/// The copy in one direction.
 #[derive(Debug)]
 pub(super) struct Copying {
     buffer: Box<[u8]>,
-    /// What of the buffer waits to be written.
+    /// Start of the buffered bytes that are not written yet.
     start: usize,
     end: usize,
-    /// Read since there was nothing more for the last time.
+    /// Number of bytes read since the reader was last pending.
     together: usize,
     copied: u64,
     unflushed: bool,
     ended: Ended,
-    /// Why there is no more to read, if that is no end. What came before it is delivered first: servers like to close a
-    /// connection without a word after their last bytes.
+    /// The read error, if reading did not end with end of stream. The bytes before it are delivered
+    /// first: servers often close a connection without close_notify after their last bytes.
     failed: Option<io::Error>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     No,
-    /// There is no more to read.
+    /// The reader has ended.
     Reading,
-    /// And the other side knows.
+    /// The writer is shut down too.
     Writing,
 }
 
@@ -53,7 +54,8 @@ impl Copying {
         }
     }
 
-    /// Copies what there is. Ready with the number of bytes when one side has ended and the other one was told.
+    /// Copies all available bytes. Ready with the number of copied bytes when the reader has ended
+    /// and the writer is shut down.
     pub(super) fn poll<R, W>(
         &mut self,
         cx: &mut Context<'_>,
@@ -79,7 +81,7 @@ impl Copying {
             if !waiting && self.ended == Ended::No {
                 continue;
             }
-            // Nothing more comes now: what was written must not wait for it.
+            // No more data is available: flush the written bytes.
             if self.unflushed {
                 ready!(to.as_mut().poll_flush(cx))?;
                 self.unflushed = false;
@@ -98,12 +100,13 @@ impl Copying {
         }
     }
 
-    /// Reads until the buffer is full or nothing more comes. Pending if the reader wakes us up.
+    /// Reads until the buffer is full or no more data is available. Pending if the reader will wake
+    /// the task.
     fn poll_fill<R: AsyncRead + ?Sized>(&mut self, cx: &mut Context<'_>, mut from: Pin<&mut R>) -> Poll<()> {
         while self.ended == Ended::No && self.end < self.buffer.len() {
             let mut room = ReadBuf::new(&mut self.buffer[self.end..]);
-            let outcome = ready!(from.as_mut().poll_read(cx, &mut room));
-            match (outcome, room.filled().len()) {
+            let result = ready!(from.as_mut().poll_read(cx, &mut room));
+            match (result, room.filled().len()) {
                 (Ok(()), 0) => self.ended = Ended::Reading,
                 (Ok(()), read) => {
                     self.end += read;
@@ -118,7 +121,8 @@ impl Copying {
         Poll::Ready(())
     }
 
-    /// The buffer is empty: the next one is for as much as came, `waiting` if that was all.
+    /// Resizes the empty buffer to the amount of data that arrived. `waiting` is true when the
+    /// reader has no more data.
     fn emptied(&mut self, waiting: bool) {
         let length = self.buffer.len();
         if !waiting && self.end == length && length < SIZES.1 {
@@ -143,7 +147,8 @@ mod tests {
 
     use super::*;
 
-    /// Gives what it has piece by piece, then is silent or, if there is a `None`, ends. An empty piece is an error.
+    /// Returns its pieces one by one, then stays pending, or ends at a `None`. An empty piece is an
+    /// error.
     struct Pieces(VecDeque<Option<Vec<u8>>>);
 
     impl AsyncRead for Pieces {
@@ -170,12 +175,13 @@ mod tests {
         }
     }
 
-    /// Notes the lengths of what is written, flushes as `f` and the end as `e`.
+    /// Records the lengths of writes, flushes as `f` and the shutdown as `e`.
     #[derive(Default)]
     struct Notes {
         bytes: Vec<u8>,
         seen: Vec<String>,
-        /// Takes so much at once, and nothing for now after so many times.
+        /// Maximum size of one write; `times` is the number of writes before the writer stays
+        /// pending.
         most: Option<usize>,
         times: Option<usize>,
     }
@@ -214,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_in_pieces_is_written_together_and_flushed_once() {
+    fn available_pieces_are_written_together_and_flushed_once() {
         let (mut copying, mut to) = (Copying::new(), Notes::default());
         assert!(poll(&mut copying, &mut pieces(&[10, 20, 30]), &mut to).is_pending());
         assert_eq!(to.seen, ["60", "f"]);
@@ -223,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_grows_while_more_comes_than_it_holds_and_shrinks_for_little() {
+    fn the_buffer_grows_for_large_amounts_and_shrinks_for_small_ones() {
         let (mut copying, mut to) = (Copying::new(), Notes::default());
         assert!(poll(&mut copying, &mut pieces(&[16 << 10; 40]), &mut to).is_pending());
         let growing = ["8192", "16384", "32768", "65536"];
@@ -237,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_passed_on_after_everything_before_it() {
+    fn the_shutdown_follows_all_data() {
         let (mut copying, mut to) = (Copying::new(), Notes::default());
         let mut from = pieces(&[10, 20]);
         from.0.push_back(None);
@@ -250,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_an_error_is_delivered_before_it_is_told() {
+    fn data_before_a_read_error_is_delivered_before_the_error() {
         let mut copying = Copying::new();
         let mut to = Notes { times: Some(0), ..Notes::default() };
         let mut from = pieces(&[10, 0]);
@@ -263,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_writer_loses_nothing_and_takes_nothing_twice() {
+    fn a_slow_writer_receives_each_byte_once() {
         let mut copying = Copying::new();
         let mut to = Notes { most: Some(3), times: Some(2), ..Notes::default() };
         let mut from = Pieces([Some(b"abcdefgh".to_vec()), Some(b"ij".to_vec()), None].into());
@@ -277,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_takes_nothing_is_an_error() {
+    fn a_writer_that_accepts_no_bytes_is_an_error() {
         let mut to = Notes { most: Some(0), ..Notes::default() };
         let copied = poll(&mut Copying::new(), &mut pieces(&[1]), &mut to);
         let Poll::Ready(Err(error)) = copied else { panic!("{copied:?}") };

@@ -1,4 +1,4 @@
-//! The orderly stop, and the disorderly one.
+//! Graceful shutdown, and termination without it.
 
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
@@ -30,7 +30,7 @@ async fn drain_refuses_new_connections_at_once_and_lets_requests_finish() {
         std::net::TcpStream::connect(addr).is_err()
     })
     .await;
-    // The idle client was told to go.
+    // The idle client received GOAWAY.
     within(idle.connection).await.expect("task").expect("an orderly end");
     assert!(!draining.is_finished(), "two requests still run");
 
@@ -46,7 +46,7 @@ async fn drain_refuses_new_connections_at_once_and_lets_requests_finish() {
 }
 
 #[tokio::test]
-async fn streams_that_outlive_the_grace_are_reset_and_their_handlers_dropped() {
+async fn streams_that_outlive_the_grace_period_are_reset_and_their_handlers_dropped() {
     let mut world = World::start(Limits::default());
     let addr = world.addr();
     let mut client = h2(addr).await;
@@ -91,7 +91,7 @@ async fn drain_does_not_wait_for_idle_or_half_open_connections() {
 }
 
 #[tokio::test]
-async fn a_dropped_handle_ends_everything() {
+async fn a_dropped_handle_closes_all_connections() {
     let mut world = World::start(Limits::default());
     let addr = world.addr();
     let mut client = h2(addr).await;
@@ -106,7 +106,7 @@ async fn a_dropped_handle_ends_everything() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_asked_to_stop_has_not_failed() {
+async fn a_requested_shutdown_is_not_reported_as_a_failure() {
     let world = World::start(Limits::default());
     let mut failed = Box::pin(world.handle.failed());
     assert!(futures::poll!(failed.as_mut()).is_pending());
@@ -115,7 +115,7 @@ async fn a_server_that_was_asked_to_stop_has_not_failed() {
 }
 
 #[tokio::test]
-async fn a_listener_that_dies_is_reported_while_clients_are_still_served() {
+async fn a_failed_listener_is_reported_while_clients_are_still_served() {
     let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     let same = TcpListener::from(listener.as_fd().try_clone_to_owned().expect("a second handle"));
     let mut world = World::on(listener, Limits::default());
@@ -124,7 +124,7 @@ async fn a_listener_that_dies_is_reported_while_clients_are_still_served() {
     let slow = tokio::spawn(client.send.send_request(get("/slow")));
     world.handler_runs("/slow").await;
 
-    // As by somebody who closes what is not theirs.
+    // As if other code had closed the listening socket.
     socket2::SockRef::from(&same).shutdown(Shutdown::Both).expect("shut down");
     let why = within(world.handle.failed()).await;
     assert!(why.starts_with("the listener failed: "), "{why}");

@@ -1,4 +1,4 @@
-//! Clients that vanish, dawdle, or send too much.
+//! Clients that vanish, send slowly, or send too much.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::support::{World, get, h1, h2, text, tls, until, within};
 
 #[tokio::test]
-async fn a_client_that_vanishes_in_the_handshake_costs_nothing() {
+async fn a_client_that_vanishes_in_the_handshake_leaves_no_connection() {
     let world = World::start(Limits::default());
     for garbage in [&b""[..], b"\x16\x03\x01\x02\x00", b"GET / HTTP/1.1\r\n\r\n"] {
         let mut stream = within(TcpStream::connect(world.addr())).await.expect("connect");
@@ -23,7 +23,7 @@ async fn a_client_that_vanishes_in_the_handshake_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_silent_handshake_is_ended_after_its_time() {
+async fn a_silent_handshake_is_closed_after_its_timeout() {
     let limits = Limits { handshake_timeout: Duration::from_millis(150), ..Limits::default() };
     let world = World::start(limits);
     let mut stream = within(TcpStream::connect(world.addr())).await.expect("connect");
@@ -32,9 +32,10 @@ async fn a_silent_handshake_is_ended_after_its_time() {
 }
 
 #[tokio::test]
-async fn a_client_that_knows_only_old_versions_of_tls_is_told_so() {
+async fn a_client_with_only_old_tls_versions_gets_a_protocol_version_alert() {
     let world = World::start(Limits::default());
-    // The head of a ClientHello of TLS 1.1, as OpenSSL sends it, and of one in SSL 3's words.
+    // The head of a ClientHello of TLS 1.1 as OpenSSL sends it, and with lower version numbers down
+    // to SSL 3.
     for version in [[3, 2], [3, 1], [3, 0]] {
         let mut stream = within(TcpStream::connect(world.addr())).await.expect("connect");
         let mut hello = vec![22, 3, 1, 0, 45, 1, 0, 0, 41, version[0], version[1]];
@@ -50,7 +51,7 @@ async fn a_client_that_knows_only_old_versions_of_tls_is_told_so() {
 }
 
 #[tokio::test]
-async fn headers_that_trickle_in_are_cut_off() {
+async fn a_connection_with_slow_headers_is_dropped() {
     let limits = Limits { header_read_timeout: Duration::from_millis(300), ..Limits::default() };
     let world = World::start(limits);
     let mut fresh = tls(world.addr(), &[b"http/1.1"]).await;
@@ -64,7 +65,7 @@ async fn headers_that_trickle_in_are_cut_off() {
     let start = Instant::now();
     for stream in [&mut fresh, &mut used] {
         let end = within(stream.read_to_end(&mut Vec::new())).await;
-        // No close_notify: the connection is dropped, not ended.
+        // The connection is dropped without close_notify.
         assert!(end.is_err() || end.is_ok_and(|bytes| bytes == 0));
     }
     assert!(start.elapsed() < Duration::from_secs(5));
@@ -72,7 +73,7 @@ async fn headers_that_trickle_in_are_cut_off() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_ended_in_an_orderly_way_and_busy_ones_are_not() {
+async fn idle_connections_are_closed_gracefully_and_busy_ones_stay_open() {
     let limits = Limits { idle_timeout: Duration::from_millis(200), ..Limits::default() };
     let mut world = World::start(limits);
     let mut busy = h2(world.addr()).await;
@@ -90,7 +91,7 @@ async fn idle_connections_are_ended_in_an_orderly_way_and_busy_ones_are_not() {
 }
 
 #[tokio::test]
-async fn headers_of_known_clients_pass_up_to_the_limit_on_both_protocols() {
+async fn headers_of_known_clients_are_accepted_up_to_the_limit_on_both_protocols() {
     let world = World::of_known_clients(Limits::default());
     let mut client = h2(world.addr()).await;
     let (mut send, _connection) = h1(world.addr()).await;
@@ -111,8 +112,9 @@ async fn headers_of_known_clients_pass_up_to_the_limit_on_both_protocols() {
 }
 
 #[tokio::test]
-async fn headers_over_the_limit_are_told_so() {
-    // Those of unknown clients are in `memory`: so many bytes over their limit end an HTTP/2 connection.
+async fn headers_over_the_limit_are_refused() {
+    // `memory` tests unknown clients: an HTTP/2 connection that exceeds their limit by this much is
+    // closed.
     let world = World::of_known_clients(Limits::default());
     let mut request = get("/");
     let big = HeaderValue::from_str(&"x".repeat((1 << 20) + 1)).expect("a value");
@@ -120,7 +122,7 @@ async fn headers_over_the_limit_are_told_so() {
     let mut client = h2(world.addr()).await;
     let answer = within(client.send.send_request(request)).await.expect("an answer");
     assert_eq!(answer.status(), 431);
-    // The connection lives on.
+    // The connection stays open.
     assert_eq!(within(client.send.send_request(get("/"))).await.expect("an answer").status(), 200);
 
     let mut stream = tls(world.addr(), &[b"http/1.1"]).await;
@@ -129,7 +131,7 @@ async fn headers_over_the_limit_are_told_so() {
     let (mut read, mut write) = tokio::io::split(stream);
     let writing = async {
         let chunk = [b'x'; 16 << 10];
-        // Ends with an error when the server has closed.
+        // Fails when the server has closed the connection.
         while write.write_all(&chunk).await.is_ok() {}
     };
     let reading = async { read.read_exact(&mut answer).await.map(|_| ()) };
@@ -142,7 +144,7 @@ async fn headers_over_the_limit_are_told_so() {
 }
 
 #[tokio::test]
-async fn a_flood_of_header_fields_is_refused_and_not_a_crash() {
+async fn a_flood_of_header_fields_is_refused() {
     let world = World::start(Limits::default());
     let mut request = get("/");
     for n in 0..5000 {
@@ -156,7 +158,7 @@ async fn a_flood_of_header_fields_is_refused_and_not_a_crash() {
 }
 
 #[tokio::test]
-async fn connections_over_the_cap_are_closed_and_counted() {
+async fn connections_over_the_limit_are_closed_and_counted() {
     let world = World::start(Limits { connections: 1, ..Limits::default() });
     let (mut send, _connection) = h1(world.addr()).await;
     let mut second = within(TcpStream::connect(world.addr())).await.expect("connect");

@@ -1,4 +1,4 @@
-//! What is HTTP/2's own, seen by a client that sees frames.
+//! HTTP/2 features, tested with a client that works on frames.
 
 use std::future::poll_fn;
 use std::time::{Duration, SystemTime};
@@ -43,7 +43,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn answers_that_go_before_the_answer_reach_the_client_in_time_and_in_order() {
+async fn interim_responses_reach_the_client_in_time_and_in_order() {
     let world = World::start(Limits::default());
     let mut client = client(&world).await;
     let (mut answer, _) = client.send.send_request(request("GET", "/interim"), true).expect("a stream");
@@ -59,7 +59,7 @@ async fn answers_that_go_before_the_answer_reach_the_client_in_time_and_in_order
 }
 
 #[tokio::test]
-async fn of_endless_answers_before_the_answer_a_client_gets_a_few_and_never_a_switch_of_protocols() {
+async fn interim_responses_are_limited_and_never_switch_protocols() {
     let world = World::start(Limits::default());
     let mut client = client(&world).await;
     let (mut answer, _) = client.send.send_request(request("GET", "/many-interim"), true).expect("a stream");
@@ -73,7 +73,7 @@ async fn of_endless_answers_before_the_answer_a_client_gets_a_few_and_never_a_sw
 }
 
 #[tokio::test]
-async fn an_answer_over_http_1_is_not_held_up_by_those_that_cannot_go_before_it() {
+async fn interim_responses_do_not_delay_a_response_over_http1() {
     let world = World::start(Limits::default());
     world.service.release.notify_one();
     let (mut send, _connection) = crate::support::h1(world.addr()).await;
@@ -82,7 +82,7 @@ async fn an_answer_over_http_1_is_not_held_up_by_those_that_cannot_go_before_it(
 }
 
 #[tokio::test]
-async fn a_client_that_waits_to_be_asked_for_its_body_is_asked_when_somebody_reads_it() {
+async fn a_client_that_expects_100_continue_gets_it_when_the_body_is_read() {
     let mut world = World::start(Limits::default());
     let mut client = client(&world).await;
     let mut request = request("POST", "/whole");
@@ -97,7 +97,7 @@ async fn a_client_that_waits_to_be_asked_for_its_body_is_asked_when_somebody_rea
 }
 
 #[tokio::test]
-async fn headers_of_http_1_stay_off_and_date_and_length_are_on() {
+async fn http1_headers_are_removed_and_date_and_length_are_added() {
     let world = World::start(Limits::default());
     let mut client = client(&world).await;
     let answer = client.get("/of-http1").await;
@@ -110,7 +110,7 @@ async fn headers_of_http_1_stay_off_and_date_and_length_are_on() {
 }
 
 #[tokio::test]
-async fn a_body_that_the_client_gives_up_is_never_taken_for_a_whole_one() {
+async fn a_body_that_the_client_aborts_is_never_complete() {
     for reason in [Reason::CANCEL, Reason::NO_ERROR, Reason::INTERNAL_ERROR] {
         let mut world = World::start(Limits::default());
         let mut client = client(&world).await;
@@ -125,7 +125,7 @@ async fn a_body_that_the_client_gives_up_is_never_taken_for_a_whole_one() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_is_reset_and_trailers_come_through() {
+async fn a_body_that_fails_is_reset_and_trailers_are_forwarded() {
     let world = World::start(Limits::default());
     let mut client = client(&world).await;
     let mut body = client.get("/breaks").await.into_body();
@@ -141,7 +141,7 @@ async fn a_body_that_breaks_off_is_reset_and_trailers_come_through() {
 }
 
 #[tokio::test]
-async fn a_handler_is_dropped_when_its_client_takes_the_request_back() {
+async fn a_handler_is_dropped_when_its_client_cancels_the_request() {
     let mut world = World::start(Limits::default());
     let mut client = client(&world).await;
     for path in ["/slow", "/watch"] {
@@ -154,7 +154,7 @@ async fn a_handler_is_dropped_when_its_client_takes_the_request_back() {
 }
 
 #[tokio::test]
-async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_kept() {
+async fn a_client_that_answers_no_ping_is_disconnected_and_one_that_does_stays() {
     let limits = Limits {
         h2_ping_interval: Duration::from_millis(50),
         h2_ping_timeout: Duration::from_millis(200),
@@ -162,7 +162,7 @@ async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_kept() {
     };
     let mut world = World::start(limits);
     let mut lively = client(&world).await;
-    // Its socket stays open, and nobody reads from it.
+    // Its socket stays open, but no task reads from it.
     let (mut send, connection) = handshake(&world).await;
     let mut connection = Box::pin(connection);
     let (_answer, _) = send.send_request(request("GET", "/watch"), true).unwrap();
@@ -178,11 +178,11 @@ async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_kept() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_back_too_many_requests_is_told_to_calm_down() {
+async fn a_client_that_cancels_too_many_requests_gets_enhance_your_calm() {
     let limits = Limits { h2_resets: ResetLimits { burst: 20, per_second: 1 }, ..Limits::default() };
     let mut world = World::start(limits);
     let mut bystander = client(&world).await;
-    // As many as the bucket takes harm nobody, whether or not their answers have begun.
+    // A burst up to the limit is allowed, whether or not the responses have begun.
     let mut calm = client(&world).await;
     for path in ["/slow", "/watch"].repeat(10) {
         let (_answer, mut stream) = calm.send.send_request(request("GET", path), true).unwrap();
@@ -197,7 +197,7 @@ async fn a_client_that_takes_back_too_many_requests_is_told_to_calm_down() {
     let mut wild = client(&world).await;
     let mut resets = 0;
     while !wild.connection.is_finished() && resets < 1000 {
-        // At a steady pace: each was accepted.
+        // At a steady rate, each request was accepted.
         let ready = within(poll_fn(|cx| wild.send.poll_ready(cx))).await;
         if ready.is_err() {
             break;

@@ -1,4 +1,4 @@
-//! The server against real sockets, real TLS and hyper's own clients.
+//! Tests of the server with real sockets, real TLS and hyper's own clients.
 
 mod drain;
 mod hostile;

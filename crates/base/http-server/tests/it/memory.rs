@@ -1,4 +1,4 @@
-//! What clients can make the server hold before it knows them.
+//! Limits on the memory that unknown clients can use in the server.
 
 use bytes::Bytes;
 use http::{HeaderValue, Request};
@@ -9,7 +9,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::support::{World, get, h1, h2, text, tls, until, within};
 
-/// The bounds of a program with 128 MiB: 12.8 MiB for data of clients.
+/// The limits of a program with 128 MiB: 12.8 MiB for data of clients.
 fn limits(connections: usize) -> (Limits, Capacity) {
     let capacity = Capacity::new(&CapacityParams {
         connections,
@@ -36,7 +36,8 @@ const SETTINGS: u8 = 4;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// The fields that each request has (RFC 7541, appendix A): `:method`, `:scheme`, `:authority` and `:path`.
+/// The fields that each request has (RFC 7541, appendix A): `:method`, `:scheme`, `:authority` and
+/// `:path`.
 fn request(method: u8, path: &str) -> Vec<u8> {
     let mut block = vec![method, 0x87, 0x01, 1, b'a', 0x04, u8::try_from(path.len()).expect("a short path")];
     block.extend(path.as_bytes());
@@ -46,7 +47,7 @@ fn request(method: u8, path: &str) -> Vec<u8> {
 const GET: u8 = 0x82;
 const POST: u8 = 0x83;
 
-/// An HTTP/2 connection of which only the frames are known.
+/// Opens an HTTP/2 connection for hand-written frames.
 async fn raw(world: &World) -> TlsStream<TcpStream> {
     let mut stream = tls(world.addr(), &[b"h2"]).await;
     let mut opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
@@ -55,7 +56,7 @@ async fn raw(world: &World) -> TlsStream<TcpStream> {
     stream
 }
 
-/// A user of whom the server knows and who is still served.
+/// A confirmed client that must still be served.
 struct Bystander(crate::support::H2);
 
 impl Bystander {
@@ -74,7 +75,7 @@ impl Bystander {
     }
 }
 
-/// Whether the server ends a connection soon, and does not before.
+/// Returns whether the server closes a connection within the deadline.
 async fn is_ended(stream: &mut TlsStream<TcpStream>) -> bool {
     let mut piece = [0; 4096];
     loop {
@@ -86,7 +87,7 @@ async fn is_ended(stream: &mut TlsStream<TcpStream>) -> bool {
 }
 
 #[tokio::test]
-async fn idle_connections_make_way_and_those_of_users_do_not() {
+async fn idle_connections_are_displaced_and_those_of_users_are_not() {
     let (limits, capacity) = limits(8);
     let world = World::start(limits);
     let mut user = Bystander::log_in(&world).await;
@@ -104,12 +105,12 @@ async fn idle_connections_make_way_and_those_of_users_do_not() {
 }
 
 #[tokio::test]
-async fn heads_that_trickle_in_are_charged_and_only_their_connections_end() {
+async fn slow_headers_are_charged_and_only_their_connections_are_closed() {
     let (limits, capacity) = limits(1000);
     let world = World::start(limits);
     let mut user = Bystander::log_in(&world).await;
     let (budget, mut open) = (capacity.stats().budget_limit, Vec::new());
-    // 250 times 44 KiB above what is free.
+    // 250 connections with 44 KiB each above the free amount.
     for _ in 0..250 {
         let mut stream = tls(world.addr(), &[b"http/1.1"]).await;
         let mut head = b"GET / HTTP/1.1\r\nHost: a\r\nx-big: ".to_vec();
@@ -126,12 +127,12 @@ async fn heads_that_trickle_in_are_charged_and_only_their_connections_end() {
 }
 
 #[tokio::test]
-async fn header_blocks_that_go_on_are_charged_for_what_they_may_become() {
+async fn unfinished_header_blocks_are_charged_for_their_maximum_size() {
     let (limits, capacity) = limits(1000);
     let world = World::start(limits);
     let mut user = Bystander::log_in(&world).await;
     let budget = capacity.stats().budget_limit;
-    // One field goes into the table, and each octet after it repeats it.
+    // One field enters the table, and each octet after it repeats that field.
     let mut block = request(GET, "/");
     block.extend([0x40, 1, b'b', 1, b'c']);
     block.resize(block.len() + 1500, 0xbe);
@@ -150,7 +151,7 @@ async fn header_blocks_that_go_on_are_charged_for_what_they_may_become() {
 }
 
 #[tokio::test]
-async fn requests_that_wait_are_charged_with_the_fields_of_their_heads() {
+async fn waiting_requests_are_charged_for_their_header_fields() {
     let (limits, capacity) = limits(1000);
     let mut world = World::start(limits);
     let mut user = Bystander::log_in(&world).await;
@@ -168,7 +169,7 @@ async fn requests_that_wait_are_charged_with_the_fields_of_their_heads() {
         let mut stream = raw(&world).await;
         for n in 0..100 {
             let request = frame(HEADERS, END_STREAM | END_HEADERS, 2 * n + 1, &block);
-            // Until the server has ended it.
+            // Until the server has closed the connection.
             if within(stream.write_all(&request)).await.is_err() {
                 break;
             }
@@ -184,7 +185,7 @@ async fn requests_that_wait_are_charged_with_the_fields_of_their_heads() {
 }
 
 #[tokio::test]
-async fn bodies_that_nobody_reads_are_charged_and_stop_at_64_kib() {
+async fn unread_bodies_are_charged_and_stop_at_64_kib() {
     let (limits, capacity) = limits(1000);
     let mut world = World::start(limits);
     let mut user = Bystander::log_in(&world).await;
@@ -206,7 +207,7 @@ async fn bodies_that_nobody_reads_are_charged_and_stop_at_64_kib() {
     let used = capacity.stats().budget_used;
     assert!(used <= budget / 2, "{used} of {budget}");
     user.is_served(&world).await;
-    // More than the window ends the connection.
+    // Data beyond the window ends the connection.
     let mut greedy = raw(&world).await;
     let mut sent = within(greedy.write_all(&frame(HEADERS, END_HEADERS, 1, &request(POST, "/slow")))).await;
     for _ in 0..5 {
@@ -218,7 +219,7 @@ async fn bodies_that_nobody_reads_are_charged_and_stop_at_64_kib() {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_nothing_is_not_read_from() {
+async fn the_server_does_not_read_from_a_client_that_does_not_read() {
     let (limits, capacity) = limits(1000);
     let world = World::start(limits);
     let mut user = Bystander::log_in(&world).await;
@@ -230,7 +231,8 @@ async fn a_client_that_reads_nothing_is_not_read_from() {
     let mut flooding = tokio::task::JoinSet::new();
     for mut stream in streams {
         flooding.spawn(async move {
-            // Each answer is larger than its request. Streams are answered, so none is over their number.
+            // Each response is larger than its request. The streams are answered, so the limit on
+            // streams is never reached.
             let mut stream_id = 1;
             while stream_id < 2_000_001 {
                 let request = frame(HEADERS, END_STREAM | END_HEADERS, stream_id, &request(GET, "/"));
@@ -250,7 +252,7 @@ async fn a_client_that_reads_nothing_is_not_read_from() {
 }
 
 #[tokio::test]
-async fn the_upload_of_a_known_client_gets_larger_windows_and_gives_them_back() {
+async fn an_upload_of_a_known_client_gets_larger_windows_and_releases_them() {
     let (limits, capacity) = limits(1000);
     let world = World::start(limits);
     let io = tls(world.addr(), &[b"h2"]).await;
@@ -282,7 +284,7 @@ async fn the_upload_of_a_known_client_gets_larger_windows_and_gives_them_back() 
 }
 
 #[tokio::test]
-async fn an_unknown_client_has_heads_of_64_kib_and_one_that_cannot_be_served_is_told_so() {
+async fn an_unknown_client_is_limited_to_64_kib_of_headers_and_an_overload_returns_503() {
     let (limits, _capacity) = limits(1000);
     let world = World::start(limits);
     let with = |size: usize| {

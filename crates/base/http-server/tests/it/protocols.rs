@@ -1,4 +1,4 @@
-//! HTTP/2, HTTP/1.1, no ALPN, upgrades.
+//! HTTP/2, HTTP/1.1, connections without ALPN, and upgrades.
 
 use futures::future::join_all;
 use hyper_util::rt::TokioIo;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::support::{World, get, h1, h2, text, tls, within};
 
 #[tokio::test]
-async fn both_protocols_are_served_and_each_request_knows_its_connection() {
+async fn both_protocols_are_served_and_each_request_has_its_connection() {
     let world = World::start(Limits::default());
     let mut client = h2(world.addr()).await;
     let answer = within(client.send.send_request(get("/"))).await.expect("an answer");
@@ -27,7 +27,7 @@ async fn both_protocols_are_served_and_each_request_knows_its_connection() {
 }
 
 #[tokio::test]
-async fn a_client_without_alpn_speaks_http_1() {
+async fn a_client_without_alpn_uses_http1() {
     let world = World::start(Limits::default());
     let mut stream = tls(world.addr(), &[]).await;
     within(stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")).await.expect("write");
@@ -38,7 +38,7 @@ async fn a_client_without_alpn_speaks_http_1() {
 }
 
 #[tokio::test]
-async fn an_upgrade_becomes_a_byte_tunnel_with_half_closes() {
+async fn an_upgrade_becomes_a_byte_tunnel_with_half_close() {
     let world = World::start(Limits::default());
     let (mut send, connection) = h1(world.addr()).await;
     let mut request = get("/upgrade");
@@ -77,7 +77,7 @@ async fn many_streams_run_at_once_on_one_connection() {
 }
 
 #[tokio::test]
-async fn a_large_body_streams_both_ways() {
+async fn a_large_body_streams_in_both_directions() {
     let world = World::start(Limits::default());
     let mut client = h2(world.addr()).await;
     let sent = "0123456789abcdef".repeat(1 << 17);

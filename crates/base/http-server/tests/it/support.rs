@@ -1,4 +1,4 @@
-//! A server with a service made for the tests, and clients that trust it.
+//! A server with a test service, and clients that trust it.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// No test waits longer than this for anything.
+/// The longest time that a test waits for a condition.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) async fn within<F: Future>(future: F) -> F::Output {
@@ -78,17 +78,17 @@ fn client_tls(alpn: &[&[u8]]) -> Arc<rustls::ClientConfig> {
     Arc::new(config)
 }
 
-/// What the service of the tests does, by path.
+/// The service of the tests; its behaviour depends on the path.
 #[derive(Clone)]
 pub(crate) struct TestService {
-    /// Sends a line into every open `/watch`, and ends `/slow`.
+    /// Sends a line into every open `/watch`, and completes `/slow`.
     pub(crate) release: Arc<Notify>,
-    /// Told the path of each request whose handler began.
+    /// Receives the path of each request whose handler has begun.
     pub(crate) begun: mpsc::UnboundedSender<String>,
-    /// Told the path of each request whose handler was dropped or finished.
+    /// Receives the path of each request whose handler was dropped or finished.
     pub(crate) ended: mpsc::UnboundedSender<String>,
     pub(crate) tunnels: Tunnels,
-    /// As if each client had shown the certificate of a user.
+    /// Treats each client as if it had presented the certificate of a user.
     pub(crate) knows_clients: bool,
 }
 
@@ -241,7 +241,7 @@ impl World {
         Self::with(listener, limits, false)
     }
 
-    /// One that knows its clients as soon as they connect.
+    /// Starts a server that recognizes its clients when they connect.
     pub(crate) fn of_known_clients(limits: Limits) -> Self {
         let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
         Self::with(listener, limits, true)

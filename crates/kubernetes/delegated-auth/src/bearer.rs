@@ -1,7 +1,8 @@
 //! Bearer tokens in requests: the `Authorization` header and the WebSocket subprotocol.
 //!
-//! Both follow the Kubernetes API server (`k8s.io/apiserver/pkg/authentication/request/{bearertoken,websocket}`),
-//! byte for byte in what counts as a token, because clients can see the difference.
+//! Both follow the Kubernetes API server
+//! (`k8s.io/apiserver/pkg/authentication/request/{bearertoken,websocket}`) byte for byte in the
+//! definition of a token, because clients can observe the difference.
 
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
@@ -11,10 +12,10 @@ use http::header::{AUTHORIZATION, CONNECTION, HeaderValue, SEC_WEBSOCKET_PROTOCO
 
 use pinniped_secret::token::Token;
 
-/// The subprotocol that carries a token: this prefix and unpadded base64url.
+/// The prefix of the subprotocol that contains a token; the rest is unpadded base64url.
 pub const WEBSOCKET_TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Unpadded base64url as Go's `base64.RawURLEncoding` reads it, which does not look at the bits left over at the end.
+/// Unpadded base64url as decoded by Go's `base64.RawURLEncoding`, which ignores trailing bits.
 const RAW_URL: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new()
@@ -23,23 +24,24 @@ const RAW_URL: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Text of the `Warning: 299` response header for [`Bearer::ExtraSpace`].
+/// The text of the `Warning: 299` response header for [`Bearer::ExtraSpace`].
 pub const EXTRA_SPACE_WARNING: &str =
     "the provided Authorization header contains extra space before the bearer token, and is ignored";
 
-/// What the `Authorization` header holds.
+/// The content of the `Authorization` header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bearer {
     /// No header, another scheme, or nothing after the scheme.
     Absent,
-    /// `Bearer` followed by more than one space: counts as no token, and deserves [`EXTRA_SPACE_WARNING`].
+    /// `Bearer` followed by more than one space: not a token; the response carries
+    /// [`EXTRA_SPACE_WARNING`].
     ExtraSpace,
     /// A token.
     Token(Token),
 }
 
 impl Bearer {
-    /// The token, if there is one.
+    /// Returns the token, if there is one.
     pub fn into_token(self) -> Option<Token> {
         match self {
             Self::Token(token) => Some(token),
@@ -58,27 +60,31 @@ pub fn bearer_token(headers: &HeaderMap) -> Bearer {
         return Bearer::Absent;
     }
     if token.is_empty() {
-        // The trimmed text cannot end with the space, so an empty second part means that a third one follows.
+        // The trimmed text cannot end with a space, so an empty second part means that a third part
+        // follows.
         return Bearer::ExtraSpace;
     }
     Bearer::Token(Token::new(token))
 }
 
-/// Whether a request asks for a WebSocket, judged as the API server does: the first `Upgrade` is `websocket`, and some
-/// `Connection` contains `upgrade`, not only as a token of its own.
+/// Returns whether a request contains_upgrade for a WebSocket, by the rules of the API server: the first
+/// `Upgrade` is `websocket`, and any `Connection` value contains the text `upgrade`, even inside of
+/// another token.
 pub fn is_websocket_request(headers: &HeaderMap) -> bool {
     let Some(upgrade) = headers.get(UPGRADE) else { return false };
     if !upgrade.as_bytes().eq_ignore_ascii_case(b"websocket") {
         return false;
     }
-    let asks = |value: &HeaderValue| value.as_bytes().windows(7).any(|w| w.eq_ignore_ascii_case(b"upgrade"));
-    headers.get_all(CONNECTION).iter().any(asks)
+    let contains_upgrade =
+        |value: &HeaderValue| value.as_bytes().windows(7).any(|w| w.eq_ignore_ascii_case(b"upgrade"));
+    headers.get_all(CONNECTION).iter().any(contains_upgrade)
 }
 
-/// Why the token in a WebSocket subprotocol list is not usable. The texts are the API server's.
+/// The reasons why the token in a WebSocket subprotocol list is not usable, with the texts of the
+/// API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebSocketTokenError {
-    /// Two entries carry a token.
+    /// Two entries contain a token.
     #[error("multiple base64.bearer.authorization tokens specified")]
     Multiple,
     /// The entry is not unpadded base64url.
@@ -87,17 +93,17 @@ pub enum WebSocketTokenError {
     /// The decoded bytes are not UTF-8.
     #[error("invalid base64.bearer.authorization token")]
     NotText,
-    /// No other protocol is offered that could be answered to the client.
+    /// The list offers no other protocol that the server could select.
     #[error("missing additional subprotocol")]
     NoOtherProtocol,
 }
 
-/// A token taken from the subprotocols, and what remains of them.
+/// A token from the subprotocol list, and the rest of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebSocketToken {
     /// The token.
     pub token: Token,
-    /// The other protocols, joined with `,`: the header's value after a success.
+    /// The other protocols, joined with `,`: the header value after a successful authentication.
     pub remaining: String,
 }
 
@@ -105,7 +111,7 @@ pub struct WebSocketToken {
 ///
 /// # Errors
 ///
-/// [`WebSocketTokenError`] when an entry with the token prefix is there but not usable.
+/// [`WebSocketTokenError`] when an entry with the token prefix exists but is not usable.
 pub fn websocket_token(headers: &HeaderMap) -> Result<Option<WebSocketToken>, WebSocketTokenError> {
     if !is_websocket_request(headers) {
         return Ok(None);
@@ -137,10 +143,10 @@ pub fn websocket_token(headers: &HeaderMap) -> Result<Option<WebSocketToken>, We
     }
 }
 
-/// Puts the remaining protocols in place of all that were offered.
+/// Replaces the subprotocol list with the remaining protocols.
 pub(crate) fn replace_protocols(headers: &mut HeaderMap, remaining: &str) {
-    // The text comes from header values: it cannot fail except for lossy replacement of foreign bytes, which is
-    // valid in a header too.
+    // The text comes from header values, so the only change is the lossy replacement of invalid
+    // bytes, which is valid in a header, too.
     match HeaderValue::from_bytes(remaining.as_bytes()) {
         Ok(value) if !value.is_empty() => {
             headers.insert(SEC_WEBSOCKET_PROTOCOL, value);
@@ -151,10 +157,11 @@ pub(crate) fn replace_protocols(headers: &mut HeaderMap, remaining: &str) {
     }
 }
 
-/// Takes every entry with a token out of the subprotocols: who the client is has been decided by something else, and a
-/// credential that nobody looked at is nobody's business further on.
+/// Removes every entry with a token from the subprotocol list. Another credential has authenticated
+/// the client, and a credential that was not verified is not forwarded.
 pub(crate) fn remove_websocket_tokens(headers: &mut HeaderMap) {
-    // As websocket_token looks: what could count there must not be overlooked here.
+    // The condition must match `websocket_token`: every entry that it could read as a token is
+    // removed.
     let is_token = |protocol: &str| protocol.trim().starts_with(WEBSOCKET_TOKEN_PREFIX);
     let holds = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).split(',').any(is_token);
     if !headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().any(holds) {
@@ -224,7 +231,7 @@ mod tests {
             (vec![format!("a,{alice},{alice}")], Err(WebSocketTokenError::Multiple)),
             (vec![format!("a,{}", protocol("YWxpY2U="))], Err(WebSocketTokenError::Encoding)),
             (vec![format!("a,{}", protocol("_w"))], Err(WebSocketTokenError::NotText)),
-            // "e" in one letter too many bits: Go does not mind.
+            // The last letter has too many bits for "e"; Go accepts it.
             (vec![format!("a,{}", protocol("ZR"))], found("e", "a")),
             (vec![format!("a,{}", protocol(""))], Ok(None)),
         ] {
@@ -235,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subprotocol_counts_only_on_websocket_upgrades() {
+    fn a_subprotocol_token_is_read_only_from_websocket_upgrades() {
         let protocols = format!("{WEBSOCKET_TOKEN_PREFIX}YWxpY2U,a");
         let websocket = ("upgrade", "websocket");
         for (extra, counts) in [
@@ -248,7 +255,8 @@ mod tests {
             (&[websocket, ("connection", "upgrade")], true),
             (&[websocket, ("connection", "keep-alive, Upgrade")], true),
             (&[websocket, ("connection", "keep-alive"), ("connection", "UPGRADE")], true),
-            // The API server looks for the letters, and so must we: it would take the token as one.
+            // The API server searches for the substring, so this code must too: the API server
+            // would use the token.
             (&[websocket, ("connection", "x-upgrade-y")], true),
         ] {
             let mut pairs = vec![("sec-websocket-protocol", protocols.as_str())];
@@ -259,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_did_not_count_are_taken_out_of_the_subprotocols() {
+    fn unused_tokens_are_removed_from_the_subprotocols() {
         let token = format!("{WEBSOCKET_TOKEN_PREFIX}YWxpY2U");
         for (protocols, remaining) in [
             (vec![], vec![]),
@@ -267,7 +275,7 @@ mod tests {
             (vec![format!("a, {token}, b"), token.clone(), "c".to_owned()], vec!["a,b,c"]),
             (vec![token.clone()], vec![]),
             (vec![format!("{WEBSOCKET_TOKEN_PREFIX}!"), "c".to_owned()], vec!["c"]),
-            // Go takes this space away, too, before it looks.
+            // Go trims this space as well before it compares.
             (vec![format!("\u{a0}{token},c")], vec!["c"]),
             (vec![format!("x{token}, c")], vec![&*format!("x{token}, c")]),
         ] {

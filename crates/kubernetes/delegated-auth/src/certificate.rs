@@ -1,9 +1,10 @@
-//! What a client's certificate chain says, given the CAs trusted now.
+//! Verification of client certificate chains against the current CAs.
 //!
-//! Checking a chain costs signatures, so verdicts are kept, by the hash of all certificates that the client sent.
-//! A verdict holds only for the set of CAs it was made with, and only until the next moment at which some
-//! certificate concerned becomes valid or expires: so a certificate that expires in the middle of a connection is
-//! refused with the next request, at the price of two comparisons.
+//! Verification of a chain costs signature checks, so results are cached under the hash of all
+//! certificates that the client sent. A result is valid only for the set of CAs that it was
+//! computed with, and only until the next time at which one of the certificates becomes valid or
+//! expires. A certificate that expires during a connection is therefore refused with the next
+//! request, at the cost of two comparisons.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +19,20 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::cluster_auth_config::RequestHeaderConfig;
 use crate::digest::Digest;
 
-/// The CAs trusted at one time.
+/// The CAs that are trusted at one time.
 pub(crate) struct Trust {
-    /// Generations of the sources this was made from: cluster, extra.
+    /// Generations of the sources of this value: cluster, extra.
     pub(crate) made_from: (u64, u64),
-    /// CAs of ordinary client certificates, from all sources.
+    /// CAs for ordinary client certificates, from all sources.
     client: Option<CaSet>,
-    /// The front proxy, where one is configured.
+    /// CAs and configuration of the front proxy, if one is configured.
     front_proxy: Option<(CaSet, RequestHeaderConfig)>,
     /// Subjects of all CAs.
     pub(crate) hints: Vec<DistinguishedName>,
 }
 
-/// Bundles that count as one, and the moments at which one of their certificates changes its validity.
+/// Bundles that are used as one, and the times at which the validity of one of their certificates
+/// changes.
 struct CaSet {
     bundles: Vec<CaBundle>,
     moments: Vec<i64>,
@@ -44,7 +46,7 @@ impl CaSet {
         (!bundles.is_empty()).then_some(Self { bundles, moments })
     }
 
-    /// Verifies against any of the bundles; the last failure is returned.
+    /// Verifies against any of the bundles. Returns the last error if none matches.
     fn verify(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<(), String> {
         let Some((leaf, intermediates)) = chain.split_first() else {
             return Err("no certificate".to_owned());
@@ -61,8 +63,9 @@ impl CaSet {
     }
 }
 
-/// The seconds at which this certificate begins to be valid and is no longer. Nothing else of it is read: a certificate
-/// that is odd elsewhere may be good enough for a chain, and then its end counts.
+/// Returns the seconds at which the validity of this certificate begins and ends. Only the validity
+/// is parsed: a certificate that is invalid elsewhere may still be usable in a chain, and then its
+/// expiry counts.
 fn moments(der: &CertificateDer<'_>) -> Option<[i64; 2]> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let validity = certificate.validity();
@@ -78,7 +81,7 @@ impl Trust {
         let mut store = RootCertStore::empty();
         let front_ca = front_proxy.as_ref().map(|config| &config.ca);
         for der in client.iter().chain(front_ca).flat_map(CaBundle::ders) {
-            // What rustls cannot read as a root is only missing from the hints.
+            // A root that rustls cannot parse is only missing from the hints.
             let _ = store.add(der.clone());
         }
         Self {
@@ -89,12 +92,12 @@ impl Trust {
         }
     }
 
-    /// The front proxy's header names, where one is configured.
+    /// Returns the header configuration of the front proxy, if one is configured.
     pub(crate) fn request_header(&self) -> Option<&RequestHeaderConfig> {
         self.front_proxy.as_ref().map(|(_, config)| config)
     }
 
-    /// Judges a chain, leaf first.
+    /// Verifies a chain, leaf first.
     pub(crate) fn judge(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Verdict {
         let second = now.as_second();
         let (mut from, mut until) = (i64::MIN, i64::MAX);
@@ -148,7 +151,7 @@ impl Trust {
     }
 }
 
-/// What a chain says, and for how long.
+/// The verification result of a chain, and the time for which it is valid.
 pub(crate) struct Verdict {
     made_from: (u64, u64),
     from: i64,
@@ -158,14 +161,14 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Does this verdict still hold?
+    /// Returns whether this result is still valid.
     pub(crate) fn holds(&self, trust: &Trust, now: Timestamp) -> bool {
         let second = now.as_second();
         self.made_from == trust.made_from && self.from <= second && second < self.until
     }
 }
 
-/// Is it the front proxy's certificate?
+/// Whether the chain is a certificate of the front proxy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FrontProxyVerdict {
     NoOpinion,
@@ -173,7 +176,7 @@ pub(crate) enum FrontProxyVerdict {
     Failed(String),
 }
 
-/// Is it a user's certificate?
+/// Whether the chain is a certificate of a user.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ClientVerdict {
     NoOpinion,
@@ -181,7 +184,7 @@ pub(crate) enum ClientVerdict {
     Failed(String),
 }
 
-/// The user a verified certificate names; `None` when it has no common name.
+/// Returns the user of a verified certificate; `None` when it has no common name.
 fn user(leaf: &CertificateDer<'_>) -> Result<Option<User>, String> {
     let certificate = Certificate::parse_der(leaf).map_err(|error| error.to_string())?;
     if certificate.subject_cn.is_empty() {
@@ -196,7 +199,7 @@ fn user(leaf: &CertificateDer<'_>) -> Result<Option<User>, String> {
     }))
 }
 
-/// The UID in the subject. Kubernetes takes exactly one that is not empty, or none.
+/// Returns the UID of the subject. Kubernetes accepts exactly one non-empty UID, or none.
 fn uid(mut uids: Vec<String>) -> Result<String, String> {
     match uids.pop() {
         None => Ok(String::new()),
@@ -206,7 +209,7 @@ fn uid(mut uids: Vec<String>) -> Result<String, String> {
     }
 }
 
-/// The key under which a verdict is kept.
+/// Returns the cache key of a verification result.
 pub(crate) fn chain_digest(chain: &[CertificateDer<'_>]) -> Digest {
     let mut context = Context::new(&SHA256);
     for certificate in chain {
@@ -223,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_one_uid_or_none() {
+    fn the_subject_has_one_uid_or_none() {
         let uids = |uids: &[&str]| uid(uids.iter().map(|uid| (*uid).to_owned()).collect());
         assert_eq!(uids(&[]), Ok(String::new()));
         assert_eq!(uids(&["u"]), Ok("u".to_owned()));
@@ -234,11 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_certificate_is_known_however_odd_it_is_elsewhere() {
+    fn the_validity_is_read_from_an_otherwise_invalid_certificate() {
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
         params.not_before = rcgen::date_time_ymd(2026, 1, 1);
         params.not_after = rcgen::date_time_ymd(2026, 1, 2);
-        // Alternative names that are none.
+        // A subject alternative name extension with invalid content.
         params.custom_extensions.push(rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 17], vec![5, 0]));
         let odd = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
         assert!(Certificate::parse_der(odd.der()).is_err());

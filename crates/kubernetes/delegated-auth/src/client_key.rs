@@ -12,8 +12,8 @@ const X_FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// A client among those that share permits: the levels of a key of a [`FairSemaphore`].
 ///
-/// A user is known by its name. Anonymous clients are known by their address, and are together one client among the
-/// named users.
+/// A user is identified by name. Anonymous clients are identified by their address, and together
+/// count as one client among the named users.
 ///
 /// [`FairSemaphore`]: pinniped_fair_semaphore::FairSemaphore
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,27 +29,28 @@ pub enum Level<'a> {
     User(&'a str),
     /// All anonymous clients.
     Anonymous,
-    /// The network of a client, where it is known.
+    /// The network of a client, if it is known.
     Network(Option<IpAddr>),
 }
 
 impl<'a> ClientKey<'a> {
-    /// The user with this name.
+    /// Returns the key of the user with this name.
     pub fn user(name: &'a str) -> Self {
         Self { levels: [Level::User(name), Level::Anonymous, Level::Anonymous], length: 1 }
     }
 
-    /// The client at this address, of which nothing else is known.
+    /// Returns the key of an anonymous client at this address.
     pub fn anonymous(address: Option<IpAddr>) -> Self {
         let network = Level::Network(address.map(network));
         Self { levels: [Level::Anonymous, network, Level::Network(None)], length: 2 }
     }
 
-    /// The client that sends a request with these headers as this user.
+    /// Returns the key of the client that sends a request with these headers as this user.
     ///
-    /// A front proxy appends the address of its client to `X-Forwarded-For`. The address before that one is the next
-    /// level, because the client may be a proxy, too, such as the impersonation proxy. It may also be invented, but then
-    /// it only shares what the client's own address may hold.
+    /// A front proxy appends the address of its client to `X-Forwarded-For`. The address before
+    /// that one is the next level, because the client may be a proxy, too, such as the
+    /// impersonation proxy. A client can forge that address, but then only divides the share of its
+    /// own address.
     pub fn of(user: &'a User, method: Option<Method>, address: Option<IpAddr>, headers: &HeaderMap) -> Self {
         if !user.is_anonymous() {
             return Self::user(&user.name);
@@ -68,7 +69,7 @@ impl<'a> ClientKey<'a> {
         }
     }
 
-    /// The levels, outermost first.
+    /// Returns the levels, outermost first.
     pub fn levels(&self) -> &[Level<'a>] {
         &self.levels[..self.length]
     }
@@ -80,14 +81,16 @@ impl<'a> From<&'a str> for ClientKey<'a> {
     }
 }
 
-/// The addresses in `X-Forwarded-For`, the nearest one first; `None` for what is no address.
+/// Returns the addresses in `X-Forwarded-For`, nearest first; `None` for an entry that is not an
+/// address.
 fn forwarded_for(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let values = headers.get_all(X_FORWARDED_FOR).iter().rev();
     values
         .flat_map(|value| value.to_str().unwrap_or_default().rsplit(',').map(|text| text.trim().parse().ok()))
 }
 
-/// The part of an address that a client cannot choose: of version 6 the network alone.
+/// Returns the part of an address that a client cannot choose freely: the /64 network of an IPv6
+/// address.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
@@ -121,12 +124,12 @@ mod tests {
     }
 
     #[test]
-    fn users_are_known_by_name_and_anonymous_clients_by_the_addresses_that_proxies_report() {
-        let (alice, nobody) = (User { name: "alice".to_owned(), ..User::default() }, User::anonymous());
+    fn the_key_is_the_user_name_or_the_addresses_of_an_anonymous_client() {
+        let (alice, anonymous) = (User { name: "alice".to_owned(), ..User::default() }, User::anonymous());
         let proxy = Some(Method::FrontProxy);
         let network = |text| Level::Network(address(text));
         assert_eq!(key(&alice, proxy, &["10.0.0.2"]), [Level::User("alice")]);
-        assert_eq!(key(&nobody, None, &["10.0.0.2"]), [Level::Anonymous, network("10.0.0.1")]);
+        assert_eq!(key(&anonymous, None, &["10.0.0.2"]), [Level::Anonymous, network("10.0.0.1")]);
         for (forwarded, wanted) in [
             (vec![], vec![Level::Network(None)]),
             (vec!["10.0.0.2"], vec![network("10.0.0.2")]),
@@ -137,7 +140,7 @@ mod tests {
             (vec!["::ffff:10.0.0.2"], vec![network("10.0.0.2")]),
         ] {
             let levels = [vec![Level::Anonymous], wanted].concat();
-            assert_eq!(key(&nobody, proxy, &forwarded), levels, "{forwarded:?}");
+            assert_eq!(key(&anonymous, proxy, &forwarded), levels, "{forwarded:?}");
         }
     }
 }

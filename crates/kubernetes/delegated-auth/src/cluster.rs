@@ -1,13 +1,14 @@
-//! Reviews by the API server: identifies the owner of a token, and decides whether a user may do something.
+//! Reviews by the API server: TokenReview identifies the owner of a token, SubjectAccessReview
+//! decides whether a user is allowed to do something.
 //!
 //! ```text
-//! cache       ten seconds, positive and negative results apart: a flood of one kind does not displace the other
-//! flight      equal reviews of one client at the same time are one call, which goes on when the client has gone
-//! permit      a bounded number of calls, shared fairly between clients; a review that gets none in time is refused
-//! call        repeated where the connection was lost or the server asks for it
+//! cache       ten seconds; separate caches for positive and negative results, so that neither evicts the other
+//! flight      concurrent equal reviews of one client share one call, which continues when the client disconnects
+//! permit      a bounded number of calls, shared fairly between clients; a review without a permit in time is refused
+//! call        retried when the connection is lost or the server requests a retry
 //! ```
 //!
-//! A review that cannot be made is an error to the caller, is never cached, and is never a yes.
+//! A review that fails is an error for the caller, is never cached, and never allows anything.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, RandomState};
 use std::sync::Arc;
@@ -34,25 +35,26 @@ use crate::review::{Answer, Backoff, CallError, MAX_ANSWER, is_refused_connectio
 /// How long a result is cached.
 const KEEP: Duration = Duration::from_secs(10);
 
-/// Cached results of one kind, positive or negative.
+/// Maximum number of cached results of one kind, positive or negative.
 const ENTRIES: u64 = 8192;
 
-/// How long one call may take.
+/// Timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a review may wait for its permit.
+/// How long a review waits for its permit.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a review may take once it has its permit, repetitions included.
+/// Timeout of a review that has its permit, including retries.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A review could not be had. Never an allow.
+/// A review failed. It must never be treated as allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
-    /// The call failed; the text is what client-go says in that case.
+    /// The call failed; the text is that of client-go.
     #[error("{0}")]
     Call(String),
-    /// The client's share of reviews is in use, or the API server is too slow for all that wait.
+    /// The client's share of permits is in use, or the API server is too slow for all waiting
+    /// reviews.
     #[error("too many reviews are in flight, try again later")]
     Overloaded,
 }
@@ -92,7 +94,7 @@ impl Reviews {
         Charge { levels, length: client.len().min(LEVELS) }
     }
 
-    /// Posts a review as soon as it has its permit, and reads the answer.
+    /// Sends a review as soon as it has its permit, and reads the response.
     async fn post<T>(
         &self,
         permit: Waiting,
@@ -105,9 +107,9 @@ impl Reviews {
     {
         let permit = tokio::time::timeout(QUEUE_TIMEOUT, permit);
         let _permit = permit.await.map_err(|_| ReviewError::Overloaded)?;
-        let answer = self.backoff.run(|| self.post_once(path, resource, body.clone()));
-        let answer = tokio::time::timeout(REVIEW_TIMEOUT, answer).await.map_err(|_| timed_out(path));
-        let body = answer.flatten().map_err(|error| ReviewError::Call(error.message))?;
+        let response = self.backoff.run(|| self.post_once(path, resource, body.clone()));
+        let response = tokio::time::timeout(REVIEW_TIMEOUT, response).await.map_err(|_| timed_out(path));
+        let body = response.flatten().map_err(|error| ReviewError::Call(error.message))?;
         serde_json::from_slice(&body)
             .map_err(|error| ReviewError::Call(format!("could not read review: {error}")))
     }
@@ -132,8 +134,8 @@ impl Reviews {
             let body = body.map_err(|error| failed(error.as_ref()))?.to_bytes();
             Ok(Answer { status: parts.status, headers: parts.headers, body })
         };
-        let answer = tokio::time::timeout(CALL_TIMEOUT, call).await.map_err(|_| timed_out(path))??;
-        answer.into_success(Some(resource))
+        let response = tokio::time::timeout(CALL_TIMEOUT, call).await.map_err(|_| timed_out(path))??;
+        response.into_success(Some(resource))
     }
 }
 
@@ -141,14 +143,15 @@ fn timed_out(path: &str) -> CallError {
     CallError::last(format!("Post {path:?}: context deadline exceeded"))
 }
 
-/// A failure below HTTP. An API server that restarts refuses connections for a while, after it cut off the others.
+/// Converts a failure below HTTP. An API server that restarts refuses connections for some time,
+/// after it closed the existing ones.
 fn failed(error: &(dyn std::error::Error + 'static)) -> CallError {
     let mut failed = CallError::transport(error, with_sources(error));
     failed.is_lost |= is_refused_connection(error);
     failed
 }
 
-/// An error and its causes on one line.
+/// Formats an error and its causes on one line.
 fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -167,11 +170,12 @@ fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
 struct Results<V> {
     positive: DigestCache<V>,
     negative: DigestCache<V>,
-    /// By client, too: a review that waits for the permit of one client must not make another client wait.
+    /// The key contains the client, because a review that waits for a permit of one client must not
+    /// delay another client.
     flights: Flights<(Digest, Charge), Result<V, ReviewError>>,
 }
 
-/// The cache for a result.
+/// The cache of a result.
 #[derive(Clone, Copy, Debug)]
 enum Keep {
     Positive,
@@ -191,8 +195,8 @@ impl<V: Clone + Send + Sync + 'static> Results<V> {
         self.positive.get(key).or_else(|| self.negative.get(key))
     }
 
-    /// The result of `review`, which is not called when the same is known or under way for this client. It gets a permit
-    /// of `permits`, perhaps after a while.
+    /// Returns the result of `review`, which is called only when no result is cached and no equal
+    /// review of this client is in flight. A new review waits for one of the `permits`.
     async fn get_or_review<F>(
         &self,
         key: Digest,

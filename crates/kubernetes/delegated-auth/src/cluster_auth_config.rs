@@ -1,8 +1,9 @@
-//! How this cluster authenticates clients of aggregated API servers: the ConfigMap
-//! `kube-system/extension-apiserver-authentication`, which kube-apiserver writes.
+//! The configuration with which this cluster authenticates clients of aggregated API servers: the
+//! ConfigMap `kube-system/extension-apiserver-authentication`, which kube-apiserver writes.
 //!
-//! It is read once before anything is served, then followed by a watch. Content that cannot be read leaves the last
-//! good content of that part in place; content that is gone is trusted no longer.
+//! It is read once before the server starts, and then watched. When a part of the content cannot be
+//! parsed, the last valid content of that part remains in use. Content that is removed is no longer
+//! trusted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +22,14 @@ use tokio_util::sync::CancellationToken;
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
-/// The Role of kube-system that permits to read the ConfigMap, on every cluster.
+/// The Role in kube-system that permits reading the ConfigMap; every cluster has it.
 const READER: &str = "extension-apiserver-authentication-reader";
 
-/// A watch without an error for this long has worked. Its retries come more often.
+/// A watch without an error for this long is considered healthy. Retries are more frequent than
+/// this.
 const WORKED: Duration = Duration::from_secs(120);
 
-/// The front proxy's trust and header names.
+/// Trust and header names of the front proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestHeaderConfig {
     /// CA of the front proxy's client certificate.
@@ -36,7 +38,7 @@ pub struct RequestHeaderConfig {
     pub allowed_names: Vec<String>,
     /// Headers that carry the user name.
     pub username_headers: Vec<HeaderName>,
-    /// Headers that carry the UID; empty on clusters that do not know the header yet.
+    /// Headers that carry the UID; empty on clusters that do not support the header yet.
     pub uid_headers: Vec<HeaderName>,
     /// Headers that carry groups.
     pub group_headers: Vec<HeaderName>,
@@ -44,12 +46,12 @@ pub struct RequestHeaderConfig {
     pub extra_prefixes: Vec<String>,
 }
 
-/// The ConfigMap, parsed.
+/// The parsed ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterAuthConfig {
     /// CA of client certificates.
     pub client_ca: Option<CaBundle>,
-    /// Front proxy, where one is configured.
+    /// The front proxy, if one is configured.
     pub request_header: Option<RequestHeaderConfig>,
 }
 
@@ -61,19 +63,20 @@ pub struct KeyError {
     problem: String,
 }
 
-/// The ConfigMap could not be used at start.
+/// The reasons why the ConfigMap cannot be used at start.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The first read failed.
     #[error("could not read ConfigMap {NAMESPACE}/{NAME}")]
     Read(#[source] Box<kube::Error>),
-    /// Something in it cannot be used.
+    /// A key cannot be used.
     #[error(transparent)]
     Key(KeyError),
 }
 
 impl ClusterAuthConfig {
-    /// Reads the ConfigMap's data. Parts that cannot be read are taken from `last` and reported.
+    /// Parses the data of the ConfigMap. Parts that cannot be parsed are taken from `last` and
+    /// reported.
     fn parse(data: &BTreeMap<String, String>, last: &Self) -> (Self, Vec<KeyError>) {
         let mut problems = Vec::new();
         let client_ca = bundle(data, "client-ca-file").unwrap_or_else(|problem| {
@@ -138,16 +141,16 @@ struct Inner {
     snapshot: ArcSwap<Snapshot>,
 }
 
-/// Follows the ConfigMap. Cheap to clone; clones see the same content.
+/// A watch of the ConfigMap. Clones are cheap and share the content.
 #[derive(Clone)]
 pub struct ClusterAuthConfigWatch(Arc<Inner>);
 
 impl ClusterAuthConfigWatch {
-    /// First read, without which nothing may be served.
+    /// Reads the ConfigMap for the first time, which must succeed before the server starts.
     ///
     /// # Errors
     ///
-    /// [`LoadError`] when the ConfigMap is missing, may not be read, or has content that cannot be used.
+    /// [`LoadError`] when the ConfigMap is missing, may not be read, or has unusable content.
     pub async fn load(client: kube::Client) -> Result<Self, LoadError> {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
         let map = api.get(NAME).await.map_err(|error| LoadError::Read(Box::new(error)))?;
@@ -169,7 +172,7 @@ impl ClusterAuthConfigWatch {
         Self(Arc::new(Inner { client, snapshot: ArcSwap::from_pointee(snapshot) }))
     }
 
-    /// Follows the ConfigMap until cancelled. The caller owns the task that runs this.
+    /// Watches the ConfigMap until cancelled. The caller owns the task that runs this.
     pub async fn run(&self, cancel: CancellationToken) {
         let Some(client) = self.0.client.clone() else {
             cancel.cancelled().await;
@@ -196,11 +199,11 @@ impl ClusterAuthConfigWatch {
                         "ConfigMap with the cluster's client CAs was deleted, its last content stays in use"
                     );
                 }
-                // Comes before the list is requested.
+                // Emitted before the list is requested.
                 Some(Ok(watcher::Event::Init)) => {}
                 Some(Ok(watcher::Event::InitDone)) => failures.over(false),
                 Some(Err(error)) => failures.report(&error),
-                // A watcher never ends by itself.
+                // A watcher never terminates by itself.
                 None => return,
             }
         }
@@ -220,18 +223,19 @@ impl ClusterAuthConfigWatch {
         }
     }
 
-    /// The last good content.
+    /// Returns the last valid content.
     pub fn current(&self) -> Arc<ClusterAuthConfig> {
         Arc::clone(&self.0.snapshot.load().config)
     }
 
-    /// Grows with every change of content.
+    /// Returns a number that increases with every change of the content.
     pub fn generation(&self) -> u64 {
         self.0.snapshot.load().generation
     }
 }
 
-/// De-duplicates log lines: one warning when the watch begins to fail, one line when it works again.
+/// De-duplicates log lines: one warning when the watch begins to fail, one line when it works
+/// again.
 #[derive(Default)]
 struct Failures {
     /// The verb of the last request that failed, and when.
@@ -244,7 +248,8 @@ impl Failures {
             watcher::Error::InitialListFailed(cause) => ("list", Some(cause)),
             watcher::Error::WatchStartFailed(cause) => ("watch", Some(cause)),
             watcher::Error::NoResourceVersion => ("list", None),
-            // A connection or a resource version that has come to its end: the next request finds out whether it works.
+            // The connection ended or the resource version expired; the next request shows whether
+            // the watch works.
             watcher::Error::WatchFailed(_) | watcher::Error::WatchError(_) => {
                 tracing::debug!(%error, "watch of the cluster's client CAs ended, starting again");
                 return;
@@ -280,7 +285,7 @@ impl Failures {
         }
     }
 
-    /// Takes note of an event. A list says nothing about the permission to watch.
+    /// Records an event. A list does not show whether the permission to watch exists.
     fn over(&mut self, watched: bool) {
         if self.last.take_if(|(verb, _)| watched || *verb == "list").is_some() {
             tracing::info!("watch of the cluster's client CAs works again");

@@ -1,11 +1,11 @@
-//! Keys of caches: digests, never the thing itself.
+//! Cache keys: digests, so that caches contain no secrets.
 
 use std::hash::Hasher;
 
 /// A cache key.
 pub(crate) type Digest = [u8; 32];
 
-/// Keys are digests, so any eight bytes of one are a good hash.
+/// A hasher for digests, of which any eight bytes are a good hash.
 #[derive(Clone, Default)]
 pub(crate) struct DigestHasher(u64);
 
@@ -17,7 +17,7 @@ impl Hasher for DigestHasher {
     }
 
     fn write_usize(&mut self, _length: usize) {
-        // The length prefix of the array, always the same.
+        // The length prefix of the array, which is constant.
     }
 
     fn finish(&self) -> u64 {

@@ -1,11 +1,12 @@
-//! Delegated authentication and authorization, as an aggregated API server does it.
+//! Delegated authentication and authorization, as in an aggregated API server.
 //!
-//! [`request::RequestAuthenticator`] tries front proxy, client certificate and bearer token in the order of a Kubernetes API
-//! server, with the trust that [`cluster_auth_config`] reads from the cluster. [`cluster`] sends TokenReviews and
-//! SubjectAccessReviews to the API server; [`review`] has what these have in common with calls to webhooks.
+//! [`request::RequestAuthenticator`] tries front proxy, client certificate and bearer token in the
+//! order of a Kubernetes API server, with the trust that [`cluster_auth_config`] reads from the
+//! cluster. [`cluster`] sends TokenReviews and SubjectAccessReviews to the API server; [`review`]
+//! contains the parts that these share with calls to webhooks.
 //!
-//! The crate never forwards a request, never writes to the cluster, and never turns a failed review into a positive
-//! result. Caches are keyed by a keyed hash of the token.
+//! The crate never forwards a request, never writes to the cluster, and never turns a failed review
+//! into a positive result. Caches are keyed by a keyed hash of the token.
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,16 @@
-//! Who sends this request: the chain of an aggregated API server.
+//! Authentication of requests, with the chain of an aggregated API server.
 //!
 //! ```text
-//!  1 front proxy        certificate of the front proxy, and a user in the headers
-//!  2 client certificate certificate of the cluster's client CA or of one extra CA
-//!  3 bearer token       TokenReview by the API server
-//!  4 WebSocket token    the same, token in a subprotocol
+//! 1 front proxy        certificate of the front proxy, and a user in the headers
+//! 2 client certificate certificate of the cluster's client CA or of one extra CA
+//! 3 bearer token       TokenReview by the API server
+//! 4 WebSocket token    the same, with the token in a subprotocol
 //! ```
 //!
-//! The first that succeeds wins. Failures matter only when nothing succeeds, and then forbid anonymity: a bad
-//! certificate beside a good token is the token's user, a bad certificate alone is nobody (401), no credential at
-//! all is anonymous. Everything is judged per request, never per connection.
+//! The first method that succeeds applies. Failures count only when no method succeeds, and then
+//! rule out anonymous access: a request with an invalid certificate and a valid token is from the
+//! user of the token, one with an invalid certificate alone is unauthenticated (401), and one
+//! without credentials is anonymous. Each request is authenticated by itself, never the connection.
 
 use std::hash::BuildHasherDefault;
 use std::net::IpAddr;
@@ -34,31 +35,33 @@ use crate::digest::{Digest, DigestHasher};
 use crate::request_header;
 use pinniped_secret::token::Token;
 
-/// Chains whose verdicts are kept at most.
-const VERDICTS: u64 = 8192;
+/// Maximum number of cached verification results.
+const MAX_CACHED: u64 = 8192;
 
-/// How long a verdict is kept. Whether it still holds is asked with each request.
-const VERDICT_KEPT: Duration = Duration::from_secs(10 * 60);
+/// How long a verification result is cached. Each request checks whether it is still valid.
+const CACHED_FOR: Duration = Duration::from_secs(10 * 60);
 
-/// A client CA besides the cluster's own, such as the impersonation proxy's signer.
+/// An additional client CA, such as the signer of the impersonation proxy.
 pub trait ClientCaSource: Send + Sync {
-    /// Changes whenever [`current`](Self::current) does. Asked for every request, so it should be quick.
+    /// Returns a number that changes whenever [`current`](Self::current) does. It is called for
+    /// every request, so it must be fast.
     fn generation(&self) -> u64;
-    /// The CA certificates, if any are known.
+    /// Returns the CA certificates, if there are any.
     fn current(&self) -> Option<CaBundle>;
 }
 
-/// The CA certificate of a holder of a signing pair. Make one per authenticator.
+/// The CA certificate of a certificate store that contains a signing key pair. Create one per
+/// authenticator.
 pub struct SignerCa {
-    holder: CertificateStore,
+    store: CertificateStore,
     generation: tokio::sync::watch::Receiver<u64>,
 }
 
 impl SignerCa {
-    /// Follows this holder.
-    pub fn new(holder: CertificateStore) -> Self {
-        let generation = holder.subscribe();
-        Self { holder, generation }
+    /// Creates a source that follows this certificate store.
+    pub fn new(store: CertificateStore) -> Self {
+        let generation = store.subscribe();
+        Self { store, generation }
     }
 }
 
@@ -68,21 +71,21 @@ impl ClientCaSource for SignerCa {
     }
 
     fn current(&self) -> Option<CaBundle> {
-        CaBundle::from_pem(self.holder.current()?.certificate_pem().as_bytes()).ok()
+        CaBundle::from_pem(self.store.current()?.certificate_pem().as_bytes()).ok()
     }
 }
 
-/// What a [`RequestAuthenticator`] works with.
+/// The parameters of a [`RequestAuthenticator`].
 pub struct RequestAuthenticatorParams {
     /// The cluster's client CA and front proxy.
     pub cluster: ClusterAuthConfigWatch,
-    /// One more client CA.
+    /// The additional client CA.
     pub extra_client_ca: Option<Arc<dyn ClientCaSource>>,
-    /// Judges bearer tokens.
+    /// Reviews bearer tokens.
     pub reviewer: TokenReviewer,
 }
 
-/// How a user was recognised.
+/// The method that authenticated a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Identity headers of a trusted front proxy.
@@ -95,52 +98,53 @@ pub enum Method {
     WebSocketToken,
 }
 
-/// The chain's verdict.
+/// The result of authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Somebody, with group `system:authenticated` added.
+    /// An authenticated user, with group `system:authenticated` added.
     User {
-        /// Who.
+        /// The user.
         user: KnownUser,
-        /// Recognised how.
+        /// The method that authenticated the user.
         method: Method,
     },
-    /// No method had an opinion.
+    /// No method found a usable credential, and none failed.
     Anonymous,
-    /// Too many tokens are being reviewed for this client: answer 429.
+    /// Too many tokens of this client are under review: respond with 429.
     Overloaded,
-    /// Some method failed and none succeeded: answer 401. The reason is for logs, never for the client.
+    /// A method failed and none succeeded: respond with 401. The reason is for logs, never for the
+    /// client.
     Rejected {
         /// All failures, joined.
         reason: String,
     },
 }
 
-/// What a connection says about its client.
+/// The client of a connection.
 #[derive(Clone, Copy)]
 pub struct Peer<'a> {
-    /// The certificates that the client sent, leaf first. Possession of the key is proven by the handshake, nothing else
-    /// is checked.
+    /// The certificates that the client sent, leaf first. The handshake proved possession of the
+    /// key; the chain is not verified.
     pub chain: &'a [CertificateDer<'static>],
-    /// Of this connection and this authenticator, and of no others.
+    /// The cached verification result of this connection, used by this authenticator only.
     pub kept: Option<&'a KeptVerdict>,
-    /// The address of the client, to which reviews of tokens are charged before the user is known.
+    /// The address of the client, to which token reviews are charged before the user is known.
     pub address: Option<IpAddr>,
 }
 
 impl<'a> Peer<'a> {
-    /// A client whose next request will be asked about like the first one.
+    /// Creates a client without a cached verification result.
     pub fn new(chain: &'a [CertificateDer<'static>]) -> Self {
         Self { chain, kept: None, address: None }
     }
 }
 
-/// The last verdict about a connection's certificates, so that its next request need not look for it. Make one for each
-/// connection.
+/// The last verification result of a connection's certificates, which spares the next request the
+/// lookup. Create one for each connection.
 #[derive(Default)]
 pub struct KeptVerdict(ArcSwapOption<Verdict>);
 
-/// Authenticates requests. Cheap to clone; clones share the cache.
+/// Authenticates requests. Clones are cheap and share the cache.
 #[derive(Clone)]
 pub struct RequestAuthenticator(Arc<Inner>);
 
@@ -149,53 +153,54 @@ struct Inner {
     extra: Option<Arc<dyn ClientCaSource>>,
     reviewer: TokenReviewer,
     trust: ArcSwap<Trust>,
-    verdicts: Cache<Digest, Arc<Verdict>, BuildHasherDefault<DigestHasher>>,
+    verifications: Cache<Digest, Arc<Verdict>, BuildHasherDefault<DigestHasher>>,
 }
 
 impl RequestAuthenticator {
-    /// Builds the chain.
+    /// Creates an authenticator.
     pub fn new(params: RequestAuthenticatorParams) -> Self {
         let RequestAuthenticatorParams { cluster, extra_client_ca: extra, reviewer } = params;
         let trust = trust_of(&cluster, extra.as_deref());
-        let verdicts = Cache::new(VERDICTS, VERDICT_KEPT);
-        Self(Arc::new(Inner { cluster, extra, reviewer, trust: ArcSwap::from_pointee(trust), verdicts }))
+        let verifications = Cache::new(MAX_CACHED, CACHED_FOR);
+        Self(Arc::new(Inner { cluster, extra, reviewer, trust: ArcSwap::from_pointee(trust), verifications }))
     }
 
-    /// Walks the chain for a request with these headers that came over a connection with this client chain.
+    /// Authenticates a request with these headers that arrived on a connection of this client.
     ///
-    /// Unless the outcome is [`Outcome::Rejected`], credentials and front-proxy headers are removed.
+    /// Unless the result is [`Outcome::Rejected`], credentials and front-proxy headers are removed.
     pub async fn authenticate(&self, headers: &mut HeaderMap, peer: Peer<'_>, now: Timestamp) -> Outcome {
         let trust = self.trust();
-        let verdict = (!peer.chain.is_empty()).then(|| self.verdict(&trust, peer, now));
-        let outcome = self.walk(headers, &trust, verdict.as_deref(), peer.address).await;
-        if !matches!(outcome, Outcome::Rejected { .. }) {
+        let verification = (!peer.chain.is_empty()).then(|| self.verification(&trust, peer, now));
+        let result = self.try_methods(headers, &trust, verification.as_deref(), peer.address).await;
+        if !matches!(result, Outcome::Rejected { .. }) {
             request_header::clear(headers, trust.request_header());
             remove_websocket_tokens(headers);
         }
-        outcome
+        result
     }
 
-    /// Whether a client's certificates are those of a user or of the front proxy. It says nothing about requests: each is
-    /// authenticated by itself.
+    /// Returns whether a client's certificates are those of a user or of the front proxy. This is
+    /// not an authentication: each request is authenticated by itself.
     pub fn knows(&self, peer: Peer<'_>, now: Timestamp) -> bool {
         if peer.chain.is_empty() {
             return false;
         }
-        let verdict = self.verdict(&self.trust(), peer, now);
-        matches!(verdict.front_proxy, FrontProxyVerdict::Trusted)
-            || matches!(verdict.client, ClientVerdict::User(_))
+        let verification = self.verification(&self.trust(), peer, now);
+        matches!(verification.front_proxy, FrontProxyVerdict::Trusted)
+            || matches!(verification.client, ClientVerdict::User(_))
     }
 
-    async fn walk(
+    async fn try_methods(
         &self,
         headers: &mut HeaderMap,
         trust: &Trust,
-        verdict: Option<&Verdict>,
+        verification: Option<&Verdict>,
         address: Option<IpAddr>,
     ) -> Outcome {
         let mut failures = Vec::new();
-        if let Some(verdict) = verdict {
-            if let (FrontProxyVerdict::Trusted, Some(config)) = (&verdict.front_proxy, trust.request_header())
+        if let Some(verification) = verification {
+            if let (FrontProxyVerdict::Trusted, Some(config)) =
+                (&verification.front_proxy, trust.request_header())
             {
                 match request_header::identity(headers, config) {
                     Ok(Some(user)) => {
@@ -206,15 +211,15 @@ impl RequestAuthenticator {
                     Err(error) => failures.push(error.to_string()),
                 }
             }
-            if let ClientVerdict::User(user) = &verdict.client {
+            if let ClientVerdict::User(user) = &verification.client {
                 return Outcome::User { user: user.clone(), method: Method::ClientCertificate };
             }
         }
-        if let Some(verdict) = verdict {
-            if let FrontProxyVerdict::Failed(failure) = &verdict.front_proxy {
+        if let Some(verification) = verification {
+            if let FrontProxyVerdict::Failed(failure) = &verification.front_proxy {
                 failures.push(failure.clone());
             }
-            if let ClientVerdict::Failed(failure) = &verdict.client {
+            if let ClientVerdict::Failed(failure) = &verification.client {
                 failures.push(failure.clone());
             }
         }
@@ -251,38 +256,38 @@ impl RequestAuthenticator {
         }
     }
 
-    fn verdict(&self, trust: &Trust, peer: Peer<'_>, now: Timestamp) -> Arc<Verdict> {
-        if let Some(kept) = peer.kept
-            && let Some(verdict) = &*kept.0.load()
-            && verdict.holds(trust, now)
+    fn verification(&self, trust: &Trust, peer: Peer<'_>, now: Timestamp) -> Arc<Verdict> {
+        if let Some(cached) = peer.kept
+            && let Some(verification) = &*cached.0.load()
+            && verification.holds(trust, now)
         {
-            return Arc::clone(verdict);
+            return Arc::clone(verification);
         }
-        let verdict = self.verdict_of_chain(trust, peer.chain, now);
-        if let Some(kept) = peer.kept {
-            kept.0.store(Some(Arc::clone(&verdict)));
+        let verification = self.verification_of_chain(trust, peer.chain, now);
+        if let Some(cached) = peer.kept {
+            cached.0.store(Some(Arc::clone(&verification)));
         }
-        verdict
+        verification
     }
 
-    fn verdict_of_chain(
+    fn verification_of_chain(
         &self,
         trust: &Trust,
         chain: &[CertificateDer<'static>],
         now: Timestamp,
     ) -> Arc<Verdict> {
         let key = chain_digest(chain);
-        if let Some(verdict) = self.0.verdicts.get(&key)
-            && verdict.holds(trust, now)
+        if let Some(verification) = self.0.verifications.get(&key)
+            && verification.holds(trust, now)
         {
-            return verdict;
+            return verification;
         }
-        let verdict = Arc::new(trust.judge(chain, now));
-        self.0.verdicts.insert(key, Arc::clone(&verdict));
-        verdict
+        let verification = Arc::new(trust.judge(chain, now));
+        self.0.verifications.insert(key, Arc::clone(&verification));
+        verification
     }
 
-    /// The CAs as they are now.
+    /// Returns the current CAs.
     fn trust(&self) -> arc_swap::Guard<Arc<Trust>> {
         let trust = self.0.trust.load();
         if trust.made_from == generations(&self.0.cluster, self.0.extra.as_deref()) {
@@ -292,7 +297,8 @@ impl RequestAuthenticator {
         self.0.trust.load()
     }
 
-    /// Subjects of all CAs whose client certificates are accepted now: hints for the TLS handshake.
+    /// Returns the subjects of all CAs whose client certificates are currently accepted: hints for
+    /// the TLS handshake.
     pub fn client_ca_hints(&self) -> Vec<DistinguishedName> {
         self.trust().hints.clone()
     }
@@ -303,7 +309,8 @@ fn generations(cluster: &ClusterAuthConfigWatch, extra: Option<&dyn ClientCaSour
 }
 
 fn trust_of(cluster: &ClusterAuthConfigWatch, extra: Option<&dyn ClientCaSource>) -> Trust {
-    // The numbers are read before the content: content that is newer than its number is only read once more.
+    // The generations are read before the content: content that is newer than its generation is
+    // only read once more.
     let made_from = generations(cluster, extra);
     let config = cluster.current();
     let client =
@@ -311,7 +318,7 @@ fn trust_of(cluster: &ClusterAuthConfigWatch, extra: Option<&dyn ClientCaSource>
     Trust::new(made_from, client, config.request_header.clone())
 }
 
-/// Adds the group, without a copy where the user has it already, as users of TokenReviews do.
+/// Adds the group, without a copy when the user already has it, as users of TokenReviews do.
 fn with_authenticated_group(user: KnownUser) -> KnownUser {
     use pinniped_kube_request::identity::{AUTHENTICATED, UNAUTHENTICATED};
     if user.is_in(AUTHENTICATED) || user.is_in(UNAUTHENTICATED) || user.is_anonymous() {

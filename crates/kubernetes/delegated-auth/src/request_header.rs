@@ -1,4 +1,5 @@
-//! The identity that a trusted front proxy writes into headers, as kube-apiserver's aggregator does.
+//! The identity that a trusted front proxy writes into headers, equal to that of kube-apiserver's
+//! aggregator.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,13 +18,14 @@ const STANDARD: [HeaderName; 3] = [
 ];
 const STANDARD_PREFIX: &str = "x-remote-extra-";
 
-/// A part of the identity is not UTF-8. Access reviews are JSON and could only ask about a name with the odd bytes
-/// replaced, which may be somebody else's.
+/// A part of the identity is not UTF-8. Access reviews are JSON, so the invalid bytes would be
+/// replaced, and the review could be about another user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("header {0} of the front proxy is not UTF-8")]
 pub(crate) struct NotText(HeaderName);
 
-/// The user in the headers, or `None` when no user name is there. The caller has judged the proxy's certificate.
+/// Returns the user in the headers, or `None` without a user name. The caller has verified the
+/// certificate of the front proxy.
 pub(crate) fn identity(headers: &HeaderMap, config: &RequestHeaderConfig) -> Result<Option<User>, NotText> {
     let Some(name) = first_value(headers, &config.username_headers)? else { return Ok(None) };
     let uid = first_value(headers, &config.uid_headers)?.unwrap_or_default();
@@ -47,7 +49,7 @@ pub(crate) fn identity(headers: &HeaderMap, config: &RequestHeaderConfig) -> Res
     Ok(Some(User { name, uid, groups, extra }))
 }
 
-/// The first value, over all these headers, that is not empty.
+/// Returns the first non-empty value of all these headers.
 fn first_value(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, NotText> {
     let mut values = names.iter().filter_map(|name| Some((name, headers.get(name)?)));
     let found = values.find(|(_, value)| !value.is_empty());
@@ -58,7 +60,8 @@ fn text(name: &HeaderName, value: &HeaderValue) -> Result<String, NotText> {
     str::from_utf8(value.as_bytes()).map(str::to_owned).map_err(|_| NotText(name.clone()))
 }
 
-/// Go's `url.PathUnescape`, or the text itself where that fails. `None` when what is escaped is not UTF-8.
+/// Decodes like Go's `url.PathUnescape`, or returns the text unchanged where that fails. Returns
+/// `None` when the decoded text is not UTF-8.
 fn decode_key(encoded: &str) -> Option<String> {
     let bytes = encoded.as_bytes();
     let mut index = 0;
@@ -74,7 +77,7 @@ fn decode_key(encoded: &str) -> Option<String> {
     percent_decode_str(encoded).decode_utf8().ok().map(Cow::into_owned)
 }
 
-/// Removes every header that could be taken for a credential or an identity further on.
+/// Removes every header that the API server could interpret as a credential or an identity.
 pub(crate) fn clear(headers: &mut HeaderMap, config: Option<&RequestHeaderConfig>) {
     let configured = |name: &HeaderName| {
         config.is_some_and(|config| {
@@ -89,8 +92,8 @@ pub(crate) fn clear(headers: &mut HeaderMap, config: Option<&RequestHeaderConfig
             || name.as_str().starts_with(STANDARD_PREFIX)
             || configured(name)
     };
-    // A look at the few names that are there, instead of one into the map for each that could be. Usually none is, and
-    // then this allocates nothing.
+    // Iterates over the few names that are present instead of one lookup for each possible name.
+    // Usually none matches, and then this does not allocate.
     let found: Vec<HeaderName> = headers.keys().filter(|name| goes(name)).cloned().collect();
     for name in found {
         headers.remove(name);
@@ -119,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn every_configured_header_contributes() {
+    fn the_identity_combines_every_configured_header() {
         let headers = headers(&[
             ("x-other-user", ""),
             ("x-remote-user", "alice"),
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_user_name_there_is_no_opinion() {
+    fn headers_without_a_user_name_have_no_identity() {
         assert_eq!(
             identity(&headers(&[("x-remote-group", "a"), ("x-remote-user", "")]), &config()),
             Ok(None)
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_uid_header_counts_only_where_it_is_configured() {
+    fn the_uid_header_is_read_only_when_configured() {
         let config = RequestHeaderConfig { uid_headers: Vec::new(), ..config() };
         let user = identity(&headers(&[("x-remote-user", "alice"), ("x-remote-uid", "u-1")]), &config);
         assert_eq!(user.unwrap().map(|user| user.uid), Some(String::new()));
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn clearing_leaves_no_credential_behind() {
+    fn clear_removes_every_credential_and_identity() {
         let mut headers = headers(&[
             ("authorization", "Bearer x"),
             ("x-remote-user", "a"),

@@ -1,9 +1,10 @@
-//! What review calls to the API server and to webhooks have in common: reading an answer as client-go does, and
-//! which failures are tried again.
+//! The common part of review calls to the API server and to webhooks: interpretation of responses
+//! as in client-go, and retries.
 //!
-//! The texts are those of `k8s.io/apimachinery/pkg/api/errors` and end up in audit events, so they are kept. A call
-//! is tried again for the reasons of `k8s.io/apiserver/pkg/util/webhook.DefaultShouldRetry`, which are safe because
-//! a review changes nothing.
+//! The texts are those of `k8s.io/apimachinery/pkg/api/errors`; they appear in audit events, so
+//! they are preserved. A call is retried for the reasons of
+//! `k8s.io/apiserver/pkg/util/webhook.DefaultShouldRetry`, which is safe because a review changes
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -22,47 +23,48 @@ use zeroize::Zeroizing;
 
 use pinniped_secret::token::Token;
 
-/// Bytes of an answer that are read at most.
+/// Maximum size of a response, in bytes.
 pub const MAX_ANSWER: usize = 1024 * 1024;
 
-/// A wait longer than this, asked for by `Retry-After`, is cut.
+/// Upper limit of a delay that the server requests with `Retry-After`.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// Pauses of our own do not grow further.
+/// Upper limit of the delay between retries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallError {
-    /// What client-go would say.
+    /// The error text of client-go.
     pub message: String,
-    /// Worth another try.
+    /// Whether a retry may succeed.
     pub(crate) transient: bool,
-    /// The connection was lost, or there is none to be had just now.
+    /// Whether the connection was lost, or none can be established at the moment.
     pub(crate) is_lost: bool,
-    /// The server does not let us ask: 401 or 403.
+    /// Whether the server refused the call: 401 or 403.
     pub(crate) is_denied: bool,
-    /// How long the other side asked us to wait.
+    /// The delay that the server requested.
     pub(crate) retry_after: Option<Duration>,
 }
 
 impl CallError {
-    /// A failure after which another try is useless.
+    /// Returns an error that is not retried.
     pub fn last(message: impl Into<String>) -> Self {
         let (transient, is_lost, is_denied) = (false, false, false);
         Self { message: message.into(), transient, is_lost, is_denied, retry_after: None }
     }
 
-    /// A failure below HTTP. Lost connections are worth another try.
+    /// Returns an error for a failure below HTTP. Lost connections are retried.
     pub fn transport(error: &(dyn Error + 'static), message: String) -> Self {
         let is_lost = is_lost_connection(error);
         Self { message, transient: is_lost, is_lost, is_denied: false, retry_after: None }
     }
 }
 
-/// Whether the connection went away under the request, so that the request was not answered for a reason of its own.
+/// Returns whether the request failed because its connection was lost, and not for a reason of its
+/// own.
 pub(crate) fn is_lost_connection(error: &(dyn Error + 'static)) -> bool {
-    // Errors of HTTP/2 say more than those which are made of them.
+    // HTTP/2 errors are more specific than the errors that are derived from them.
     if let Some(http2) = causes(error).find_map(|cause| cause.downcast_ref::<h2::Error>()) {
         return is_lost_http2(http2);
     }
@@ -75,13 +77,14 @@ pub(crate) fn is_lost_connection(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
-/// Whether nothing listens at the other side's address.
+/// Returns whether the connection was refused because no process listens at the address.
 pub(crate) fn is_refused_connection(error: &(dyn Error + 'static)) -> bool {
     let mut causes = causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>());
     causes.any(|io| io.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// An error and its causes, those inside of I/O errors included, which name only the causes of what they hold.
+/// Returns an error and its causes, including those inside of I/O errors, whose `source` skips the
+/// inner error itself.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| {
         let error: &'a (dyn Error + 'static) = *error;
@@ -102,8 +105,8 @@ fn is_lost_io(error: &io::Error) -> bool {
     )
 }
 
-/// Reasons with which a server ends streams or connections for its own sake. With the others it complains about us, and
-/// the same again would not please it more.
+/// Returns whether the server terminated a stream or connection for a reason of its own. With the
+/// other reasons it rejects the request, and a retry would be rejected again.
 fn is_lost_http2(error: &h2::Error) -> bool {
     if let Some(io) = error.get_io() {
         return is_lost_connection(io);
@@ -116,11 +119,11 @@ fn is_lost_http2(error: &h2::Error) -> bool {
     ended_by_server && for_its_own_sake
 }
 
-/// Tries again with growing pauses.
+/// A retry policy with increasing delays.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     pub(crate) tries: u32,
-    /// After a lost connection there are more tries for so long.
+    /// The additional time for retries after a lost connection.
     pub(crate) lost_for: Duration,
     pub(crate) first: Duration,
     pub(crate) factor: f64,
@@ -128,7 +131,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The API server's own for reviews: five tries from half a second.
+    /// The policy of the API server for reviews: five attempts, the first delay is half a second.
     pub const REVIEWS: Self = Self {
         tries: 5,
         lost_for: Duration::ZERO,
@@ -137,16 +140,17 @@ impl Backoff {
         jitter: 0.2,
     };
 
-    /// The same tries with another first pause.
+    /// Returns the same policy with another first delay.
     #[must_use]
     pub fn with_first(self, first: Duration) -> Self {
         Self { first, ..self }
     }
 
-    /// The same for an API server that may restart: clients of ours wait for it, in place of an error.
+    /// The policy for an API server that may restart: requests wait for it instead of failing.
     pub(crate) const CLUSTER: Self = Self { lost_for: Duration::from_secs(15), ..Self::REVIEWS };
 
-    /// Runs `call` until it succeeds, fails for good, or was tried often enough; the last failure is returned.
+    /// Runs `call` until it succeeds, fails permanently, or the attempts are used up. Returns the
+    /// last error.
     pub async fn run<T, F>(self, mut call: impl FnMut() -> F) -> Result<T, CallError>
     where
         F: Future<Output = Result<T, CallError>>,
@@ -163,27 +167,28 @@ impl Backoff {
             };
             was_lost |= error.is_lost;
             let again = error.transient && tries < self.tries;
-            // An API server that has just started denies everything until it has read roles and accounts.
+            // An API server that has just started denies everything until it has read roles and
+            // accounts.
             let is_starting = error.is_lost || (was_lost && error.is_denied);
             let wait = is_starting && began.elapsed() + pause < self.lost_for;
             if !again && !wait {
                 return Err(error);
             }
             let jittered = pause.mul_f64(1.0 + self.jitter * random_fraction());
-            let asked = error.retry_after.unwrap_or_default().min(LONGEST_WAIT);
-            tokio::time::sleep(jittered.max(asked)).await;
+            let requested = error.retry_after.unwrap_or_default().min(LONGEST_WAIT);
+            tokio::time::sleep(jittered.max(requested)).await;
             pause = pause.mul_f64(self.factor).min(LONGEST_PAUSE);
         }
     }
 }
 
-/// Something in `0.0..1.0`, only good for spreading load.
+/// Returns a number in `0.0..1.0`, suitable only for jitter.
 fn random_fraction() -> f64 {
     let bits = RandomState::new().build_hasher().finish() >> 40;
     f64::from(u32::try_from(bits).unwrap_or_default()) / f64::from(1_u32 << 24)
 }
 
-/// An HTTP answer, read whole.
+/// A complete HTTP response.
 #[derive(Debug)]
 pub struct Answer {
     /// The status code.
@@ -213,8 +218,8 @@ struct StatusDetails {
 }
 
 impl Answer {
-    /// The body of a success, or the error that client-go makes of the answer. `resource` is what is appended to
-    /// texts, such as `(post tokenreviews.authentication.k8s.io)`.
+    /// Returns the body of a success, or the error that client-go derives from the response.
+    /// `resource` is appended to texts, for example `(post tokenreviews.authentication.k8s.io)`.
     pub fn into_success(self, resource: Option<&str>) -> Result<Bytes, CallError> {
         let code = self.status.as_u16();
         if let Some(error) = self.status_object() {
@@ -232,7 +237,7 @@ impl Answer {
         Ok(self.body)
     }
 
-    /// The error in a body that is a `Status` other than success, whatever the HTTP status.
+    /// Returns the error in a body that is a `Status` other than success, for any HTTP status.
     fn status_object(&self) -> Option<CallError> {
         let body: StatusBody = serde_json::from_slice(&self.body).ok()?;
         if body.kind.as_deref() != Some("Status") || body.api_version.as_deref() != Some("v1") {
@@ -311,7 +316,7 @@ impl Answer {
     }
 }
 
-/// The request body of a TokenReview without audiences, as Go writes it.
+/// Returns the request body of a TokenReview without audiences, as serialized by Go.
 pub fn token_review_body(api_version: &'static str, token: &Token) -> Bytes {
     #[derive(Serialize)]
     struct Empty {}
@@ -339,11 +344,11 @@ pub fn token_review_body(api_version: &'static str, token: &Token) -> Bytes {
         spec: Spec { token: token.expose() },
         status: Status { user: Empty {} },
     };
-    // Overwritten when the last clone of the body is dropped.
+    // Zeroed when the last clone of the body is dropped.
     Bytes::from_owner(Zeroizing::new(pinniped_go_compat::json::to_string(&review).into_bytes()))
 }
 
-/// An answered TokenReview. Everything may be missing or null, as Go allows.
+/// The response to a TokenReview. Every member may be missing or null, as Go allows.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenReviewAnswer {
@@ -355,7 +360,7 @@ pub struct TokenReviewAnswer {
     pub status: Option<TokenReviewStatus>,
 }
 
-/// The verdict in a TokenReview.
+/// The status of a TokenReview.
 #[derive(Default, Deserialize)]
 pub struct TokenReviewStatus {
     authenticated: Option<bool>,
@@ -371,17 +376,17 @@ struct UserInfo {
     extra: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
-/// What a TokenReview says about a token.
+/// The result of a TokenReview.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenVerdict {
     /// The token belongs to this user.
     Yes(User),
-    /// Not valid; the text may be empty.
+    /// The token is invalid; the text may be empty.
     No(String),
 }
 
 impl TokenReviewStatus {
-    /// The result, without the optional fields of the wire.
+    /// Converts the wire format to a result without optional members.
     pub fn into_verdict(self) -> TokenVerdict {
         if self.authenticated != Some(true) {
             return TokenVerdict::No(self.error.unwrap_or_default());

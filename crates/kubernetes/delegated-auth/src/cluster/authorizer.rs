@@ -17,63 +17,65 @@ use crate::digest::Digest;
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const RESOURCE: &str = "post subjectaccessreviews.authorization.k8s.io";
 
-/// Reviews in flight, and waiting.
+/// Maximum number of reviews in flight, and of reviews that wait.
 const IN_FLIGHT: usize = 200;
 const WAITING: usize = 1200;
 
-/// Questions with this many bytes chosen by the client are not kept, so that nobody can fill memory with them.
-const LARGEST_KEPT: usize = 10_000;
+/// Reviews with this many bytes chosen by the client are not cached, so that a client cannot fill
+/// the memory with them.
+const MAX_CACHED_SIZE: usize = 10_000;
 
-/// Paths that everybody may read.
+/// Paths that every user may read.
 const HEALTH_PATHS: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 
-/// An authorization verdict.
+/// The decision of an authorizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Allowed.
     Allow,
-    /// Denied for good.
+    /// Denied; no other authorizer may allow it.
     Deny {
-        /// The authorizer's reason, may be empty.
+        /// The reason of the authorizer; may be empty.
         reason: String,
     },
-    /// Nobody allows it.
+    /// Not allowed by any authorizer.
     NoOpinion {
-        /// The authorizer's reason, may be empty.
+        /// The reason of the authorizer; may be empty.
         reason: String,
     },
 }
 
-/// What the cache holds; cheaper to clone than a [`Decision`].
+/// The cached form of a [`Decision`], which is cheaper to clone.
 #[derive(Clone)]
-enum Verdict {
+enum CachedDecision {
     Allow,
     Deny(Arc<str>),
     NoOpinion(Arc<str>),
 }
 
-impl From<Verdict> for Decision {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Allow => Self::Allow,
-            Verdict::Deny(reason) => Self::Deny { reason: reason.to_string() },
-            Verdict::NoOpinion(reason) => Self::NoOpinion { reason: reason.to_string() },
+impl From<CachedDecision> for Decision {
+    fn from(decision: CachedDecision) -> Self {
+        match decision {
+            CachedDecision::Allow => Self::Allow,
+            CachedDecision::Deny(reason) => Self::Deny { reason: reason.to_string() },
+            CachedDecision::NoOpinion(reason) => Self::NoOpinion { reason: reason.to_string() },
         }
     }
 }
 
-/// Asks the API server whether a user may do something. Cheap to clone; clones share the cache.
+/// Requests the decisions of the API server on whether a user may do something. Clones are cheap
+/// and share the cache.
 #[derive(Clone)]
 pub struct Authorizer(Arc<Inner>);
 
 struct Inner {
     reviews: Reviews,
-    results: Results<Verdict>,
+    results: Results<CachedDecision>,
     permits: FairSemaphore,
 }
 
 impl Authorizer {
-    /// Reviews go out with this client, as its own identity.
+    /// Creates an authorizer that sends reviews with this client, under the client's own identity.
     pub fn new(client: kube::Client) -> Self {
         Self::with(Reviews::new(client))
     }
@@ -83,16 +85,17 @@ impl Authorizer {
         Self(Arc::new(Inner { reviews, results: Results::new(), permits }))
     }
 
-    /// Decides whether this user may do that. A review is charged to `client`, which is
-    /// another than the user where the client impersonates.
+    /// Decides whether this user is allowed to make a request with these attributes. A review is
+    /// charged to `client`, which differs from the user when the client impersonates.
     ///
-    /// An empty verb is denied with reason `invalid verb`; members of `system:masters` and the exact health paths
-    /// are allowed; everything else the API server decides. Callers that name the decider in reasons add that
-    /// themselves.
+    /// An empty verb is denied with the reason `invalid verb`. Members of `system:masters` and the
+    /// exact health paths are allowed. The API server decides everything else. Callers that add the
+    /// name of the authorizer to reasons do so themselves.
     ///
     /// # Errors
     ///
-    /// [`ReviewError`] when the API server cannot be asked; that answer is not kept and must not count as a yes.
+    /// [`ReviewError`] when the review fails. This result is not cached and must not be treated as
+    /// allowed.
     pub async fn authorize<'a>(
         &self,
         client: impl Into<ClientKey<'a>>,
@@ -111,8 +114,8 @@ impl Authorizer {
             return Ok(Decision::Allow);
         }
         let key = digest(user, attributes);
-        if let Some(verdict) = self.0.results.known(&key) {
-            return Ok(verdict.into());
+        if let Some(decision) = self.0.results.known(&key) {
+            return Ok(decision.into());
         }
         // Boxed because it is large, and most requests need no review.
         Box::pin(self.review(key, client.into(), user, attributes)).await.map(Into::into)
@@ -124,7 +127,7 @@ impl Authorizer {
         client: ClientKey<'_>,
         user: &User,
         attributes: &Attributes,
-    ) -> Result<Verdict, ReviewError> {
+    ) -> Result<CachedDecision, ReviewError> {
         let review = Review {
             kind: "SubjectAccessReview",
             api_version: "authorization.k8s.io/v1",
@@ -132,18 +135,18 @@ impl Authorizer {
         };
         let body = serde_json::to_vec(&review).map_err(|error| ReviewError::Call(error.to_string()))?;
         let body = Bytes::from(body);
-        let is_kept = size_chosen_by_client(attributes) < LARGEST_KEPT;
-        let keep = move |verdict: &Verdict| match verdict {
-            _ if !is_kept => Keep::Not,
-            Verdict::Allow => Keep::Positive,
-            Verdict::Deny(_) | Verdict::NoOpinion(_) => Keep::Negative,
+        let is_cached = size_chosen_by_client(attributes) < MAX_CACHED_SIZE;
+        let keep = move |decision: &CachedDecision| match decision {
+            _ if !is_cached => Keep::Not,
+            CachedDecision::Allow => Keep::Positive,
+            CachedDecision::Deny(_) | CachedDecision::NoOpinion(_) => Keep::Negative,
         };
         let Inner { reviews, results, permits } = &*self.0;
         let review = |permit| self.clone().post(permit, body.clone());
         results.get_or_review(key, reviews.charge(client.levels()), permits, keep, review).await
     }
 
-    async fn post(self, permit: Waiting, body: Bytes) -> Result<Verdict, ReviewError> {
+    async fn post(self, permit: Waiting, body: Bytes) -> Result<CachedDecision, ReviewError> {
         let answer: ReviewAnswer = self.0.reviews.post(permit, PATH, RESOURCE, body).await?;
         let status = answer.status.unwrap_or_default();
         let reason: Arc<str> = status.reason.unwrap_or_default().into();
@@ -151,9 +154,9 @@ impl Authorizer {
             (true, true) => Err(ReviewError::Call(
                 "webhook subject access review returned both allow and deny response".to_owned(),
             )),
-            (true, false) => Ok(Verdict::Allow),
-            (false, true) => Ok(Verdict::Deny(reason)),
-            (false, false) => Ok(Verdict::NoOpinion(reason)),
+            (true, false) => Ok(CachedDecision::Allow),
+            (false, true) => Ok(CachedDecision::Deny(reason)),
+            (false, false) => Ok(CachedDecision::NoOpinion(reason)),
         }
     }
 }
@@ -176,7 +179,8 @@ fn size_chosen_by_client(attributes: &Attributes) -> usize {
     }
 }
 
-/// The digest of a question. Every text goes in with its length, so that no two questions look the same.
+/// Returns the digest of a review. Every text is preceded by its length, so that different reviews
+/// never have the same input.
 fn digest(user: &KnownUser, attributes: &Attributes) -> Digest {
     let mut question = Question(Vec::with_capacity(256));
     question.0.extend_from_slice(user.digest(digest_of_user));
@@ -199,7 +203,7 @@ fn digest_of_user(user: &User) -> Digest {
     question.digest()
 }
 
-/// Collects a question into one buffer, which is quicker than many small updates of a hash.
+/// Collects the input of a digest in one buffer, which is faster than many small updates of a hash.
 struct Question(Vec<u8>);
 
 impl Question {
@@ -293,7 +297,7 @@ struct Resource<'a> {
     label_selector: Option<Selector<'a>>,
 }
 
-/// A selector as it stands in the query; the API server parses it.
+/// A raw selector; the API server parses it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Selector<'a> {

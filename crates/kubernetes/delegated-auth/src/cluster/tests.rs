@@ -11,13 +11,13 @@ use tokio::sync::Semaphore;
 use super::*;
 use pinniped_secret::token::Token;
 
-/// Number of the call, path and body to status and body.
+/// Maps number of the call, path and body to status code and body.
 type Script = dyn Fn(usize, &str, Value) -> (u16, Value) + Send + Sync;
 
-/// An API server that answers with `answer` and counts.
+/// An API server that responds with `answer` and counts calls.
 pub(super) struct Peer {
     calls: AtomicUsize,
-    /// Held by calls while they wait to be answered.
+    /// Calls acquire a permit before they are answered.
     gate: Semaphore,
     answer: Box<Script>,
 }
@@ -65,7 +65,7 @@ fn path(path: &str) -> Attributes {
 }
 
 #[tokio::test]
-async fn a_review_asks_with_the_token_and_gives_the_user() {
+async fn a_review_sends_the_token_and_returns_the_user() {
     let (_, reviews) = peer(|_, path, review| {
         assert_eq!(path, "/apis/authentication.k8s.io/v1/tokenreviews");
         let expected = json!({
@@ -81,7 +81,7 @@ async fn a_review_asks_with_the_token_and_gives_the_user() {
 }
 
 #[tokio::test]
-async fn yes_and_no_are_kept_and_failures_are_not() {
+async fn results_are_cached_and_failures_are_not() {
     let (peer, reviews) = peer(|_, _, review| match review["spec"]["token"].as_str() {
         Some("good") => (201, json!({"status": {"authenticated": true, "user": {"username": "a"}}})),
         Some("bad") => (201, json!({"status": {"error": "[invalid bearer token]"}})),
@@ -101,7 +101,7 @@ async fn yes_and_no_are_kept_and_failures_are_not() {
 }
 
 #[tokio::test]
-async fn equal_reviews_in_flight_are_one_call() {
+async fn equal_reviews_in_flight_share_one_call() {
     let (peer, reviews) = peer(|_, _, _| (201, allowed(true)));
     let authorizer = Authorizer::with(reviews);
     let held = peer.gate.acquire_many(1000).await.unwrap();
@@ -118,7 +118,7 @@ async fn equal_reviews_in_flight_are_one_call() {
 }
 
 #[tokio::test]
-async fn transient_failures_are_tried_again_five_times() {
+async fn a_review_is_tried_five_times_on_transient_failures() {
     let (calls, reviews) = peer(|call, _, _| if call < 4 { (500, json!({})) } else { (201, allowed(true)) });
     let authorizer = Authorizer::with(reviews);
     assert_eq!(authorizer.authorize("a", &user("a").into(), &path("/x")).await, Ok(Decision::Allow));
@@ -134,7 +134,7 @@ async fn transient_failures_are_tried_again_five_times() {
 }
 
 #[tokio::test]
-async fn some_answers_need_no_review() {
+async fn known_decisions_need_no_review() {
     let (peer, reviews) = peer(|_, _, _| (500, json!({})));
     let authorizer = Authorizer::with(reviews);
     let masters = User { groups: vec!["system:masters".to_owned()], ..user("root") };
@@ -150,7 +150,7 @@ async fn some_answers_need_no_review() {
 }
 
 #[tokio::test]
-async fn the_question_is_complete() {
+async fn the_review_contains_every_attribute() {
     let (_, reviews) = peer(|_, path, review| {
         assert_eq!(path, "/apis/authorization.k8s.io/v1/subjectaccessreviews");
         let expected = json!({
@@ -188,7 +188,7 @@ async fn the_question_is_complete() {
 }
 
 #[tokio::test]
-async fn contradictory_answers_are_errors_and_silence_is_no_opinion() {
+async fn contradictory_responses_are_errors_and_empty_ones_are_no_opinion() {
     let (_, reviews) = peer(|_, path, review| {
         assert!(!path.is_empty());
         match review["spec"]["nonResourceAttributes"]["path"].as_str() {
@@ -203,7 +203,7 @@ async fn contradictory_answers_are_errors_and_silence_is_no_opinion() {
 }
 
 #[tokio::test]
-async fn questions_differ_by_every_member_and_huge_ones_are_not_kept() {
+async fn every_member_is_part_of_the_cache_key_and_large_reviews_are_not_cached() {
     let (peer, reviews) = peer(|_, _, _| (201, allowed(false)));
     let authorizer = Authorizer::with(reviews);
     let resource = |verb: &str, name: &str, selector: Option<&str>| {
@@ -239,7 +239,7 @@ async fn questions_differ_by_every_member_and_huge_ones_are_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_that_are_rejected_do_not_displace_those_that_are_accepted() {
+async fn rejected_tokens_do_not_evict_accepted_ones() {
     let (peer, reviews) = peer(|_, _, review| match review["spec"]["token"].as_str() {
         Some(token) if token.starts_with("good") => {
             (201, json!({"status": {"authenticated": true, "user": {"username": token}}}))
@@ -265,7 +265,7 @@ async fn tokens_that_are_rejected_do_not_displace_those_that_are_accepted() {
     assert_eq!(peer.calls(), calls, "all are known still");
 }
 
-/// An API server whose token reviews wait while the gate is held.
+/// Returns an API server whose token reviews wait for the permits of its gate.
 fn any_token() -> (Arc<Peer>, TokenReviewer) {
     let (peer, reviews) = peer(|_, _, review| {
         let user = review["spec"]["token"].as_str().unwrap().to_owned();
@@ -278,14 +278,15 @@ fn address(text: &str) -> Option<std::net::IpAddr> {
     Some(text.parse().unwrap())
 }
 
-/// Whatever can start has started.
-async fn settled() {
+/// Waits until all tasks that can run have run.
+async fn all_tasks_have_run() {
     for _ in 0..2000 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Reviews of new tokens that wait for the API server, and those that were refused.
+/// Starts reviews of new tokens. Returns those that wait for the API server, and the number of
+/// refused ones.
 async fn flood(
     reviewer: &TokenReviewer,
     client: impl Fn(usize) -> Option<std::net::IpAddr>,
@@ -308,15 +309,15 @@ async fn flood(
             }
         }
     }
-    settled().await;
+    all_tasks_have_run().await;
     (waiting, refused)
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_tokens_of_one_address_leave_permits_for_those_of_others_and_for_known_ones() {
+async fn new_tokens_of_one_address_leave_permits_for_other_addresses_and_accepted_tokens() {
     let (peer, reviewer) = any_token();
     reviewer.review(&Token::new("alice"), address("10.0.0.1")).await.unwrap();
-    // What is cached is forgotten, who the user was is not.
+    // Expires the cached result, but not the user of the accepted token.
     tokio::time::advance(std::time::Duration::from_secs(11)).await;
     let before = peer.calls();
     let held = peer.gate.acquire_many(1000).await.unwrap();
@@ -328,14 +329,14 @@ async fn new_tokens_of_one_address_leave_permits_for_those_of_others_and_for_kno
         let token = Token::new(token);
         let mut review = Box::pin(reviewer.review(&token, address(client)));
         assert!(futures::poll!(&mut review).is_pending());
-        settled().await;
+        all_tasks_have_run().await;
         assert_eq!(peer.calls(), before + 1, "{client}: the review is on its way");
     }
     drop(held);
 }
 
 #[tokio::test(start_paused = true)]
-async fn addresses_of_one_network_of_version_six_are_one_client_and_a_botnet_leaves_known_tokens_alone() {
+async fn an_ipv6_network_is_one_client_and_many_addresses_do_not_delay_accepted_tokens() {
     let (peer, reviewer) = any_token();
     reviewer.review(&Token::new("alice"), address("10.0.0.1")).await.unwrap();
     tokio::time::advance(std::time::Duration::from_secs(11)).await;
@@ -349,13 +350,13 @@ async fn addresses_of_one_network_of_version_six_are_one_client_and_a_botnet_lea
     let token = Token::new("alice");
     let mut review = Box::pin(reviewer.review(&token, address("10.1.0.1")));
     assert!(futures::poll!(&mut review).is_pending());
-    settled().await;
+    all_tasks_have_run().await;
     assert_eq!(peer.calls(), before + 1);
     drop(held);
 }
 
 #[tokio::test]
-async fn a_review_goes_on_without_its_caller_and_is_there_for_the_next_one() {
+async fn a_review_continues_without_its_caller_and_serves_the_next_one() {
     let (peer, reviewer) = any_token();
     let held = peer.gate.acquire_many(1000).await.unwrap();
     let token = Token::new("alice");
@@ -372,12 +373,12 @@ async fn a_review_goes_on_without_its_caller_and_is_there_for_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_reviews_of_one_caller_do_not_hold_up_the_same_reviews_of_another() {
+async fn reviews_of_one_client_do_not_delay_equal_reviews_of_another() {
     let (peer, reviews) = peer(|_, _, _| (201, allowed(true)));
     let authorizer = Authorizer::with(reviews);
     let held = peer.gate.acquire_many(1000).await.unwrap();
     let victim = KnownUser::from(user("victim"));
-    // Mallory impersonates the victim, and asks all that the victim may ask.
+    // Mallory impersonates the victim and starts reviews of many of the victim's requests.
     let mut crowd: Vec<_> = (0..1500)
         .map(|n| {
             let (authorizer, victim) = (authorizer.clone(), victim.clone());
@@ -392,20 +393,20 @@ async fn the_reviews_of_one_caller_do_not_hold_up_the_same_reviews_of_another() 
         }
     }
     assert_eq!(refused, 1500 - 150 - 900);
-    settled().await;
+    all_tasks_have_run().await;
     assert_eq!(peer.calls(), 150);
-    // One that waits for mallory's turn.
+    // The path of a review that waits for a permit of Mallory.
     let question = path("/1000");
     let mut own = Box::pin(authorizer.authorize("victim", &victim, &question));
     assert!(futures::poll!(&mut own).is_pending());
-    settled().await;
+    all_tasks_have_run().await;
     assert_eq!(peer.calls(), 151);
     drop(held);
     assert_eq!(own.await, Ok(Decision::Allow));
 }
 
 #[test]
-fn an_api_server_at_whose_address_nothing_listens_is_waited_for() {
+fn a_refused_connection_to_the_api_server_is_retried() {
     let refused = failed(&std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
     assert!(refused.is_lost, "{refused:?}");
     let unreachable = failed(&std::io::Error::from(std::io::ErrorKind::HostUnreachable));

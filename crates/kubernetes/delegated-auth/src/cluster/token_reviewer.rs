@@ -19,24 +19,27 @@ use pinniped_secret::token::Token;
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const RESOURCE: &str = "post tokenreviews.authentication.k8s.io";
 
-/// Reviews in flight, and waiting, of tokens that were accepted before, and as many of tokens that are new.
+/// Maximum number of reviews in flight, and of reviews that wait: for tokens that were accepted
+/// before, and the same again for new tokens.
 const IN_FLIGHT: usize = 100;
 const WAITING: usize = 400;
 
-/// Requests that wait for these reviews, of which equal ones are one review.
+/// Maximum number of requests that wait for these reviews; equal requests share one review.
 const CALLERS: usize = 2000;
 
-/// How long it is remembered after its last review that a token was accepted, and by which user.
+/// How long after its last review an accepted token and its user are remembered.
 const ACCEPTED_FOR: Duration = Duration::from_secs(3600);
 
-/// Asks the API server for the user of a token. Cheap to clone; clones share the cache.
+/// Requests the user of a token from the API server. Clones are cheap and share the cache.
 ///
-/// Results are cached for ten seconds, by a hash of the token keyed with a secret of this process.
+/// Results are cached for ten seconds, under a hash of the token that is keyed with a secret of
+/// this process.
 ///
-/// The user is not known before the review. So the review of a token that was accepted within the last hour is charged to
-/// the user it had then, with permits that only such reviews take: no attacker has a token of the victim. The review of any
-/// other token is charged to the address of the client. So are the requests that wait for it: nothing else before
-/// authentication waits, and so nothing else needs a bound there.
+/// The user is unknown before the review. The review of a token that was accepted within the last
+/// hour is therefore charged to the user of that time, with permits that are reserved for such
+/// reviews: an attacker has no token of the victim. The review of any other token is charged to the
+/// address of the client, and so are the requests that wait for it. Requests wait for nothing else
+/// before authentication, so no other limit is needed there.
 #[derive(Clone)]
 pub struct TokenReviewer(Arc<Inner>);
 
@@ -50,7 +53,7 @@ struct Inner {
     new: Share,
 }
 
-/// Bounds on the reviews of some tokens.
+/// Limits on the reviews of one group of tokens.
 struct Share {
     reviews: FairSemaphore,
     callers: FairSemaphore,
@@ -63,7 +66,7 @@ impl Share {
 }
 
 impl TokenReviewer {
-    /// Reviews go out with this client, as its own identity.
+    /// Creates a reviewer that sends reviews with this client, under the client's own identity.
     pub fn new(client: kube::Client) -> Self {
         Self::with(Reviews::new(client))
     }
@@ -81,11 +84,12 @@ impl TokenReviewer {
         }))
     }
 
-    /// The user of a token that a client at this address sent; `None` when the token is not valid.
+    /// Returns the user of a token that a client at this address sent; `None` when the token is
+    /// invalid.
     ///
     /// # Errors
     ///
-    /// [`ReviewError`] when the API server cannot be asked; that result is not cached.
+    /// [`ReviewError`] when the review fails; that result is not cached.
     pub async fn review(
         &self,
         token: &Token,

@@ -25,7 +25,7 @@ fn authority(name: &str) -> String {
 }
 
 #[test]
-fn the_usual_config_map_is_read_whole() {
+fn every_key_of_the_config_map_is_read() {
     let (client_ca, proxy_ca) = (authority("kubernetes"), authority("front-proxy"));
     let (config, problems) = ClusterAuthConfig::parse(
         &data(&[
@@ -55,13 +55,13 @@ fn the_usual_config_map_is_read_whole() {
 }
 
 #[test]
-fn nothing_configured_trusts_nobody() {
+fn an_empty_config_map_trusts_no_ca() {
     let (config, problems) = ClusterAuthConfig::parse(&data(&[]), &ClusterAuthConfig::default());
     assert_eq!((config, problems), (ClusterAuthConfig::default(), Vec::new()));
 }
 
 #[test]
-fn garbage_keeps_the_last_good_content_of_that_part_only() {
+fn invalid_content_keeps_the_last_valid_content_of_its_part() {
     let last = ClusterAuthConfig {
         client_ca: Some(CaBundle::from_pem(authority("old").as_bytes()).unwrap()),
         request_header: None,
@@ -80,7 +80,7 @@ fn garbage_keeps_the_last_good_content_of_that_part_only() {
 }
 
 #[test]
-fn content_that_is_gone_is_trusted_no_longer_and_raises_the_generation() {
+fn removed_content_is_no_longer_trusted_and_increases_the_generation() {
     let client_ca = Some(CaBundle::from_pem(authority("old").as_bytes()).unwrap());
     let watch = ClusterAuthConfigWatch::fixed(ClusterAuthConfig { client_ca, request_header: None });
     let before = watch.generation();
@@ -99,7 +99,8 @@ fn object(client_ca: &str) -> Value {
     })
 }
 
-/// A client of an API server that has this ConfigMap, and sends these events to the first watch.
+/// Returns a client of an API server that has this ConfigMap and sends these events to the first
+/// watch.
 fn api_server(map: Value, events: mpsc::UnboundedReceiver<Value>) -> kube::Client {
     let events = Arc::new(Mutex::new(Some(events)));
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -132,7 +133,7 @@ fn api_server(map: Value, events: mpsc::UnboundedReceiver<Value>) -> kube::Clien
 }
 
 #[tokio::test]
-async fn changes_arrive_by_watch_until_cancelled() {
+async fn the_watch_applies_changes_until_cancelled() {
     let (old, new) = (authority("old"), authority("new"));
     let (events, receiver) = mpsc::unbounded_channel();
     let watch = ClusterAuthConfigWatch::load(api_server(object(&old), receiver)).await.unwrap();
@@ -153,7 +154,7 @@ async fn changes_arrive_by_watch_until_cancelled() {
 }
 
 #[tokio::test]
-async fn a_config_map_that_is_missing_or_unusable_ends_the_start() {
+async fn load_fails_when_the_config_map_is_missing_or_unusable() {
     let service = tower::service_fn(|_: Request<Body>| async {
         let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404});
         let response = Response::builder().status(404).body(Body::from(status.to_string().into_bytes()));
@@ -166,7 +167,7 @@ async fn a_config_map_that_is_missing_or_unusable_ends_the_start() {
     assert!(matches!(error, LoadError::Key(_)), "{error}");
 }
 
-/// Log lines of the module at warning level: what the fields are, and the message.
+/// Log lines of the module at warning level: the fields and the message.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
 
@@ -192,8 +193,8 @@ impl tracing::Subscriber for Warnings {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// A client of an API server that answers each list and watch with the status code that `code` has for its verb. A
-/// watch that works shows one event after ten seconds and ends.
+/// Returns a client of an API server that responds to each list and watch with the status code that
+/// `code` returns for the verb. A successful watch sends one event after ten seconds and ends.
 fn refusing(code: impl Fn(&str) -> u16 + Send + Sync + 'static) -> kube::Client {
     let code = Arc::new(code);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -233,7 +234,7 @@ async fn warnings(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permission_that_is_missing_is_named_once_at_warning_level() {
+async fn a_missing_permission_is_logged_once_as_a_warning() {
     for missing in ["list", "watch"] {
         let code = move |verb: &str| if verb == missing { 403 } else { 200 };
         let lines = warnings(Duration::from_secs(3600), code).await;
@@ -251,7 +252,7 @@ async fn a_watch_that_fails_is_reported_again_only_after_it_worked() {
     let lines = warnings(Duration::from_secs(3600), |_| 500).await;
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0]["message"].contains("fails"), "{lines:?}");
-    // It works for a minute in the middle of each ten.
+    // The API server works for one of every ten minutes.
     let began = Instant::now();
     let code = move |_: &str| if (began.elapsed().as_secs() / 60) % 10 == 5 { 200 } else { 500 };
     let lines = warnings(Duration::from_secs(2400), code).await;

@@ -39,7 +39,7 @@ fn client(authority: &CertificateAuthority, name: &str, groups: &[&str]) -> Vec<
     vec![Certificate::parse_pem(pair.certificate_pem.as_bytes()).unwrap().der]
 }
 
-/// An API server that knows token `good` and cannot judge token `broken`.
+/// Returns a reviewer whose API server accepts token `good` and fails to review token `broken`.
 fn reviewer(calls: Arc<AtomicUsize>) -> TokenReviewer {
     let service = tower::service_fn(move |request: Request<Body>| {
         let calls = Arc::clone(&calls);
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// The usual cluster.
+    /// Creates a cluster with the default configuration.
     fn new() -> Self {
         Self::with(|ca, proxy| ClusterAuthConfig { client_ca: Some(ca.clone()), request_header: Some(proxy) })
     }
@@ -135,7 +135,7 @@ impl World {
         self.ask_at(peer, headers, NOW).await.0
     }
 
-    /// The outcome in short, and the headers that remain.
+    /// Returns the result in short form, and the remaining headers.
     async fn ask_at(
         &self,
         peer: &[CertificateDer<'static>],
@@ -146,11 +146,11 @@ impl World {
         for (name, value) in headers {
             map.append(HeaderName::try_from(*name).unwrap(), HeaderValue::try_from(*value).unwrap());
         }
-        // Equal chains come over one connection, so that whatever changes, its next request must see it.
+        // Equal chains share one connection, so every change must apply to its next request.
         let kept = Arc::clone(self.connections.lock().unwrap().entry(peer.to_vec()).or_default());
         let peer = Peer { chain: peer, kept: Some(&kept), address: None };
-        let outcome = self.authenticator.authenticate(&mut map, peer, at(now)).await;
-        let shown = match outcome {
+        let result = self.authenticator.authenticate(&mut map, peer, at(now)).await;
+        let shown = match result {
             Outcome::User { user, method } => format!("{method:?} {} [{}]", user.name, user.groups.join(" ")),
             Outcome::Anonymous => "anonymous".to_owned(),
             Outcome::Rejected { .. } => "rejected".to_owned(),
@@ -167,7 +167,7 @@ const BASIC: (&str, &str) = ("authorization", "Basic dGltOnNlY3JldA==");
 const REMOTE: (&str, &str) = ("x-remote-user", "rose");
 
 #[tokio::test]
-async fn the_chain_decides_as_the_api_server_does() {
+async fn the_chain_decides_like_the_api_server() {
     let world = World::new();
     let alice = client(&world.cluster_ca, "alice", &["a", "b"]);
     let sam = client(&world.signer, "sam", &[]);
@@ -239,14 +239,14 @@ async fn the_chain_decides_as_the_api_server_does() {
 }
 
 #[tokio::test]
-async fn without_a_front_proxy_a_certificate_without_a_name_is_no_opinion() {
+async fn a_certificate_without_a_name_is_anonymous_without_a_front_proxy() {
     let world = World::with(|ca, _| ClusterAuthConfig { client_ca: Some(ca.clone()), request_header: None });
     let nameless = client(&world.cluster_ca, "", &[]);
     assert_eq!(world.ask(&nameless, &[]).await, "anonymous");
 }
 
 #[tokio::test]
-async fn without_any_authority_certificates_are_ignored() {
+async fn certificates_are_ignored_without_a_ca() {
     let world = World::with(|_, _| ClusterAuthConfig::default());
     world.extra.set(None);
     let alice = client(&world.cluster_ca, "alice", &[]);
@@ -255,7 +255,7 @@ async fn without_any_authority_certificates_are_ignored() {
 }
 
 #[tokio::test]
-async fn a_certificate_counts_only_while_it_is_valid() {
+async fn a_certificate_authenticates_only_while_it_is_valid() {
     let world = World::new();
     let sam = client(&world.signer, "sam", &[]);
     let user = "ClientCertificate sam [system:authenticated]";
@@ -273,7 +273,7 @@ async fn a_certificate_counts_only_while_it_is_valid() {
 }
 
 #[tokio::test]
-async fn a_rotated_authority_shows_with_the_next_request() {
+async fn a_rotated_ca_applies_to_the_next_request() {
     let world = World::new();
     let sam = client(&world.signer, "sam", &[]);
     let mallory = client(&world.stranger, "mallory", &[]);
@@ -289,10 +289,10 @@ async fn a_rotated_authority_shows_with_the_next_request() {
 }
 
 #[tokio::test]
-async fn a_user_of_a_certificate_carries_its_fingerprint() {
+async fn the_user_of_a_certificate_has_its_fingerprint_as_an_extra() {
     let world = World::new();
     let sam = client(&world.signer, "sam", &["g"]);
-    let outcome = world.authenticator.authenticate(&mut HeaderMap::new(), Peer::new(&sam), at(NOW)).await;
+    let result = world.authenticator.authenticate(&mut HeaderMap::new(), Peer::new(&sam), at(NOW)).await;
     let fingerprint = Certificate::parse_der(&sam[0]).unwrap().sha256_hex();
     let extra =
         ("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("X509SHA256={fingerprint}")]);
@@ -302,11 +302,11 @@ async fn a_user_of_a_certificate_carries_its_fingerprint() {
         groups: vec!["g".to_owned(), "system:authenticated".to_owned()],
         extra: BTreeMap::from([extra]),
     };
-    assert_eq!(outcome, Outcome::User { user: expected.into(), method: Method::ClientCertificate });
+    assert_eq!(result, Outcome::User { user: expected.into(), method: Method::ClientCertificate });
 }
 
 #[tokio::test]
-async fn credentials_and_identities_go_no_further_after_a_success() {
+async fn authentication_removes_credentials_and_identities_on_success() {
     let world = World::new();
     let sam = client(&world.signer, "sam", &[]);
     let headers = [GOOD, REMOTE, ("x-remote-extra-a", "b"), ("x-remote-uid", "u"), ("accept", "text/plain")];
@@ -326,12 +326,12 @@ async fn credentials_and_identities_go_no_further_after_a_success() {
     ];
     let remaining = ["upgrade: websocket", "connection: Upgrade", "sec-websocket-protocol: a,b"];
     assert_eq!(world.ask_at(&[], &websocket, NOW).await.1, remaining);
-    // A token that did not decide is none of the API server's business either.
+    // A token that was not used for authentication is not forwarded either.
     assert_eq!(world.ask_at(&sam, &websocket, NOW).await.1, remaining);
 }
 
 #[tokio::test]
-async fn a_front_proxy_that_names_no_text_is_no_front_proxy() {
+async fn front_proxy_headers_that_are_not_text_name_no_user() {
     let world = World::new();
     let proxy = client(&world.proxy_ca, "front-proxy-client", &[]);
     for (token, expected) in [(None, None), (Some("Bearer good"), Some("tim"))] {
@@ -340,8 +340,8 @@ async fn a_front_proxy_that_names_no_text_is_no_front_proxy() {
         if let Some(token) = token {
             headers.append("authorization", HeaderValue::from_static(token));
         }
-        let outcome = world.authenticator.authenticate(&mut headers, Peer::new(&proxy), at(NOW)).await;
-        let found = match outcome {
+        let result = world.authenticator.authenticate(&mut headers, Peer::new(&proxy), at(NOW)).await;
+        let found = match result {
             Outcome::User { user, .. } => Some(user.name.clone()),
             Outcome::Rejected { reason } => {
                 assert!(reason.contains("header x-remote-user of the front proxy is not UTF-8"), "{reason}");
@@ -355,7 +355,7 @@ async fn a_front_proxy_that_names_no_text_is_no_front_proxy() {
 }
 
 #[tokio::test]
-async fn a_good_certificate_asks_nobody() {
+async fn a_valid_certificate_needs_no_review() {
     let world = World::new();
     let sam = client(&world.signer, "sam", &[]);
     world.ask(&sam, &[GOOD]).await;
@@ -363,7 +363,7 @@ async fn a_good_certificate_asks_nobody() {
 }
 
 #[tokio::test]
-async fn the_uid_of_a_certificate_counts_when_there_is_exactly_one() {
+async fn a_certificate_has_a_uid_when_it_names_exactly_one() {
     let (key, mut params) =
         (rcgen::KeyPair::generate().unwrap(), rcgen::CertificateParams::new(Vec::new()).unwrap());
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -382,14 +382,14 @@ async fn the_uid_of_a_certificate_counts_when_there_is_exactly_one() {
         }
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
         let leaf = params.signed_by(&rcgen::KeyPair::generate().unwrap(), &issuer).unwrap();
-        let outcome = world
+        let result = world
             .authenticator
             .authenticate(&mut HeaderMap::new(), Peer::new(&[leaf.der().clone()]), at(NOW))
             .await;
-        let found = match &outcome {
+        let found = match &result {
             Outcome::User { user, .. } => Some(user.uid.as_str()),
             Outcome::Anonymous | Outcome::Overloaded | Outcome::Rejected { .. } => None,
         };
-        assert_eq!(found, expected, "{uid:?}: {outcome:?}");
+        assert_eq!(found, expected, "{uid:?}: {result:?}");
     }
 }

@@ -15,7 +15,7 @@ fn answer(code: u16, headers: &[(http::HeaderName, &'static str)], body: &'stati
 }
 
 #[test]
-fn failures_are_told_as_client_go_tells_them() {
+fn failures_have_the_error_texts_of_client_go() {
     let json = || (CONTENT_TYPE, "application/json");
     let text = || (CONTENT_TYPE, "text/plain");
     for (answer, message, transient) in [
@@ -84,7 +84,7 @@ fn failures_are_told_as_client_go_tells_them() {
 }
 
 #[test]
-fn a_resource_is_named_behind_the_text() {
+fn the_resource_is_appended_to_the_error_text() {
     let error =
         answer(404, &[], "").into_success(Some("post tokenreviews.authentication.k8s.io")).unwrap_err();
     assert_eq!(
@@ -94,14 +94,14 @@ fn a_resource_is_named_behind_the_text() {
 }
 
 #[test]
-fn any_success_gives_its_body() {
+fn any_success_status_returns_the_body() {
     for code in [200, 201, 202] {
         assert_eq!(answer(code, &[], "{}").into_success(None).unwrap(), "{}");
     }
 }
 
 #[test]
-fn the_review_is_written_as_go_writes_it() {
+fn the_review_is_serialized_like_in_go() {
     assert_eq!(
         token_review_body("authentication.k8s.io/v1beta1", &Token::new("a<b>\"&")),
         r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1beta1","metadata":{},"spec":{"token":"a\u003cb\u003e\"\u0026"},"status":{"user":{}}}"#
@@ -109,7 +109,7 @@ fn the_review_is_written_as_go_writes_it() {
 }
 
 #[test]
-fn verdicts_are_read_whatever_is_missing() {
+fn a_review_response_may_omit_every_member() {
     let verdict = |json: &str| {
         let answer: TokenReviewAnswer = serde_json::from_str(json).unwrap();
         answer.status.unwrap_or_default().into_verdict()
@@ -136,7 +136,7 @@ fn verdicts_are_read_whatever_is_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn transient_failures_are_tried_five_times_with_growing_pauses() {
+async fn transient_failures_are_tried_five_times_with_increasing_delays() {
     let start = tokio::time::Instant::now();
     let mut times = Vec::new();
     let error = CallError {
@@ -162,7 +162,7 @@ async fn transient_failures_are_tried_five_times_with_growing_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_final_failure_and_a_success_end_the_tries() {
+async fn a_permanent_failure_and_a_success_stop_the_retries() {
     let mut calls = 0;
     let result: Result<(), _> = Backoff::REVIEWS
         .run(|| {
@@ -186,28 +186,28 @@ async fn a_final_failure_and_a_success_end_the_tries() {
     assert_eq!(result, Ok(7));
 }
 
-/// An error with a cause, as those of clients and pools are.
+/// An error with a cause, like those of clients and pools.
 #[derive(Debug, thiserror::Error)]
 #[error("request failed")]
 struct Wrapped(#[source] Box<dyn Error + Send + Sync>);
 
-/// How a server of HTTP/2 ends a request.
+/// How an HTTP/2 server terminates a request.
 #[derive(Clone, Copy, Debug)]
 enum End {
     GoAway(Reason),
     Reset(Reason),
-    /// The connection, without a word.
+    /// Closes the connection without a frame.
     Close,
 }
 
 impl End {
-    /// The frames after which the request has ended (RFC 9113, section 6).
+    /// Returns the frames that terminate the request (RFC 9113, section 6).
     fn frames(self) -> Vec<u8> {
         let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
         let mut frames = settings.to_vec();
         match self {
             Self::GoAway(reason) => {
-                // No stream was looked at.
+                // Last stream ID 0: the server processed no stream.
                 frames.extend([0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
                 frames.extend(u32::from(reason).to_be_bytes());
             }
@@ -221,14 +221,14 @@ impl End {
     }
 }
 
-/// The error of a client whose request ends like that.
+/// Returns the error of a client whose request is terminated like this.
 async fn http2_error(end: End) -> h2::Error {
     let (ours, mut theirs) = tokio::io::duplex(1 << 16);
     let (mut requests, connection) = h2::client::handshake(ours).await.unwrap();
     let _driver = tokio::task::JoinSet::from_iter([async { drop(connection.await) }]);
     let request = http::Request::post("https://api/").body(()).unwrap();
     let (response, _) = requests.send_request(request, true).unwrap();
-    // The request has a stream before it ends.
+    // Lets the request open its stream before the server terminates it.
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
@@ -261,7 +261,7 @@ async fn http2_requests_that_a_server_ends_for_its_own_sake_are_lost() {
 }
 
 #[test]
-fn connections_that_break_are_lost_and_those_that_never_were_are_refused() {
+fn broken_connections_are_lost_and_failed_dials_are_refused() {
     use io::ErrorKind::{
         AddrInUse, BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable,
         InvalidData, NotConnected, PermissionDenied, TimedOut, UnexpectedEof,
@@ -272,7 +272,7 @@ fn connections_that_break_are_lost_and_those_that_never_were_are_refused() {
         (BrokenPipe, true, false),
         (NotConnected, true, false),
         (TimedOut, true, false),
-        // A server that ends TLS without saying so, as one that was killed.
+        // The server closes TLS without `close_notify`, as after a kill.
         (UnexpectedEof, true, false),
         (ConnectionRefused, false, true),
         (HostUnreachable, false, false),
@@ -296,7 +296,7 @@ fn connections_that_break_are_lost_and_those_that_never_were_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_connection_is_waited_for_where_the_server_may_come_back() {
+async fn lost_connections_are_retried_when_the_server_may_restart() {
     for (backoff, back_after, succeeds) in [
         (Backoff::CLUSTER, 0, true),
         (Backoff::CLUSTER, 10, true),
@@ -319,7 +319,7 @@ async fn a_lost_connection_is_waited_for_where_the_server_may_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_denies_everything_while_it_starts_is_waited_for_and_no_other() {
+async fn denials_are_retried_only_while_the_server_starts() {
     for (lost_first, succeeds) in [(true, true), (false, false)] {
         let calls = std::cell::Cell::new(0);
         let result = Backoff::CLUSTER.run(|| async {

@@ -4,7 +4,7 @@ use super::*;
 use crate::cluster::ENTRIES;
 use crate::cluster::tests::{allowed, peer};
 
-/// xorshift64*, so that a failure comes again.
+/// A xorshift64* generator, so that failures are reproducible.
 struct Chance(u64);
 
 impl Chance {
@@ -16,8 +16,8 @@ impl Chance {
         usize::try_from(number).unwrap() % bound
     }
 
-    /// Short, and of few letters: what two texts hold is often the same, only their border is not. The NULs could
-    /// be taken for parts of a length.
+    /// Returns a short text from few letters: two texts often have the same content with a
+    /// different boundary. The NULs resemble bytes of a length.
     fn text(&mut self) -> String {
         (0..self.below(4)).map(|_| ['a', 'b', '\0', '\u{1}', '/'][self.below(5)]).collect()
     }
@@ -30,7 +30,7 @@ impl Chance {
         (self.below(3) > 0).then(|| self.text())
     }
 
-    /// Mostly empty, or no two questions would be near each other.
+    /// Returns a text that is mostly empty, so that some reviews are similar.
     fn some(&mut self) -> String {
         if self.below(5) == 0 { self.text() } else { String::new() }
     }
@@ -60,7 +60,7 @@ impl Chance {
 }
 
 #[test]
-fn questions_that_differ_have_keys_that_differ() {
+fn different_reviews_have_different_keys() {
     let mut chance = Chance(20_260_801);
     let (mut asked, mut same) = (HashMap::new(), 0);
     for _ in 0..200_000 {
@@ -73,12 +73,12 @@ fn questions_that_differ_have_keys_that_differ() {
             same += 1;
         }
     }
-    // Else nothing says that a key is good for more than one request.
+    // Otherwise the test does not show that a key serves more than one request.
     assert!(same > 1_000, "{same} of {} came twice", asked.len());
 }
 
 #[tokio::test]
-async fn the_cache_has_a_bound() {
+async fn the_cache_is_bounded() {
     let (_, reviews) = peer(|_, _, _| (201, allowed(true)));
     let authorizer = Authorizer::with(reviews);
     let user = User { name: "a".to_owned(), ..User::default() };

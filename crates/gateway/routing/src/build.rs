@@ -1,4 +1,4 @@
-//! From objects to the table.
+//! Builds the routing table from Kubernetes objects.
 
 mod address;
 mod class;
@@ -33,43 +33,46 @@ use ownership::Owners;
 use secrets::{SecretCache, Secrets};
 use services::{Services, Upstreams};
 
-/// The most memory that one expression may take when compiled.
+/// The memory limit of one compiled expression, in bytes.
 const LARGEST_PATTERN: usize = 1 << 20;
 
-/// What comes out.
+/// The result of a build.
 #[derive(Debug)]
 pub struct Built {
-    /// What the data plane serves.
+    /// The routing table for the data plane.
     pub table: RoutingTable,
-    /// What there is to say about each `HTTPProxy` of our classes.
+    /// The validation result of each `HTTPProxy` of the configured classes.
     pub http_proxies: BTreeMap<Name, ProxyVerdict>,
-    /// What there is to say about each `IngressRoute` of our classes.
+    /// The validation result of each `IngressRoute` of the configured classes.
     pub ingress_routes: BTreeMap<Name, RouteVerdict>,
-    /// Each `Ingress` of our classes in a namespace that may have them; Kubernetes has no words about them, only addresses.
+    /// Each `Ingress` of the configured classes in a permitted namespace. The status of an Ingress
+    /// has no field for errors, only for addresses.
     pub ingresses: Vec<Name>,
-    /// The objects of kind `Ingress` of which something is refused because of the namespace that they are in, and why.
+    /// Each `Ingress` that is refused in part or completely because of its namespace, with the
+    /// reason.
     pub refused_ingresses: BTreeMap<Name, String>,
-    /// What is worth a line in the log, sorted.
+    /// Messages for the log, sorted.
     pub notices: Vec<Notice>,
-    /// What the answer depends on, besides the objects that say something about routes.
+    /// The referenced objects that the result depends on, in addition to the routing objects.
     pub looked_up: LookedUp,
 }
 
-/// The objects that others refer to, whether they are there or not. Nothing changes when any other Secret, Service or
-/// EndpointSlice does.
+/// The objects that routing objects refer to, whether they exist or not. Changes of other Secrets,
+/// Services and EndpointSlices have no effect on the result.
 #[derive(Clone, Debug, Default)]
 pub struct LookedUp {
-    /// Secrets. One whose use is not permitted is not looked up.
+    /// Secrets. The builder does not read a Secret that the object may not use.
     pub secrets: HashSet<Name>,
     /// Services, with their EndpointSlices.
     pub services: HashSet<Name>,
 }
 
-/// Builds tables.
+/// Builds routing tables.
 ///
-/// It keeps what is dear to make and what the last table had: parsed certificates (until the Secret's content changes),
-/// compiled expressions, and backends, which are the very same value while nothing about them changes. What one build
-/// did not need is forgotten at its end.
+/// A builder caches values that are expensive to create, and the values of the last table: parsed
+/// certificates (until the content of the Secret changes), compiled expressions, and backends,
+/// which remain the same value while nothing about them changes. The end of each build removes the
+/// entries that it did not use.
 #[derive(Debug)]
 pub struct Builder {
     settings: Settings,
@@ -79,7 +82,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// One that has built nothing yet.
+    /// Returns a builder with empty caches.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -89,7 +92,7 @@ impl Builder {
         }
     }
 
-    /// Builds the table of these objects.
+    /// Builds the table for these objects.
     pub fn build(&mut self, objects: &Objects) -> Built {
         let mut notices = Vec::new();
         let grants = grants(objects, &mut notices);
@@ -101,7 +104,7 @@ impl Builder {
             owners: Owners::of(objects, &self.settings),
             notices: &mut notices,
         };
-        // The order in which kinds override each other.
+        // The kinds override each other in this order.
         let mut draft = Draft::default();
         let Added { names: ingresses, refusals: refused_ingresses } =
             ingress::add(&objects.ingresses, &mut world, &mut draft);
@@ -118,7 +121,7 @@ impl Builder {
     }
 }
 
-/// What all kinds need.
+/// The input that all kinds need.
 struct World<'a> {
     settings: &'a Settings,
     secrets: Secrets<'a>,
@@ -133,7 +136,8 @@ impl World<'_> {
         self.notices.push(Notice { kind, name: name.clone(), text: text.into() });
     }
 
-    /// The versions of TLS that a host wants, within those that the settings allow; `None` if there are none.
+    /// Returns the TLS versions that a host requests, limited to those that the settings allow;
+    /// `None` if there are none.
     fn versions(&self, min: &str, max: &str) -> Option<TlsVersions> {
         let parse = |written: &str| match written {
             "1.2" => Some(TlsVersion::V1_2),
@@ -149,7 +153,7 @@ impl World<'_> {
     }
 }
 
-/// The grants of all objects of all API groups.
+/// Returns the grants of the delegation objects of all API groups.
 fn grants(objects: &Objects, notices: &mut Vec<Notice>) -> Grants {
     let mut grants = Grants::default();
     for object in &objects.delegations {
@@ -168,12 +172,13 @@ fn grants(objects: &Objects, notices: &mut Vec<Notice>) -> Grants {
     grants
 }
 
-/// Compiled expressions by how they are written.
+/// Compiled expressions, keyed by their source.
 #[derive(Debug, Default)]
 struct Patterns(HashMap<Box<str>, (bool, Result<Pattern, String>)>);
 
 impl Patterns {
-    /// Compiles an expression that has to match the whole of a text, or tells what is wrong with it.
+    /// Compiles an expression that must match a complete text. Returns an error text if it is
+    /// invalid.
     fn compile(&mut self, written: &str) -> Result<Pattern, String> {
         if let Some((used, known)) = self.0.get_mut(written) {
             *used = true;
@@ -184,17 +189,18 @@ impl Patterns {
         compiled
     }
 
-    /// Compiles an expression for what follows a path prefix: whatever it says, nothing outside of the prefix matches.
+    /// Compiles an expression for the rest of the path after a prefix. The result never matches a
+    /// path outside of the prefix.
     ///
-    /// Contour writes prefix and expression one after the other, so that under `/blog` the expression `/x|/.*` takes
-    /// every path. Here the expression is a group, and the prefix must be there besides.
+    /// Contour concatenates prefix and expression, so that under `/blog` the expression `/x|/.*`
+    /// matches every path. Here the expression is a group, and the prefix is checked separately.
     fn compile_below(&mut self, prefix: &str, written: &str) -> Result<Pattern, String> {
-        // By itself first: within the group `/a)|(/b` would be an expression.
+        // Compiled alone first: `/a)|(/b` is invalid, but would be valid within the group.
         let alone = self.compile(written)?;
         if prefix.is_empty() {
             return Ok(alone);
         }
-        // The expression starts with a slash itself.
+        // The expression itself starts with a slash.
         let before = regex::escape(prefix.trim_end_matches('/'));
         let joined = match before.as_str() {
             "" => alone,
@@ -209,7 +215,7 @@ impl Patterns {
 }
 
 fn compile(written: &str) -> Result<Pattern, String> {
-    // Classes like `\d` are ASCII, as in Go and in Envoy.
+    // Classes like `\d` match ASCII only, as in Go and in Envoy.
     let build = |pattern: &str| {
         RegexBuilder::new(pattern)
             .unicode(false)
@@ -217,7 +223,7 @@ fn compile(written: &str) -> Result<Pattern, String> {
             .build()
             .map_err(|e| e.to_string())
     };
-    // By itself first: `a)|(b` is no expression, but would be one between the parentheses.
+    // Compiled alone first: `a)|(b` is invalid, but would be valid between the parentheses.
     build(written)?;
     build(&format!("^(?:{written})$")).map(|whole| Pattern::new(Arc::from(written), whole))
 }
@@ -227,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_has_to_match_the_whole_text() {
+    fn an_expression_must_match_the_complete_text() {
         let mut patterns = Patterns::default();
         for (written, text, wanted) in [
             ("/x.*", "/xyz", true),

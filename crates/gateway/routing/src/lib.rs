@@ -1,23 +1,24 @@
-//! The gateway's routing table: what `HTTPProxy`, `IngressRoute` and `Ingress` objects say about hosts, certificates
-//! and backends, decided without IO.
+//! The gateway's routing table: builds the configuration of hosts, certificates and backends from
+//! `HTTPProxy`, `IngressRoute` and `Ingress` objects, without IO.
 //!
-//! [`Objects`] and [`Settings`] go in; out come the [`RoutingTable`] that the data plane serves from, what the status
-//! of each object should say ([`status`]), and what is worth a line in the log ([`Notice`]). The [`Builder`] that does
-//! it keeps nothing but what is dear to compute again (certificates, expressions): the same objects always give the
-//! same table.
+//! The input consists of [`Objects`] and [`Settings`]. The output is the [`RoutingTable`] for the
+//! data plane, the validation results for the status of each object ([`status`]), and messages for
+//! the log ([`Notice`]). The [`Builder`] caches only values that are expensive to compute
+//! (certificates, expressions): the same objects always result in the same table.
 //!
 //! ```text
 //! Objects ──► Builder ──► RoutingTable { tls: port 443 by SNI, plain: port 80 by Host }
-//!                    ├──► Verdicts     one for each object of our class
-//!                    └──► Notices      what Kubernetes has no status for
+//!                    ├──► verdicts     one for each object of the configured classes
+//!                    └──► notices      log messages without a status field
 //! ```
 //!
-//! An object is worked out aside and enters the table only as a whole: one that turns out to be refused at its last
-//! field leaves no trace. Fields that could restrict who may pass and are not implemented refuse the object, see
-//! [`pinniped_gateway_api::Others`]. Whose certificate may be used is decided in [`pinniped_delegation::grants`], before
-//! anybody looks whether a Secret exists.
+//! An object is evaluated separately and enters the table only as a whole: an object that is
+//! refused at its last field has no effect. A field that could restrict access and is not
+//! implemented causes the object to be refused, see [`pinniped_gateway_api::Others`]. The crate
+//! [`pinniped_delegation::grants`] decides whether an object may use a certificate, before the
+//! builder checks that the Secret exists.
 //!
-//! Read [`table`] first: it is what the data plane has to understand.
+//! Start with [`table`]: it defines the data that the data plane interprets.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What goes in: the objects as they lie in the cluster, and how the gateway is set up.
+//! The input of a build: the objects of the cluster, and the settings of the gateway.
 
 use std::{fmt, sync::Arc};
 
@@ -16,8 +16,8 @@ use pinniped_gateway_api::{HttpProxy, IngressRoute};
 
 use crate::table::TlsVersions;
 
-/// The objects as they lie in the cluster, in any order. Objects of other classes and Secrets that nobody refers to
-/// may be among them.
+/// The objects of the cluster, in any order. They may include objects of other classes and Secrets
+/// without references.
 #[derive(Clone, Default)]
 pub struct Objects {
     /// `HTTPProxy`.
@@ -36,7 +36,7 @@ pub struct Objects {
     pub endpoint_slices: Vec<Arc<EndpointSlice>>,
 }
 
-/// Their numbers alone: Secrets are among them.
+/// Prints only the numbers of objects, because they include Secrets.
 impl fmt::Debug for Objects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Objects")
@@ -51,28 +51,31 @@ impl fmt::Debug for Objects {
     }
 }
 
-/// How the gateway is set up.
+/// The settings of the gateway.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The classes that are ours. None: objects without a class and those of the class `contour`.
+    /// The ingress classes of the gateway. If empty: objects without a class and those of the class
+    /// `contour`.
     pub classes: Vec<String>,
-    /// The namespaces that may have roots of `HTTPProxy` and `IngressRoute`, and any `Ingress`. None: every one.
+    /// The namespaces that may contain roots of `HTTPProxy` and `IngressRoute`, and any `Ingress`.
+    /// If empty: all namespaces.
     pub root_namespaces: Vec<String>,
     /// Whether namespaces may share a host.
     pub host_ownership: HostOwnership,
-    /// What clients get that name no host, or an unknown one. Hosts must ask for it, and its owner must have
-    /// delegated it to their namespaces.
+    /// The certificate for clients without a known server name. A host must request it, and the
+    /// owner of the Secret must have delegated it to the host's namespace.
     pub fallback_certificate: Option<SecretReference>,
-    /// What the gateway shows to backends with TLS. An administrator chose it, so nobody need delegate it.
+    /// The client certificate for backends with TLS. Needs no delegation, because an administrator
+    /// configures it.
     pub client_certificate: Option<SecretReference>,
-    /// The versions of TLS that hosts choose from.
+    /// The TLS versions that hosts can select.
     pub versions: TlsVersions,
-    /// Routes do not get out of the redirect to `https` by `permitInsecure`.
+    /// Ignores `permitInsecure`: every route of a TLS host redirects to `https`.
     pub disable_permit_insecure: bool,
 }
 
 impl Settings {
-    /// Whether a namespace may have roots.
+    /// Returns whether a namespace may contain roots.
     pub(crate) fn may_have_roots(&self, namespace: &str) -> bool {
         self.root_namespaces.is_empty() || self.root_namespaces.iter().any(|name| name == namespace)
     }
@@ -81,14 +84,15 @@ impl Settings {
 /// Whether namespaces may share a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostOwnership {
-    /// A host belongs to the namespace of the oldest object that claims it. Objects of others are refused.
+    /// A host belongs to the namespace of the oldest object that claims it. Objects of other
+    /// namespaces are refused.
     #[default]
     Namespace,
-    /// Every object has its say about every host, as in Contour.
+    /// Every object may contribute to every host, as in Contour.
     Shared,
 }
 
-/// The kinds that have a say about routes.
+/// The kinds that affect routing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// `HTTPProxy`.
@@ -115,14 +119,14 @@ impl fmt::Display for Kind {
 /// The name of an object within its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name there.
+    /// The name within the namespace.
     pub name: String,
 }
 
 impl Name {
-    /// Of an object's metadata.
+    /// Returns the name in an object's metadata.
     pub fn of(metadata: &ObjectMeta) -> Self {
         Self {
             namespace: metadata.namespace.clone().unwrap_or_default(),
@@ -137,14 +141,14 @@ impl fmt::Display for Name {
     }
 }
 
-/// Something about an object that its status has no room for: a line for the log.
+/// A log message about an object, for which its status has no field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Notice {
-    /// What kind of object.
+    /// The kind of the object.
     pub kind: Kind,
-    /// Which one.
+    /// The name of the object.
     pub name: Name,
-    /// What about it.
+    /// The message.
     pub text: String,
 }
 

@@ -1,8 +1,8 @@
-//! What comes out for the objects' statuses.
+//! The validation results for the status of objects.
 //!
-//! A [`ProxyVerdict`] says what is wrong with an `HTTPProxy`, a [`RouteVerdict`] the same of an `IngressRoute`. Both make
-//! of the status that an object has the one it should have, or nothing if only times would differ: whoever writes a
-//! status that says the same as before is told of the change, and writes again.
+//! A [`ProxyVerdict`] contains the errors of an `HTTPProxy`, a [`RouteVerdict`] those of an
+//! `IngressRoute`. Both compute the new status from the current one, and return nothing if only
+//! times would differ: a redundant write would trigger a watch event and then another write.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use pinniped_gateway_api::{
 };
 use pinniped_kube_types::condition::{FALSE, TRUE};
 
-/// The type of the one condition.
+/// The type of the only condition.
 pub const VALID: &str = "Valid";
 
-/// The schema lets a message have a few bytes more.
+/// The maximum length of a message; slightly less than the schema allows.
 const LONGEST_MESSAGE: usize = 32_760;
 
-/// How many errors, and how many warnings, a status tells.
+/// The maximum number of errors, and of warnings, in a status.
 const MOST_FINDINGS: usize = 64;
 
-/// Which part of an `HTTPProxy` an error is about: the type of the subcondition.
+/// The part of an `HTTPProxy` that an error concerns: the type of the subcondition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     /// An include.
     Include,
-    /// The object as such: no root leads to it.
+    /// The object itself: no root includes it.
     Orphaned,
     /// The replacement of prefixes.
     PrefixReplace,
@@ -46,12 +46,12 @@ pub enum Part {
     TcpProxy,
     /// TLS.
     Tls,
-    /// The host.
+    /// The virtual host.
     VirtualHost,
 }
 
 impl Part {
-    /// As it is written.
+    /// Returns the text form for the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Include => "IncludeError",
@@ -69,14 +69,14 @@ impl Part {
     }
 }
 
-/// One thing that is wrong, or odd.
+/// An error or a warning.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Finding {
-    /// Which part of the object it is about.
+    /// The part of the object.
     pub part: Part,
-    /// For programs.
+    /// The machine-readable reason.
     pub reason: &'static str,
-    /// For people. Of all objects that want the same host, the same one.
+    /// The message for users. Shared by all objects that request the same host.
     pub message: Arc<str>,
 }
 
@@ -99,34 +99,34 @@ impl Finding {
     }
 }
 
-/// What there is to say about an `HTTPProxy`.
+/// The validation result of an `HTTPProxy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyVerdict {
-    /// The generation that it is about.
+    /// The generation that was validated.
     pub generation: Option<i64>,
-    /// What is wrong. Nothing: it is valid.
+    /// The errors. The object is valid if there are none.
     pub errors: Vec<Finding>,
-    /// What is odd.
+    /// The warnings.
     pub warnings: Vec<Finding>,
 }
 
 impl ProxyVerdict {
-    /// Adds what is wrong, once. After many the object is no more wrong than before, and its status must not grow until
-    /// nobody can store it.
+    /// Adds an error, without duplicates. The number is limited, because a status must not grow
+    /// beyond the size that the API server accepts.
     pub(crate) fn error(&mut self, finding: Finding) {
         if self.errors.len() < MOST_FINDINGS && !self.errors.contains(&finding) {
             self.errors.push(finding);
         }
     }
 
-    /// Adds what is odd, once, and not endlessly either.
+    /// Adds a warning, without duplicates and up to the limit.
     pub(crate) fn warn(&mut self, finding: Finding) {
         if self.warnings.len() < MOST_FINDINGS && !self.warnings.contains(&finding) {
             self.warnings.push(finding);
         }
     }
 
-    /// `valid`, `invalid` or `orphaned`.
+    /// Returns `valid`, `invalid` or `orphaned`.
     pub fn current_status(&self) -> &'static str {
         if self.errors.is_empty() {
             "valid"
@@ -141,8 +141,8 @@ impl ProxyVerdict {
         self.errors.iter().find(|error| error.part == Part::Orphaned)
     }
 
-    /// The status that the object should have instead of `current`, or `None` if nothing but a time would change, or
-    /// if somebody wrote about a later generation already. Where the gateway can be reached is kept.
+    /// Returns the status that replaces `current`, or `None` if only a time would change or if
+    /// `current` is about a later generation. Keeps the addresses of the load balancer.
     pub fn status(&self, current: Option<&HttpProxyStatus>, now: Timestamp) -> Option<HttpProxyStatus> {
         let mut status = current.cloned().unwrap_or_default();
         let place = status.conditions.iter().position(|known| known.condition.type_ == VALID);
@@ -189,20 +189,20 @@ impl ProxyVerdict {
     }
 }
 
-/// What there is to say about an `IngressRoute`.
+/// The validation result of an `IngressRoute`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteVerdict {
-    /// It is served.
+    /// The object is valid.
     Valid,
-    /// It is not, or not all of it. Why.
+    /// The object is invalid, in part or completely. Contains the reason.
     Invalid(String),
-    /// No root leads to it.
+    /// No root delegates to the object.
     Orphaned,
 }
 
 impl RouteVerdict {
-    /// The status that the object should have instead of `current`, or `None` if it has it. Where the gateway can be
-    /// reached is kept.
+    /// Returns the status that replaces `current`, or `None` if they are equal. Keeps the addresses
+    /// of the load balancer.
     pub fn status(&self, current: Option<&IngressRouteStatus>) -> Option<IngressRouteStatus> {
         let (word, description) = match self {
             Self::Valid => ("valid", "valid IngressRoute"),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_as_contour_writes_it() {
+    fn a_status_has_the_form_of_contour() {
         let status = broken(3).status(None, at(5)).unwrap();
         assert_eq!(
             serde_json::to_value(&status).unwrap(),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orphan_is_called_one() {
+    fn an_orphaned_object_has_the_status_orphaned() {
         let mut verdict = ProxyVerdict::default();
         verdict.error(Finding::new(Part::Orphaned, "Orphaned", "nobody"));
         let status = verdict.status(None, at(1)).unwrap();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_says_the_same_is_not_written_again_and_its_time_stays() {
+    fn an_unchanged_status_is_not_written_and_keeps_its_time() {
         let first = broken(3).status(None, at(5)).unwrap();
         assert_eq!(broken(3).status(Some(&first), at(9)), None);
         let second = broken(4).status(Some(&first), at(9)).unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_kept_and_what_is_newer_is_not_overwritten() {
+    fn foreign_conditions_are_kept_and_newer_statuses_are_not_overwritten() {
         let mut status = broken(3).status(None, at(5)).unwrap();
         let mut other = status.conditions[0].clone();
         other.condition.type_ = "Ready".to_owned();
@@ -304,14 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_cut_where_the_schema_ends_it() {
+    fn a_message_is_truncated_at_the_limit_of_the_schema() {
         let long = "\u{e9}".repeat(20_000);
         let finding = Finding::new(Part::Route, "X", format!("a{long}"));
         assert_eq!(finding.message.len(), 32_759);
     }
 
     #[test]
-    fn an_ingress_route_has_a_word_and_a_sentence() {
+    fn an_ingress_route_status_has_a_word_and_a_description() {
         for (verdict, word, sentence) in [
             (RouteVerdict::Valid, "valid", "valid IngressRoute"),
             (RouteVerdict::Invalid("why".into()), "invalid", "why"),

@@ -1,4 +1,4 @@
-//! What the data plane serves from: one immutable value, replaced as a whole.
+//! The routing table of the data plane: one immutable value that is replaced as a whole.
 //!
 //! ```text
 //! port 443   SNI ──► TlsTable ──► TlsHost ─┬─ Passthrough ──► TcpProxy
@@ -8,10 +8,11 @@
 //! port 80    Host ──► PlainTable ──► Routes ──► Route ──► "301 to https" or Action
 //! ```
 //!
-//! Everything below is matched by plain code here ([`TlsTable::by_sni`], [`TlsHost::route`], [`PlainTable::route`],
-//! [`Rewrite::apply`]), so that the rules are tested where they are written and the data plane only carries them out.
-//! Backends are [`Upstream`]s: their [`UpstreamId`] stays the same while endpoints come and go, so what is kept for
-//! one (connections, the turn in the round) can be kept by it.
+//! This module also implements the matching ([`TlsTable::by_sni`], [`TlsHost::route`],
+//! [`PlainTable::route`], [`Rewrite::apply`]), so that the rules are tested next to their
+//! definition and the data plane only executes them. Backends are [`Upstream`]s: the [`UpstreamId`]
+//! stays the same while endpoints change, so the data plane can use it as the key of state
+//! (connections, the position of round robin).
 
 mod backend;
 mod host;
@@ -36,14 +37,14 @@ pub use tls::{
 
 use std::time::Duration;
 
-/// How long to wait for a connection to an endpoint.
+/// The timeout of a connection attempt to an endpoint.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a connection of a [`TcpProxy`] may lie still.
+/// The idle timeout of a connection of a [`TcpProxy`].
 pub const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs(9001);
 
-/// What the gateway serves. An empty one serves nothing: every connection with TLS is closed, every request without
-/// is answered with 404.
+/// The configuration that the gateway serves. An empty table serves nothing: every TLS connection
+/// is closed, and every plain request gets a 404.
 #[derive(Debug, Default)]
 pub struct RoutingTable {
     /// Port 443.

@@ -1,10 +1,10 @@
-//! Where the gateway can be reached, for the statuses of `Ingress` and its like.
+//! The addresses of the gateway, for the status of routing objects.
 
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Service};
 
-/// Of a list with commas, as an administrator writes it: addresses and names.
+/// Parses a comma-separated list of IP addresses and host names, as an administrator configures it.
 pub fn addresses(list: &str) -> LoadBalancerStatus {
     let places = list.split(',').map(str::trim).filter(|place| !place.is_empty()).map(|place| {
         let mut ingress = LoadBalancerIngress::default();
@@ -17,7 +17,7 @@ pub fn addresses(list: &str) -> LoadBalancerStatus {
     status(places.collect())
 }
 
-/// Of the gateway's Service: what its load balancer has been given.
+/// Returns the load balancer addresses of the gateway's Service.
 pub fn addresses_of_service(service: &Service) -> LoadBalancerStatus {
     let places = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.clone());
     status(places.unwrap_or_default())
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_of_the_list_is_an_address_or_a_name() {
+    fn a_list_entry_is_an_address_or_a_host_name() {
         let read = addresses(" 10.0.0.1,::1, lb.example.com,,");
         let places: Vec<_> =
             read.ingress.unwrap().into_iter().map(|place| (place.ip, place.hostname)).collect();
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_has_what_its_load_balancer_was_given() {
+    fn a_service_has_the_addresses_of_its_load_balancer() {
         let mut service = Service::default();
         assert_eq!(addresses_of_service(&service), LoadBalancerStatus::default());
         let given = addresses("10.0.0.1");

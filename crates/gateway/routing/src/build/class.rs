@@ -1,4 +1,4 @@
-//! Whose object is it?
+//! Selects the objects of the configured ingress classes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -8,20 +8,20 @@ const CLASS: &str = "projectcontour.io/ingress.class";
 const CLASS_OF_KUBERNETES: &str = "kubernetes.io/ingress.class";
 const CLASS_OF_HEPTIO: &str = "contour.heptio.com/ingress.class";
 
-/// Ours when nothing else is set.
+/// The default class.
 const DEFAULT: &str = "contour";
 
-/// Whether an `Ingress` or `HTTPProxy` with this class in its spec is ours.
+/// Returns whether an `Ingress` or `HTTPProxy` with this class in its spec belongs to the gateway.
 pub(super) fn is_ours(settings: &Settings, metadata: &ObjectMeta, in_spec: Option<&str>) -> bool {
     matches(settings, &[CLASS, CLASS_OF_KUBERNETES], metadata, in_spec)
 }
 
-/// Whether an `IngressRoute` is ours.
+/// Returns whether an `IngressRoute` belongs to the gateway.
 pub(super) fn is_our_ingress_route(settings: &Settings, metadata: &ObjectMeta) -> bool {
     matches(settings, &[CLASS, CLASS_OF_HEPTIO, CLASS_OF_KUBERNETES], metadata, None)
 }
 
-/// The first annotation that is there is the one that is read; if it is empty, the spec is.
+/// Uses the first annotation that exists; if its value is empty, uses the class of the spec.
 fn matches(settings: &Settings, annotations: &[&str], metadata: &ObjectMeta, in_spec: Option<&str>) -> bool {
     let known = metadata.annotations.as_ref();
     let annotated = annotations.iter().find_map(|name| known?.get(*name)).filter(|class| !class.is_empty());
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn i8_the_first_annotation_or_the_spec_says_the_class() {
+    fn i8_the_first_annotation_or_the_spec_sets_the_class() {
         let default = Settings::default();
         let set = Settings { classes: vec!["a".into(), "b".into()], ..Settings::default() };
         type Annotations = &'static [(&'static str, &'static str)];

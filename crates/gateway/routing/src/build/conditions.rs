@@ -1,4 +1,4 @@
-//! What requests must be like, as an `HTTPProxy` says it along a chain of includes.
+//! The match conditions of an `HTTPProxy` along a chain of includes.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use pinniped_gateway_api::http_proxy::{HeaderMatchCondition, MatchCondition, Que
 use super::Patterns;
 use crate::table::{Field, HeaderMatch, HeaderTest, PathMatch, QueryMatch, QueryTest};
 
-/// What is wrong with the path of one block of conditions, of an include or of a route.
+/// Validates the path conditions of one block of an include or a route.
 pub(super) fn check_path(block: &[MatchCondition], patterns: &mut Patterns) -> Result<(), String> {
     let mut paths = 0;
     for condition in block {
@@ -34,7 +34,7 @@ pub(super) fn check_path(block: &[MatchCondition], patterns: &mut Patterns) -> R
     Ok(())
 }
 
-/// What is wrong with the path of an include's conditions, beyond [`check_path`].
+/// Validates the path conditions of an include, in addition to [`check_path`].
 pub(super) fn check_include_path(block: &[MatchCondition]) -> Result<(), &'static str> {
     for condition in block {
         if !condition.exact.is_empty() {
@@ -47,8 +47,8 @@ pub(super) fn check_include_path(block: &[MatchCondition]) -> Result<(), &'stati
     Ok(())
 }
 
-/// The path of a chain of blocks, from the root to the route: the parts one after the other, with no slash doubled.
-/// The route's own block says whether it is a prefix.
+/// Returns the path of a chain of blocks, from the root to the route: the parts concatenated,
+/// without double slashes. The route's own block determines the kind of match.
 pub(super) fn merge_path(chain: &[&MatchCondition], patterns: &mut Patterns) -> Result<PathMatch, String> {
     let mut literal = literal(chain);
     if let Some(condition) = chain.iter().rfind(|condition| !condition.regex.is_empty()) {
@@ -61,7 +61,7 @@ pub(super) fn merge_path(chain: &[&MatchCondition], patterns: &mut Patterns) -> 
     Ok(if exact { PathMatch::Exact(literal.into()) } else { PathMatch::Prefix(literal.into()) })
 }
 
-/// What the paths of a chain of blocks begin with.
+/// Returns the common prefix of the paths of a chain of blocks.
 pub(super) fn literal(chain: &[&MatchCondition]) -> String {
     let mut literal = String::new();
     for condition in chain {
@@ -71,7 +71,7 @@ pub(super) fn literal(chain: &[&MatchCondition]) -> String {
     literal
 }
 
-/// Adds to a path, with no slash doubled.
+/// Appends to a path without double slashes.
 fn push_collapsed(path: &mut String, part: &str) {
     for letter in part.chars() {
         if letter != '/' || !path.ends_with('/') {
@@ -80,7 +80,7 @@ fn push_collapsed(path: &mut String, part: &str) {
     }
 }
 
-/// What is wrong with the headers of a chain: conditions that exclude each other.
+/// Validates the header conditions of a chain: refuses conditions that exclude each other.
 pub(super) fn check_headers(chain: &[&MatchCondition], patterns: &mut Patterns) -> Result<(), String> {
     let mut seen: HashSet<(String, &'static str, &str)> = HashSet::new();
     for header in chain.iter().filter_map(|condition| condition.header.as_ref()) {
@@ -119,7 +119,7 @@ pub(super) fn check_headers(chain: &[&MatchCondition], patterns: &mut Patterns) 
     Ok(())
 }
 
-/// What is wrong with the query parameters of a chain.
+/// Validates the query parameter conditions of a chain.
 pub(super) fn check_query(chain: &[&MatchCondition], patterns: &mut Patterns) -> Result<(), String> {
     let mut exact: HashSet<String> = HashSet::new();
     for query in chain.iter().filter_map(|condition| condition.query_parameter.as_ref()) {
@@ -148,7 +148,7 @@ pub(super) fn check_query(chain: &[&MatchCondition], patterns: &mut Patterns) ->
     Ok(())
 }
 
-/// What a header condition says; of several, the first one in this order.
+/// The operator of a header condition; of several, the first in this order applies.
 enum Operator<'a> {
     Present,
     NotPresent,
@@ -182,7 +182,7 @@ fn operator(header: &HeaderMatchCondition) -> Option<Operator<'_>> {
     }
 }
 
-/// The headers of a chain that was checked.
+/// Returns the header conditions of a validated chain.
 pub(super) fn headers(chain: &[&MatchCondition], patterns: &mut Patterns) -> Box<[HeaderMatch]> {
     let headers = chain.iter().filter_map(|condition| condition.header.as_ref());
     headers.filter_map(|header| header_match(header, patterns)).collect()
@@ -204,7 +204,7 @@ fn header_match(header: &HeaderMatchCondition, patterns: &mut Patterns) -> Optio
     Some(HeaderMatch { field, test, negated, missing_as_empty })
 }
 
-/// The query parameters of a chain that was checked.
+/// Returns the query parameter conditions of a validated chain.
 pub(super) fn query(chain: &[&MatchCondition], patterns: &mut Patterns) -> Box<[QueryMatch]> {
     let parameters = chain.iter().filter_map(|condition| condition.query_parameter.as_ref());
     parameters.filter_map(|parameter| query_match(parameter, patterns)).collect()

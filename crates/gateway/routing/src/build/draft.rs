@@ -1,4 +1,4 @@
-//! The table while it is being put together.
+//! A routing table under construction.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use crate::table::{
     Terminated, Termination, TlsAction, TlsHost, TlsTable, TlsVersions,
 };
 
-/// How TLS ends for a host.
+/// The parameters of TLS termination for a host.
 #[derive(Clone)]
 pub(super) struct Terms {
     pub(super) certificate: Arc<CertificatePair>,
@@ -23,19 +23,19 @@ pub(super) struct Terms {
     pub(super) client_validation: Option<Arc<ClientValidation>>,
 }
 
-/// What an object wants for a host on port 443.
+/// The TLS action that an object requests for a host on port 443.
 pub(super) enum Tls {
     Passthrough(TcpProxy),
     Tcp(Terms, TcpProxy),
     Http(Terms, RouteSet),
 }
 
-/// What an object wants for a host.
+/// The configuration that an object contributes to a host.
 pub(super) struct Contribution {
     pub(super) pattern: HostPattern,
     pub(super) plain: RouteSet,
     pub(super) tls: Option<Tls>,
-    /// Serve it to clients that name no host, too, with this certificate.
+    /// Serves the host to clients without a known server name, too, with this certificate.
     pub(super) fallback: Option<(Arc<CertificatePair>, TlsVersions)>,
 }
 
@@ -45,7 +45,7 @@ impl Contribution {
     }
 }
 
-/// Routes with different conditions, in the order in which their conditions came up first.
+/// Routes with different conditions, in the order in which the conditions first occurred.
 #[derive(Clone, Default)]
 pub(super) struct RouteSet {
     routes: Vec<Arc<Route>>,
@@ -74,7 +74,7 @@ impl Hash for Conditions {
 }
 
 impl RouteSet {
-    /// Adds a route; one with the same conditions makes place.
+    /// Adds a route and replaces one with the same conditions.
     pub(super) fn replace(&mut self, route: Arc<Route>) {
         match self.index.get(&Conditions(Arc::clone(&route))) {
             Some(place) => self.routes[*place] = route,
@@ -82,7 +82,7 @@ impl RouteSet {
         }
     }
 
-    /// Adds a route, unless there is one with the same conditions.
+    /// Adds a route unless one with the same conditions exists.
     pub(super) fn keep(&mut self, route: Arc<Route>) {
         if !self.index.contains_key(&Conditions(Arc::clone(&route))) {
             self.push(route);
@@ -110,7 +110,7 @@ impl RouteSet {
         }
     }
 
-    /// Whether these are the very same routes.
+    /// Returns whether both sets contain the same routes (by identity).
     fn is_same(&self, other: &Self) -> bool {
         self.routes.len() == other.routes.len()
             && self.routes.iter().zip(&other.routes).all(|(one, other)| Arc::ptr_eq(one, other))
@@ -127,7 +127,7 @@ impl Extend<Arc<Route>> for RouteSet {
     }
 }
 
-/// The table while it is being put together.
+/// A routing table under construction.
 #[derive(Default)]
 pub(super) struct Draft {
     plain: HashMap<HostPattern, RouteSet>,
@@ -137,8 +137,9 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Adds what an object wants. Its routes replace those with the same conditions, its certificate the one that the
-    /// host had; a host whose connections go on as bytes has no use for routes of others.
+    /// Adds the contribution of an object. Its routes replace routes with the same conditions, and
+    /// its certificate replaces the host's certificate. A host whose connections are relayed as
+    /// bytes ignores the routes of other objects.
     pub(super) fn add(&mut self, contribution: Contribution) {
         let Contribution { pattern, plain, tls, fallback } = contribution;
         if let (Some(terms), Some(Tls::Http(_, routes))) = (fallback, &tls) {
@@ -160,7 +161,8 @@ impl Draft {
         }
     }
 
-    /// The table. A host without routes is none. Where both ports have the same routes, they share them.
+    /// Returns the table. A host without routes is omitted. Both ports share the routes if they are
+    /// equal.
     pub(super) fn finish(mut self) -> RoutingTable {
         let mut shared = HashMap::new();
         let mut hosts = HostMap::default();

@@ -1,8 +1,8 @@
 //! `HTTPProxy`: roots with a host, and the objects that they include.
 //!
-//! Each root is worked out by itself and becomes one [`Contribution`], or none. What is wrong is said of the object that
-//! says it: of the root, or of the included one. The order of the checks is Contour's, so that of several faults the
-//! same one is told.
+//! Each root is evaluated separately and results in one [`Contribution`] or none. An error is
+//! reported on the object that causes it: the root or an included object. The order of the checks
+//! is Contour's, so that of several errors the same one is reported.
 
 mod backend;
 mod routes;
@@ -33,14 +33,14 @@ use crate::{
 };
 use tls::RootTls;
 
-/// How many includes may be inside one another.
+/// The maximum depth of includes.
 const DEEPEST_INCLUDE: usize = 64;
 
-/// How many includes and routes a root may come to. Objects that include each other twice, and so on, come to more than
-/// any table could hold.
+/// The maximum number of includes and routes of a root. Objects that include each other several
+/// times can otherwise multiply beyond the size of any table.
 const MOST_STEPS: usize = 50_000;
 
-/// Adds what all objects say to the draft.
+/// Adds the configuration of all objects to the draft.
 pub(super) fn add(
     objects: &[Arc<HttpProxy>],
     world: &mut World<'_>,
@@ -56,7 +56,7 @@ pub(super) fn add(
     proxies.finish()
 }
 
-/// The objects of our classes.
+/// Returns the objects of the configured classes.
 fn ours<'o>(objects: &'o [Arc<HttpProxy>], settings: &Settings) -> impl Iterator<Item = &'o HttpProxy> {
     objects.iter().map(|object| &**object).filter(|object| {
         let class = object.spec.read().and_then(|spec| spec.ingress_class_name.as_deref());
@@ -64,7 +64,7 @@ fn ours<'o>(objects: &'o [Arc<HttpProxy>], settings: &Settings) -> impl Iterator
     })
 }
 
-/// The hosts that roots want and may have.
+/// Returns the claims of the roots that may have their hosts.
 pub(super) fn claims(objects: &[Arc<HttpProxy>], settings: &Settings) -> impl Iterator<Item = Claim> {
     ours(objects, settings).filter_map(|object| {
         let host = object.spec.read()?.virtualhost.as_ref()?;
@@ -74,18 +74,18 @@ pub(super) fn claims(objects: &[Arc<HttpProxy>], settings: &Settings) -> impl It
     })
 }
 
-/// The schema lets nobody claim every host.
+/// Returns whether a host is empty or `*`. The schema does not allow a claim to every host.
 fn is_no_host(fqdn: &str) -> bool {
     matches!(fqdn.trim(), "" | "*")
 }
 
-/// An object, by its place in the list.
+/// The index of an object in the list.
 type Index = usize;
 
-/// An object as it is looked at here.
+/// An object under evaluation.
 struct Proxy<'o> {
     name: Name,
-    /// `None` if it cannot be read.
+    /// `None` if the spec cannot be parsed.
     spec: Option<&'o HttpProxySpec>,
 }
 
@@ -95,18 +95,18 @@ impl<'o> Proxy<'o> {
     }
 }
 
-/// All objects of our classes, what is known of them, and what else is needed.
+/// All objects of the configured classes and the state of their evaluation.
 struct Proxies<'o, 'w, 'b> {
     world: &'w mut World<'b>,
     /// Sorted by name.
     list: Vec<Proxy<'o>>,
     by_name: HashMap<Name, Index>,
     verdicts: Vec<ProxyVerdict>,
-    /// A root leads there.
+    /// Whether a root includes the object.
     reached: Vec<bool>,
 }
 
-/// A fault has been added to a verdict, and there is nothing to serve.
+/// An error was added to a validation result, and there is no configuration to serve.
 #[derive(Debug)]
 struct Refused;
 
@@ -139,7 +139,7 @@ impl<'o, 'w, 'b> Proxies<'o, 'w, 'b> {
         }
     }
 
-    /// The roots whose host no other namespace owns and no other root has.
+    /// Returns the valid roots: their hosts belong to no other namespace and to no other root.
     fn roots(&mut self) -> Vec<Index> {
         let mut by_host: BTreeMap<String, Vec<Index>> = BTreeMap::new();
         let mut roots = Vec::new();
@@ -147,7 +147,7 @@ impl<'o, 'w, 'b> Proxies<'o, 'w, 'b> {
         for (index, proxy) in self.list.iter().enumerate() {
             let Some(host) = proxy.host() else { continue };
             let namespace = &proxy.name.namespace;
-            // What is wrong with these is told first, and of nobody else because of them.
+            // These errors are reported first, and these objects cause no error of another object.
             if is_no_host(&host.fqdn) || !self.world.settings.may_have_roots(namespace) {
                 roots.push(index);
             } else if let Some(why) = self.world.owners.refusal(&HostPattern::parse(&host.fqdn), namespace) {
@@ -174,7 +174,7 @@ impl<'o, 'w, 'b> Proxies<'o, 'w, 'b> {
         roots
     }
 
-    /// What a root wants for its host, unless it is refused.
+    /// Returns the configuration that a root contributes to its host, unless the root is refused.
     fn contribution(&mut self, root: Index) -> Option<Contribution> {
         let spec = self.list[root].spec?;
         let host = spec.virtualhost.as_ref()?;
@@ -218,7 +218,7 @@ impl<'o, 'w, 'b> Proxies<'o, 'w, 'b> {
         Some(contribution)
     }
 
-    /// Says of the objects that no root leads to that it is so, and gives all verdicts.
+    /// Marks the objects that no root includes as orphaned and returns all validation results.
     fn finish(mut self) -> BTreeMap<Name, ProxyVerdict> {
         for index in 0..self.list.len() {
             let proxy = &self.list[index];
@@ -230,19 +230,19 @@ impl<'o, 'w, 'b> Proxies<'o, 'w, 'b> {
         self.list.into_iter().map(|proxy| proxy.name).zip(self.verdicts).collect()
     }
 
-    /// Adds a fault to the verdict about an object.
+    /// Adds an error to the validation result of an object.
     fn fail(&mut self, index: Index, part: Part, reason: &'static str, message: impl Into<Arc<str>>) {
         self.verdicts[index].error(Finding::new(part, reason, message));
     }
 
-    /// `a/b -> c/d -> a/b`.
+    /// Formats a chain of includes: `a/b -> c/d -> a/b`.
     fn path(&self, visited: &[Index], next: Index) -> String {
         let names: Vec<String> =
             visited.iter().chain([&next]).map(|index| self.list[*index].name.to_string()).collect();
         names.join(" -> ")
     }
 
-    /// The object that one refers to.
+    /// Returns the object that an include refers to.
     fn included(&self, from: Index, namespace: &str, name: &str) -> (Name, Option<Index>) {
         let namespace = if namespace.is_empty() { &self.list[from].name.namespace } else { namespace };
         let name = Name { namespace: namespace.to_owned(), name: name.to_owned() };

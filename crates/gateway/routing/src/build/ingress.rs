@@ -1,9 +1,9 @@
-//! `Ingress`: rules that make routes, and certificates for some of their hosts.
+//! `Ingress`: rules that define routes, and certificates for some of their hosts.
 //!
-//! Kubernetes has no place in an Ingress to say what is wrong with it, so that goes to the log, and what is refused
-//! because of its namespace to an Event as well. A certificate that is
-//! not there or not permitted takes the host from port 443 only. Of several objects that want the same path or the same
-//! certificate's place, the oldest has it.
+//! The status of an Ingress has no field for errors, so they are logged, and a refusal because of
+//! the namespace is also reported as an Event. A missing certificate, or one that the object may
+//! not use, disables the host on port 443 only. If several objects request the same path or the
+//! certificate of the same host, the oldest object wins.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -32,19 +32,19 @@ const MINIMUM_VERSION: &str = "projectcontour.io/tls-minimum-protocol-version";
 const MAXIMUM_VERSION: &str = "projectcontour.io/tls-maximum-protocol-version";
 const WEBSOCKETS: &str = "projectcontour.io/websocket-routes";
 const RESPONSE_TIMEOUT: &str = "projectcontour.io/response-timeout";
-/// The older name of the same thing.
+/// The older name of the same annotation.
 const REQUEST_TIMEOUT: &str = "projectcontour.io/request-timeout";
 const RETRY: &str = "projectcontour.io/retry-on";
 const FORCE_HTTPS: &str = "ingress.kubernetes.io/force-ssl-redirect";
 const ALLOW_HTTP: &str = "kubernetes.io/ingress.allow-http";
 
-/// Any of these makes an expression of a path whose type leaves that to us.
+/// A path of type `ImplementationSpecific` is an expression if it contains one of these characters.
 const EXPRESSION: [char; 6] = ['^', '+', '*', '[', ']', '%'];
 
-/// Stands for every host.
+/// Represents every host.
 const ANY_HOST: &str = "*";
 
-/// The objects of our classes.
+/// Returns the objects of the configured classes.
 fn ours<'o>(objects: &'o [Arc<Ingress>], settings: &Settings) -> impl Iterator<Item = &'o Ingress> {
     objects.iter().map(|object| &**object).filter(|object| {
         let in_spec = object.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
@@ -52,7 +52,7 @@ fn ours<'o>(objects: &'o [Arc<Ingress>], settings: &Settings) -> impl Iterator<I
     })
 }
 
-/// The hosts that rules and default backends want and may have.
+/// Returns the claims of rules and default backends that may have their hosts.
 pub(super) fn claims(objects: &[Arc<Ingress>], settings: &Settings) -> impl Iterator<Item = Claim> {
     let allowed = ours(objects, settings)
         .filter(|object| settings.may_have_roots(object.metadata.namespace.as_deref().unwrap_or_default()));
@@ -68,15 +68,15 @@ fn host_of_rule(rule: &IngressRule) -> &str {
     rule.host.as_deref().filter(|host| !host.is_empty()).unwrap_or(ANY_HOST)
 }
 
-/// What came of all objects.
+/// The result of adding all objects.
 pub(super) struct Added {
-    /// Those of which something may be served.
+    /// The objects that may serve some hosts.
     pub(super) names: Vec<Name>,
-    /// What was refused because of the namespace that it is in, and why.
+    /// The objects that are refused because of their namespace, with the reason.
     pub(super) refusals: BTreeMap<Name, String>,
 }
 
-/// Adds what all objects say to the draft.
+/// Adds the configuration of all objects to the draft.
 pub(super) fn add(objects: &[Arc<Ingress>], world: &mut World<'_>, draft: &mut Draft) -> Added {
     let mut ours: Vec<(Name, &Ingress)> =
         ours(objects, world.settings).map(|object| (Name::of(&object.metadata), object)).collect();
@@ -107,13 +107,13 @@ pub(super) fn add(objects: &[Arc<Ingress>], world: &mut World<'_>, draft: &mut D
     added
 }
 
-/// What all objects together say.
+/// The merged configuration of all objects.
 #[derive(Default)]
 struct All {
     plain: BTreeMap<HostPattern, RouteSet>,
     secure: BTreeMap<HostPattern, RouteSet>,
     terms: HashMap<HostPattern, Terms>,
-    /// Default backends, for where no rule says anything.
+    /// Default backends, for requests that match no rule.
     default_plain: RouteSet,
 }
 
@@ -138,12 +138,12 @@ impl All {
     }
 }
 
-/// Reads one object.
+/// The evaluation of one object.
 struct Reader<'o, 'w, 'b> {
     name: &'o Name,
     object: &'o Ingress,
     world: &'w mut World<'b>,
-    /// Why hosts are refused.
+    /// The reasons why hosts are refused.
     refused: BTreeSet<String>,
 }
 
@@ -152,7 +152,7 @@ impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
         Self { name, object, world, refused: BTreeSet::new() }
     }
 
-    /// Whether the object's namespace may have a host; otherwise it is noted why not.
+    /// Returns whether the object's namespace may have a host; otherwise records the reason.
     fn may_have(&mut self, host: &HostPattern) -> bool {
         let refusal = self.world.owners.refusal(host, &self.name.namespace);
         let may_have = refusal.is_none();
@@ -208,7 +208,7 @@ impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
         }
     }
 
-    /// The certificates of hosts; the last one said of a host counts.
+    /// Returns the certificates of hosts; the last entry for a host applies.
     fn certificates(&mut self, spec: &IngressSpec) -> HashMap<HostPattern, Terms> {
         let mut certificates = HashMap::new();
         let default_namespace = self.annotation(CERTIFICATE_NAMESPACE).unwrap_or(&self.name.namespace);
@@ -261,7 +261,7 @@ impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
         Timeouts { response, ..default }
     }
 
-    /// The routes of one rule. An expression that is none ends the rule.
+    /// Adds the routes of one rule. An invalid expression ends the rule.
     fn rule(&mut self, rule: &IngressRule, timeouts: Timeouts, routes: &mut RouteSet) {
         for HTTPIngressPath { path, path_type, backend } in rule.http.iter().flat_map(|http| &http.paths) {
             let path = path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/");
@@ -273,7 +273,7 @@ impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
         }
     }
 
-    /// One route, or `None` if its backend is missing.
+    /// Returns a route, or `None` if its backend is missing.
     fn route(
         &mut self,
         path: &str,
@@ -348,6 +348,6 @@ impl<'o, 'w, 'b> Reader<'o, 'w, 'b> {
     }
 }
 
-/// A path that should be an expression is none; it has been told.
+/// A path that should be an expression is invalid; the error has been reported.
 #[derive(Debug)]
 struct InvalidExpression;

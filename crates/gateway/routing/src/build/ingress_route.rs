@@ -1,7 +1,8 @@
-//! `IngressRoute`, as Contour 1.5 was the last to serve it.
+//! `IngressRoute`, with the behaviour of Contour 1.5, the last version that served it.
 //!
-//! It differs from `HTTPProxy` in many small ways: paths are not joined but repeated, a missing service ends the object
-//! there and then, a missing delegate is ignored, and of all faults the first one is told in one sentence.
+//! It differs from `HTTPProxy` in many details: paths are repeated instead of joined, a missing
+//! service stops the evaluation of the object, a missing delegate is ignored, and only the first
+//! error is reported, in one sentence.
 
 mod routes;
 mod tcp;
@@ -32,13 +33,13 @@ use crate::{
     table::{Balance, HostPattern, Upstream, UpstreamValidation},
 };
 
-/// How many delegations may be inside one another.
+/// The maximum depth of delegations.
 const DEEPEST_DELEGATION: usize = 64;
 
-/// How many routes a root may come to.
+/// The maximum number of routes of a root.
 const MOST_STEPS: usize = 50_000;
 
-/// Adds what all objects say to the draft.
+/// Adds the configuration of all objects to the draft.
 pub(super) fn add(
     objects: &[Arc<IngressRoute>],
     world: &mut World<'_>,
@@ -53,7 +54,7 @@ pub(super) fn add(
     routes.finish()
 }
 
-/// The objects of our classes.
+/// Returns the objects of the configured classes.
 fn ours<'o>(objects: &'o [Arc<IngressRoute>], settings: &Settings) -> impl Iterator<Item = &'o IngressRoute> {
     objects
         .iter()
@@ -61,7 +62,7 @@ fn ours<'o>(objects: &'o [Arc<IngressRoute>], settings: &Settings) -> impl Itera
         .filter(|object| class::is_our_ingress_route(settings, &object.metadata))
 }
 
-/// The hosts that roots want and may have.
+/// Returns the claims of the roots that may have their hosts.
 pub(super) fn claims(objects: &[Arc<IngressRoute>], settings: &Settings) -> impl Iterator<Item = Claim> {
     ours(objects, settings).filter_map(|object| {
         let host = object.spec.read()?.virtualhost.as_ref()?;
@@ -72,7 +73,7 @@ pub(super) fn claims(objects: &[Arc<IngressRoute>], settings: &Settings) -> impl
     })
 }
 
-/// An object, by its place in the list.
+/// The index of an object in the list.
 type Index = usize;
 
 struct Object<'o> {
@@ -91,13 +92,13 @@ struct IngressRoutes<'o, 'w, 'b> {
     /// Sorted by name.
     list: Vec<Object<'o>>,
     by_name: HashMap<Name, Index>,
-    /// The first fault of each.
+    /// The first error of each object.
     faults: Vec<Option<String>>,
-    /// A root leads there.
+    /// Whether a root delegates to the object.
     reached: Vec<bool>,
 }
 
-/// How TLS ends for a root.
+/// The TLS configuration of a root.
 enum RootTls {
     Plain,
     Passthrough,
@@ -125,7 +126,7 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         }
     }
 
-    /// The roots whose host no other namespace owns and no other root has.
+    /// Returns the valid roots: their hosts belong to no other namespace and to no other root.
     fn roots(&mut self) -> Vec<Index> {
         let mut by_host: BTreeMap<String, Vec<Index>> = BTreeMap::new();
         let mut roots = Vec::new();
@@ -133,7 +134,7 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         for (index, object) in self.list.iter().enumerate() {
             let Some(host) = object.host() else { continue };
             let namespace = &object.name.namespace;
-            // What is wrong with these is told first, and of nobody else because of them.
+            // These errors are reported first, and these objects cause no error of another object.
             if host.fqdn.trim().is_empty() || !self.world.settings.may_have_roots(namespace) {
                 roots.push(index);
             } else if let Some(why) = self.world.owners.refusal(&HostPattern::parse(&host.fqdn), namespace) {
@@ -148,7 +149,7 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
                 roots.push(root);
                 continue;
             }
-            // Enough of them to see what is going on.
+            // A limited number of names is sufficient for the message.
             let names: Vec<String> =
                 with_it.iter().take(100).map(|index| self.list[*index].name.to_string()).collect();
             for index in with_it {
@@ -172,7 +173,8 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         }
     }
 
-    /// What a root wants for its host, or why it is refused altogether.
+    /// Returns the configuration that a root contributes to its host, or the reason why it is
+    /// refused completely.
     fn checked(&mut self, root: Index) -> Result<Option<Contribution>, String> {
         let (Some(spec), Some(host)) = (self.list[root].spec, self.list[root].host()) else {
             return Ok(None);
@@ -190,7 +192,7 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         let tls = self.tls(root, host)?;
         let tcp = match (&tls, &spec.tcpproxy) {
             (RootTls::Plain, _) | (_, None) => None,
-            // Its fault is told, and the routes of port 80 are served nevertheless.
+            // The error is reported, but the routes of port 80 are still served.
             (RootTls::Passthrough, Some(_)) => self.tcp(root, true),
             (RootTls::Terminate(_), Some(_)) => self.tcp(root, false),
         };
@@ -230,7 +232,8 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         Ok(RootTls::Terminate(Terms { certificate, secret: reference, versions, client_validation: None }))
     }
 
-    /// Refuses an object with fields that are not implemented; those about comfort only are logged.
+    /// Refuses an object with fields that are not implemented; fields that affect convenience only
+    /// are logged.
     fn check_support(&mut self, index: Index) -> Result<(), String> {
         let Some(spec) = self.list[index].spec else { return Err(String::new()) };
         let (unsupported, comfort) = other_fields(spec);
@@ -245,7 +248,7 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         }
     }
 
-    /// The backend of a service.
+    /// Returns the backend for a service.
     fn upstream(
         &mut self,
         index: Index,
@@ -269,7 +272,8 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
                 )
             };
             if let Some(validation) = &service.validation {
-                // Always of the own namespace: a slash is a part of the name, and no Secret has one.
+                // Always a Secret in the same namespace: a slash is part of the name, and no Secret
+                // has such a name.
                 let reference =
                     SecretReference { namespace: namespace.clone(), name: validation.ca_secret.clone() };
                 let ca = self.world.secrets.ca(&reference, namespace).map_err(|refusal| match refusal {
@@ -306,19 +310,20 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         verdicts
     }
 
-    /// Adds a fault; the first one stays.
+    /// Records an error unless the object already has one.
     fn fail(&mut self, index: Index, why: String) {
         self.faults[index].get_or_insert(why);
     }
 
-    /// `a/b -> c/d -> a/b`.
+    /// Formats a chain of delegations: `a/b -> c/d -> a/b`.
     fn path(&self, visited: &[Index], next: Index) -> String {
         let names: Vec<String> =
             visited.iter().chain([&next]).map(|index| self.list[*index].name.to_string()).collect();
         names.join(" -> ")
     }
 
-    /// The object that one delegates to, if there is one and it may.
+    /// Returns the object that a delegation refers to, if it exists and the delegation is
+    /// permitted.
     fn delegate(
         &mut self,
         index: Index,
@@ -344,8 +349,8 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
     }
 }
 
-/// The fields without a type that say something: those that could restrict who may pass or that nobody has heard of,
-/// and those about comfort.
+/// Returns the non-empty fields without a type: first those that could restrict access or are
+/// unknown, then those that affect convenience only.
 fn other_fields(spec: &IngressRouteSpec) -> (Vec<String>, Vec<String>) {
     const COMFORT: [&str; 2] = ["Spec.Routes.retryPolicy", "Spec.Services.healthCheck"];
     let mut names = Vec::new();

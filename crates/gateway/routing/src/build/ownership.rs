@@ -1,8 +1,9 @@
-//! Which namespace has which host.
+//! The ownership of hosts by namespaces.
 //!
-//! The oldest object that claims a host owns it, whatever kind it is; its namespace has the host then, on both ports and
-//! for all kinds. Whether the owner can be served does not matter: a host whose certificate is gone for a moment is
-//! nobody else's. A wildcard also owns the names below it, unless they have an older owner.
+//! The oldest object that claims a host owns it, regardless of its kind. The host then belongs to
+//! the object's namespace, on both ports and for all kinds. The owner keeps the host even if it
+//! cannot be served: a temporarily missing certificate does not give the host to another namespace.
+//! A wildcard also owns the names below it, unless they have an older owner.
 
 use std::collections::HashMap;
 
@@ -13,10 +14,10 @@ use crate::{HostOwnership, Kind, Name, Objects, Settings, table::HostPattern};
 
 use super::{http_proxy, ingress, ingress_route};
 
-/// An object that wants a host.
+/// The claim of an object to a host.
 pub(super) struct Claim {
     host: HostPattern,
-    /// When the object was made, its name, and its kind: what decides, in this order.
+    /// The creation time of the object, its name and its kind, which determine the order of claims.
     order: (Option<Timestamp>, Name, Kind),
 }
 
@@ -38,7 +39,8 @@ pub(super) struct Owner {
 pub(super) struct Owners(HashMap<HostPattern, Owner>);
 
 impl Owners {
-    /// Of all hosts that objects of our classes claim; none where hosts are shared.
+    /// Determines the owners of all hosts that objects of the configured classes claim. Empty if
+    /// namespaces share hosts.
     pub(super) fn of(objects: &Objects, settings: &Settings) -> Self {
         if settings.host_ownership == HostOwnership::Shared {
             return Self::default();
@@ -50,7 +52,8 @@ impl Owners {
         claims.sort_by(|one, other| one.order.cmp(&other.order));
         let mut owners = Self::default();
         for Claim { host, order: (_, name, kind) } in claims {
-            // From the oldest on: whatever is known of the host or above it was there before.
+            // The claims are processed from the oldest to the youngest: existing owners of the host
+            // or of a wildcard above it are older.
             if owners.find(&host).is_none_or(|(_, owner)| owner.name.namespace == name.namespace) {
                 owners.0.entry(host).or_insert(Owner { kind, name });
             }
@@ -58,7 +61,7 @@ impl Owners {
         owners
     }
 
-    /// Why a namespace may not have a host, if it may not.
+    /// Returns the reason why a namespace may not have a host; `None` if it may.
     pub(super) fn refusal(&self, host: &HostPattern, namespace: &str) -> Option<String> {
         let (owned, Owner { kind, name }) = self.find(&key(host))?;
         if name.namespace == namespace {
@@ -71,7 +74,7 @@ impl Owners {
         ))
     }
 
-    /// The owner of a host: its own, else that of the longest wildcard above it.
+    /// Returns the owner of a host: of the host itself, otherwise of the longest wildcard above it.
     fn find(&self, host: &HostPattern) -> Option<(&HostPattern, &Owner)> {
         if let Some(own) = self.0.get_key_value(host) {
             return Some(own);
@@ -88,7 +91,7 @@ impl Owners {
     }
 }
 
-/// A host as it is compared: with a dot at the end it is the same one.
+/// Normalizes a host for comparison: a trailing dot is removed.
 fn key(host: &HostPattern) -> HostPattern {
     let bare = |name: &str| name.trim_end_matches('.').into();
     match host {

@@ -1,4 +1,4 @@
-//! The Secrets that objects refer to: whether they may, and what is in them.
+//! The Secrets that objects refer to: permission checks, and their content.
 
 mod content;
 
@@ -15,16 +15,17 @@ use crate::Name;
 
 pub(super) use content::SecretFault;
 
-/// Why a Secret cannot be used.
+/// The reason why a Secret cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Its owner has not delegated it. This is asked first: whether it exists is nobody's business then.
+    /// The owner of the Secret has not delegated it. Checked first, so that the error does not
+    /// reveal whether the Secret exists.
     NotPermitted,
-    /// It is not there, or not what it should be.
+    /// The Secret does not exist, or its content is invalid.
     Invalid(SecretFault),
 }
 
-/// What Secrets turned out to hold, until their content changes.
+/// The parsed content of Secrets, cached until it changes.
 #[derive(Debug, Default)]
 pub(super) struct SecretCache {
     serving: Cache<Arc<CertificatePair>>,
@@ -104,7 +105,7 @@ impl<'a> Secrets<'a> {
         Self { grants, by_name, cache, looked_up: HashSet::new() }
     }
 
-    /// A certificate with its key, for an object of namespace `referrer`.
+    /// Returns a certificate and its key for an object in the namespace `referrer`.
     pub(super) fn serving(
         &mut self,
         reference: &SecretReference,
@@ -114,7 +115,7 @@ impl<'a> Secrets<'a> {
         self.serving_of_administrator(reference).map_err(Refusal::Invalid)
     }
 
-    /// A certificate with its key that an administrator chose.
+    /// Returns a certificate and its key that an administrator configured.
     pub(super) fn serving_of_administrator(
         &mut self,
         reference: &SecretReference,
@@ -123,7 +124,7 @@ impl<'a> Secrets<'a> {
         self.cache.serving.value(reference, secret, |secret| content::serving(secret).map(Arc::new))
     }
 
-    /// A CA bundle, for an object of namespace `referrer`.
+    /// Returns a CA bundle for an object in the namespace `referrer`.
     pub(super) fn ca(
         &mut self,
         reference: &SecretReference,
@@ -135,7 +136,7 @@ impl<'a> Secrets<'a> {
         self.cache.ca.value(reference, secret, read).map_err(Refusal::Invalid)
     }
 
-    /// Revocation lists, for an object of namespace `referrer`.
+    /// Returns revocation lists for an object in the namespace `referrer`.
     pub(super) fn revocations(
         &mut self,
         reference: &SecretReference,
@@ -148,12 +149,13 @@ impl<'a> Secrets<'a> {
     }
 
     fn permit(&self, reference: &SecretReference, referrer: &str) -> Result<(), Refusal> {
-        // What no Secret can be called is not found in one's own namespace, and not permitted in another.
+        // An invalid Secret name is reported as missing in the object's own namespace and as not
+        // permitted in another.
         let own = reference.namespace == referrer;
         if own || self.grants.permit(reference, referrer) { Ok(()) } else { Err(Refusal::NotPermitted) }
     }
 
-    /// Which ones were asked for, there or not.
+    /// Returns the Secrets that were requested, whether they exist or not.
     pub(super) fn looked_up(self) -> HashSet<Name> {
         self.looked_up
     }

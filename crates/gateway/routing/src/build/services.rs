@@ -1,4 +1,4 @@
-//! The Services that objects refer to, and the endpoints behind them.
+//! The Services that objects refer to, and their endpoints.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,18 +17,18 @@ use pinniped_pki::CertificatePair;
 use crate::Name;
 use crate::table::{self, Balance, Protocol, Upstream, UpstreamId, UpstreamValidation};
 
-/// The label by which a slice belongs to a Service.
+/// The label that associates an EndpointSlice with a Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// Where the protocol of a Service's ports may be written, the older spelling last. The value names ports, by name or
-/// number, with commas between.
+/// The annotations for the protocol of a Service's ports, the older spelling last. The value is a
+/// comma-separated list of port names or numbers.
 const PROTOCOL_ANNOTATIONS: [&str; 2] =
     ["projectcontour.io/upstream-protocol.", "contour.heptio.com/upstream-protocol."];
 
-/// How long a connection without requests is kept unless somebody says otherwise.
+/// The default idle timeout of keep-alive connections.
 pub(super) const IDLE_CONNECTION: Duration = Duration::from_secs(3600);
 
-/// Why a reference leads to no port of a Service.
+/// The reason why a reference does not lead to a port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ServiceFault {
     #[error("service {} not found", quote(.0))]
@@ -44,7 +44,7 @@ pub(super) enum ServiceFault {
     ExternalName(String),
 }
 
-/// A port as it is referred to.
+/// A reference to a port.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PortReference<'a> {
     Number(i64),
@@ -60,7 +60,7 @@ impl std::fmt::Display for PortReference<'_> {
     }
 }
 
-/// A port of a Service that exists.
+/// A port of an existing Service.
 #[derive(Clone, Copy)]
 pub(super) struct Found<'a> {
     service: &'a Service,
@@ -77,7 +77,7 @@ impl<'a> Found<'a> {
         self.service.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// What the Service says that the port speaks.
+    /// Returns the protocol of the port according to the Service.
     pub(super) fn protocol(&self) -> Protocol {
         match self.port.app_protocol.as_deref() {
             Some("https") => Protocol::Tls,
@@ -104,7 +104,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Everything about a backend but its endpoints.
+/// The properties of a backend, without its endpoints.
 pub(super) struct Wanted {
     pub(super) protocol: Protocol,
     pub(super) balance: Balance,
@@ -114,7 +114,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// A backend of which nothing special is wanted.
+    /// Returns a backend without special requirements.
     pub(super) fn plain(protocol: Protocol) -> Self {
         Self {
             protocol,
@@ -126,7 +126,7 @@ impl Wanted {
     }
 }
 
-/// The backends of the last table, and of this one.
+/// The backends of the last and the current table.
 #[derive(Debug, Default)]
 pub(super) struct Upstreams(HashMap<UpstreamId, Known>);
 
@@ -173,12 +173,12 @@ impl<'a> Services<'a> {
         Self { services, slices: by_service, upstreams, looked_up: HashSet::new() }
     }
 
-    /// Which ones were asked for, there or not.
+    /// Returns the Services that were requested, whether they exist or not.
     pub(super) fn looked_up(self) -> HashSet<Name> {
         self.looked_up
     }
 
-    /// The port of a Service that is meant.
+    /// Returns the port of a Service that a reference selects.
     pub(super) fn find(
         &mut self,
         namespace: &str,
@@ -197,7 +197,7 @@ impl<'a> Services<'a> {
             PortReference::Name(name) => known.name.as_deref() == Some(name),
         };
         let is_tcp = |known: &&ServicePort| matches!(known.protocol.as_deref(), None | Some("" | "TCP"));
-        // A number may be there twice, with and without TCP.
+        // A port number may occur twice, with TCP and with another protocol.
         let Some(known) = ports.iter().filter(matches).find(is_tcp) else {
             return Err(match ports.iter().find(matches) {
                 Some(other) => ServiceFault::Protocol(other.protocol.clone().unwrap_or_default()),
@@ -212,7 +212,8 @@ impl<'a> Services<'a> {
         Ok(Found { service, port: known, number })
     }
 
-    /// The backend of a port: the very one of the last table, if nothing about it has changed.
+    /// Returns the backend of a port: the same value as in the last table, if nothing about it has
+    /// changed.
     pub(super) fn upstream(&mut self, found: Found<'a>, wanted: Wanted) -> Arc<Upstream> {
         let id = UpstreamId {
             service: table::ServicePort {
@@ -247,7 +248,7 @@ impl<'a> Services<'a> {
         upstream
     }
 
-    /// Where a port can be reached now.
+    /// Returns the current endpoints of a port.
     fn endpoints(&self, found: Found<'_>) -> Vec<SocketAddr> {
         let name = found.port.name.as_deref().unwrap_or_default();
         let mut addresses = Vec::new();

@@ -1,4 +1,4 @@
-//! Timeouts as objects write them.
+//! The timeout formats of routing objects.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use pinniped_go_compat::{duration::GoDuration, json::quote};
 use super::services::IDLE_CONNECTION;
 use crate::table::Timeouts;
 
-/// Reads a timeout: nothing and `0s` are the default, `infinity` and `infinite` are none.
+/// Parses a timeout: an empty text and `0s` select the default, `infinity` and `infinite` select no
+/// timeout.
 pub(super) fn parse(written: &str, default: Option<Duration>) -> Result<Option<Duration>, String> {
     if written.is_empty() {
         return Ok(default);
@@ -27,7 +28,8 @@ pub(super) fn parse(written: &str, default: Option<Duration>) -> Result<Option<D
     Ok(Some(duration.to_std()))
 }
 
-/// Reads a policy: the timeouts of its requests, and how long a connection is kept without one.
+/// Parses a timeout policy: the timeouts of requests, and the idle timeout of keep-alive
+/// connections.
 pub(super) fn policy(policy: Option<&TimeoutPolicy>) -> Result<(Timeouts, Option<Duration>), String> {
     let default = Timeouts::default();
     let Some(policy) = policy else { return Ok((default, Some(IDLE_CONNECTION))) };
@@ -45,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeout_is_a_duration_of_go_or_infinity() {
+    fn a_timeout_is_a_go_duration_or_infinity() {
         let default = Some(Duration::from_secs(15));
         for (written, wanted) in [
             ("", Ok(default)),
@@ -63,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_without_a_value_has_the_default() {
+    fn a_policy_without_a_value_uses_the_default() {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         let defaults = (Timeouts { response: seconds(15), idle: seconds(300) }, seconds(3600));
         assert_eq!(policy(None), Ok(defaults));

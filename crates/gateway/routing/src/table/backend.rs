@@ -1,4 +1,4 @@
-//! Where requests and connections go.
+//! The destinations of requests and connections.
 
 use std::{
     hash::{Hash, Hasher},
@@ -12,11 +12,11 @@ use pinniped_pki::{CaBundle, CertificatePair};
 /// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServicePort {
-    /// The Service's namespace.
+    /// The namespace of the Service.
     pub namespace: Box<str>,
-    /// The Service's name.
+    /// The name of the Service.
     pub name: Box<str>,
-    /// The Service's port.
+    /// The port of the Service.
     pub port: u16,
 }
 
@@ -26,8 +26,8 @@ impl std::fmt::Display for ServicePort {
     }
 }
 
-/// What a backend speaks. For a [`TcpProxy`] that terminates TLS, `Tls` and `H2` both mean: wrap the bytes in TLS
-/// again.
+/// The protocol of a backend. For a [`TcpProxy`] that terminates TLS, `Tls` and `H2` both mean that
+/// the bytes are encrypted with TLS again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
     /// HTTP/1.1.
@@ -42,76 +42,77 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Whether connections to the backend are wrapped in TLS.
+    /// Returns whether connections to the backend use TLS.
     pub fn is_tls(self) -> bool {
         matches!(self, Self::H2 | Self::Tls)
     }
 }
 
-/// How an endpoint of an [`Upstream`] is chosen.
+/// The load balancing policy for the endpoints of an [`Upstream`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Balance {
-    /// One after the other.
+    /// Round robin.
     #[default]
     RoundRobin,
-    /// Any.
+    /// Random.
     Random,
-    /// The one with the fewest requests, of two taken at random.
+    /// The endpoint with fewer requests of two random ones.
     LeastRequest,
 }
 
-/// What a backend's certificate must be like.
+/// The requirements for a backend's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamValidation {
-    /// The CAs that it may be of.
+    /// The trusted CAs.
     pub ca: Arc<CaBundle>,
-    /// The names of which it must be for one; never empty.
+    /// The names of which the certificate must contain one; never empty.
     pub names: Arc<[Box<str>]>,
 }
 
 impl Hash for UpstreamValidation {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // The bundle is long, and there is seldom more than one for a name.
+        // The bundle is long, and there is rarely more than one for a name, so only the names are
+        // hashed.
         self.names.hash(state);
     }
 }
 
-/// What makes one backend different from another. It stays the same while endpoints come and go.
+/// The identity of a backend. It stays the same while endpoints change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UpstreamId {
-    /// Whose endpoints.
+    /// The Service whose endpoints the backend uses.
     pub service: ServicePort,
-    /// What they speak.
+    /// The protocol of the endpoints.
     pub protocol: Protocol,
-    /// How one is chosen.
+    /// The load balancing policy.
     pub balance: Balance,
-    /// What their certificates must be like; not verified without it.
+    /// The requirements for the certificates; `None` disables verification.
     pub validation: Option<UpstreamValidation>,
-    /// How long a connection may be kept without a request; for ever if `None`.
+    /// The idle timeout of keep-alive connections; no timeout if `None`.
     pub idle_connection: Option<Duration>,
 }
 
-/// A backend, and where it is now.
+/// A backend and its current endpoints.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Which one.
+    /// The identity.
     pub id: UpstreamId,
-    /// The certificate that the gateway shows to it.
+    /// The client certificate for the backend.
     pub client_certificate: Option<Arc<CertificatePair>>,
-    /// Its endpoints that are ready, sorted. May be empty: 503, or a closed connection.
+    /// The ready endpoints, sorted. If empty, requests get a 503 and connections are closed.
     pub endpoints: Arc<[SocketAddr]>,
 }
 
-/// A backend and its share.
+/// A backend and its weight.
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    /// Its share; never 0.
+    /// The weight; never 0.
     pub weight: u32,
     /// The backend.
     pub upstream: Arc<Upstream>,
 }
 
-/// Backends by weight; at least one.
+/// Weighted backends; at least one.
 #[derive(Clone, Debug)]
 pub struct Backends {
     choices: Box<[Weighted]>,
@@ -119,8 +120,9 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// Of weights as they are written: one backend needs none; if all are 0 the shares are equal; otherwise those
-    /// with 0 get nothing and are left out. `None` without a backend.
+    /// Creates backends from the configured weights: the weight of a single backend is ignored; if
+    /// all weights are 0, they become equal; otherwise backends with weight 0 are omitted. Returns
+    /// `None` without a backend.
     pub fn new(written: Vec<(u32, Arc<Upstream>)>) -> Option<Self> {
         let equal = written.len() == 1 || written.iter().all(|(weight, _)| *weight == 0);
         let choices: Box<[Weighted]> = written
@@ -132,12 +134,13 @@ impl Backends {
         (!choices.is_empty()).then_some(Self { choices, total })
     }
 
-    /// All of them.
+    /// Returns all backends.
     pub fn choices(&self) -> &[Weighted] {
         &self.choices
     }
 
-    /// The backend for a number drawn at random, or counted up: each gets its share of all numbers.
+    /// Returns the backend for a number, which may be random or a counter: each backend gets its
+    /// share of all numbers.
     pub fn pick(&self, number: u64) -> &Arc<Upstream> {
         let mut left = number % self.total;
         for choice in &self.choices {
@@ -152,10 +155,10 @@ impl Backends {
     }
 }
 
-/// Connections go to these, byte for byte.
+/// A TCP proxy: connections are relayed byte for byte.
 #[derive(Clone, Debug)]
 pub struct TcpProxy {
-    /// Where to.
+    /// The destinations.
     pub backends: Backends,
 }
 
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn t8_one_weight_is_ignored_none_means_equal_shares_and_zero_beside_others_is_idle() {
+    fn t8_weights_of_single_all_zero_and_mixed_backends() {
         type Shares = &'static [(&'static str, u32)];
         let table: [(&[u32], Shares); 6] = [
             (&[], &[]),
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn each_backend_is_picked_by_its_share() {
+    fn backends_are_picked_in_proportion_to_their_weights() {
         let backends =
             Backends::new(vec![(7, upstream("a")), (0, upstream("b")), (3, upstream("c"))]).unwrap();
         let picked: String = (0..20).map(|n| backends.pick(n).id.service.name.to_string()).collect();

@@ -1,20 +1,21 @@
-//! Values by host name: exact ones, wildcards, and the one for every host.
+//! A map by host name: exact names, wildcards, and an entry for every host.
 
 use std::{borrow::Cow, collections::HashMap};
 
-/// A host as objects name it, in lower case.
+/// The host of an object, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HostPattern {
     /// Exactly this name.
     Exact(Box<str>),
-    /// `*.` and this: the names with one more label in front (as a server name in TLS: with any number more).
+    /// `*.` followed by this name: all names with one more label in front (for a TLS server name:
+    /// with any number of labels).
     Wildcard(Box<str>),
-    /// Every host; never one of TLS.
+    /// Every host; never used for TLS.
     Any,
 }
 
 impl HostPattern {
-    /// Reads a name, `*.name` or `*`.
+    /// Parses a name, `*.name` or `*`.
     pub fn parse(written: &str) -> Self {
         let lower = written.to_ascii_lowercase();
         match lower.strip_prefix("*.") {
@@ -50,7 +51,7 @@ impl<T> Default for HostMap<T> {
 }
 
 impl<T> HostMap<T> {
-    /// Sets the value of a pattern; the one that was there is returned.
+    /// Sets the value of a pattern and returns the previous one.
     pub fn insert(&mut self, pattern: HostPattern, value: T) -> Option<T> {
         match pattern {
             HostPattern::Exact(name) => self.exact.insert(name, value),
@@ -59,7 +60,7 @@ impl<T> HostMap<T> {
         }
     }
 
-    /// The value of a pattern.
+    /// Returns the value of a pattern.
     pub fn of_pattern(&self, pattern: &HostPattern) -> Option<&T> {
         match pattern {
             HostPattern::Exact(name) => self.exact.get(name),
@@ -68,15 +69,16 @@ impl<T> HostMap<T> {
         }
     }
 
-    /// The value for a server name of TLS: the exact one, else that of the longest wildcard, whatever the number of
-    /// labels that it stands for.
+    /// Returns the value for a TLS server name: the exact entry, otherwise the longest wildcard,
+    /// which may represent any number of labels.
     pub fn by_sni(&self, name: &str) -> Option<&T> {
         let name = lower(name);
         self.exact.get(name.as_ref()).or_else(|| self.longest_wildcard(&name).map(|(value, _)| value))
     }
 
-    /// The value for the host of a request: the exact one, else that of the longest wildcard, else the one for every
-    /// host. A wildcard stands for one label; it answers for deeper names, too, but has nothing for them.
+    /// Returns the value for the host of a request: the exact entry, otherwise the longest
+    /// wildcard, otherwise the entry for every host. A wildcard matches one label; for names with
+    /// more labels it hides shorter entries but has no value.
     pub fn by_host(&self, host: &str) -> Option<&T> {
         let host = lower(host);
         if let Some(value) = self.exact.get(host.as_ref()) {
@@ -88,7 +90,7 @@ impl<T> HostMap<T> {
         }
     }
 
-    /// The pattern by which [`Self::by_host`] finds its value.
+    /// Returns the pattern of the entry that [`Self::by_host`] finds.
     pub fn pattern_by_host(&self, host: &str) -> Option<HostPattern> {
         let host = lower(host);
         if self.exact.contains_key(host.as_ref()) {
@@ -101,7 +103,7 @@ impl<T> HostMap<T> {
         }
     }
 
-    /// The value of the longest wildcard, and how many labels it stands for.
+    /// Returns the value of the longest wildcard, and the number of labels that it represents.
     fn longest_wildcard(&self, name: &str) -> Option<(&T, usize)> {
         if self.wildcards.is_empty() {
             return None;
@@ -109,7 +111,7 @@ impl<T> HostMap<T> {
         let mut labels = 0;
         let mut rest = name;
         while let Some((label, after)) = rest.split_once('.') {
-            // An empty label is none: `*.foo.com` does not answer for `.foo.com`.
+            // An empty label does not count: `*.foo.com` does not match `.foo.com`.
             if labels == 0 && label.is_empty() {
                 return None;
             }
@@ -122,19 +124,19 @@ impl<T> HostMap<T> {
         None
     }
 
-    /// All values.
+    /// Returns all entries.
     pub fn iter(&self) -> impl Iterator<Item = (HostPattern, &T)> {
         let exact = self.exact.iter().map(|(name, value)| (HostPattern::Exact(name.clone()), value));
         let wild = self.wildcards.iter().map(|(rest, value)| (HostPattern::Wildcard(rest.clone()), value));
         exact.chain(wild).chain(self.any.iter().map(|value| (HostPattern::Any, value)))
     }
 
-    /// How many there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.exact.len() + self.wildcards.len() + usize::from(self.any.is_some())
     }
 
-    /// Whether there is none.
+    /// Returns whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -150,16 +152,16 @@ impl<T> FromIterator<(HostPattern, T)> for HostMap<T> {
     }
 }
 
-/// The host of an `authority` or a `Host` header: without the port.
+/// Returns the host of an `authority` or a `Host` header without the port.
 pub fn host_of(authority: &str) -> &str {
     if authority.starts_with('[') {
-        // An IPv6 address: its colons are no ports.
+        // An IPv6 address: its colons do not separate a port.
         return authority.find(']').map_or(authority, |end| &authority[..=end]);
     }
     authority.split_once(':').map_or(authority, |(host, _)| host)
 }
 
-/// Lower case, without a copy of what is so already.
+/// Converts to lower case, without a copy if the name already is.
 pub(crate) fn lower(name: &str) -> Cow<'_, str> {
     if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(name.to_ascii_lowercase())
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_to_the_exact_host_then_to_a_wildcard_of_one_label_then_to_every_host() {
+    fn a_request_matches_the_exact_host_then_a_wildcard_of_one_label_then_every_host() {
         let named = map(&["domain.io", "*.domain.io", "bar.domain.io", "*.deep.domain.io"]);
         let with_any = map(&["*", "*.domain.io", "a.domain.io"]);
         for (hosts, host, wanted) in [
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_name_may_be_deeper_than_its_wildcard() {
+    fn a_wildcard_matches_server_names_at_any_depth() {
         let hosts = map(&["a.w", "*.w", "*.b.w", "*"]);
         for (name, wanted) in [
             ("a.w", Some("a.w")),
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_is_no_part_of_the_host() {
+    fn the_port_is_not_part_of_the_host() {
         for (authority, host) in [
             ("a.b", "a.b"),
             ("a.b:80", "a.b"),
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_written_as_they_are_read() {
+    fn parsed_patterns_print_their_source() {
         for written in ["a.b", "*.a.b", "*"] {
             assert_eq!(HostPattern::parse(written).to_string(), written);
         }

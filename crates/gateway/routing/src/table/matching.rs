@@ -1,4 +1,4 @@
-//! What a request must be like to take a route.
+//! The match conditions of routes.
 
 use std::{
     borrow::Cow,
@@ -9,30 +9,30 @@ use std::{
 use http::{HeaderMap, HeaderName, Method};
 use regex::bytes::Regex;
 
-/// What routes are chosen by.
+/// The parts of a request that select a route.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestFacts<'a> {
     /// The method.
     pub method: &'a Method,
-    /// `:authority` or the `Host` header, with its port if it has one.
+    /// `:authority` or the `Host` header, including the port if there is one.
     pub authority: &'a str,
-    /// The path, as [`prepare`](super::prepare) gives it.
+    /// The path, normalized by [`prepare`](super::prepare).
     pub path: &'a str,
-    /// What follows the `?`.
+    /// The query, without the `?`.
     pub query: Option<&'a str>,
     /// The headers.
     pub headers: &'a HeaderMap,
 }
 
-/// An expression that must match the whole of a text. Two are equal when they are written alike and stand below the
-/// same prefix.
+/// An expression that must match a complete text. Two patterns are equal if they have the same
+/// source and the same prefix.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     source: Arc<str>,
     whole: Regex,
-    /// The beginning that a text must have, whatever the expression says.
+    /// The prefix that a text must have, regardless of the expression.
     below: Arc<str>,
-    /// The length by which expressions are ordered.
+    /// The length that determines the order of expressions.
     length: usize,
 }
 
@@ -42,23 +42,24 @@ impl Pattern {
         Self { source, whole, below: Arc::from(""), length }
     }
 
-    /// The same expression for texts that begin with `below` alone, ordered by this length.
+    /// Restricts the expression to texts that start with `below`, and sets its length for the
+    /// order.
     pub(crate) fn restricted(self, below: &str, length: usize) -> Self {
         Self { below: Arc::from(below), length, ..self }
     }
 
-    /// As it is written.
+    /// Returns the source of the expression.
     pub fn as_str(&self) -> &str {
         &self.source
     }
 
-    /// The length by which expressions are ordered: that of the prefix and the expression as Contour joins them, without
-    /// the group that holds them apart here.
+    /// Returns the length that determines the order of expressions: that of prefix and expression
+    /// as Contour joins them, without the group that separates them here.
     pub(super) fn length(&self) -> usize {
         self.length
     }
 
-    /// Whether it matches all of `text`.
+    /// Returns whether the expression matches the complete `text`.
     pub fn matches(&self, text: &[u8]) -> bool {
         text.starts_with(self.below.as_bytes()) && self.whole.is_match(text)
     }
@@ -78,21 +79,22 @@ impl Hash for Pattern {
     }
 }
 
-/// What the path must be like.
+/// A condition for the path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PathMatch {
-    /// This one.
+    /// Exactly this path.
     Exact(Box<str>),
-    /// The expression matches it.
+    /// The expression matches the path.
     Regex(Pattern),
-    /// It starts so, also in the middle of a segment: `/blog` and `/blogger`.
+    /// The path starts with this string, possibly within a segment: `/blog` matches `/blogger`.
     Prefix(Box<str>),
-    /// It starts with these segments: `/foo` and `/foo/bar`, not `/foobar`. Without a slash at the end.
+    /// The path starts with these segments: `/foo` matches `/foo/bar` but not `/foobar`. Without a
+    /// trailing slash.
     Segments(Box<str>),
 }
 
 impl PathMatch {
-    /// Whether it is so for a path.
+    /// Returns whether a path satisfies the condition.
     pub fn matches(&self, path: &str) -> bool {
         match self {
             Self::Exact(exact) => path == &**exact,
@@ -105,7 +107,7 @@ impl PathMatch {
     }
 }
 
-/// What a header is called; routes can be chosen by two things of a request that are headers in HTTP/2 only.
+/// The name of a header. Routes can also match the pseudo-headers `:method` and `:authority`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
     /// A header.
@@ -117,7 +119,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// Reads a name.
+    /// Parses a name.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             ":method" => Some(Self::Method),
@@ -126,7 +128,7 @@ impl Field {
         }
     }
 
-    /// The value in a request; several of one header are joined by commas.
+    /// Returns the value in a request; several values of one header are joined by commas.
     fn value<'a>(&self, request: &RequestFacts<'a>) -> Option<Cow<'a, [u8]>> {
         match self {
             Self::Method => Some(Cow::Borrowed(request.method.as_str().as_bytes())),
@@ -146,45 +148,45 @@ impl Field {
     }
 }
 
-/// What a header's value must be like.
+/// A condition for the value of a header.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HeaderTest {
-    /// There is one.
+    /// The header is present.
     Present,
-    /// It is this.
+    /// The value is equal.
     Exact {
-        /// This.
+        /// The expected value.
         value: Box<str>,
-        /// Upper and lower case are the same.
+        /// Ignores the case.
         ignore_case: bool,
     },
-    /// It has this in it.
+    /// The value contains this text.
     Contains {
-        /// This.
+        /// The expected text.
         value: Box<str>,
-        /// Upper and lower case are the same.
+        /// Ignores the case.
         ignore_case: bool,
     },
-    /// The expression matches it.
+    /// The expression matches the value.
     Regex(Pattern),
 }
 
-/// What a header must be like.
+/// A condition for a header.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderMatch {
-    /// Which one.
+    /// The header.
     pub field: Field,
-    /// What it must be like,
+    /// The condition for its value.
     pub test: HeaderTest,
-    /// or must not.
+    /// Negates the condition.
     pub negated: bool,
-    /// None is as good as an empty one. Otherwise a request without the header passes nothing but "it is not
-    /// present": not even what is negated.
+    /// Treats a missing header as empty. Otherwise a request without the header only satisfies the
+    /// negated `Present` condition and no other, not even negated ones.
     pub missing_as_empty: bool,
 }
 
 impl HeaderMatch {
-    /// Whether it is so for a request.
+    /// Returns whether a request satisfies the condition.
     pub fn matches(&self, request: &RequestFacts<'_>) -> bool {
         let value = self.field.value(request);
         if self.test == HeaderTest::Present {
@@ -209,37 +211,37 @@ impl HeaderMatch {
     }
 }
 
-/// What a query parameter's value must be like.
+/// A condition for the value of a query parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum QueryTest {
-    /// There is one.
+    /// The parameter is present.
     Present,
-    /// It is this.
+    /// The value is equal.
     Exact(Box<str>),
-    /// It starts so.
+    /// The value starts with this text.
     Prefix(Box<str>),
-    /// It ends so.
+    /// The value ends with this text.
     Suffix(Box<str>),
-    /// It has this in it.
+    /// The value contains this text.
     Contains(Box<str>),
-    /// The expression matches it.
+    /// The expression matches the value.
     Regex(Pattern),
 }
 
-/// What a query parameter must be like. Name and value are compared as they are written, with their escapes; of
-/// several with the name, the first one counts.
+/// A condition for a query parameter. Name and value are compared as received, without decoding
+/// escapes; if several parameters have the name, the first one counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QueryMatch {
-    /// Which one.
+    /// The parameter.
     pub name: Box<str>,
-    /// What it must be like.
+    /// The condition for its value.
     pub test: QueryTest,
-    /// Upper and lower case of the value are the same.
+    /// Ignores the case of the value.
     pub ignore_case: bool,
 }
 
 impl QueryMatch {
-    /// Whether it is so for a request.
+    /// Returns whether a request satisfies the condition.
     pub fn matches(&self, request: &RequestFacts<'_>) -> bool {
         let mut pairs = request
             .query
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_matched_whole_by_string_or_by_segment() {
+    fn a_path_is_matched_exactly_by_string_prefix_or_by_segments() {
         for (path_match, path, wanted) in [
             (PathMatch::Exact("/a".into()), "/a", true),
             (PathMatch::Exact("/a".into()), "/a/", false),
@@ -298,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_tested_as_its_condition_says() {
+    fn header_conditions_match_and_negate() {
         let mut headers = HeaderMap::new();
         headers.append("x-a", HeaderValue::from_static("One"));
         headers.append("x-a", HeaderValue::from_static("two"));
         headers.append("x-empty", HeaderValue::from_static(""));
         let exact = |value: &str, ignore_case| HeaderTest::Exact { value: value.into(), ignore_case };
         let contains = |value: &str, ignore_case| HeaderTest::Contains { value: value.into(), ignore_case };
-        // Name, test, negated, missing as empty, wanted.
+        // The columns are name, test, negated, missing as empty, expected result.
         let table = [
             ("x-a", HeaderTest::Present, false, false, true),
             ("x-a", HeaderTest::Present, true, false, false),
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_parameter_is_tested_as_its_condition_says() {
+    fn query_parameter_conditions_match() {
         let headers = HeaderMap::new();
         for (query, test, ignore_case, wanted) in [
             (Some("a=1&b=Two"), QueryTest::Present, false, true),

@@ -1,14 +1,15 @@
-//! The path of a request, made ready for matching and forwarding.
+//! Normalizes the path of a request for matching and forwarding.
 
 use std::borrow::Cow;
 
-/// Makes of a request's path (without its query) the one that routes are chosen by and that backends get: repeated
-/// slashes are one, `.` and `..` are resolved (also when they are written `%2e`), a backslash is a slash, and what need
-/// not be escaped is not.
+/// Returns the normalized path (without the query) that selects routes and that backends receive:
+/// repeated slashes are merged, `.` and `..` segments are resolved (also in the form `%2e`),
+/// backslashes become slashes, and unnecessary escapes are decoded.
 ///
-/// The gateway and the backend must see the same path. Otherwise `/public/.%2e/private` takes the route of `/public`
-/// and arrives at `/private`. Escaped slashes stay as they are, they are part of a segment. What is prepared once is
-/// prepared for good: a `%` that begins no escape is escaped itself, or `%%32e` would become `%2e`.
+/// The gateway and the backend must interpret the path in the same way. Otherwise
+/// `/public/.%2e/private` selects the route of `/public` and requests `/private` from the backend.
+/// Escaped slashes remain, because they are part of a segment. Normalization is idempotent: a `%`
+/// that does not start an escape is escaped itself; otherwise `%%32e` would become `%2e`.
 pub fn prepare(path: &str) -> Cow<'_, str> {
     if is_prepared(path) {
         return Cow::Borrowed(path);
@@ -40,7 +41,7 @@ pub fn prepare(path: &str) -> Cow<'_, str> {
     Cow::Owned(prepared)
 }
 
-/// Whether there is nothing to do, as with nearly every path.
+/// Returns whether a path is already normalized, as nearly every path is.
 fn is_prepared(path: &str) -> bool {
     let bytes = path.as_bytes();
     bytes.first() == Some(&b'/')
@@ -48,8 +49,8 @@ fn is_prepared(path: &str) -> bool {
         && !bytes.windows(2).any(|pair| pair[0] == b'/' && matches!(pair[1], b'/' | b'.'))
 }
 
-/// Resolves the escapes of letters, digits and `-._~`, which mean the same with and without (RFC 3986, 6.2.2.2), and
-/// escapes each `%` that begins none.
+/// Decodes the escapes of letters, digits and `-._~`, which are equivalent to the characters (RFC
+/// 3986, section 6.2.2.2), and escapes each `%` that does not start an escape.
 fn unescape(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
         return Cow::Borrowed(path);
@@ -77,7 +78,7 @@ fn unescape(path: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// The byte that the two digits at the start stand for.
+/// Returns the byte that the first two hexadecimal digits represent.
 fn escaped(digits: &str) -> Option<u8> {
     let digits = digits.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
     u8::from_str_radix(digits, 16).ok()
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_as_backends_see_them() {
+    fn paths_are_normalized_as_backends_interpret_them() {
         for (path, wanted) in [
             ("/", "/"),
             ("/a/b", "/a/b"),
@@ -127,8 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_path_there_is_nothing_left_to_resolve() {
-        // Every text of these letters, up to six of them.
+    fn normalization_is_idempotent_and_complete() {
+        // All texts of up to six of these parts.
         let letters = ["/", ".", "%", "2", "e", "5", "\\"];
         let mut texts = vec![String::new()];
         for _ in 0..6 {

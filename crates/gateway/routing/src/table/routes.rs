@@ -1,4 +1,4 @@
-//! The routes of a host, and what they do.
+//! The routes of a host and their actions.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
 
@@ -11,12 +11,12 @@ use super::{
     path::prepare,
 };
 
-/// How long things may take; `None` is for ever.
+/// The timeouts of a route; `None` disables a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From the whole request to the whole answer.
+    /// From the end of the request to the end of the response.
     pub response: Option<Duration>,
-    /// With nothing moving in either direction.
+    /// The maximum time without a transfer in either direction.
     pub idle: Option<Duration>,
 }
 
@@ -26,22 +26,24 @@ impl Default for Timeouts {
     }
 }
 
-/// How the path changes on the way to a backend, or to where a client is sent.
+/// A change of the path, for a backend or for a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    /// How much of the path is replaced; a [`Route`] with this only matches paths that are as long.
+    /// The length of the replaced prefix; a [`Route`] with this rewrite only matches paths of at
+    /// least this length.
     pub prefix_length: usize,
-    /// By what.
+    /// The replacement.
     pub replacement: Box<str>,
-    /// No slash is doubled or lost between the two: with `/foo` replaced by `/bar/`, `/foo/a` is `/bar/a`, `/foo` is
-    /// `/bar` and `/foosball` is `/barsball`.
+    /// Prevents double and missing slashes between replacement and rest: with `/foo` replaced by
+    /// `/bar/`, `/foo/a` becomes `/bar/a`, `/foo` becomes `/bar` and `/foosball` becomes
+    /// `/barsball`.
     pub fit_slash: bool,
 }
 
 impl Rewrite {
-    /// The new path as a backend gets it: prepared once more, since what replacement and rest are by themselves says
-    /// nothing of what they are together. `None` if it leaves the replacement, as `/foo../x` does whose `/foo` is
-    /// replaced by `/bar/`.
+    /// Returns the new path for a backend, normalized again, because replacement and rest may need
+    /// it only in combination. Returns `None` if the path leaves the replacement, as `/foo../x`
+    /// does when `/foo` is replaced by `/bar/`.
     pub fn forward(&self, path: &str) -> Option<String> {
         let new = self.apply(path);
         let prepared = match prepare(&new) {
@@ -53,7 +55,7 @@ impl Rewrite {
         stays.then_some(prepared)
     }
 
-    /// The new path as it is written.
+    /// Returns the new path without normalization.
     pub fn apply(&self, path: &str) -> String {
         let rest = path.get(self.prefix_length..).unwrap_or_default();
         let replacement =
@@ -68,16 +70,16 @@ impl Rewrite {
     }
 }
 
-/// How a redirect changes the path.
+/// The change of the path by a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathEdit {
-    /// It is this.
+    /// Replaces the whole path.
     Whole(Box<str>),
-    /// Its prefix is another one.
+    /// Replaces the prefix.
     Prefix(Rewrite),
 }
 
-/// Where a client is sent. What is `None` stays as it was in the request.
+/// A redirect. Parts that are `None` are copied from the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     /// `http` or `https`.
@@ -86,97 +88,100 @@ pub struct Redirect {
     pub host: Option<Box<str>>,
     /// Another port.
     pub port: Option<u16>,
-    /// Another path; the query stays.
+    /// Another path; the query is unchanged.
     pub path: Option<PathEdit>,
     /// 301, 302, 303, 307 or 308.
     pub status: StatusCode,
 }
 
-/// An answer that needs no backend.
+/// A direct response, which needs no backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Its status.
+    /// The status.
     pub status: StatusCode,
-    /// Its body; text, if any.
+    /// The body; a text, possibly empty.
     pub body: Box<str>,
 }
 
-/// Requests go to a backend.
+/// Forwards requests to a backend.
 #[derive(Clone, Debug)]
 pub struct Forward {
-    /// Where to.
+    /// The destinations.
     pub backends: Backends,
-    /// How long it may take.
+    /// The timeouts.
     pub timeouts: Timeouts,
-    /// They may be upgraded.
+    /// Whether requests may be upgraded to WebSockets.
     pub websockets: bool,
-    /// How the path changes.
+    /// The change of the path.
     pub rewrite: Option<Rewrite>,
 }
 
-/// What happens to a request.
+/// The action of a route.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// It goes to a backend.
+    /// Forwards the request to a backend.
     Forward(Forward),
-    /// The client is sent elsewhere.
+    /// Redirects the client.
     Redirect(Redirect),
-    /// It is answered.
+    /// Returns a direct response.
     Respond(Response),
 }
 
-/// Some of a host's requests, and what happens to them.
+/// Conditions for requests of a host, and an action.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// The path of the request.
+    /// The condition for the path.
     pub path: PathMatch,
-    /// All of these headers.
+    /// The conditions for headers, which must all be satisfied.
     pub headers: Box<[HeaderMatch]>,
-    /// All of these query parameters.
+    /// The conditions for query parameters, which must all be satisfied.
     pub query: Box<[QueryMatch]>,
-    /// On port 80: 301 to the same URL with `https`, instead of the action.
+    /// On port 80, returns a 301 to the same URL with `https` instead of the action.
     pub upgrade_to_https: bool,
-    /// What happens.
+    /// The action.
     pub action: Action,
 }
 
 impl Route {
-    /// Whether the headers and the query are as they must be. (The path was found already.)
+    /// Returns whether a request satisfies the conditions for headers and query. (The path has
+    /// already matched.)
     fn admits(&self, request: &RequestFacts<'_>) -> bool {
         self.headers.iter().all(|header| header.matches(request))
             && self.query.iter().all(|parameter| parameter.matches(request))
     }
 
-    /// Of two routes with the same path, the one with the greater rank comes first.
+    /// Returns the rank: of two routes with the same path, the one with the greater rank is tried
+    /// first.
     fn rank(&self) -> (bool, usize, usize) {
         let by_method = self.headers.iter().any(|header| header.field == super::Field::Method);
         (by_method, self.headers.len(), self.query.len())
     }
 }
 
-/// What to do with a request.
+/// The decision for a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Decision<'a> {
-    /// What the route says.
+    /// Execute the action of the route.
     Take(&'a Arc<Route>),
     /// 301 to the same URL with `https`.
     UpgradeToHttps,
-    /// 404, empty.
+    /// 404, with an empty body.
     NotFound,
-    /// 421: this connection is not the one for the request's host.
+    /// 421: the connection was opened for another host.
     Misdirected,
 }
 
 /// The routes of a host.
 ///
-/// A path that is matched exactly comes first, then expressions (the longest first), then prefixes (the longest first);
-/// of the same path, one with a method, then one with more headers, then one with more query parameters. A request that
-/// the headers of one do not admit goes on to the next. How many routes there are does not matter for finding one.
+/// Exact paths are tried first, then expressions (the longest first), then prefixes (the longest
+/// first); of the same path, a route with a method, then one with more headers, then one with more
+/// query parameters. If a request does not satisfy the conditions of one route, the next one is
+/// tried. The number of routes does not affect the cost of a lookup.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     exact: HashMap<Box<str>, Vec<Arc<Route>>>,
     regex: Vec<Arc<Route>>,
-    /// By the prefix, and within by kind: segments before strings.
+    /// By prefix; for each prefix, segment matches before string matches.
     prefix: HashMap<Box<str>, Vec<Arc<Route>>>,
     /// The lengths of all prefixes, the longest first.
     lengths: Vec<usize>,
@@ -184,7 +189,8 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Routes in any order. Of those with the same conditions the first one is taken.
+    /// Creates the set from routes in any order. Of several routes with the same conditions, the
+    /// first one is used.
     pub fn new(routes: impl IntoIterator<Item = Arc<Route>>) -> Self {
         let mut new = Self::default();
         for route in routes {
@@ -215,7 +221,7 @@ impl Routes {
         new
     }
 
-    /// The route for a request.
+    /// Returns the route for a request.
     pub fn find(&self, request: &RequestFacts<'_>) -> Option<&Arc<Route>> {
         let path = request.path;
         let exact = self.exact.get(path).into_iter().flatten();
@@ -229,17 +235,17 @@ impl Routes {
         exact.chain(regex).chain(prefix).find(|route| route.admits(request))
     }
 
-    /// All of them.
+    /// Returns all routes.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Route>> {
         self.exact.values().flatten().chain(&self.regex).chain(self.prefix.values().flatten())
     }
 
-    /// How many there are.
+    /// Returns the number of routes.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no routes.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -253,7 +259,7 @@ pub struct PlainTable {
 }
 
 impl PlainTable {
-    /// What to do with a request.
+    /// Returns the decision for a request.
     pub fn route(&self, request: &RequestFacts<'_>) -> Decision<'_> {
         match self.hosts.by_host(host_of(request.authority)).and_then(|routes| routes.find(request)) {
             Some(route) if route.upgrade_to_https => Decision::UpgradeToHttps,

@@ -1,4 +1,5 @@
-//! Port 443: which connection ends here, with which certificate, and which one goes on as it is.
+//! Port 443: the hosts whose connections are terminated, with their certificates, and those whose
+//! connections are passed through.
 
 use std::sync::Arc;
 
@@ -21,12 +22,12 @@ pub enum TlsVersion {
     V1_3,
 }
 
-/// From one version to another.
+/// A range of TLS versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TlsVersions {
-    /// The lowest.
+    /// The lowest version.
     pub min: TlsVersion,
-    /// The highest, which is not below.
+    /// The highest version; not lower than `min`.
     pub max: TlsVersion,
 }
 
@@ -36,82 +37,84 @@ impl Default for TlsVersions {
     }
 }
 
-/// Which parts of a client's certificate the backend is told, in `x-forwarded-client-cert`. A header of this name that
-/// a client sends is always dropped.
+/// The parts of the client certificate that the backend receives in `x-forwarded-client-cert`. A
+/// header of this name from a client is always removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ForwardedCertificate {
-    /// Its subject.
+    /// The subject.
     pub subject: bool,
-    /// Itself.
+    /// The certificate.
     pub certificate: bool,
-    /// Its chain.
+    /// The certificate chain.
     pub chain: bool,
-    /// Its DNS names.
+    /// The DNS names.
     pub dns_names: bool,
-    /// Its URI names.
+    /// The URI names.
     pub uri_names: bool,
 }
 
-/// What clients have to show in the handshake.
+/// The requirements for client certificates in the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientValidation {
-    /// The CAs that the certificate may be of.
+    /// The trusted CAs.
     pub ca: Arc<CaBundle>,
-    /// Revocation lists, DER. The certificate must not be on one.
+    /// Revocation lists in DER form, which must not contain the certificate.
     pub revocations: Option<Arc<[Vec<u8>]>>,
-    /// Only the client's own certificate is looked up there, not those above it.
+    /// Checks only the client's own certificate against the lists, not the intermediate ones.
     pub revocations_of_leaf_only: bool,
-    /// A client without a certificate is welcome; one that is shown must be good.
+    /// Accepts clients without a certificate; a certificate that a client presents must still be
+    /// valid.
     pub optional: bool,
-    /// What the backend is told.
+    /// The parts of the certificate that the backend receives.
     pub forward: Option<ForwardedCertificate>,
 }
 
-/// What is inside TLS that ends here.
+/// The content of a terminated TLS connection.
 #[derive(Clone, Debug)]
 pub enum Terminated {
-    /// Requests. ALPN: `h2`, `http/1.1`.
+    /// HTTP requests. ALPN: `h2`, `http/1.1`.
     Http(Arc<Routes>),
     /// Bytes. No ALPN.
     Tcp(TcpProxy),
 }
 
-/// TLS ends here.
+/// The parameters of TLS termination.
 #[derive(Clone, Debug)]
 pub struct Termination {
-    /// What is served.
+    /// The serving certificate.
     pub certificate: Arc<CertificatePair>,
-    /// The Secret that it is of. While this stays, another certificate is a renewed one.
+    /// The Secret of the certificate. While this is the same, another certificate is a renewal.
     pub secret: SecretReference,
-    /// The versions.
+    /// The TLS versions.
     pub versions: TlsVersions,
-    /// What clients have to show.
+    /// The requirements for client certificates.
     pub client_validation: Option<Arc<ClientValidation>>,
-    /// What is inside.
+    /// The content of the connection.
     pub inside: Terminated,
 }
 
-/// What happens to a connection.
+/// The action for a connection.
 #[derive(Clone, Debug)]
 pub enum TlsAction {
-    /// Every byte goes on as it is, the ClientHello too.
+    /// Relays every byte unchanged, including the ClientHello.
     Passthrough(TcpProxy),
-    /// TLS ends here.
+    /// Terminates TLS.
     Terminate(Termination),
 }
 
 /// A host of port 443.
 #[derive(Clone, Debug)]
 pub struct TlsHost {
-    /// Its name.
+    /// The name or wildcard.
     pub pattern: HostPattern,
-    /// What happens to its connections.
+    /// The action for its connections.
     pub action: TlsAction,
 }
 
 impl TlsHost {
-    /// What to do with a request on a connection that was opened for `sni`. The two must name the same host: a
-    /// client that has a certificate for one of them, or was asked for one, proves nothing for the other.
+    /// Returns the decision for a request on a connection with the server name `sni`. Both must
+    /// name the same host: a client certificate that one host requires or accepts proves nothing
+    /// for another host.
     pub fn route(&self, sni: &str, request: &RequestFacts<'_>) -> Decision<'_> {
         let TlsAction::Terminate(Termination { inside: Terminated::Http(routes), .. }) = &self.action else {
             return Decision::NotFound;
@@ -120,7 +123,7 @@ impl TlsHost {
         if !host.eq_ignore_ascii_case(sni) {
             return Decision::Misdirected;
         }
-        // A server name may be deeper than the wildcard that it was found by; a request's host may not.
+        // A wildcard matches server names at any depth, but only one label of a request's host.
         let one_label = match &self.pattern {
             HostPattern::Wildcard(rest) => host
                 .split_once('.')
@@ -134,19 +137,20 @@ impl TlsHost {
     }
 }
 
-/// For clients that name no host, or one that nobody has: the hosts that asked for it, chosen by the `Host` header.
+/// The hosts for clients without a known server name, selected by the `Host` header. A host must
+/// request it.
 #[derive(Clone, Debug)]
 pub struct Fallback {
-    /// What is served.
+    /// The serving certificate.
     pub certificate: Arc<CertificatePair>,
-    /// The versions.
+    /// The TLS versions.
     pub versions: TlsVersions,
     /// The routes of each host.
     pub hosts: HostMap<Arc<Routes>>,
 }
 
 impl Fallback {
-    /// What to do with a request.
+    /// Returns the decision for a request.
     pub fn route(&self, request: &RequestFacts<'_>) -> Decision<'_> {
         match self.hosts.by_host(host_of(request.authority)).and_then(|routes| routes.find(request)) {
             Some(route) => Decision::Take(route),
@@ -155,12 +159,12 @@ impl Fallback {
     }
 }
 
-/// Where a connection belongs.
+/// The destination of a connection.
 #[derive(Clone, Copy, Debug)]
 pub enum TlsTarget<'a> {
-    /// To this host.
+    /// This host.
     Host(&'a Arc<TlsHost>),
-    /// To the hosts that serve those without a name.
+    /// The hosts for clients without a known server name.
     Fallback(&'a Arc<Fallback>),
 }
 
@@ -169,13 +173,13 @@ pub enum TlsTarget<'a> {
 pub struct TlsTable {
     /// The hosts.
     pub hosts: HostMap<Arc<TlsHost>>,
-    /// For everything else.
+    /// The fallback for all other connections.
     pub fallback: Option<Arc<Fallback>>,
 }
 
 impl TlsTable {
-    /// Where a connection with this server name, or without one, belongs. Nowhere: it is closed, without a
-    /// certificate.
+    /// Returns the destination of a connection with or without a server name. `None` means that the
+    /// connection is closed without a certificate.
     pub fn by_sni(&self, name: Option<&str>) -> Option<TlsTarget<'_>> {
         let host = name.and_then(|name| self.hosts.by_sni(name)).map(TlsTarget::Host);
         host.or_else(|| self.fallback.as_ref().map(TlsTarget::Fallback))

@@ -1,4 +1,4 @@
-//! Rows D: whose certificates an HTTPProxy may use.
+//! Rows D: the permission of an HTTPProxy to use a certificate.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::world::{World, certificate, down, ports, route, up};
 
 const REFUSED: &str = "TLSError DelegationNotPermitted: Spec.VirtualHost.TLS Secret \"certs/w\" certificate delegation not permitted";
 
-/// A root in `app` that refers to `certs/w`, which is there.
+/// Returns a world with a root in `app` that refers to the existing Secret `certs/w`.
 fn d1() -> World {
     let mut world = World::default();
     world.service("app/web").secret("certs/w").root("app/p", "h", Some(json!({"secretName": "certs/w"})));
@@ -25,7 +25,7 @@ fn d1_without_a_grant_the_host_is_down() {
 }
 
 #[test]
-fn d2_d3_a_grant_to_the_namespace_or_to_everybody_brings_it_up() {
+fn d2_d3_a_grant_to_the_namespace_or_to_all_namespaces_enables_the_host() {
     for targets in [&["app"][..], &["x", "app"], &["*"]] {
         let seen = d1().grant("certs", "w", targets).build();
         assert_eq!((seen.host("h"), seen.verdict("app/p")), (up("w"), "valid".to_owned()), "{targets:?}");
@@ -34,7 +34,7 @@ fn d2_d3_a_grant_to_the_namespace_or_to_everybody_brings_it_up() {
 }
 
 #[test]
-fn d4_a_grant_that_changes_or_goes_takes_the_host_down() {
+fn d4_a_changed_or_removed_grant_disables_the_host() {
     let mut world = d1();
     type Change = fn(&mut World);
     let changes: [Change; 3] = [
@@ -53,7 +53,7 @@ fn d4_a_grant_that_changes_or_goes_takes_the_host_down() {
 }
 
 #[test]
-fn d5_what_looks_like_a_grant_is_none() {
+fn d5_a_near_match_is_not_a_grant() {
     for (secret, targets) in [("w", &["*", "other"][..]), ("w", &[]), ("*", &["*"]), ("certs/w", &["*"])] {
         let seen = d1().grant("certs", secret, targets).build();
         assert_eq!(seen.host("h"), down(), "{secret} {targets:?}");
@@ -70,7 +70,7 @@ fn d5_what_looks_like_a_grant_is_none() {
 }
 
 #[test]
-fn d6_a_grant_lives_with_the_secret_and_any_of_several_is_enough() {
+fn d6_a_grant_is_in_the_namespace_of_the_secret_and_one_of_several_is_sufficient() {
     assert_eq!(d1().grant("app", "w", &["app"]).build().host("h"), down());
     let mut world = d1();
     world.grant("certs", "w", &["app"]).grant("certs", "w", &["other"]);
@@ -80,7 +80,7 @@ fn d6_a_grant_lives_with_the_secret_and_any_of_several_is_enough() {
 }
 
 #[test]
-fn d7_a_granted_secret_that_is_missing_is_told_and_its_arrival_brings_the_host_up() {
+fn d7_a_missing_granted_secret_is_reported_and_its_creation_enables_the_host() {
     let mut world = d1();
     let seen = world.without_secrets().grant("certs", "w", &["app"]).build();
     assert_eq!(seen.host("h"), down());
@@ -91,13 +91,13 @@ fn d7_a_granted_secret_that_is_missing_is_told_and_its_arrival_brings_the_host_u
 }
 
 #[test]
-fn d8_without_a_grant_nobody_learns_whether_the_secret_exists() {
+fn d8_without_a_grant_the_status_does_not_reveal_whether_the_secret_exists() {
     let seen = d1().without_secrets().build();
     assert_eq!((seen.host("h"), seen.verdict("app/p")), (down(), REFUSED.to_owned()));
 }
 
 #[test]
-fn d9_the_own_namespace_needs_no_grant_however_it_is_written() {
+fn d9_a_secret_in_the_same_namespace_needs_no_grant_in_either_notation() {
     for written in ["w", "app/w", "/w"] {
         let mut world = World::default();
         world.service("app/web").secret("app/w").root("app/p", "h", Some(json!({"secretName": written})));
@@ -115,11 +115,11 @@ fn d9_the_own_namespace_needs_no_grant_however_it_is_written() {
 }
 
 #[test]
-fn d10_a_renewed_secret_is_served_and_a_bad_one_is_not() {
+fn d10_a_renewed_secret_is_served_and_an_invalid_one_is_not() {
     let mut world = d1();
     world.grant("certs", "w", &["app"]);
     let first = Arc::clone(&world.build().termination("h").certificate);
-    // Other metadata, the same content: the very same certificate.
+    // With other metadata and the same content, the certificate is the same value.
     let mut touched = (*world.objects.secrets[0]).clone();
     touched.metadata.resource_version = Some("2".into());
     world.objects.secrets = vec![Arc::new(touched)];
@@ -159,7 +159,7 @@ fn d11_grants_of_all_groups_count_alike() {
 }
 
 #[test]
-fn d12_the_seed_manifest_grants_what_it_says() {
+fn d12_the_seed_manifest_grants_its_secrets() {
     let mut world = World::default();
     world.objects.delegations.push(Arc::new(
         serde_json::from_value(json!({
@@ -247,7 +247,7 @@ fn d14_a_ca_is_granted_to_the_namespace_of_the_object_that_refers_to_it() {
 }
 
 #[test]
-fn d15_client_validation_needs_grants_for_its_ca_and_its_lists() {
+fn d15_client_validation_needs_grants_for_its_ca_and_its_revocation_lists() {
     let invalid =
         "TLSError ClientValidationInvalid: Spec.VirtualHost.TLS client validation is invalid: invalid";
     for (field, kind, secret) in [("caSecret", "CA", "ca"), ("crlSecret", "CRL", "crl")] {
@@ -275,7 +275,7 @@ fn d15_client_validation_needs_grants_for_its_ca_and_its_lists() {
 }
 
 #[test]
-fn d16_the_fallback_certificate_is_granted_to_each_host_that_asks_for_it() {
+fn d16_the_fallback_certificate_must_be_granted_to_each_host_that_requests_it() {
     let configured = || Settings {
         fallback_certificate: Some(SecretReference { namespace: "certs".into(), name: "fb".into() }),
         ..Settings::default()
@@ -325,7 +325,7 @@ fn a_host_without_tls_needs_no_secret() {
 }
 
 #[test]
-fn what_the_answer_depends_on_is_told_and_no_more() {
+fn the_result_lists_exactly_the_objects_that_it_depends_on() {
     let names = |names: &[&str]| -> std::collections::HashSet<Name> {
         let split = |name: &&str| {
             let (namespace, name) = name.split_once('/').unwrap();
@@ -336,11 +336,11 @@ fn what_the_answer_depends_on_is_told_and_no_more() {
     let mut world = d1();
     world.secret("certs/other").service("app/other");
     let looked_up = world.build().0.looked_up;
-    // Nobody looks for what may not be used.
+    // The builder does not read a Secret that the object may not use.
     assert_eq!((looked_up.secrets, looked_up.services), (names(&[]), names(&[])));
     let looked_up = world.grant("certs", "w", &["app"]).build().0.looked_up;
     assert_eq!((looked_up.secrets, looked_up.services), (names(&["certs/w"]), names(&["app/web"])));
-    // What is missing is waited for.
+    // A missing Secret is part of the dependencies.
     let mut world = World::default();
     world.root("app/p", "h", Some(json!({"secretName": "w"}))).root("app/q", "i", None);
     let looked_up = world.build().0.looked_up;

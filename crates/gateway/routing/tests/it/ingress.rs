@@ -20,7 +20,7 @@ fn rule(host: &str, paths: &[Value]) -> Value {
     json!({"host": host, "http": {"paths": paths}})
 }
 
-/// A rule for one host with everything to `web`.
+/// Returns a rule that forwards all requests of one host to `web`.
 fn simple(host: &str) -> Value {
     rule(host, &[path("/", "Prefix", "web")])
 }
@@ -40,7 +40,7 @@ fn world() -> World {
 }
 
 #[test]
-fn i1_i2_without_a_grant_http_only_with_one_https_too() {
+fn i1_i2_https_needs_a_grant_and_http_does_not() {
     let mut world = world();
     let seen = world.ingress("app/i", annotated(), with_tls("w", "h")).build();
     assert_eq!(seen.host("h"), ports("closed", "app/web:80"));
@@ -56,7 +56,7 @@ fn i1_i2_without_a_grant_http_only_with_one_https_too() {
 }
 
 #[test]
-fn i3_a_redirect_stays_without_the_certificate_and_forbidden_http_stays_forbidden() {
+fn i3_without_the_certificate_redirects_stay_and_disallowed_http_stays_disallowed() {
     for (name, value, plain, plain_with_grant) in [
         ("ingress.kubernetes.io/force-ssl-redirect", "true", "301", "301"),
         ("kubernetes.io/ingress.allow-http", "false", "404", "404"),
@@ -78,7 +78,7 @@ fn i3_a_redirect_stays_without_the_certificate_and_forbidden_http_stays_forbidde
 }
 
 #[test]
-fn i4_the_slash_form_works_and_beats_the_annotation() {
+fn i4_the_slash_notation_works_and_takes_precedence_over_the_annotation() {
     for annotations in [json!({}), json!({"projectcontour.io/tls-cert-namespace": "elsewhere"})] {
         let mut world = world();
         world.grant("certs", "w", &["app"]).ingress("app/i", annotations, with_tls("certs/w", "h"));
@@ -87,7 +87,7 @@ fn i4_the_slash_form_works_and_beats_the_annotation() {
 }
 
 #[test]
-fn i5_a_certificate_is_for_the_hosts_that_have_a_rule_and_are_named() {
+fn i5_a_certificate_applies_to_listed_hosts_that_have_a_rule() {
     let mut world = world();
     world.grant("certs", "w", &["app"]);
     world.ingress(
@@ -112,7 +112,7 @@ fn i5_a_certificate_is_for_the_hosts_that_have_a_rule_and_are_named() {
 }
 
 #[test]
-fn i6_a_rule_for_every_host_beats_the_default_backend_which_is_never_on_https() {
+fn i6_a_rule_for_every_host_takes_precedence_over_the_default_backend_which_is_http_only() {
     let mut world = world();
     let everywhere = json!({"http": {"paths": [path("/", "Prefix", "web")]}});
     world.ingress("app/i", json!({}), json!({"defaultBackend": backend("other"), "rules": [everywhere]}));
@@ -125,7 +125,7 @@ fn i6_a_rule_for_every_host_beats_the_default_backend_which_is_never_on_https() 
     );
     let seen = world.build();
     assert_eq!((seen.host("h"), seen.connection("*")), (ports("closed", "app/other:80"), "closed".into()));
-    // A rule of a younger object beats it, too.
+    // The rule of a younger object takes precedence, too.
     world.ingress("app/younger", json!({}), json!({"rules": [everywhere]}));
     assert_eq!(world.build().plain("any/x"), "app/web:80");
 }
@@ -168,7 +168,7 @@ fn i7_paths_match_by_their_type() {
 }
 
 #[test]
-fn i8_only_objects_of_our_classes_are_served() {
+fn i8_only_objects_of_the_configured_classes_are_served() {
     for (classes, class, wanted) in [
         (&[][..], None, true),
         (&[], Some("contour"), true),
@@ -216,7 +216,7 @@ fn i9_a_wildcard_is_one_label_for_requests_and_both_names_must_agree() {
 }
 
 #[test]
-fn i10_a_bad_secret_leaves_http_and_a_fixed_one_brings_https() {
+fn i10_an_invalid_secret_leaves_http_only_until_it_is_fixed() {
     let (good, key) = certificate("w");
     let mut world = world();
     world.grant("certs", "w", &["app"]).ingress("app/i", annotated(), with_tls("w", "h"));
@@ -239,7 +239,7 @@ fn i10_a_bad_secret_leaves_http_and_a_fixed_one_brings_https() {
 }
 
 #[test]
-fn one_with_impossible_versions_loses_https_alone() {
+fn unsatisfiable_tls_versions_disable_https_only() {
     let mut annotations = annotated();
     annotations["projectcontour.io/tls-minimum-protocol-version"] = json!("1.3");
     let mut world = world();
@@ -257,7 +257,7 @@ fn one_with_impossible_versions_loses_https_alone() {
 }
 
 #[test]
-fn what_cannot_be_a_backend_is_skipped_and_told() {
+fn an_invalid_backend_is_skipped_and_reported() {
     let mut world = world();
     let resource =
         json!({"path": "/r", "pathType": "Exact", "backend": {"resource": {"kind": "X", "name": "x"}}});
@@ -306,7 +306,7 @@ fn what_cannot_be_a_backend_is_skipped_and_told() {
 }
 
 #[test]
-fn annotations_say_timeouts_and_websockets() {
+fn annotations_set_timeouts_and_websockets() {
     let mut world = world();
     let annotations = json!({
         "projectcontour.io/websocket-routes": "/ws, /other",

@@ -28,7 +28,7 @@ fn world() -> World {
 }
 
 #[test]
-fn l1_grants_count_for_it_as_for_others() {
+fn l1_grants_apply_as_for_other_kinds() {
     let mut world = world();
     let tls = json!({"secretName": "certs/w"});
     world.secret("certs/w").ingress_route("app/r", root(Some(tls), json!([route("/", "web")])));
@@ -64,7 +64,7 @@ fn l1_grants_count_for_it_as_for_others() {
 }
 
 #[test]
-fn l2_a_delegate_has_the_whole_path_under_that_of_its_parent() {
+fn l2_a_delegate_repeats_the_path_of_its_parent() {
     let with_child = |child: Value| {
         let mut world = world();
         world.ingress_route("app/r", root(None, json!([delegate("/foo", "child"), route("/", "web")])));
@@ -106,7 +106,7 @@ fn l2_a_delegate_has_the_whole_path_under_that_of_its_parent() {
 }
 
 #[test]
-fn what_is_delegated_on_stays_under_the_path_too() {
+fn nested_delegations_stay_under_the_path() {
     let mut world = world();
     world.ingress_route("app/r", root(None, json!([delegate("/foo", "child"), route("/", "web")])));
     world.ingress_route("app/child", json!({"routes": [delegate("/bar", "grandchild")]}));
@@ -123,7 +123,7 @@ fn what_is_delegated_on_stays_under_the_path_too() {
 }
 
 #[test]
-fn l3_passthrough_splices_443_and_leaves_port_80_plain() {
+fn l3_passthrough_relays_port_443_and_leaves_port_80_plain() {
     let tcp = json!({"services": [{"name": "web", "port": 80}]});
     for (routes, plain) in [(json!([]), "404"), (json!([route("/", "blog")]), "app/blog:80")] {
         let mut spec = root(Some(json!({"passthrough": true})), routes);
@@ -148,7 +148,7 @@ fn with_tls_and_a_tcp_proxy_port_80_is_plain() {
 }
 
 #[test]
-fn a_fault_of_a_tcp_proxy_is_kept_though_the_routes_are_served() {
+fn an_error_of_a_tcp_proxy_is_reported_while_the_routes_are_served() {
     for (tcp, wanted) in [
         (json!({"services": [{"name": "nobody", "port": 80}]}), "tcpproxy: service app/nobody/80: not found"),
         (
@@ -184,7 +184,7 @@ fn a_fault_of_a_tcp_proxy_is_kept_though_the_routes_are_served() {
 }
 
 #[test]
-fn a_fault_ends_the_object_and_what_was_before_stays() {
+fn an_error_stops_the_object_and_earlier_routes_stay() {
     for (bad, wanted) in [
         (route("/bad", "nobody"), "Service [nobody:80] is invalid or missing"),
         (
@@ -207,7 +207,7 @@ fn a_fault_ends_the_object_and_what_was_before_stays() {
 }
 
 #[test]
-fn roots_are_refused_and_children_orphaned_in_its_own_words() {
+fn refused_roots_and_orphans_have_their_own_descriptions() {
     for (spec, wanted) in [
         (json!({"virtualhost": {"fqdn": "*.h"}}), "Spec.VirtualHost.Fqdn \"*.h\" cannot use wildcards"),
         (json!({"virtualhost": {"fqdn": ""}}), "Spec.VirtualHost.Fqdn must be specified"),
@@ -247,7 +247,7 @@ fn roots_are_refused_and_children_orphaned_in_its_own_words() {
 }
 
 #[test]
-fn a_route_says_timeout_rewrite_and_websockets() {
+fn a_route_sets_timeout_rewrite_and_websockets() {
     let mut full = route("/a", "web");
     full["timeoutPolicy"] = json!({"request": "1m"});
     full["prefixRewrite"] = json!("/b");
@@ -271,7 +271,7 @@ fn a_route_says_timeout_rewrite_and_websockets() {
 }
 
 #[test]
-fn a_ca_is_always_of_the_own_namespace() {
+fn a_ca_is_always_in_the_namespace_of_the_object() {
     let with_ca = |secret: &str| {
         let mut world = World::default();
         world
@@ -290,7 +290,7 @@ fn a_ca_is_always_of_the_own_namespace() {
 }
 
 #[test]
-fn a_delegate_without_the_slash_of_its_parent_gets_no_longer_names() {
+fn a_delegate_without_the_trailing_slash_of_its_parent_matches_no_longer_names() {
     let mut world = world();
     world.ingress_route("app/r", root(None, json!([delegate("/foo/", "child"), route("/", "web")])));
     world.service("app/blog");

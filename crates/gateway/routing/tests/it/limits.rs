@@ -1,4 +1,4 @@
-//! Many objects, and objects that mean harm.
+//! Large numbers of objects, and hostile objects.
 
 use std::time::Instant;
 
@@ -55,7 +55,7 @@ fn ten_thousand_routes_of_one_host_are_built_and_found() {
     assert_eq!(seen.plain("h/r5000"), "404");
 }
 
-/// Objects in a row, each of which includes the next one.
+/// Returns a chain of objects, each of which includes the next one.
 fn include_chain(length: usize, includes: usize) -> World {
     let mut world = World::default();
     world.service("app/web");
@@ -79,7 +79,7 @@ fn include_chain(length: usize, includes: usize) -> World {
 }
 
 #[test]
-fn includes_inside_one_another_come_to_an_end() {
+fn the_depth_of_includes_is_limited() {
     let seen = include_chain(60, 1).build();
     assert_eq!(seen.verdict("app/p"), "valid");
     assert_eq!(seen.verdict("app/c59"), "valid");
@@ -93,7 +93,7 @@ fn includes_inside_one_another_come_to_an_end() {
 }
 
 #[test]
-fn includes_that_multiply_are_refused() {
+fn multiplying_includes_are_refused() {
     let seen = include_chain(40, 3).build();
     assert_eq!(
         seen.verdict("app/p"),
@@ -103,7 +103,7 @@ fn includes_that_multiply_are_refused() {
 }
 
 #[test]
-fn delegations_inside_one_another_come_to_an_end() {
+fn the_depth_of_delegations_is_limited() {
     for (length, delegations, root, inner) in [
         (60, 1, "valid", "valid"),
         (5_000, 1, "valid", "route delegates to app/c64 inside more than 64 others"),
@@ -128,7 +128,7 @@ fn delegations_inside_one_another_come_to_an_end() {
 }
 
 #[test]
-fn a_status_tells_some_of_many_faults() {
+fn a_status_contains_a_limited_number_of_errors() {
     let mut world = World::default();
     let routes: Vec<Value> =
         (0..1_000).map(|number| route(&format!("/{number}"), &format!("s{number}"))).collect();
@@ -138,7 +138,7 @@ fn a_status_tells_some_of_many_faults() {
 }
 
 #[test]
-fn a_host_that_everybody_wants_costs_one_message() {
+fn many_claims_to_one_host_share_one_message() {
     let mut world = World::default();
     for number in 0..3_000 {
         world.root(&format!("app/{number:04}"), "h", None);

@@ -1,5 +1,5 @@
-//! The rows of the delegation design's behaviour: objects in; hosts, routes and statuses out. A test that stands for a row
-//! of the table in the specification begins with the row's name.
+//! Tests of the delegation design: objects as input; hosts, routes and statuses as output. The name
+//! of a test for a row of the table in the specification starts with the name of the row.
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 #![expect(clippy::needless_pass_by_value, reason = "JSON is written where it is passed")]

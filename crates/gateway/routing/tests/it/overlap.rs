@@ -1,4 +1,4 @@
-//! Objects that want the same host, and builds that follow each other.
+//! Objects that request the same host, and consecutive builds.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn world() -> World {
 }
 
 #[test]
-fn the_later_kind_replaces_equal_routes_and_the_certificate_and_adds_the_rest() {
+fn a_later_kind_replaces_equal_routes_and_the_certificate_and_adds_the_rest() {
     let mut world = world();
     world.ingress("app/i", json!({}), ingress("h", &[("/", "a"), ("/i", "a")]));
     let seen = world.build();
@@ -59,7 +59,7 @@ fn the_later_kind_replaces_equal_routes_and_the_certificate_and_adds_the_rest() 
 }
 
 #[test]
-fn a_refused_object_leaves_no_trace_on_a_host_it_shares() {
+fn a_refused_object_has_no_effect_on_a_shared_host() {
     let mut world = world();
     world.ingress("app/i", json!({}), ingress("h", &[("/", "a")]));
     let before = world.build();
@@ -67,7 +67,7 @@ fn a_refused_object_leaves_no_trace_on_a_host_it_shares() {
     for (tls, tcp) in [
         (json!({"secretName": "none"}), None),
         (json!({"secretName": "y", "minimumProtocolVersion": "1.3", "maximumProtocolVersion": "1.2"}), None),
-        // Its certificate is good, and what comes last is not.
+        // The certificate is valid; the service, which is checked last, does not exist.
         (json!({"secretName": "y"}), Some(json!({"services": [{"name": "nobody", "port": 80}]}))),
     ] {
         world.objects.http_proxies.clear();
@@ -82,7 +82,7 @@ fn a_refused_object_leaves_no_trace_on_a_host_it_shares() {
 }
 
 #[test]
-fn connections_that_are_passed_through_are_nobody_elses() {
+fn a_passthrough_host_ignores_routes_of_other_objects() {
     let mut world = world();
     world.ingress("app/i", json!({}), ingress("h", &[("/", "a")]));
     world.proxy(
@@ -96,7 +96,7 @@ fn connections_that_are_passed_through_are_nobody_elses() {
 }
 
 #[test]
-fn of_ingresses_the_oldest_has_the_path_and_the_certificate() {
+fn the_oldest_ingress_has_the_path_and_the_certificate() {
     let mut younger = ingress("h", &[("/", "b"), ("/b", "b")]);
     younger["tls"][0]["secretName"] = json!("x");
     let mut world = world();
@@ -108,7 +108,7 @@ fn of_ingresses_the_oldest_has_the_path_and_the_certificate() {
     let seen = world.build();
     assert_eq!(seen.host("h"), ports("w, http", "app/a:80"));
     assert_eq!(seen.plain("h/b"), "app/b:80");
-    // Of the same age, by name.
+    // Objects of the same age are ordered by name.
     for object in &mut world.objects.ingresses {
         Arc::make_mut(object).metadata.creation_timestamp = None;
     }
@@ -117,7 +117,7 @@ fn of_ingresses_the_oldest_has_the_path_and_the_certificate() {
 }
 
 #[test]
-fn the_two_ports_share_the_routes_that_they_both_have() {
+fn both_ports_share_equal_routes() {
     let mut world = world();
     world.root("app/p", "h", Some(json!({"secretName": "y"})));
     for shares in [true, false] {
@@ -140,7 +140,7 @@ fn upstream(seen: &Seen, url: &str) -> Arc<Upstream> {
 }
 
 #[test]
-fn a_backend_is_the_same_value_until_something_about_it_changes() {
+fn a_backend_is_the_same_value_until_it_changes() {
     let mut world = world();
     world.root("app/p", "h", None).root("app/q", "q", None);
     let first = world.build();
@@ -154,7 +154,7 @@ fn a_backend_is_the_same_value_until_something_about_it_changes() {
 }
 
 #[test]
-fn backends_with_tls_are_shown_the_certificate_that_an_administrator_chose() {
+fn backends_with_tls_receive_the_configured_client_certificate() {
     let settings = || Settings {
         client_certificate: Some(SecretReference { namespace: "gateway".into(), name: "own".into() }),
         ..Settings::default()

@@ -1,11 +1,11 @@
-//! Objects of several namespaces that want the same host.
+//! Objects of several namespaces that request the same host.
 
 use pinniped_gateway_routing::{HostOwnership, Settings};
 use serde_json::{Value, json};
 
 use crate::world::{Seen, World, ports, route, up};
 
-/// A kind of object that can want a host.
+/// A kind of object that can request a host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Proxy,
@@ -17,8 +17,8 @@ use Kind::{Ingress, Proxy, Route};
 
 const KINDS: [Kind; 3] = [Proxy, Route, Ingress];
 
-/// An object: its kind, its name, the second in which it was made, and the host that it wants. Its requests go to the
-/// Service `web` of its own namespace, and its certificate is the Secret `w-<namespace>`.
+/// An object: its kind, its name, its creation time in seconds, and its host. Its requests go to
+/// the Service `web` of its own namespace, and its certificate is the Secret `w-<namespace>`.
 type Object<'a> = (Kind, &'a str, u8, &'a str);
 
 fn world_with(settings: Settings, objects: &[Object<'_>]) -> World {
@@ -77,7 +77,7 @@ fn add_ingress(world: &mut World, metadata: Value, spec: Value) {
     world.objects.ingresses.push(std::sync::Arc::new(object.unwrap()));
 }
 
-/// Why an object is refused; empty if it is not.
+/// Returns the reason why an object is refused; empty if it is not.
 fn refusal(seen: &Seen, kind: Kind, name: &str) -> String {
     let word = match kind {
         Proxy => seen.verdict(name),
@@ -92,7 +92,7 @@ fn refusal(seen: &Seen, kind: Kind, name: &str) -> String {
     if word == "valid" { String::new() } else { word.replace("VirtualHostError HostNotOwned: ", "") }
 }
 
-/// The namespace whose certificate a client gets and whose Service its requests reach, on port 443.
+/// Returns the namespace whose certificate and Service a client gets on port 443.
 fn served(seen: &Seen, host: &str) -> String {
     let certificate = seen.connection(host);
     let backend = seen.tls(host, &format!("{host}/"));
@@ -113,10 +113,10 @@ fn named(kind: Kind) -> &'static str {
 }
 
 #[test]
-fn the_oldest_object_of_any_kind_has_the_host_and_those_of_other_namespaces_are_refused() {
+fn the_oldest_object_of_any_kind_owns_the_host_and_other_namespaces_are_refused() {
     for older in KINDS {
         for younger in KINDS {
-            // Whatever the order by name.
+            // The order by name does not matter.
             for (one, other) in [("a", "b"), ("b", "a")] {
                 let (first, second) = (format!("{one}/o"), format!("{other}/o"));
                 let seen =
@@ -137,7 +137,7 @@ fn the_oldest_object_of_any_kind_has_the_host_and_those_of_other_namespaces_are_
 }
 
 #[test]
-fn of_the_same_age_namespace_name_and_kind_decide() {
+fn namespace_name_and_kind_decide_between_objects_of_the_same_age() {
     for kinds in [[Proxy, Ingress], [Ingress, Proxy], [Route, Route]] {
         let seen = world(&[(kinds[0], "b/a", 1, "h"), (kinds[1], "a/z", 1, "h")]).build();
         assert_eq!(served(&seen, "h"), "a", "{kinds:?}");
@@ -145,7 +145,7 @@ fn of_the_same_age_namespace_name_and_kind_decide() {
 }
 
 #[test]
-fn the_next_oldest_has_the_host_when_the_owner_is_gone() {
+fn the_next_oldest_object_owns_the_host_after_the_owner_is_deleted() {
     let objects = [(Proxy, "c/o", 1, "h"), (Ingress, "b/o", 2, "h"), (Route, "a/o", 3, "h")];
     for (gone, wanted) in [(0, "c"), (1, "b"), (2, "a")] {
         let seen = world(&objects[gone..]).build();
@@ -170,11 +170,12 @@ fn an_owner_that_cannot_be_served_is_still_the_owner() {
 }
 
 #[test]
-fn a_second_root_of_another_namespace_takes_nothing_down() {
+fn a_second_root_of_another_namespace_does_not_affect_the_owner() {
     for kind in [Proxy, Route] {
         let seen = world(&[(kind, "a/o", 1, "h"), (kind, "b/o", 2, "h")]).build();
         assert_eq!((refusal(&seen, kind, "a/o"), served(&seen, "h")), (String::new(), "a".to_owned()));
-        // Two of one namespace are both refused, as ever, and the host stays theirs.
+        // Two objects of one namespace are both refused, as without ownership, and the host stays
+        // with the namespace.
         let seen = world(&[(kind, "a/o", 1, "h"), (kind, "a/p", 2, "h"), (kind, "b/o", 3, "h")]).build();
         assert!(refusal(&seen, kind, "a/o").contains("used in multiple"), "{}", refusal(&seen, kind, "a/o"));
         assert!(!refusal(&seen, kind, "a/o").contains("b/o"));
@@ -197,8 +198,8 @@ fn objects_of_one_namespace_share_their_host() {
 }
 
 #[test]
-fn what_lies_below_a_wildcard_belongs_to_its_namespace_unless_it_is_older() {
-    // The wildcard is made second.
+fn names_below_a_wildcard_belong_to_its_namespace_unless_they_are_older() {
+    // The wildcard is the second-oldest object.
     let others = [(Proxy, "b/old", 1, "old.h"), (Proxy, "b/new", 3, "new.h"), (Proxy, "a/own", 4, "own.h")];
     for wildcard in [Proxy, Ingress] {
         let mut objects = vec![(wildcard, "a/w", 2, "*.h")];
@@ -214,7 +215,7 @@ fn what_lies_below_a_wildcard_belongs_to_its_namespace_unless_it_is_older() {
         assert_eq!(refusal(&seen, Ingress, "b/deep"), format!("host \"x.deep.h\" {by}"));
         assert_eq!(refusal(&seen, Ingress, "b/wild"), format!("host \"*.deep.h\" {by}"));
         assert_eq!(refusal(&seen, Proxy, "b/old"), "");
-        // Whoever has the older name is not disturbed by a younger one of the wildcard's namespace.
+        // A younger object of the wildcard's namespace does not affect the owner of an older name.
         objects.push((Ingress, "a/grab", 8, "old.h"));
         let seen = world(&objects).build();
         assert_eq!(served(&seen, "old.h"), "b");
@@ -223,7 +224,7 @@ fn what_lies_below_a_wildcard_belongs_to_its_namespace_unless_it_is_older() {
 }
 
 #[test]
-fn of_two_wildcards_the_longer_one_says_whose_a_name_is() {
+fn the_longer_of_two_wildcards_owns_a_name() {
     let seen = world(&[
         (Proxy, "b/w", 1, "*.x.h"),
         (Proxy, "a/w", 2, "*.h"),
@@ -237,7 +238,7 @@ fn of_two_wildcards_the_longer_one_says_whose_a_name_is() {
 }
 
 #[test]
-fn requests_for_no_known_host_belong_to_one_namespace_and_claim_no_names() {
+fn the_default_host_belongs_to_one_namespace_and_claims_no_names() {
     let mut world = world(&[(Ingress, "a/any", 1, ""), (Ingress, "b/any", 2, ""), (Proxy, "b/o", 3, "h")]);
     add_ingress(&mut world, metadata("b/default", 4), json!({"defaultBackend": backend()}));
     let seen = world.build();
@@ -260,7 +261,7 @@ fn a_certificate_for_the_host_of_another_namespace_is_not_served() {
     let mut plain = ingress_spec("h", "none");
     plain["tls"] = json!([]);
     add_ingress(&mut world, metadata("a/o", 2), plain);
-    // Older, but it has no rule for the host.
+    // The object is older, but it has no rule for the host.
     let tls = json!([{"hosts": ["h"], "secretName": "w-b"}]);
     add_ingress(&mut world, metadata("b/o", 1), json!({"rules": [], "tls": tls}));
     let seen = world.build();
@@ -269,7 +270,7 @@ fn a_certificate_for_the_host_of_another_namespace_is_not_served() {
 }
 
 #[test]
-fn of_an_ingress_only_the_hosts_of_others_are_refused() {
+fn an_ingress_is_refused_only_for_hosts_of_other_namespaces() {
     let mut world = world(&[(Proxy, "a/o", 1, "h")]);
     let mut spec = ingress_spec("h", "w-b");
     let mut other = spec["rules"][0].clone();
@@ -285,13 +286,13 @@ fn of_an_ingress_only_the_hosts_of_others_are_refused() {
 }
 
 #[test]
-fn a_dot_at_the_end_makes_no_other_host() {
+fn a_trailing_dot_does_not_make_a_different_host() {
     let seen = world(&[(Proxy, "a/o", 1, "h.example"), (Route, "b/o", 2, "h.example.")]).build();
     assert!(refusal(&seen, Route, "b/o").contains("namespace \"a\""));
 }
 
 #[test]
-fn shared_hosts_are_put_together_as_contour_does() {
+fn shared_hosts_are_merged_as_in_contour() {
     let settings = || Settings { host_ownership: HostOwnership::Shared, ..Settings::default() };
     let objects = [(Ingress, "a/o", 1, "h"), (Route, "b/o", 2, "h"), (Proxy, "c/o", 3, "h")];
     let seen = world_with(settings(), &objects).build();
@@ -307,7 +308,7 @@ fn shared_hosts_are_put_together_as_contour_does() {
 }
 
 #[test]
-fn namespaces_without_roots_have_no_ingresses_and_own_no_hosts() {
+fn namespaces_without_roots_serve_no_ingresses_and_own_no_hosts() {
     for host_ownership in [HostOwnership::Namespace, HostOwnership::Shared] {
         let settings =
             || Settings { root_namespaces: vec!["a".into()], host_ownership, ..Settings::default() };

@@ -1,4 +1,4 @@
-//! Rows R: requests, by the routes of an HTTPProxy.
+//! Rows R: request routing by an HTTPProxy.
 
 use http::HeaderMap;
 use pinniped_gateway_routing::{
@@ -15,14 +15,14 @@ fn world() -> World {
     world
 }
 
-/// A root for `h` with these routes.
+/// Returns the result for a root of `h` with these routes.
 fn with_routes(routes: Value) -> Seen {
     let mut world = world();
     world.proxy("app/p", json!({"virtualhost": {"fqdn": "h"}, "routes": routes})).build()
 }
 
 #[test]
-fn r2_port_80_redirects_what_does_not_permit_to_be_insecure() {
+fn r2_port_80_redirects_unless_the_route_permits_plain_http() {
     for (disable, blog) in [(false, "app/blog:80"), (true, "301")] {
         let mut world = World::with(Settings { disable_permit_insecure: disable, ..Settings::default() });
         world.service("app/web").service("app/blog").secret("app/w");
@@ -45,7 +45,7 @@ fn r2_port_80_redirects_what_does_not_permit_to_be_insecure() {
 }
 
 #[test]
-fn r3_a_missing_service_is_503_unless_others_take_over() {
+fn r3_a_missing_service_is_503_unless_other_services_exist() {
     let missing = "ServiceError ServiceUnresolvedReference: Spec.Routes unresolved service reference: service \
                    \"app/nobody\" not found";
     let seen = with_routes(json!([route("/", "web"), route("/gone", "nobody")]));
@@ -57,7 +57,7 @@ fn r3_a_missing_service_is_503_unless_others_take_over() {
 }
 
 #[test]
-fn a_service_that_is_no_backend_is_told_why() {
+fn an_invalid_service_is_reported_with_the_reason() {
     let prefix = "ServiceError ServiceUnresolvedReference: Spec.Routes unresolved service reference: ";
     for (spec, port, wanted) in [
         (json!({"ports": [{"port": 81}]}), 80, "port \"80\" on service \"app/s\" not matched"),
@@ -92,7 +92,7 @@ fn a_service_that_is_no_backend_is_told_why() {
 }
 
 #[test]
-fn endpoints_are_those_that_are_ready_of_the_right_port_once() {
+fn endpoints_are_ready_unique_and_have_the_selected_port() {
     let mut world = World::default();
     world.service_of(
         "app/web",
@@ -127,7 +127,7 @@ fn endpoints_are_those_that_are_ready_of_the_right_port_once() {
 }
 
 #[test]
-fn r4_a_missing_include_is_502_and_a_bad_route_takes_all_of_its_object() {
+fn r4_a_missing_include_is_502_and_an_invalid_route_removes_all_routes_of_its_object() {
     let mut world = world();
     world.proxy(
         "app/p",
@@ -157,7 +157,7 @@ fn r4_a_missing_include_is_502_and_a_bad_route_takes_all_of_its_object() {
 }
 
 #[test]
-fn a_missing_include_of_an_included_object_is_502_only_under_the_path_that_leads_there() {
+fn a_missing_nested_include_is_502_only_under_its_path() {
     let mut world = world();
     world.proxy(
         "app/p",
@@ -174,7 +174,7 @@ fn a_missing_include_of_an_included_object_is_502_only_under_the_path_that_leads
 }
 
 #[test]
-fn r5_a_host_that_two_roots_want_is_nobodys() {
+fn r5_two_roots_with_the_same_host_are_both_refused() {
     let mut world = world();
     world.root("app/p", "h", None).root("app/q", "H", None).root("app/fine", "fine", None);
     let seen = world.build();
@@ -188,7 +188,7 @@ fn r5_a_host_that_two_roots_want_is_nobodys() {
 }
 
 #[test]
-fn r6_orphans_cycles_roots_in_roots_and_roots_elsewhere_are_told() {
+fn r6_orphans_cycles_included_roots_and_roots_in_other_namespaces_are_reported() {
     let orphan = "Orphaned Orphaned: this HTTPProxy is not part of a delegation chain from a root HTTPProxy";
     let mut world = world();
     world.proxy("z/orphan", json!({"routes": [route("/", "web")]}));
@@ -251,7 +251,7 @@ fn an_object_is_an_orphan_only_if_no_valid_root_leads_to_it() {
 }
 
 #[test]
-fn r7_an_included_object_is_under_the_path_of_its_include() {
+fn r7_an_included_object_is_served_under_the_path_of_its_include() {
     let mut world = world();
     world.proxy(
         "app/p",
@@ -278,7 +278,7 @@ fn r7_an_included_object_is_under_the_path_of_its_include() {
 }
 
 #[test]
-fn r8_each_root_has_its_own_requests() {
+fn r8_each_root_serves_its_own_host() {
     let mut world = world();
     for (name, host) in [("app/a", "domain.io"), ("app/b", "*.domain.io"), ("app/c", "bar.domain.io")] {
         let service = name.replace("app/", "s-");
@@ -297,7 +297,7 @@ fn r8_each_root_has_its_own_requests() {
 }
 
 #[test]
-fn a_root_must_say_something_for_some_host() {
+fn a_root_needs_a_host_and_an_action() {
     for (spec, wanted) in [
         (
             json!({"virtualhost": {"fqdn": "h"}}),
@@ -318,7 +318,7 @@ fn a_root_must_say_something_for_some_host() {
 }
 
 #[test]
-fn a_fault_in_a_route_takes_all_routes_of_its_object() {
+fn an_error_in_a_route_removes_all_routes_of_its_object() {
     let services = || json!([{"name": "web", "port": 80}]);
     let header = |name: &str, value: &str| json!({"header": {"name": name, "exact": value}});
     let rewriting = |replacements: Value, condition: Value| {
@@ -392,7 +392,7 @@ fn a_fault_in_a_route_takes_all_routes_of_its_object() {
 }
 
 #[test]
-fn a_fault_in_an_include_takes_that_include() {
+fn an_error_in_an_include_removes_that_include() {
     let include = |conditions: Value| json!({"name": "child", "conditions": conditions});
     let path = "IncludeError PathMatchConditionsNotValid: include:";
     for (conditions, wanted) in [
@@ -426,7 +426,7 @@ fn a_fault_in_an_include_takes_that_include() {
 }
 
 #[test]
-fn a_route_says_timeouts_websockets_balance_and_rewrites() {
+fn a_route_sets_timeouts_websockets_load_balancing_and_rewrites() {
     let seen = with_routes(json!([{
         "conditions": [{"prefix": "/foo/"}],
         "services": [{"name": "web", "port": 80}],
@@ -451,7 +451,7 @@ fn a_route_says_timeouts_websockets_balance_and_rewrites() {
 }
 
 #[test]
-fn both_forms_of_a_prefix_that_somebody_has_thought_of_stay_apart() {
+fn a_prefix_with_routes_for_both_slash_forms_is_not_merged() {
     let rewriting = |prefix: &str, replacement: &str| {
         let mut route = route(prefix, "web");
         route["pathRewritePolicy"] = json!({"replacePrefix": [{"replacement": replacement}]});
@@ -466,7 +466,7 @@ fn both_forms_of_a_prefix_that_somebody_has_thought_of_stay_apart() {
 }
 
 #[test]
-fn a_route_may_redirect_or_answer() {
+fn a_route_may_redirect_or_return_a_direct_response() {
     let seen = with_routes(json!([
         {"conditions": [{"prefix": "/answer"}], "directResponsePolicy": {"statusCode": 418, "body": "tea"}},
         {"conditions": [{"prefix": "/old"}], "requestRedirectPolicy": {"prefix": "/new", "statusCode": 308}},
@@ -491,7 +491,7 @@ fn a_route_may_redirect_or_answer() {
 }
 
 #[test]
-fn of_two_routes_with_the_same_conditions_the_objects_own_and_later_one_counts() {
+fn own_and_later_routes_replace_routes_with_the_same_conditions() {
     let mut world = world();
     world.service("app/third").proxy(
         "app/p",

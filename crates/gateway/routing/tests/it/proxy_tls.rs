@@ -1,4 +1,4 @@
-//! The TLS block of a root, beyond whose certificate it is.
+//! The TLS block of a root, except for the permission to use its certificate.
 
 use pinniped_gateway_routing::{
     Settings,
@@ -73,7 +73,7 @@ fn r9_versions_are_those_of_the_host_within_those_of_the_gateway() {
 }
 
 #[test]
-fn client_validation_is_in_the_table_as_it_is_written() {
+fn client_validation_is_copied_to_the_table() {
     let seen = world(json!({"secretName": "w", "clientValidation": {
         "caSecret": "ca",
         "optionalClientCertificate": true,
@@ -90,7 +90,7 @@ fn client_validation_is_in_the_table_as_it_is_written() {
 }
 
 #[test]
-fn client_validation_without_a_ca_serves_nothing() {
+fn client_validation_without_a_ca_disables_the_host() {
     let seen = world(json!({"secretName": "w", "clientValidation": {}})).build();
     assert_eq!(
         seen.verdict("app/p"),
@@ -110,7 +110,7 @@ fn client_validation_without_a_ca_serves_nothing() {
 }
 
 #[test]
-fn r1_over_tls_the_host_of_the_request_must_be_that_of_the_connection() {
+fn r1_over_tls_the_request_host_must_equal_the_server_name() {
     let mut world = world(json!({"secretName": "w"}));
     world.root("app/q", "other", Some(json!({"secretName": "w"})));
     let seen = world.build();

@@ -1,11 +1,12 @@
-//! Rows S: what a Secret may hold.
+//! Rows S: the content of Secrets.
 
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use serde_json::json;
 
 use crate::world::{World, certificate, down, up};
 
-/// The verdict about a root with this Secret, after what all have in front; `valid` if it is served.
+/// Returns the validation result of a root with this Secret, without the common start of the
+/// message; `valid` if the root is served.
 fn verdict_of(type_: &str, data: &[(&str, &str)]) -> String {
     let mut world = World::default();
     world.service("app/web").secret_of("app/s", type_, data);
@@ -16,21 +17,22 @@ fn verdict_of(type_: &str, data: &[(&str, &str)]) -> String {
     verdict.strip_prefix(prefix).unwrap_or(&verdict).to_owned()
 }
 
-/// A certificate without any name.
+/// Returns a certificate without any name.
 fn nameless(key: &KeyPair) -> String {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.self_signed(key).unwrap().pem()
 }
 
-// An EC key in the three forms, and its certificate: `openssl ecparam -name prime256v1 -genkey`, which writes the
-// parameters first, `openssl req -x509 -subj /CN=ec`, `openssl pkcs8 -topk8 -nocrypt`.
+// An EC key in three formats, and its certificate: `openssl ecparam -name prime256v1 -genkey`,
+// which writes the parameters first, `openssl req -x509 -subj /CN=ec`, `openssl pkcs8 -topk8
+// -nocrypt`.
 const EC_CERTIFICATE: &str = include_str!("data/ec.crt");
 const EC_WITH_PARAMETERS: &str = include_str!("data/ec-parameters.key");
 const EC_PKCS8: &str = include_str!("data/ec-pkcs8.key");
 
 #[test]
-fn s1_chains_all_forms_of_keys_and_text_around_them_are_accepted() {
+fn s1_chains_all_key_formats_and_surrounding_text_are_accepted() {
     let (good, key) = certificate("s1");
     let nameless = nameless(&KeyPair::generate().unwrap());
     let around = |text: &str| format!("first words\n{text}and\nlast words");
@@ -51,7 +53,7 @@ fn s1_chains_all_forms_of_keys_and_text_around_them_are_accepted() {
 }
 
 #[test]
-fn s2_what_is_wrong_is_told_in_contours_words() {
+fn s2_errors_have_the_texts_of_contour() {
     let (good, key) = certificate("s2");
     let (_, other_key) = certificate("s2-other");
     let own = KeyPair::generate().unwrap();
@@ -100,7 +102,7 @@ fn s2_what_is_wrong_is_told_in_contours_words() {
     );
 }
 
-/// The verdict about a root whose clients are validated with this Secret.
+/// Returns the validation result of a root with client validation by this Secret.
 fn validation_verdict(data: &[(&str, &str)], validation: serde_json::Value) -> String {
     let mut world = World::default();
     world.service("app/web").secret("app/w").ca("app/ca").secret_of("app/s", "Opaque", data);
@@ -112,7 +114,7 @@ fn validation_verdict(data: &[(&str, &str)], validation: serde_json::Value) -> S
 }
 
 #[test]
-fn ca_bundles_and_revocation_lists_have_their_own_words() {
+fn ca_bundles_and_revocation_lists_have_their_own_error_texts() {
     let (ca, _) = certificate("ca");
     let not_x509 = "-----BEGIN CERTIFICATE-----\nYWJj\n-----END CERTIFICATE-----\n";
     let list = "-----BEGIN X509 CRL-----\nYWJj\n-----END X509 CRL-----\n";

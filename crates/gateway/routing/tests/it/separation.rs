@@ -1,5 +1,5 @@
-//! Whoever is given a part of a host stays in it: no route of an included object matches a path outside of the prefix
-//! of its include, whatever conditions are written.
+//! The isolation of included objects: no route of an included object matches a path outside of the
+//! prefix of its include, whatever conditions it contains.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Seen, World};
 
-/// Includes inside one another, from the root on.
+/// Chains of includes, from the root on.
 const INCLUDES: [&[&str]; 12] = [
     &[""],
     &["/"],
@@ -24,7 +24,8 @@ const INCLUDES: [&[&str]; 12] = [
     &["/b", "", "", "/b"],
 ];
 
-/// What expressions are put together from: whatever could open, close, anchor or widen something.
+/// The fragments of test expressions: everything that could open, close, anchor or widen an
+/// expression.
 const FRAGMENTS: [&str; 13] = ["/", "b", "|", ".*", "^", "$", ")", "(?:", "(?i)", "(?m)", "(?x)", "#", "\n"];
 
 fn strings(letters: &[&str], most: usize) -> Vec<String> {
@@ -40,7 +41,7 @@ fn strings(letters: &[&str], most: usize) -> Vec<String> {
     all
 }
 
-/// Paths as routes see them, of up to so many letters after their slash, and a few more.
+/// Returns normalized paths with up to `most` letters after the slash, and a few longer ones.
 fn paths(most: usize) -> Vec<String> {
     let all = strings(&["/", "b", "c", "."], most);
     let prepared: BTreeSet<String> = all.iter().map(|path| prepare(path).into_owned()).collect();
@@ -50,7 +51,7 @@ fn paths(most: usize) -> Vec<String> {
         .collect()
 }
 
-/// A root whose includes lead to an object with these routes.
+/// Returns a world with a root whose includes lead to an object with these routes.
 fn world(includes: &[&str], routes: &[Value]) -> World {
     let mut world = World::default();
     world.service("app/web");
@@ -78,7 +79,7 @@ fn routes(seen: &Seen) -> Vec<&Route> {
         .collect()
 }
 
-/// The prefix of includes inside one another, with no slash doubled.
+/// Returns the joined prefix of a chain of includes, without double slashes.
 fn prefix(includes: &[&str]) -> String {
     let mut joined = includes.concat();
     while joined.contains("//") {
@@ -87,8 +88,8 @@ fn prefix(includes: &[&str]) -> String {
     joined
 }
 
-/// Whether a path lies in what an include gives away: what begins so, and of `/b/` also `/b`, the same place without a
-/// slash.
+/// Returns whether a path is in the scope of an include: every path with the prefix and, for `/b/`,
+/// also `/b`, the same location without the slash.
 fn is_below(path: &str, prefix: &str) -> bool {
     path.starts_with(prefix) || (prefix.ends_with('/') && path == prefix.trim_end_matches('/'))
 }
@@ -106,7 +107,7 @@ fn check(includes: &[&str], seen: &Seen, paths: &[String]) -> usize {
 }
 
 #[test]
-fn no_route_of_an_included_object_takes_a_path_outside_of_its_prefix() {
+fn no_route_of_an_included_object_matches_a_path_outside_of_its_prefix() {
     let answer =
         |condition: Value| json!({"conditions": [condition], "directResponsePolicy": {"statusCode": 200}});
     let rewriting = |conditions: Value, replacement: &str| {
@@ -138,7 +139,7 @@ fn no_route_of_an_included_object_takes_a_path_outside_of_its_prefix() {
 }
 
 #[test]
-fn no_expression_of_an_included_object_takes_a_path_outside_of_its_prefix() {
+fn no_expression_of_an_included_object_matches_a_path_outside_of_its_prefix() {
     let paths = paths(3);
     let expressions: Vec<String> = strings(&FRAGMENTS, 3);
     let good: Vec<&String> = expressions
@@ -146,8 +147,8 @@ fn no_expression_of_an_included_object_takes_a_path_outside_of_its_prefix() {
         .filter(|regex| regex::bytes::RegexBuilder::new(regex).unicode(false).build().is_ok())
         .collect();
     for includes in [&["/b/"][..], &["", "/b", "/c/"]] {
-        // One bad expression takes all routes of its object, so the good ones go together; by themselves only those that
-        // the wrapping makes bad.
+        // One invalid expression removes all routes of its object, so the valid ones are tested
+        // together, and separately those that only become invalid below a prefix.
         let route = |regex: &str| {
             let body = json!({"statusCode": 200, "body": regex});
             json!({"conditions": [{"regex": regex}], "directResponsePolicy": body})
@@ -176,7 +177,7 @@ fn no_expression_of_an_included_object_takes_a_path_outside_of_its_prefix() {
 }
 
 #[test]
-fn an_alternative_of_an_included_expression_does_not_take_the_parents_login() {
+fn an_alternative_in_an_included_expression_does_not_match_a_path_of_the_parent() {
     let body = |text: &str| json!({"statusCode": 200, "body": text});
     let mut world = World::default();
     world.proxy(
@@ -199,7 +200,7 @@ fn an_alternative_of_an_included_expression_does_not_take_the_parents_login() {
 }
 
 #[test]
-fn the_order_of_expressions_is_that_of_prefix_and_expression_joined() {
+fn expressions_are_ordered_by_the_joined_length_of_prefix_and_expression() {
     let route = |regex: &str, body: &str| {
         let response = json!({"statusCode": 200, "body": body});
         json!({"conditions": [{"regex": regex}], "directResponsePolicy": response})

@@ -10,7 +10,7 @@ fn world() -> World {
     world
 }
 
-/// A good root with a value set at a JSON pointer whose parent exists.
+/// Returns a valid root with a value set at a JSON pointer whose parent exists.
 fn root_with(pointer: &str, value: Value) -> World {
     let mut spec = json!({
         "virtualhost": {"fqdn": "h", "tls": {"secretName": "w"}},
@@ -25,7 +25,7 @@ fn root_with(pointer: &str, value: Value) -> World {
 }
 
 #[test]
-fn a_field_that_could_restrict_who_may_pass_refuses_the_object() {
+fn a_field_that_could_restrict_access_refuses_the_object() {
     for (pointer, value, name) in [
         ("/virtualhost/authorization", json!({}), "Spec.VirtualHost.authorization"),
         ("/virtualhost/jwtProviders", json!([{"name": "x"}]), "Spec.VirtualHost.jwtProviders"),
@@ -50,7 +50,7 @@ fn a_field_that_could_restrict_who_may_pass_refuses_the_object() {
 }
 
 #[test]
-fn a_field_that_says_nothing_is_none() {
+fn an_empty_field_is_ignored() {
     for value in [json!(null), json!([])] {
         let seen = root_with("/virtualhost/ipAllowPolicy", value).build();
         assert_eq!(seen.connection("h"), "w, http");
@@ -58,7 +58,7 @@ fn a_field_that_says_nothing_is_none() {
 }
 
 #[test]
-fn a_field_about_comfort_is_ignored_with_a_warning() {
+fn a_convenience_field_is_ignored_with_a_warning() {
     for (pointer, value, wanted) in [
         (
             "/routes/0/retryPolicy",
@@ -98,7 +98,7 @@ fn a_field_about_comfort_is_ignored_with_a_warning() {
 }
 
 #[test]
-fn an_included_object_with_such_a_field_is_refused_alone() {
+fn an_included_object_with_an_unsupported_field_is_refused_alone() {
     let mut world = world();
     world.proxy(
         "app/p",
@@ -124,7 +124,7 @@ fn an_included_object_with_such_a_field_is_refused_alone() {
 }
 
 #[test]
-fn a_spec_that_cannot_be_read_is_told_and_spoils_nothing_else() {
+fn a_spec_that_cannot_be_parsed_is_reported_and_affects_no_other_object() {
     let mut world = world();
     world.proxy("app/bad", json!({"virtualhost": {"fqdn": 1}})).root("app/good", "h", None);
     world.proxy(

@@ -1,4 +1,4 @@
-//! Rows T: connections instead of requests.
+//! Rows T: TCP connections instead of requests.
 
 use pinniped_gateway_routing::table::{
     Action, Balance, Protocol, Terminated, TlsAction, TlsTarget, Upstream,
@@ -11,7 +11,7 @@ use crate::world::{Seen, World, down, ports, route};
 const HOST: &str = "impersonation-proxy-mtls.local";
 const SERVICE: &str = "pinniped-concierge/pinniped-concierge-impersonation-proxy-cluster-ip";
 
-/// The object of the release post, as it stands there.
+/// Returns the object of the release announcement, unchanged.
 fn walkthrough() -> World {
     let mut world = World::default();
     world.proxy_object(json!({
@@ -43,18 +43,18 @@ fn upstream(seen: &Seen, sni: &str) -> Arc<Upstream> {
 }
 
 #[test]
-fn t1_the_walkthrough_is_passed_through_and_port_80_does_not_know_the_host() {
+fn t1_the_walkthrough_is_passed_through_and_port_80_does_not_serve_the_host() {
     let mut world = walkthrough();
     let seen = with_service(&mut world, json!([{"addresses": ["10.0.0.1"]}])).build();
     assert_eq!(seen.verdict("pinniped-concierge/impersonation-proxy"), "valid");
     assert_eq!(seen.host(HOST), ports(&format!("raw {SERVICE}:443"), "404"));
     assert_eq!(*upstream(&seen, HOST).endpoints, ["10.0.0.1:8444".parse().unwrap()]);
-    // Nothing is to be found by asking for it in HTTP.
+    // An HTTP request for the host finds nothing.
     assert_eq!(seen.tls(HOST, &format!("{HOST}/")), "404");
 }
 
 #[test]
-fn t2_another_server_name_or_none_is_closed() {
+fn t2_an_unknown_or_missing_server_name_is_closed() {
     let mut world = walkthrough();
     let seen = with_service(&mut world, json!([])).build();
     for sni in ["", "local", "other.local", "a.impersonation-proxy-mtls.local"] {
@@ -64,7 +64,7 @@ fn t2_another_server_name_or_none_is_closed() {
 }
 
 #[test]
-fn t4_the_service_comes_and_its_endpoints_come_and_go() {
+fn t4_endpoints_follow_the_service() {
     let mut world = walkthrough();
     let seen = world.build();
     assert_eq!(
@@ -82,7 +82,7 @@ fn t4_the_service_comes_and_its_endpoints_come_and_go() {
 }
 
 #[test]
-fn t5_without_tls_there_is_no_tcp_proxy() {
+fn t5_a_tcp_proxy_needs_tls() {
     let mut world = World::default();
     let tcp = json!({"services": [{"name": "web", "port": 80}]});
     let seen = world
@@ -97,7 +97,7 @@ fn t5_without_tls_there_is_no_tcp_proxy() {
     assert_eq!(seen.host("h"), down());
 }
 
-/// A root with this TCP proxy, and these other objects.
+/// Returns the result for a root with this TCP proxy and these other objects.
 fn chain(tcp: Value, others: &[(&str, Value)]) -> Seen {
     let mut world = World::default();
     world.service("app/web").service("z/web");
@@ -116,7 +116,7 @@ fn chain(tcp: Value, others: &[(&str, Value)]) -> Seen {
 }
 
 #[test]
-fn t6_a_tcp_proxy_is_said_here_or_by_another_object() {
+fn t6_the_object_or_an_included_one_defines_the_tcp_proxy() {
     let services = json!({"services": [{"name": "web", "port": 80}]});
     let include = |name: &str, namespace: &str| json!({"include": {"name": name, "namespace": namespace}});
     let both = json!({"services": [{"name": "web", "port": 80}], "include": {"name": "c"}});
@@ -188,7 +188,7 @@ fn t6_a_tcp_proxy_is_said_here_or_by_another_object() {
 }
 
 #[test]
-fn t7_bytes_inside_tls_have_no_routes_and_port_80_has_its_own() {
+fn t7_terminated_bytes_have_no_routes_and_port_80_has_its_own() {
     let tcp = json!({"services": [{"name": "web", "port": 80}]});
     let insecure = json!({"permitInsecure": true, "services": [{"name": "web", "port": 80}]});
     for (routes, plain) in
@@ -210,7 +210,7 @@ fn t7_bytes_inside_tls_have_no_routes_and_port_80_has_its_own() {
 }
 
 #[test]
-fn t7_bytes_go_back_into_tls_if_the_service_speaks_it() {
+fn t7_bytes_are_encrypted_again_for_a_service_with_tls() {
     for (protocol, wanted) in [("tls", Protocol::Tls), ("h2", Protocol::H2), ("h2c", Protocol::H2c)] {
         let mut world = World::default();
         world.service("app/web").secret("app/w").ca("app/ca").proxy(
@@ -234,7 +234,7 @@ fn t7_bytes_go_back_into_tls_if_the_service_speaks_it() {
 }
 
 #[test]
-fn t8_weights_are_shares() {
+fn t8_connections_are_distributed_by_weight() {
     for (weights, wanted) in [
         (json!([70]), "raw app/a:80"),
         (json!([7, 77]), "raw app/a:80*7 app/b:80*77"),
@@ -260,14 +260,14 @@ fn t8_weights_are_shares() {
 }
 
 #[test]
-fn passthrough_without_a_tcp_proxy_is_valid_and_sends_port_80_to_nobody() {
+fn passthrough_without_a_tcp_proxy_is_valid_and_port_80_redirects() {
     let mut world = World::default();
     let seen = world.service("app/web").root("app/p", "h", Some(json!({"passthrough": true}))).build();
     assert_eq!((seen.verdict("app/p"), seen.host("h")), ("valid".into(), ports("closed", "301")));
 }
 
 #[test]
-fn passthrough_is_raw_whatever_the_service_speaks() {
+fn passthrough_is_raw_for_every_service_protocol() {
     let mut world = World::default();
     world.annotated_service(
         "app/web",
@@ -294,7 +294,7 @@ fn passthrough_is_raw_whatever_the_service_speaks() {
 }
 
 #[test]
-fn a_service_says_what_it_speaks() {
+fn a_service_annotation_sets_the_protocol() {
     let annotations = json!({
         "projectcontour.io/upstream-protocol.h2": "named, 8081",
         "contour.heptio.com/upstream-protocol.tls": "8082",

@@ -1,4 +1,4 @@
-//! A world of objects, and what a client would see of the table that is built of them.
+//! A set of objects, and the client's view of the table that is built from them.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use pinniped_gateway_routing::{
 };
 use serde_json::{Value, json};
 
-/// What there is. Objects are named `namespace/name`.
+/// The objects of a test. Their names have the form `namespace/name`.
 pub(crate) struct World {
     pub(crate) objects: Objects,
     builder: Builder,
@@ -38,7 +38,7 @@ fn read<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(value).unwrap())
 }
 
-/// A certificate for its own name and the key of it, made once for all tests.
+/// Returns a certificate for its own name and its key, created once for all tests.
 pub(crate) fn certificate(name: &str) -> (String, String) {
     static MADE: LazyLock<Mutex<HashMap<String, (String, String)>>> = LazyLock::new(Mutex::default);
     let mut made = MADE.lock().unwrap();
@@ -57,7 +57,7 @@ impl World {
         Self { objects: Objects::default(), builder: Builder::new(settings) }
     }
 
-    /// The same objects, another set-up.
+    /// Keeps the objects and replaces the settings.
     pub(crate) fn again(&mut self, settings: Settings) -> &mut Self {
         self.builder = Builder::new(settings);
         self
@@ -76,7 +76,7 @@ impl World {
         self
     }
 
-    /// A root whose only route leads to the Service `app/web`.
+    /// Adds a root whose only route leads to the Service `app/web`.
     pub(crate) fn root(&mut self, name: &str, host: &str, tls: Option<Value>) -> &mut Self {
         let mut virtualhost = json!({"fqdn": host});
         if let Some(tls) = tls {
@@ -93,7 +93,7 @@ impl World {
     pub(crate) fn ingress(&mut self, name: &str, annotations: Value, spec: Value) -> &mut Self {
         let mut metadata = metadata(name);
         metadata["annotations"] = annotations;
-        // Those that were added earlier are older.
+        // Objects that were added earlier are older.
         let second = self.objects.ingresses.len();
         metadata["creationTimestamp"] = json!(format!("2026-01-01T00:00:{second:02}Z"));
         self.objects.ingresses.push(read(json!({"metadata": metadata, "spec": spec})));
@@ -108,7 +108,7 @@ impl World {
         self
     }
 
-    /// A good serving Secret; its certificate is for the name of the Secret.
+    /// Adds a valid serving Secret, whose certificate is for the name of the Secret.
     pub(crate) fn secret(&mut self, name: &str) -> &mut Self {
         let (certificate, key) = certificate(name.split_once('/').unwrap().1);
         self.secret_of(name, "kubernetes.io/tls", &[("tls.crt", &certificate), ("tls.key", &key)])
@@ -144,7 +144,7 @@ impl World {
         self
     }
 
-    /// A Service with port 80, named `http`, and one endpoint.
+    /// Adds a Service with port 80, named `http`, and one endpoint.
     pub(crate) fn service(&mut self, name: &str) -> &mut Self {
         self.service_of(name, json!({"ports": [{"name": "http", "port": 80}]}));
         self.slice(name, json!([{"addresses": ["10.0.0.1"]}]), json!([{"name": "http", "port": 8080}]))
@@ -173,16 +173,16 @@ impl World {
     }
 }
 
-/// A route of an HTTPProxy: a prefix and a Service with port 80.
+/// Returns a route of an HTTPProxy: a prefix and a Service with port 80.
 pub(crate) fn route(prefix: &str, service: &str) -> Value {
     json!({"conditions": [{"prefix": prefix}], "services": [{"name": service, "port": 80}]})
 }
 
-/// What was built, and what a client would see of it.
+/// The result of a build, and the client's view of it.
 pub(crate) struct Seen(pub(crate) Built);
 
 impl Seen {
-    /// Port 80: `404`, `301`, `503`, or the backends.
+    /// Describes a request on port 80: `404`, `301`, `503`, or the backends.
     pub(crate) fn plain(&self, url: &str) -> String {
         self.plain_with(url, &HeaderMap::new())
     }
@@ -191,7 +191,8 @@ impl Seen {
         request(url, headers, |facts| decision(self.0.table.plain.route(facts)))
     }
 
-    /// Port 443, a connection: `closed`, `raw` and the backends, or the certificate and what is inside.
+    /// Describes a connection to port 443: `closed`, `raw` and the backends, or the certificate and
+    /// the content.
     pub(crate) fn connection(&self, sni: &str) -> String {
         match self.0.table.tls.by_sni((!sni.is_empty()).then_some(sni)) {
             None => "closed".to_owned(),
@@ -211,7 +212,7 @@ impl Seen {
         }
     }
 
-    /// Port 443, a request over a connection for a server name.
+    /// Describes a request on port 443 over a connection with a server name.
     pub(crate) fn tls(&self, sni: &str, url: &str) -> String {
         let headers = HeaderMap::new();
         request(url, &headers, |facts| match self.0.table.tls.by_sni((!sni.is_empty()).then_some(sni)) {
@@ -221,7 +222,7 @@ impl Seen {
         })
     }
 
-    /// What a host is: on port 443 the connection, on port 80 the request for `/`.
+    /// Describes a host: the connection to port 443, and the request for `/` on port 80.
     pub(crate) fn host(&self, host: &str) -> (String, String) {
         (self.connection(host), self.plain(&format!("{host}/")))
     }
@@ -236,7 +237,7 @@ impl Seen {
         }
     }
 
-    /// The route of port 80 for a URL.
+    /// Returns the route of port 80 for a URL.
     pub(crate) fn route(&self, url: &str) -> Arc<Route> {
         let headers = HeaderMap::new();
         request(url, &headers, |facts| match self.0.table.plain.route(facts) {
@@ -245,7 +246,7 @@ impl Seen {
         })
     }
 
-    /// `valid`, or every error as `type reason: message`.
+    /// Returns `valid`, or every error as `type reason: message`.
     pub(crate) fn verdict(&self, name: &str) -> String {
         let verdict = &self.0.http_proxies[&named(name)];
         if verdict.errors.is_empty() {
@@ -257,7 +258,7 @@ impl Seen {
         lines.join("\n")
     }
 
-    /// Every warning as `type reason: message`.
+    /// Returns every warning as `type reason: message`.
     pub(crate) fn warnings(&self, name: &str) -> String {
         let lines = self.0.http_proxies[&named(name)].warnings.iter();
         let lines: Vec<String> =
@@ -265,7 +266,7 @@ impl Seen {
         lines.join("\n")
     }
 
-    /// `valid`, `orphaned`, or the reason why not.
+    /// Returns `valid`, `orphaned`, or the reason for the refusal.
     pub(crate) fn route_verdict(&self, name: &str) -> String {
         match &self.0.ingress_routes[&named(name)] {
             RouteVerdict::Valid => "valid".to_owned(),
@@ -306,7 +307,7 @@ fn decision(decision: Decision<'_>) -> String {
     }
 }
 
-/// `namespace/name:port`, with the weight if there are several.
+/// Returns `namespace/name:port`, with the weight if there are several.
 fn list(backends: &Backends) -> String {
     let choices = backends.choices();
     let each = choices.iter().map(|choice| {
@@ -316,17 +317,17 @@ fn list(backends: &Backends) -> String {
     each.collect::<Vec<_>>().join(" ")
 }
 
-/// Host up: served with this certificate, and port 80 sends clients there.
+/// A host that is served with this certificate and that port 80 redirects to.
 pub(crate) fn up(certificate: &str) -> (String, String) {
     (format!("{certificate}, http"), "301".to_owned())
 }
 
-/// Host down: neither port knows it.
+/// A host that neither port serves.
 pub(crate) fn down() -> (String, String) {
     ("closed".to_owned(), "404".to_owned())
 }
 
-/// One port of the two.
+/// The results of both ports.
 pub(crate) fn ports(tls: &str, plain: &str) -> (String, String) {
     (tls.to_owned(), plain.to_owned())
 }

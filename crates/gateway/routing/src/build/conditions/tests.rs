@@ -6,7 +6,7 @@ fn read(conditions: Value) -> Vec<MatchCondition> {
     serde_json::from_value(conditions).unwrap()
 }
 
-/// The path of blocks that follow each other, as it is written.
+/// Returns the merged path of consecutive blocks, as text.
 fn merged(blocks: &[Value]) -> String {
     let conditions: Vec<MatchCondition> = blocks.iter().flat_map(|block| read(block.clone())).collect();
     let chain: Vec<&MatchCondition> = conditions.iter().collect();
@@ -59,7 +59,7 @@ fn a_block_has_one_path_that_starts_with_a_slash() {
 }
 
 #[test]
-fn an_include_has_a_prefix_only() {
+fn an_include_may_only_have_a_prefix() {
     for (conditions, wanted) in [
         (json!([{"prefix": "/a"}]), Ok(())),
         (json!([{"exact": "/a"}]), Err("exact conditions are not allowed in includes block")),
@@ -70,7 +70,7 @@ fn an_include_has_a_prefix_only() {
 }
 
 #[test]
-fn headers_that_exclude_each_other_are_refused() {
+fn contradictory_header_conditions_are_refused() {
     let header = |value: Value| {
         let mut header = value;
         header["name"] = header.get("name").cloned().unwrap_or(json!("X-A"));
@@ -136,7 +136,7 @@ fn a_query_parameter_has_one_condition() {
 }
 
 #[test]
-fn conditions_become_what_requests_are_matched_by() {
+fn conditions_are_converted_to_matches() {
     let conditions = read(json!([
         {"header": {"name": "X-A", "notexact": "v", "ignoreCase": true, "treatMissingAsEmpty": true}},
         {"header": {"name": "x-b", "exact": "v", "treatMissingAsEmpty": true}},
@@ -159,45 +159,46 @@ fn conditions_become_what_requests_are_matched_by() {
     assert_eq!(*query(&chain, &mut Patterns::default()), [suffix]);
 }
 
-/// The expression of a route with this regular expression below a prefix.
+/// Returns the path match of a route with this regular expression below a prefix.
 fn below(prefix: &str, regex: &str) -> Result<PathMatch, String> {
     let conditions = read(json!([{"prefix": prefix}, {"regex": regex}]));
     merge_path(&conditions.iter().collect::<Vec<_>>(), &mut Patterns::default())
 }
 
 #[test]
-fn an_expression_below_a_prefix_matches_whole_paths_below_it() {
+fn an_expression_below_a_prefix_matches_complete_paths_below_it() {
     for (prefix, regex, path, wanted) in [
         ("/blog", "/x|/.*", "/blog/x", true),
         ("/blog", "/x|/.*", "/blog/y", true),
         ("/blog", "/x|/.*", "/login", false),
         ("/blog", "/x|.*", "/login", false),
-        // The prefix is one of the string, as everywhere, but its slash is part of it.
+        // The prefix is a string prefix, but the slash of the expression belongs to it.
         ("/blog", "/x|.*", "/blogger", true),
         ("/blog/", "/x|.*", "/blogger", false),
         ("/blog/", "/x|.*", "/blog", false),
         ("/blog/", "/x|/y", "/blog/y", true),
         ("/b.g", "/x", "/bbg/x", false),
-        // The whole of it, not a part.
+        // The expression must match completely, not in part.
         ("/blog", "/x", "/blog/xy", false),
         ("/blog", "/x", "/a/blog/x", false),
         ("/blog", "/x$|/y", "/blog/x", true),
         ("/blog", "/x$|^/login", "/login", false),
         ("/blog", "/x|(?m)^/login$", "/login", false),
-        // Flags end with the group, and do not reach the prefix.
+        // Flags end with the group and do not affect the prefix.
         ("/blog", "/(?i)x", "/blog/X", true),
         ("/blog", "/(?i)x", "/BLOG/x", false),
     ] {
         assert_eq!(below(prefix, regex).unwrap().matches(path), wanted, "{prefix} {regex} {path}");
     }
-    // What would end the group, or take its end into a comment, is none; nor is what is too large.
+    // An expression that would close the group, or comment out its end, is invalid; so is one that
+    // is too large.
     for regex in ["/a)|(/b", "/a)|(?:/.*", "/(?x) a # ", "/(", "/(a{1000}){1000}"] {
         below("/blog", regex).unwrap_err();
     }
 }
 
 #[test]
-fn a_refused_expression_is_not_accepted_for_having_been_written_in_another_way() {
+fn an_invalid_expression_is_refused_although_an_equal_joined_text_is_cached() {
     let mut patterns = Patterns::default();
     patterns.compile("/blog(?:/a)|(/b)").unwrap();
     patterns.compile_below("/blog", "/a)|(/b").unwrap_err();

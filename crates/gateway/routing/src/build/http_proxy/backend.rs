@@ -16,26 +16,26 @@ use crate::{
     table::{Balance, Protocol, Upstream, UpstreamValidation},
 };
 
-/// Why a service is no backend.
+/// The reason why a service cannot be a backend.
 pub(super) enum BackendFault {
-    /// It is not there.
+    /// The service or its port does not exist.
     Unresolved(ServiceFault),
-    /// What is said about it is wrong.
+    /// The configuration of the service is invalid.
     Wrong(Finding),
 }
 
-/// What the object around it says of all its services.
+/// The settings of the enclosing object that apply to all its services.
 pub(super) struct Around {
-    /// How endpoints are chosen.
+    /// The load balancing policy.
     pub(super) balance: Balance,
-    /// How long a connection without requests is kept.
+    /// The idle timeout of keep-alive connections.
     pub(super) idle_connection: Option<Duration>,
-    /// Bytes go there as they come, whatever the service speaks.
+    /// Relays bytes unchanged, regardless of the protocol of the service.
     pub(super) raw: bool,
 }
 
 impl Proxies<'_, '_, '_> {
-    /// The backend of a service of an object, and its weight.
+    /// Returns the backend for a service of an object, and its weight.
     pub(super) fn backend(
         &mut self,
         index: Index,
@@ -81,7 +81,8 @@ impl Proxies<'_, '_, '_> {
         Ok((weight, self.world.services.upstream(found, wanted)))
     }
 
-    /// How endpoints are chosen, with a warning if it is a way that is not known here. `place` is the field.
+    /// Returns the load balancing policy, with a warning if it is unknown. `place` is the name of
+    /// the field.
     pub(super) fn balance(
         &mut self,
         index: Index,
@@ -133,7 +134,7 @@ fn validation(
     Ok(Some(UpstreamValidation { ca, names }))
 }
 
-/// The names of which a backend's certificate must be for one.
+/// Returns the names of which the backend's certificate must contain one.
 fn names(wanted: &WantedValidation) -> Result<Arc<[Box<str>]>, String> {
     if wanted.subject_name.is_empty() {
         return Err("missing subject alternative name".to_owned());

@@ -1,4 +1,4 @@
-//! The routes of a root, its own and those of the objects that it includes.
+//! The routes of a root: its own and those of the included objects.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,22 +24,22 @@ use crate::{
     },
 };
 
-/// On the way from a root through its includes.
+/// The state of the traversal from a root through its includes.
 struct Walk<'o> {
     /// The host has TLS.
     tls: bool,
-    /// The objects from the root to here.
+    /// The objects from the root to the current one.
     visited: Vec<Index>,
-    /// The conditions from the root to here.
+    /// The conditions from the root to the current object.
     chain: Vec<&'o MatchCondition>,
-    /// How many more includes and routes there may be.
+    /// The remaining number of includes and routes.
     steps: usize,
 }
 
-/// A route that was found on the way.
+/// A route found by the traversal.
 struct Found {
     route: Route,
-    /// How long the prefix is below which the includes put it; 0 for a root's own.
+    /// The length of the prefix that the includes require; 0 for a root's own route.
     below: usize,
 }
 
@@ -47,7 +47,7 @@ struct Found {
 type IncludeKey = (PathMatch, Vec<HeaderMatch>, Vec<QueryMatch>);
 
 impl<'o> Proxies<'o, '_, '_> {
-    /// The routes of a root.
+    /// Returns the routes of a root.
     pub(super) fn root_routes(&mut self, root: Index, tls: bool) -> Result<RouteSet, Refused> {
         let mut walk = Walk { tls, visited: Vec::new(), chain: Vec::new(), steps: MOST_STEPS };
         let routes = self.routes(root, &mut walk);
@@ -61,7 +61,8 @@ impl<'o> Proxies<'o, '_, '_> {
         Ok(set)
     }
 
-    /// The routes of an object under the conditions that led to it. A fault in one of its own routes takes all of them.
+    /// Returns the routes of an object under the conditions of its includes. An error in one of its
+    /// own routes removes all of them.
     fn routes(&mut self, index: Index, walk: &mut Walk<'o>) -> Vec<Found> {
         let Some(spec) = self.list[index].spec else { return Vec::new() };
         if walk.visited.contains(&index) {
@@ -124,7 +125,7 @@ impl<'o> Proxies<'o, '_, '_> {
         routes
     }
 
-    /// The object that is included.
+    /// Returns the included object.
     fn follow(&self, index: Index, include: &Include, walk: &Walk<'o>) -> Result<Index, Finding> {
         let (name, next) = self.included(index, &include.namespace, &include.name);
         let fault = match next {
@@ -155,7 +156,7 @@ impl<'o> Proxies<'o, '_, '_> {
         let mut query = conditions::query(&chain, patterns).into_vec();
         let is_default = matches!(&path, PathMatch::Prefix(prefix) if &**prefix == "/");
         if is_default && headers.is_empty() && query.is_empty() {
-            // Never a duplicate: many trees of includes begin so.
+            // Not treated as a duplicate: many include trees start this way.
             return Ok(());
         }
         // The order of the conditions does not matter.
@@ -168,7 +169,8 @@ impl<'o> Proxies<'o, '_, '_> {
         Ok(())
     }
 
-    /// What is served in place of an object that is not there: nothing if that would be everything.
+    /// Returns the route that replaces a missing included object; `None` if it would match all
+    /// requests.
     fn bad_gateway(&mut self, include: &Include, walk: &Walk<'o>) -> Option<Found> {
         if include.conditions.is_empty() {
             return None;
@@ -182,7 +184,8 @@ impl<'o> Proxies<'o, '_, '_> {
         Some(Found { route, below: conditions::literal(&walk.chain).len() })
     }
 
-    /// One route, under the conditions of the chain, of which its own are the last.
+    /// Returns a route under the conditions of the chain, whose last block contains the route's own
+    /// conditions.
     fn route(&mut self, index: Index, wanted: &Wanted, walk: &Walk<'o>) -> Result<Route, Finding> {
         let actions = [
             !wanted.services.is_empty(),
@@ -247,7 +250,7 @@ impl<'o> Proxies<'o, '_, '_> {
             }
             match self.backend(index, service, &around) {
                 Ok(backend) => backends.push(backend),
-                // The others take over.
+                // The remaining services take over.
                 Err(BackendFault::Unresolved(why)) => {
                     let message = format!("Spec.Routes unresolved service reference: {why}");
                     self.fail(index, Part::Service, "ServiceUnresolvedReference", message);
@@ -264,7 +267,7 @@ impl<'o> Proxies<'o, '_, '_> {
     }
 }
 
-/// Takes a step, if there may be one more.
+/// Counts a step. Returns whether the limit allows it.
 fn step(walk: &mut Walk<'_>) -> bool {
     walk.steps = walk.steps.saturating_sub(1);
     walk.steps > 0
@@ -282,7 +285,8 @@ fn wrong_query(why: String) -> Finding {
     Finding::new(Part::Route, "QueryParameterMatchConditionsNotValid", why)
 }
 
-/// The replacement for a route's prefix: the one for this prefix, else the one for any.
+/// Returns the replacement for a route's prefix: the one for this prefix, otherwise the one without
+/// a prefix.
 fn rewrite(replacements: &[ReplacePrefix], path: &PathMatch) -> Result<Option<Rewrite>, Finding> {
     if replacements.is_empty() {
         return Ok(None);
@@ -349,10 +353,10 @@ fn redirect(policy: &RedirectPolicy, path: &PathMatch) -> Result<Redirect, Strin
     })
 }
 
-/// Lets a replaced prefix `/foo` or `/foo/` stand for both, so that no slash is doubled or lost, unless there is a route
-/// for either: then somebody has thought of it. `/` has no other form.
+/// Makes a replaced prefix `/foo` or `/foo/` match both forms, so that no slash is doubled or lost,
+/// unless a route exists for the other form: then its author has handled it. `/` has no other form.
 ///
-/// A route that an include put below `/foo/` gets `/foo` this way, but not `/foosball`.
+/// A route that an include places below `/foo/` also gets `/foo`, but not `/foosball`.
 #[expect(clippy::mutable_key_type, reason = "expressions are compared by how they are written")]
 fn fit_slashes(found: Vec<Found>) -> Vec<Route> {
     fn bare(path: &PathMatch) -> Option<&str> {

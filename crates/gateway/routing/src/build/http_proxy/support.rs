@@ -1,8 +1,8 @@
 //! Fields that are not implemented.
 //!
-//! A field that could restrict who may pass, or change what is sent, must not be ignored in silence: the object is
-//! refused. So is one with a field that nobody here has heard of, since it could be of that kind. A few are known to be
-//! about comfort only: they are ignored with a warning.
+//! Ignoring a field that could restrict access or change a request would be unsafe: the object is
+//! refused. The same applies to a field that this version does not define, because it could be of
+//! that kind. A few fields are known to affect convenience only: they are ignored with a warning.
 
 use pinniped_gateway_api::{
     Others,
@@ -13,7 +13,7 @@ use pinniped_gateway_api::{
 use super::{Index, Proxies, Refused};
 use crate::status::{Finding, Part};
 
-/// Fields that can be ignored with a warning, by their place.
+/// The paths of fields that can be ignored with a warning.
 const COMFORT: [&str; 8] = [
     "Spec.Routes.retryPolicy",
     "Spec.Routes.healthCheckPolicy",
@@ -26,7 +26,8 @@ const COMFORT: [&str; 8] = [
 ];
 
 impl Proxies<'_, '_, '_> {
-    /// Refuses an object with fields that are not implemented, and warns of those that are ignored.
+    /// Refuses an object with fields that are not implemented, and adds warnings for the ignored
+    /// ones.
     pub(super) fn check_support(&mut self, index: Index) -> Result<(), Refused> {
         let Some(spec) = self.list[index].spec else { return Err(Refused) };
         let verdict = &mut self.verdicts[index];
@@ -43,7 +44,8 @@ impl Proxies<'_, '_, '_> {
             }
         });
         if skips_client_validation(spec.virtualhost.as_ref()) {
-            // It leaves the decision to an authorization server, and there is none.
+            // The field delegates the decision to an authorization server, which is not
+            // implemented.
             let message =
                 "field \"Spec.VirtualHost.TLS.ClientValidation.skipClientCertValidation\" is not supported";
             verdict.error(Finding::new(Part::Spec, "UnsupportedFeature", message));
@@ -58,7 +60,7 @@ fn skips_client_validation(host: Option<&VirtualHost>) -> bool {
     validation.is_some_and(|validation| validation.skip_client_cert_validation)
 }
 
-/// Tells each field without a type that says something, with its place.
+/// Calls `tell` for each non-empty field without a type, with its path.
 fn each_other_field(spec: &HttpProxySpec, tell: &mut impl FnMut(&str, &str)) {
     let mut others = |place: &str, others: &Others| {
         others.iter().filter(|(_, value)| !is_void(value)).for_each(|(name, _)| tell(place, name));

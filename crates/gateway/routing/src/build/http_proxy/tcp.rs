@@ -1,4 +1,4 @@
-//! The TCP proxy of a root, which may be said by another object.
+//! The TCP proxy of a root, which an included object may define.
 
 use pinniped_gateway_api::http_proxy::TcpProxy as Wanted;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Proxies<'_, '_, '_> {
-    /// What a root does with connections, if it is not HTTP.
+    /// Returns the TCP proxy of a root; `None` for an HTTP root.
     pub(super) fn tcp(&mut self, root: Index, tls: &RootTls) -> Result<Option<TcpProxy>, Refused> {
         if self.list[root].spec.is_none_or(|spec| spec.tcpproxy.is_none()) {
             return Ok(None);
@@ -28,7 +28,7 @@ impl Proxies<'_, '_, '_> {
         let raw = matches!(tls, RootTls::Passthrough);
         let mut visited = vec![root];
         let mut here = root;
-        // An included object without a TCP proxy leaves the host without one, too.
+        // If the included object has no TCP proxy, the host has none either.
         while let Some(wanted) = self.list[here].spec.and_then(|spec| spec.tcpproxy.as_ref()) {
             if here != root {
                 self.check_support(here)?;
@@ -44,7 +44,7 @@ impl Proxies<'_, '_, '_> {
         Ok(None)
     }
 
-    /// The object that one hands over to, if it does.
+    /// Returns the object that defines the TCP proxy instead, if there is one.
     fn next(&mut self, here: Index, wanted: &Wanted, visited: &[Index]) -> Result<Option<Index>, Refused> {
         let include = wanted.include.as_ref().or(wanted.includes.as_ref());
         let include = match (include, wanted.services.is_empty()) {

@@ -14,17 +14,17 @@ use crate::{
     table::{ClientValidation, ForwardedCertificate},
 };
 
-/// What a root does about TLS.
+/// The TLS configuration of a root.
 pub(super) enum RootTls {
-    /// Nothing.
+    /// No TLS.
     Plain,
-    /// It hands connections on.
+    /// Connections are passed through.
     Passthrough,
-    /// It ends here,
+    /// TLS is terminated.
     Terminate {
-        /// in this way,
+        /// The parameters of the termination.
         terms: Terms,
-        /// and with this certificate for clients that name no host.
+        /// The certificate for clients without a known server name.
         fallback: Option<Arc<CertificatePair>>,
     },
 }
@@ -33,7 +33,7 @@ fn fault(reason: &'static str, message: impl Into<Arc<str>>) -> Finding {
     Finding::new(Part::Tls, reason, message)
 }
 
-/// What a root in `namespace` does about TLS, or what is wrong with it.
+/// Returns the TLS configuration of a root in `namespace`, or the errors in it.
 pub(super) fn root_tls(
     tls: Option<&Tls>,
     namespace: &str,
@@ -148,13 +148,14 @@ fn client_validation(
         ),
     };
     let ca = if wanted.ca_secret.is_empty() {
-        // Nothing to verify with. Contour serves on; whoever asked for validation does not want that.
+        // Without a CA there is nothing to verify with. Contour continues to serve the host; this
+        // is unsafe for a host that requires validation, so the host is refused.
         let message = "Spec.VirtualHost.TLS client validation is invalid: CA Secret must be specified";
         Err(fault("ClientValidationInvalid", message))
     } else {
         let reference = SecretReference::parse(&wanted.ca_secret, namespace);
         let ca = world.secrets.ca(&reference, namespace);
-        // Without it the revocation lists are not looked at.
+        // Revocation lists are read only if there is a CA.
         Ok(ca.map_err(|refusal| vec![refused("CA", &wanted.ca_secret, &reference, refusal)])?)
     };
     let revocations = if wanted.crl_secret.is_empty() {

@@ -1,4 +1,4 @@
-//! The routes of a root, its own and those of the objects that it delegates to.
+//! The routes of a root: its own and those of the objects that it delegates to.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use crate::{
     table::{Action, Backends, Forward, PathMatch, Rewrite, Route, Timeouts},
 };
 
-/// On the way from a root through its delegations.
+/// The state of the traversal from a root through its delegations.
 struct Walk {
-    /// Port 80 sends clients to `https`.
+    /// Port 80 redirects clients to `https`.
     upgrade: bool,
-    /// The objects from the root to here.
+    /// The objects from the root to the current one.
     visited: Vec<Index>,
-    /// How many more routes there may be.
+    /// The remaining number of routes.
     steps: usize,
-    /// What was found.
+    /// The routes found so far.
     routes: RouteSet,
 }
 
 impl IngressRoutes<'_, '_, '_> {
-    /// The routes of a root.
+    /// Returns the routes of a root.
     pub(super) fn root_routes(&mut self, root: Index, upgrade: bool) -> RouteSet {
         let mut walk = Walk { upgrade, visited: Vec::new(), steps: MOST_STEPS, routes: RouteSet::default() };
         self.routes(root, "", &mut walk);
@@ -35,7 +35,8 @@ impl IngressRoutes<'_, '_, '_> {
         walk.routes
     }
 
-    /// The routes of an object that is responsible for a prefix. A fault ends them; those before it stay.
+    /// Adds the routes of an object that is responsible for a prefix. An error stops the
+    /// evaluation; earlier routes remain.
     fn routes(&mut self, index: Index, under: &str, walk: &mut Walk) {
         let Some(spec) = self.list[index].spec else { return };
         if let Err(why) = self.check_support(index) {
@@ -50,7 +51,7 @@ impl IngressRoutes<'_, '_, '_> {
             }
             match self.route(index, wanted, under, walk) {
                 Ok(None) => {}
-                // The stricter of the two, where they differ by a slash at the end.
+                // If the two differ by a trailing slash, the stricter one applies.
                 Ok(Some(next)) => {
                     let strict = if is_shorter(&wanted.prefix, under) { under } else { &wanted.prefix };
                     self.routes(next, strict, walk);
@@ -64,7 +65,7 @@ impl IngressRoutes<'_, '_, '_> {
         walk.visited.pop();
     }
 
-    /// Adds one route, or tells the object that it is delegated to.
+    /// Adds a route, or returns the object that it delegates to.
     fn route(
         &mut self,
         index: Index,
@@ -79,7 +80,8 @@ impl IngressRoutes<'_, '_, '_> {
         if wanted.services.is_empty() && wanted.delegate.is_none() {
             return Ok(None);
         }
-        // Also of one that is delegated: the next one must not get what this one has not.
+        // Also checked for a delegation: an object must not delegate a prefix that it does not
+        // have.
         if !is_under(&wanted.prefix, under) {
             return Err(format!(
                 "the path prefix {place} does not match the parent's path prefix {}",
@@ -129,7 +131,7 @@ impl IngressRoutes<'_, '_, '_> {
     }
 }
 
-/// The timeouts of a route; one that cannot be read is none.
+/// Returns the timeouts of a route; an invalid value counts as none.
 fn timeouts(wanted: &Wanted) -> Timeouts {
     let policy = wanted.timeout_policy.as_ref().map(TimeoutPolicy::from);
     match timeout::policy(policy.as_ref()) {
@@ -138,7 +140,8 @@ fn timeouts(wanted: &Wanted) -> Timeouts {
     }
 }
 
-/// Whether a path lies under a prefix, by whole segments: `/foo/bar` under `/foo`, not `/foobar`.
+/// Returns whether a path is under a prefix, by complete segments: `/foo/bar` is under `/foo`,
+/// `/foobar` is not.
 fn is_under(path: &str, prefix: &str) -> bool {
     match path.strip_prefix(prefix.trim_end_matches('/')) {
         Some(rest) => prefix.is_empty() || rest.is_empty() || rest.starts_with('/'),
@@ -146,8 +149,9 @@ fn is_under(path: &str, prefix: &str) -> bool {
     }
 }
 
-/// Whether a path that is under a prefix lacks its slash at the end: `/foo` under `/foo/`. Of such a path nothing but
-/// itself and what follows a slash was given away, not `/foobar`.
+/// Returns whether a path that is under a prefix lacks the trailing slash of the prefix: `/foo`
+/// under `/foo/`. Such a delegation covers only the path itself and the paths that continue with a
+/// slash, not `/foobar`.
 fn is_shorter(path: &str, prefix: &str) -> bool {
     path.len() < prefix.len()
 }
@@ -157,7 +161,7 @@ mod tests {
     use super::is_under;
 
     #[test]
-    fn a_path_is_under_a_prefix_by_whole_segments() {
+    fn a_path_is_under_a_prefix_by_complete_segments() {
         for (path, prefix, wanted) in [
             ("/anything", "", true),
             ("/foo", "/foo", true),

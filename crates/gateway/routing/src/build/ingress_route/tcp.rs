@@ -1,4 +1,4 @@
-//! The TCP proxy of a root, which may be said by another object.
+//! The TCP proxy of a root, which another object may define.
 
 use super::{Index, IngressRoutes};
 use crate::{
@@ -7,15 +7,15 @@ use crate::{
 };
 
 impl IngressRoutes<'_, '_, '_> {
-    /// What a root does with connections. What is wrong is told of the object that says it.
+    /// Returns the TCP proxy of a root. Records errors on the object that causes them.
     pub(super) fn tcp(&mut self, root: Index, raw: bool) -> Option<TcpProxy> {
         let mut visited = vec![root];
         let mut here = root;
         loop {
             match self.tcp_of(here, &visited, raw) {
-                Ok(Said::Backends(proxy)) => return Some(proxy),
-                Ok(Said::Nothing) => return None,
-                Ok(Said::Delegated(next)) => {
+                Ok(TcpTarget::Backends(proxy)) => return Some(proxy),
+                Ok(TcpTarget::Nothing) => return None,
+                Ok(TcpTarget::Delegated(next)) => {
                     visited.push(next);
                     here = next;
                 }
@@ -27,15 +27,15 @@ impl IngressRoutes<'_, '_, '_> {
         }
     }
 
-    fn tcp_of(&mut self, here: Index, visited: &[Index], raw: bool) -> Result<Said, String> {
+    fn tcp_of(&mut self, here: Index, visited: &[Index], raw: bool) -> Result<TcpTarget, String> {
         self.check_support(here)?;
         let Some(tcp) = self.list[here].spec.and_then(|spec| spec.tcpproxy.as_ref()) else {
-            return Ok(Said::Nothing);
+            return Ok(TcpTarget::Nothing);
         };
         if tcp.services.is_empty() {
-            let Some(delegate) = &tcp.delegate else { return Ok(Said::Nothing) };
+            let Some(delegate) = &tcp.delegate else { return Ok(TcpTarget::Nothing) };
             let next = self.delegate(here, delegate, visited, "tcpproxy")?;
-            return Ok(next.map_or(Said::Nothing, Said::Delegated));
+            return Ok(next.map_or(TcpTarget::Nothing, TcpTarget::Delegated));
         }
         if tcp.delegate.is_some() {
             return Err("tcpproxy: cannot specify services and delegate in the same tcpproxy".to_owned());
@@ -53,16 +53,17 @@ impl IngressRoutes<'_, '_, '_> {
             let upstream = self.upstream(here, service, found, raw)?;
             backends.push((u32::try_from(service.weight.max(0)).unwrap_or(u32::MAX), upstream));
         }
-        Ok(Backends::new(backends).map_or(Said::Nothing, |backends| Said::Backends(TcpProxy { backends })))
+        Ok(Backends::new(backends)
+            .map_or(TcpTarget::Nothing, |backends| TcpTarget::Backends(TcpProxy { backends })))
     }
 }
 
-/// What an object says of its TCP proxy.
-enum Said {
-    /// Where to.
+/// The TCP proxy of an object.
+enum TcpTarget {
+    /// The object defines the backends.
     Backends(TcpProxy),
-    /// That another one says it.
+    /// Another object defines the TCP proxy.
     Delegated(Index),
-    /// Nothing.
+    /// The object has no valid TCP proxy.
     Nothing,
 }

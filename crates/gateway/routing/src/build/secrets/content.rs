@@ -1,4 +1,5 @@
-//! What is in a Secret. The faults have the words of Contour: they are the tails of messages in statuses.
+//! Parses the content of Secrets. The error texts are Contour's: they become the end of status
+//! messages.
 
 use k8s_openapi::api::core::v1::Secret;
 use pinniped_pki::{BundleError, CaBundle, Certificate, CertificateError, CertificatePair, PairError, pem};
@@ -8,10 +9,10 @@ const PRIVATE_KEY: &str = "tls.key";
 const CA_BUNDLE: &str = "ca.crt";
 const REVOCATION_LISTS: &str = "crl.pem";
 
-/// The label of a revocation list.
+/// The PEM label of a revocation list.
 const REVOCATION_LIST: &str = "X509 CRL";
 
-/// What is wrong with a Secret.
+/// An error in a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::build) enum SecretFault {
     #[error("Secret not found")]
@@ -36,7 +37,7 @@ pub(in crate::build) enum SecretFault {
     RevocationLists(ContentFault),
 }
 
-/// What is wrong with one of its values.
+/// An error in a value of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::build) enum ContentFault {
     #[error("failed to parse PEM block")]
@@ -61,19 +62,19 @@ pub(in crate::build) enum ContentFault {
     Bundle(BundleError),
 }
 
-/// A certificate chain and the key of its first certificate.
+/// Parses a certificate chain and the key of its first certificate.
 pub(super) fn serving(secret: &Secret) -> Result<CertificatePair, SecretFault> {
     check_type(secret)?;
     let certificate = value(secret, CERTIFICATE).ok_or(SecretFault::NoCertificate)?;
     check_chain(certificate).map_err(SecretFault::Certificate)?;
     let key = value(secret, PRIVATE_KEY).ok_or(SecretFault::NoPrivateKey)?;
     check_key(key).map_err(SecretFault::PrivateKey)?;
-    // Contour leaves it to Envoy whether the two belong together, which then refuses without a status.
+    // Contour leaves this check to Envoy, which refuses a mismatch without a status.
     CertificatePair::parse(certificate, key)
         .map_err(|error| SecretFault::PrivateKey(ContentFault::Pair(error)))
 }
 
-/// A CA bundle.
+/// Parses a CA bundle.
 pub(super) fn ca(secret: &Secret) -> Result<CaBundle, SecretFault> {
     check_type(secret)?;
     let bundle = value(secret, CA_BUNDLE).filter(|text| !text.is_empty()).ok_or(SecretFault::NoCaBundle)?;
@@ -81,7 +82,7 @@ pub(super) fn ca(secret: &Secret) -> Result<CaBundle, SecretFault> {
     CaBundle::from_pem(bundle).map_err(|error| SecretFault::CaBundle(ContentFault::Bundle(error)))
 }
 
-/// Revocation lists, DER.
+/// Parses revocation lists into DER.
 pub(super) fn revocations(secret: &Secret) -> Result<Vec<Vec<u8>>, SecretFault> {
     check_type(secret)?;
     let lists = value(secret, REVOCATION_LISTS).filter(|text| !text.is_empty());
@@ -130,7 +131,8 @@ fn check_chain(text: &[u8]) -> Result<(), ContentFault> {
     if blocks.is_empty() { Err(ContentFault::NoCertificate) } else { Ok(()) }
 }
 
-/// As Contour: whether a bundle's certificates are X.509 is not asked here.
+/// Validates the PEM blocks of a bundle. Like Contour, it does not validate the certificates as
+/// X.509.
 fn check_bundle(text: &[u8]) -> Result<(), ContentFault> {
     let (blocks, rest) = pem::blocks_and_rest(text);
     if let Some(other) = blocks.iter().find(|block| block.label != pem::CERTIFICATE) {
@@ -162,7 +164,8 @@ fn check_end(rest: &[u8]) -> Result<(), ContentFault> {
     if has_header(rest) { Err(ContentFault::BrokenBlock) } else { Ok(()) }
 }
 
-/// Whether text that is no PEM block means to be one: the start of one stands on a line. Other text is tolerated.
+/// Returns whether text outside of PEM blocks contains a line with the start of a block. Other text
+/// is allowed.
 fn has_header(text: &[u8]) -> bool {
     const BEGIN: &[u8] = b"-----BEGIN";
     const DASHES: &[u8] = b"-----";

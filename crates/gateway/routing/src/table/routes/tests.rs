@@ -36,7 +36,7 @@ fn plain(routes: Vec<Route>) -> PlainTable {
 }
 
 #[test]
-fn exact_comes_before_prefixes_and_the_longest_prefix_first() {
+fn exact_paths_precede_prefixes_and_longer_prefixes_precede_shorter_ones() {
     let prefix = |prefix: &str| PathMatch::Prefix(prefix.into());
     let table = plain(vec![
         route(prefix("/"), "root"),
@@ -63,7 +63,7 @@ fn exact_comes_before_prefixes_and_the_longest_prefix_first() {
 }
 
 #[test]
-fn of_the_same_path_the_more_particular_route_comes_first_and_others_are_tried() {
+fn for_the_same_path_more_specific_routes_are_tried_first() {
     let root = || PathMatch::Prefix("/".into());
     let mut by_query = route(root(), "query");
     by_query.query =
@@ -99,7 +99,7 @@ fn of_the_same_path_the_more_particular_route_comes_first_and_others_are_tried()
 }
 
 #[test]
-fn a_route_for_https_sends_port_80_there() {
+fn an_https_route_redirects_port_80() {
     let mut only_tls = route(PathMatch::Prefix("/".into()), "secret");
     only_tls.upgrade_to_https = true;
     let table = plain(vec![only_tls, route(PathMatch::Prefix("/open".into()), "open")]);
@@ -112,7 +112,7 @@ fn a_route_for_https_sends_port_80_there() {
 }
 
 #[test]
-fn a_replaced_prefix_doubles_no_slash_and_loses_none() {
+fn a_replaced_prefix_neither_doubles_nor_loses_slashes() {
     for (prefix, replacement, fit_slash, path, wanted) in [
         ("/foo", "/bar", true, "/foosball", "/barsball"),
         ("/foo", "/bar", true, "/foo", "/bar"),
@@ -134,7 +134,7 @@ fn a_replaced_prefix_doubles_no_slash_and_loses_none() {
 }
 
 #[test]
-fn a_backend_gets_a_rewritten_path_without_anything_to_resolve() {
+fn a_rewritten_path_for_a_backend_is_normalized() {
     for (prefix, replacement, fit_slash, path, wanted) in [
         ("/foo", "/bar", true, "/foo/x", Some("/bar/x")),
         ("/foo", "/bar", false, "/foo../x", Some("/bar../x")),

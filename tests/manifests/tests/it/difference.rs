@@ -1,14 +1,16 @@
-//! Every difference between two documents, and a table of those that are meant.
+//! Lists every difference between two documents and compares the list with a table of intended
+//! ones.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Differences of `ours` against `theirs`, one line each, sorted: `+ path = value` is only in ours, `- path = value`
-/// only in theirs, `~ path: theirs -> ours` is in both with other values.
+/// Returns the differences of `ours` against `theirs`, one line each, sorted: `+ path = value` is
+/// only in ours, `- path = value` only in theirs, `~ path: theirs -> ours` is in both with
+/// different values.
 ///
-/// Items of a list are told apart by their own value where they are scalars, by a telling member where they have one
-/// (`name`, `type`, ...), by their place otherwise.
+/// List items are identified by their own value if they are scalars, by an identifying member if
+/// they have one (`name`, `type`, ...), and otherwise by their index.
 pub(crate) fn of(theirs: &Value, ours: &Value) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     walk(theirs, ours, "", &mut lines);
@@ -39,7 +41,8 @@ fn walk(theirs: &Value, ours: &Value, path: &str, lines: &mut BTreeSet<String>) 
             for (key, own) in ours.iter().filter(|(key, _)| theirs.iter().all(|(other, _)| other != key)) {
                 lines.insert(format!("+ {path}[{key}] = {own}"));
             }
-            // The order of printer columns, volumes and ports is visible, so it counts.
+            // The order of printer columns, volumes and ports is visible to users, so it is
+            // compared.
             let common = |list: &[(String, &Value)], other: &[(String, &Value)]| -> Vec<String> {
                 list.iter()
                     .filter(|(key, _)| other.iter().any(|(k, _)| k == key))
@@ -55,7 +58,7 @@ fn walk(theirs: &Value, ours: &Value, path: &str, lines: &mut BTreeSet<String>) 
     }
 }
 
-/// A list with a key for each item that does not depend on its place, if that is possible.
+/// Returns a list with a key for each item that does not depend on its index, if possible.
 fn keyed(items: &[Value]) -> Vec<(String, &Value)> {
     let keys = rule_keys(items)
         .or_else(|| ["name", "mountPath", "path"].iter().find_map(|member| member_keys(items, member)))
@@ -69,7 +72,7 @@ fn keyed(items: &[Value]) -> Vec<(String, &Value)> {
     keys.into_iter().zip(items).collect()
 }
 
-/// Every item has a member with a text of its own.
+/// Returns keys if every item has the member with a unique text.
 fn member_keys(items: &[Value], member: &str) -> Option<Vec<String>> {
     let keys: Vec<String> =
         items.iter().map(|item| item.get(member)?.as_str().map(ToOwned::to_owned)).collect::<Option<_>>()?;
@@ -77,7 +80,8 @@ fn member_keys(items: &[Value], member: &str) -> Option<Vec<String>> {
     (distinct.len() == keys.len()).then_some(keys)
 }
 
-/// A rule is known by what it is about; a second one about the same gets a number.
+/// Identifies an RBAC rule by its groups and resources; a second rule with the same ones gets a
+/// number.
 fn rule_keys(items: &[Value]) -> Option<Vec<String>> {
     let mut keys: Vec<String> = Vec::new();
     for item in items {
@@ -88,7 +92,8 @@ fn rule_keys(items: &[Value]) -> Option<Vec<String>> {
     Some(keys)
 }
 
-/// Fails on a difference that is not in the table, and on a line of the table that is no difference.
+/// Fails on a difference that is not in the table, and on a line of the table that matches no
+/// difference.
 pub(crate) fn assert_exactly(what: &str, found: &BTreeSet<String>, intended: &[&str]) {
     let intended: BTreeSet<String> = intended.iter().map(|line| (*line).to_owned()).collect();
     let unlisted: Vec<&String> = found.difference(&intended).collect();
@@ -100,7 +105,7 @@ pub(crate) fn assert_exactly(what: &str, found: &BTreeSet<String>, intended: &[&
 }
 
 #[test]
-fn every_kind_of_difference_is_seen() {
+fn every_kind_of_difference_is_found() {
     let theirs = serde_json::json!({"same": 1, "gone": 2, "other": 3, "list": ["a", "b"], "named": [{"name": "x", "v": 1}, {"name": "y"}]});
     let ours = serde_json::json!({"same": 1, "new": {}, "other": 4, "list": ["b", "a", "c"], "named": [{"name": "x", "v": 2}]});
     assert_exactly(

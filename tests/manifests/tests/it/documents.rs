@@ -1,4 +1,4 @@
-//! Reads the YAML files of the repository as plain data.
+//! Reads the YAML files of the repository as untyped data.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ pub(crate) const CRDS: [&str; 3] = [
     "config.concierge.pinniped.dev_credentialissuers.yaml",
 ];
 
-/// A path from the root of the repository.
+/// Returns a path from the root of the repository.
 pub(crate) fn path(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(relative)
 }
@@ -20,21 +20,21 @@ pub(crate) fn text(relative: &str) -> String {
     std::fs::read_to_string(path(relative)).unwrap_or_else(|error| panic!("{relative}: {error}"))
 }
 
-/// Every document of a file that has something in it.
+/// Returns every non-empty document of a file.
 pub(crate) fn all(relative: &str) -> Vec<Value> {
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(&text(relative)).unwrap_or_else(|error| panic!("{relative}: {error}"));
     documents.into_iter().filter(|document| !document.is_null()).collect()
 }
 
-/// The only document of a file.
+/// Returns the only document of a file.
 pub(crate) fn one(relative: &str) -> Value {
     let mut documents = all(relative);
     assert_eq!(documents.len(), 1, "{relative}");
     documents.remove(0)
 }
 
-/// Kind, namespace and name, as one word.
+/// Returns kind, namespace and name as one word.
 pub(crate) fn identity(object: &Value) -> String {
     let kind = object["kind"].as_str().expect("an object has a kind");
     let name = object["metadata"]["name"].as_str().expect("an object has a name");

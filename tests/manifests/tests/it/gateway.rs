@@ -1,4 +1,4 @@
-//! The types of the gateway's kinds fit the definitions that we install.
+//! Compares the types of the gateway's kinds with the definitions that we install.
 
 use pinniped_gateway_api::{HttpProxy, IngressRoute, Others};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::{
     samples::{Extent, sample},
 };
 
-/// An object with every field of its schema.
+/// Creates an object with every field of its schema.
 fn full(definition: &Value) -> Value {
     let mut object = sample(&crds::schema(definition), Extent::Everything);
     object["metadata"] = json!({"name": "x", "namespace": "y"});
@@ -96,7 +96,7 @@ fn of_a_full_http_proxy_only_what_is_not_implemented_has_no_type() {
     ] {
         assert_eq!(names(others), wanted, "{place}");
     }
-    // What we write is what the schema has.
+    // The fields that our types write are those of the schema.
     assert_eq!(serde_json::to_value(&typed.status).unwrap(), object["status"]);
 }
 

@@ -1,4 +1,4 @@
-//! Our files against upstream's, and our types against our files.
+//! Compares our files with upstream's, and our types with our files.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod crds;

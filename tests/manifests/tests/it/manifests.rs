@@ -1,4 +1,4 @@
-//! Our install files create what upstream's create.
+//! Compares the objects of our install files with those of upstream.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,16 +13,16 @@ const GATEWAY_LEGACY: &str = "deploy/install-pinniped-gateway-legacy.yaml";
 const UPSTREAM: &str = "testdata/upstream/manifests/upstream-concierge.yaml";
 const UPSTREAM_LOCAL_USER_AUTHENTICATOR: &str =
     "testdata/upstream/manifests/upstream-local-user-authenticator.yaml";
-/// Upstream's one program for everything, and ours.
+/// The single image of upstream's program, and ours.
 const IMAGES: &str =
     "\"ghcr.io/vmware/pinniped/pinniped-server:latest\" -> \"ghcr.io/pinniped-rs/pinniped-server:latest\"";
 
-/// What upstream reads to apply admission to its own API.
+/// The objects that upstream reads to apply admission to its own API.
 const ADMISSION: &str = "[\"validatingwebhookconfigurations\",\"mutatingwebhookconfigurations\",\
                          \"validatingadmissionpolicies\",\"validatingadmissionpolicybindings\",\
                          \"mutatingadmissionpolicies\",\"mutatingadmissionpolicybindings\"]";
 
-/// Every intended difference of the Concierge's objects, by object.
+/// Returns every intended difference of the Concierge's objects, by object.
 fn concierge() -> BTreeMap<&'static str, Vec<String>> {
     let container = ".spec.template.spec.containers[pinniped-concierge]";
     let authenticators = ".rules[[\"authentication.concierge.pinniped.dev\"] \
@@ -37,31 +37,32 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
             "Deployment pinniped-concierge/pinniped-concierge",
             vec![
                 format!("~ {container}.image: {IMAGES}"),
-                // Tells whether this pod's proxy serves, which /healthz does not.
+                // This path reports whether the proxy of this pod serves, which /healthz does not.
                 format!("~ {container}.readinessProbe.httpGet.path: \"/healthz\" -> \"/readyz\""),
-                // A throttled proxy makes every user wait; requests are what the program needs at rest.
+                // CPU throttling would delay every user; the requests cover what the program needs
+                // when idle.
                 format!("- {container}.resources.limits.cpu = \"100m\""),
                 format!("~ {container}.resources.limits.memory: \"128Mi\" -> \"256Mi\""),
                 format!("~ {container}.resources.requests.cpu: \"100m\" -> \"20m\""),
                 format!("~ {container}.resources.requests.memory: \"128Mi\" -> \"32Mi\""),
-                // The grace of open streams depends on it, so it is written down.
+                // The grace period of open streams depends on this value, so the manifest sets it.
                 "+ .spec.template.spec.terminationGracePeriodSeconds = 30".to_owned(),
             ],
         ),
         (
             "ClusterRole pinniped-concierge-aggregated-api-server",
             vec![
-                // Who may serve with whose certificate.
+                // The kinds that grant the use of a certificate in another namespace.
                 "+ .rules[[\"projectcontour.io\",\"contour.heptio.com\",\"contour.vmware.com\"] [\"tlscertificatedelegations\"]] = \
                  {\"apiGroups\":[\"projectcontour.io\",\"contour.heptio.com\",\"contour.vmware.com\"],\
                  \"resources\":[\"tlscertificatedelegations\"],\"verbs\":[\"get\",\"list\",\"watch\"]}"
                     .to_owned(),
-                // Requests are limited without asking the cluster for flow schemas.
+                // Requests are limited without reading the cluster's flow schemas.
                 "- .rules[[\"flowcontrol.apiserver.k8s.io\"] [\"flowschemas\",\"prioritylevelconfigurations\"]] = \
                  {\"apiGroups\":[\"flowcontrol.apiserver.k8s.io\"],\"resources\":[\"flowschemas\",\"prioritylevelconfigurations\"],\
                  \"verbs\":[\"get\",\"list\",\"watch\"]}"
                     .to_owned(),
-                // Nothing of these is read.
+                // The Concierge reads none of these.
                 "- .rules[[\"\"] [\"namespaces\"]] = {\"apiGroups\":[\"\"],\"resources\":[\"namespaces\"],\
                  \"verbs\":[\"get\",\"list\",\"watch\"]}"
                     .to_owned(),
@@ -69,7 +70,7 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
                     "- .rules[[\"admissionregistration.k8s.io\"] {ADMISSION}] = {{\"apiGroups\":[\"admissionregistration.k8s.io\"],\
                      \"resources\":{ADMISSION},\"verbs\":[\"get\",\"list\",\"watch\"]}}"
                 ),
-                // A status is written, and read with its object.
+                // Statuses are written, and read together with their objects.
                 format!("- {authenticators}.verbs[\"get\"] = \"get\""),
                 format!("- {authenticators}.verbs[\"list\"] = \"list\""),
                 format!("- {authenticators}.verbs[\"watch\"] = \"watch\""),
@@ -79,7 +80,7 @@ fn concierge() -> BTreeMap<&'static str, Vec<String>> {
         ),
         (
             "Role pinniped-concierge/pinniped-concierge-aggregated-api-server",
-            // Tokens of no other account are requested.
+            // The Concierge requests no tokens of other accounts.
             vec![
                 "+ .rules[[\"\"] [\"serviceaccounts/token\"]].resourceNames = \
                  [\"pinniped-concierge-impersonation-proxy\",\"pinniped-concierge-service-account-tokens\"]"
@@ -107,7 +108,7 @@ fn the_local_user_authenticator_differs_from_upstream_only_where_intended() {
 }
 
 #[test]
-fn the_rules_of_the_events_role_are_just_enough() {
+fn the_events_role_has_only_the_rules_that_it_needs() {
     let objects = objects(RESOURCES);
     assert_eq!(
         objects["Role default/pinniped-concierge-events"]["rules"],
@@ -122,7 +123,7 @@ fn the_rules_of_the_events_role_are_just_enough() {
 }
 
 #[test]
-fn the_impersonation_proxy_holds_its_two_rules_and_no_other() {
+fn the_impersonation_proxy_has_exactly_two_rules() {
     let objects = objects(RESOURCES);
     let account = "pinniped-concierge-impersonation-proxy";
     let bound: Vec<&Value> = objects
@@ -143,7 +144,7 @@ fn the_impersonation_proxy_holds_its_two_rules_and_no_other() {
 }
 
 #[test]
-fn api_services_leave_the_bundle_to_the_concierge() {
+fn api_services_have_no_ca_bundle_until_the_concierge_sets_it() {
     let services = objects(RESOURCES);
     let services: Vec<&Value> = services.values().filter(|object| object["kind"] == "APIService").collect();
     assert_eq!(services.len(), 2);
@@ -154,7 +155,7 @@ fn api_services_leave_the_bundle_to_the_concierge() {
 }
 
 #[test]
-fn the_concierge_reads_no_secrets_but_those_of_its_namespace() {
+fn the_concierge_reads_secrets_of_its_own_namespace_only() {
     for (identity, object) in objects(RESOURCES) {
         for rule in object["rules"].as_array().into_iter().flatten() {
             let names = |field: &str, name: &str| {
@@ -198,7 +199,8 @@ fn delegations_are_one_schema_in_three_groups() {
     );
 }
 
-/// Of `docs/reference/gateway.md`; whoever adds a right here has to say there what for.
+/// The table of permissions is in `docs/reference/gateway.md`. When you add a permission here,
+/// document its reason there.
 #[test]
 fn the_gateway_reads_what_it_serves_and_writes_nothing_but_statuses_events_and_its_lease() {
     let objects = objects(GATEWAY);
@@ -239,14 +241,14 @@ fn the_gateway_reads_what_it_serves_and_writes_nothing_but_statuses_events_and_i
 }
 
 #[test]
-fn all_rights_of_the_gateway_go_to_its_one_account_and_to_no_aggregated_role() {
+fn all_permissions_of_the_gateway_belong_to_its_one_account_and_to_no_aggregated_role() {
     let account = serde_json::json!([
         {"kind": "ServiceAccount", "name": "pinniped-gateway", "namespace": "pinniped-gateway"}
     ]);
     for file in [GATEWAY, GATEWAY_LEGACY] {
         for (identity, object) in objects(file) {
             assert_eq!(object["metadata"]["labels"]["app"], "pinniped-gateway", "{identity}");
-            // Not even the label of a role that would be aggregated to "edit" or "admin".
+            // The gateway's roles have no label that would aggregate them to "edit" or "admin".
             let labels = object["metadata"]["labels"].as_object().unwrap();
             assert!(!labels.keys().any(|label| label.contains("aggregate")), "{identity}");
             if !object["roleRef"].is_null() {
@@ -258,7 +260,7 @@ fn all_rights_of_the_gateway_go_to_its_one_account_and_to_no_aggregated_role() {
 }
 
 #[test]
-fn the_gateway_runs_twice_without_privileges_behind_ports_80_and_443() {
+fn the_gateway_has_two_unprivileged_replicas_behind_ports_80_and_443() {
     let objects = objects(GATEWAY);
     let deployment = &objects["Deployment pinniped-gateway/pinniped-gateway"]["spec"];
     assert_eq!(deployment["replicas"], 2);
@@ -320,7 +322,8 @@ fn assert_objects(theirs: &str, ours: &str, intended: &BTreeMap<&str, Vec<String
     }
 }
 
-/// Objects of a file without the definitions, by kind and name, with the Concierge's configuration parsed.
+/// Returns the objects of a file without the definitions, by kind and name, with the Concierge's
+/// configuration parsed.
 fn objects(file: &str) -> BTreeMap<String, Value> {
     let mut objects = BTreeMap::new();
     for mut object in documents::all(file) {

@@ -1,4 +1,4 @@
-//! Our types of the aggregated API fit the models that upstream's server publishes.
+//! Compares our types of the aggregated API with the models that upstream's server publishes.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,8 @@ fn models(file: &str) -> Value {
     document["components"]["schemas"].clone()
 }
 
-/// An object with every member of a model. Models of Kubernetes' own libraries are taken as known.
+/// Creates an object with every member of a model. Models of the Kubernetes libraries are not
+/// compared.
 fn sample(models: &Value, model: &Value) -> Value {
     let reference = model["$ref"].as_str().or_else(|| model["allOf"][0]["$ref"].as_str());
     if let Some(name) = reference.and_then(|r| r.strip_prefix("#/components/schemas/")) {

@@ -1,4 +1,5 @@
-//! Our types fit our definitions: nothing that a schema allows is lost, nothing that a type writes is pruned.
+//! Compares our types with our definitions: the types keep every field that a schema allows, and
+//! the API server prunes no field that a type writes.
 
 use std::collections::BTreeMap;
 
@@ -21,16 +22,16 @@ use serde_json::{Value, json};
 
 use crate::{crds, documents};
 
-/// How much of a schema a sample fills in.
+/// The amount of a schema that a sample fills in.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Extent {
     /// Every property.
     Everything,
-    /// Required ones.
+    /// Required properties only.
     Required,
 }
 
-/// An object that a schema allows.
+/// Creates an object that conforms to a schema.
 pub(crate) fn sample(schema: &Value, extent: Extent) -> Value {
     if let Some(choice) = schema["enum"].as_array().and_then(|choices| choices.last()) {
         return choice.clone();
@@ -81,8 +82,8 @@ fn types_lose_nothing_that_a_schema_allows() {
     assert_nothing_lost::<CredentialIssuer>(documents::CRDS[2]);
 }
 
-/// Paths of `object` that the API server would drop, because the schema does not name them, and required ones that are
-/// missing.
+/// Collects the paths of `object` that the API server would prune because the schema does not
+/// contain them, and the required ones that are missing.
 fn misfits(schema: &Value, object: &Value, path: &str, found: &mut Vec<String>) {
     match object {
         Value::Object(_) if path == ".metadata" => {}
@@ -158,7 +159,8 @@ fn status() -> Option<AuthenticatorStatus> {
     Some(AuthenticatorStatus { conditions: vec![condition()], phase: Some(AuthenticatorPhase::Ready) })
 }
 
-// The objects below name every member and use no defaults, so a new member does not compile until it is added here.
+// The objects below set every member and use no defaults, so a new member does not compile until it
+// is added here.
 
 #[test]
 fn webhook_authenticators_are_not_pruned() {
@@ -269,7 +271,7 @@ fn credential_issuers_are_not_pruned() {
 }
 
 #[test]
-fn enums_know_what_the_schemas_list() {
+fn enums_have_the_values_that_the_schemas_list() {
     let issuer = crds::schema(&documents::one(&format!("deploy/crds/{}", documents::CRDS[2])));
     let strategy = &issuer["properties"]["status"]["properties"]["strategies"]["items"]["properties"];
     assert_eq!(strategy["type"]["enum"], json!(StrategyType::KNOWN));

@@ -1,4 +1,4 @@
-//! A user's lists through an impersonation proxy that clients without credentials attack.
+//! Measures a user's lists through an impersonation proxy while unauthenticated clients attack it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,23 +19,23 @@ use tokio::task::JoinSet;
 use crate::walkthrough::EXTERNAL_NAME;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps?limit=1";
-/// How long an attack goes on, unless the environment says otherwise.
+/// Default duration of an attack.
 const ATTACK: Duration = Duration::from_secs(15);
-/// Sets the length of an attack in seconds, for a run on a machine that does nothing else. Only then the lists have to be
-/// quick: beside other tests their time says nothing.
+/// Environment variable that sets the duration of an attack in seconds, for a run on an otherwise
+/// idle machine. Only such a run checks the time of the lists, because other tests distort it.
 const ATTACK_ENV: &str = "PINNIPED_ATTACK_SECONDS";
-/// For nine of ten lists meanwhile; the others may meet a machine that is busy with something else.
+/// Limit for nine of ten lists; the others may coincide with other work of the machine.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// For each list.
+/// Time limit of each list.
 const SOON: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// How long the lists took.
+/// The durations of the lists.
 #[derive(Debug)]
 pub struct Lists {
     attack: Attack,
     connections: usize,
-    /// In order.
+    /// The durations, sorted.
     took: Vec<Duration>,
 }
 
@@ -44,10 +44,11 @@ impl Lists {
         self.took[self.took.len() * 9 / 10]
     }
 
-    /// Fails when more than one of ten took longer than a second, if the environment says that nothing else runs.
+    /// Checks that at most one in ten lists took longer than a second, if the environment declares
+    /// the machine otherwise idle.
     ///
     /// # Errors
-    /// Then.
+    /// Returns an error if more lists were slow.
     pub fn are_quick(&self) -> anyhow::Result<()> {
         let alone = std::env::var_os(ATTACK_ENV).is_some();
         ensure!(
@@ -68,10 +69,11 @@ impl fmt::Display for Lists {
     }
 }
 
-/// Attacks the server for a while. Meanwhile the user lists over an open and over new connections.
+/// Attacks the server for a while. Meanwhile the user lists over an open connection and over new
+/// ones.
 ///
 /// # Errors
-/// When a list is not answered.
+/// Returns an error when a list gets no response.
 pub async fn under_attack(attack: Attack, server: SocketAddr, pair: &Pair) -> anyhow::Result<Lists> {
     let seconds = std::env::var(ATTACK_ENV).ok().and_then(|seconds| seconds.parse().ok());
     let time = seconds.map_or(ATTACK, Duration::from_secs);
@@ -95,7 +97,7 @@ pub async fn under_attack(attack: Attack, server: SocketAddr, pair: &Pair) -> an
     Ok(Lists { attack, connections: attackers.opened(), took })
 }
 
-/// A connection of a user with a certificate.
+/// An open connection of a user with a certificate.
 struct User {
     sender: http2::SendRequest<Empty<Bytes>>,
     _driver: JoinSet<()>,

@@ -1,14 +1,14 @@
-//! No bystander is harmed: watches of one user stay open while another client does its worst.
+//! Checks that the watches of one user stay open while another client attacks.
 //!
 //! ```text
-//! Bystanders   watches of a user who does nothing else, and whether they live and hear
-//! attacks      known requests that end, or once ended, a shared connection to the API server
-//! generated    requests made by chance, from a seed that is printed
-//! resets       streams that are opened and reset at a steady pace
+//! Bystanders   watches of an idle user, and whether they are open and receive events
+//! attacks      known requests that close, or once closed, a shared connection to the API server
+//! generated    random requests from a seed that is printed
+//! resets       streams that are opened and reset at a steady rate
 //! ```
 //!
-//! All of it goes through the real proxy to a real kube-apiserver. The answers that an attacker gets do not matter, and
-//! are only counted; a watch of a bystander that ends does.
+//! All requests pass through the real proxy to a real kube-apiserver. The responses to an attacker
+//! do not matter and are only counted; the test fails when a bystander's watch ends.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,17 +40,18 @@ pub use attacks::known;
 pub use resets::{Resets, resets};
 pub use shape::{Shape, generated};
 
-/// How long one step may take on a busy machine.
+/// Time limit of one step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The proxy under attack, and the attacker's certificate.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// One pod of the proxy, so that attackers and bystanders share its connections to the API server.
+    /// The address of one pod of the proxy, so that attackers and bystanders share its connections
+    /// to the API server.
     pub address: SocketAddr,
-    /// Of the client that attacks and is not anonymous.
+    /// The certificate of the attacker when it is not anonymous.
     pub attacker: Pair,
-    /// Seeds of a whole run are derived from this one.
+    /// The seed from which all seeds of a run are derived.
     pub seed: u64,
 }
 
@@ -78,7 +79,7 @@ impl Client {
             .handshake(io);
         let (sender, connection) = handshake.await.context("HTTP/2 did not begin")?;
         let mut driver = JoinSet::new();
-        // How it ends is seen by the requests on it.
+        // The requests on the connection report how it ends.
         driver.spawn(async move { drop(connection.await) });
         Ok(Self { sender, _driver: driver })
     }
@@ -100,30 +101,31 @@ impl Client {
     }
 }
 
-/// Reads on, so that nothing stops for lack of room. `None` at the end of the body.
+/// Reads the next chunk and releases its flow-control window. Returns `None` at the end of the
+/// body.
 async fn next_chunk(body: &mut RecvStream) -> Option<Result<Bytes, h2::Error>> {
     let chunk = body.data().await?;
     if let Ok(chunk) = &chunk {
-        // The stream may be closed already; its window is not needed then.
+        // The stream may already be closed and then needs no window.
         let _unimportant = body.flow_control().release_capacity(chunk.len());
     }
     Some(chunk)
 }
 
-/// Watches of a user who has nothing to do with the attacker.
+/// Watches of a user who is unrelated to the attacker.
 #[derive(Debug)]
 pub struct Bystanders {
-    /// A task for each watch. It returns only when its watch ends.
+    /// One task per watch. A task returns only when its watch ends.
     watches: JoinSet<String>,
-    /// Chunks that each of them was sent.
+    /// The number of chunks received by each watch.
     heard: Arc<[AtomicUsize]>,
 }
 
 impl Bystanders {
-    /// Opens `each` watches on each of so many connections, each of which must show an event at once.
+    /// Opens `each` watches on each of the connections and waits until each watch shows an event.
     ///
     /// # Errors
-    /// When one of them is not answered.
+    /// Returns an error when a watch is not answered.
     pub async fn open(
         target: &Target,
         user: &Pair,
@@ -157,16 +159,16 @@ impl Bystanders {
         Ok(bystanders)
     }
 
-    /// How much each has heard.
+    /// Returns the number of chunks received by each watch.
     #[must_use]
     pub fn heard(&self) -> Vec<usize> {
         self.heard.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
-    /// Waits until each has heard more than `before`.
+    /// Waits until each watch has received more chunks than in `before`.
     ///
     /// # Errors
-    /// When one does not.
+    /// Returns an error when one does not.
     pub async fn all_hear(&self, what: &str, before: &[usize]) -> anyhow::Result<()> {
         wait::until_ok(PATIENCE, format!("all bystanders to hear {what}"), async || {
             let deaf = self.heard().iter().zip(before).filter(|(now, before)| now <= before).count();
@@ -176,10 +178,10 @@ impl Bystanders {
         .await
     }
 
-    /// Whether all live.
+    /// Checks that all watches are open.
     ///
     /// # Errors
-    /// With how the watches ended that did.
+    /// Returns an error that contains how the closed watches ended.
     pub fn check(&mut self) -> anyhow::Result<()> {
         let mut ended = Vec::new();
         while let Some(watch) = self.watches.try_join_next() {
@@ -200,12 +202,12 @@ async fn follow(mut body: RecvStream, heard: &AtomicUsize) -> String {
     }
 }
 
-/// What attackers got.
+/// The responses to the attackers, counted.
 #[derive(Clone, Debug, Default)]
 pub struct Report(BTreeMap<String, BTreeMap<String, usize>>);
 
 impl Report {
-    /// Counts an answer.
+    /// Counts a response.
     pub fn note(&mut self, attack: &str, answer: &anyhow::Result<u16>) {
         let answer = match answer {
             Ok(status) => status.to_string(),
@@ -214,14 +216,14 @@ impl Report {
         *self.0.entry(attack.to_owned()).or_default().entry(answer).or_default() += 1;
     }
 
-    /// How often an attack was answered so.
+    /// Returns how often an attack got this status.
     #[must_use]
     pub fn count(&self, attack: &str, status: u16) -> usize {
         let answers = self.0.get(attack).and_then(|answers| answers.get(&status.to_string()));
         answers.copied().unwrap_or_default()
     }
 
-    /// How many requests there were.
+    /// Returns the number of requests.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.0.values().flat_map(BTreeMap::values).sum()
@@ -240,10 +242,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// Sends each known attack `times` times, and looks after the bystanders after each.
+/// Sends each known attack `times` times, and checks the bystanders after each.
 ///
 /// # Errors
-/// When a bystander is harmed.
+/// Returns an error when a bystander is harmed.
 pub async fn attack(
     target: &Target,
     bystanders: &mut Bystanders,
@@ -259,10 +261,10 @@ pub async fn attack(
     Ok(())
 }
 
-/// Sends `count` generated requests, `at_once` at any time.
+/// Sends `count` generated requests, at most `at_once` concurrently.
 ///
 /// # Errors
-/// When a bystander is harmed, with the seeds of the requests before.
+/// Returns an error that contains the seeds of the preceding requests when a bystander is harmed.
 pub async fn fuzz(
     target: &Target,
     bystanders: &mut Bystanders,
@@ -280,7 +282,7 @@ pub async fn fuzz(
             async move { shape.send(target).await }
         }));
         for answer in answers.await {
-            // Their texts differ too much to be counted.
+            // The error texts differ too much to be counted separately.
             report.note("generated", &answer.map_err(|_| anyhow::anyhow!("no answer")));
         }
         bystanders.check().with_context(|| format!("after generated requests of the seeds {batch:?}"))?;

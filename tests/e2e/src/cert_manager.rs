@@ -1,13 +1,14 @@
-//! A real cert-manager: its three programs as processes beside the API server, as administrators.
+//! Runs a real cert-manager: its three programs as processes next to the API server, with
+//! administrators' permissions.
 //!
 //! ```text
 //! controller     issues certificates and renews them
-//! webhook        admission; at https://localhost:PORT, which the API server reaches without a Service
-//! cainjector     puts the webhook's CA into its configurations
+//! webhook        admission at https://localhost:PORT, without a Service
+//! cainjector     writes the webhook's CA into its configurations
 //! ```
 //!
-//! The release post installs 1.12.3 in pods. 1.11.5 is what Go modules can build here; for the objects of the post the two
-//! do the same.
+//! The release post installs 1.12.3 in pods. 1.11.5 is the version that Go modules can build here;
+//! both behave the same for the objects of the post.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,24 +21,25 @@ use serde_json::json;
 use crate::environment::{Place, Running};
 use crate::foreign::{MADE_BY_WALK, define, kubectl, refuse_another};
 
-/// Names the folder of the programs; `cargo xtask test` and `cargo xtask demo --with-cert-manager` build it and set this.
+/// Environment variable with the folder of the programs; `cargo xtask test` and `cargo xtask demo
+/// --with-cert-manager` build them and set it.
 pub const CERT_MANAGER_ENV: &str = "PINNIPED_CERT_MANAGER";
-/// Its namespace, where its issuers look for Secrets.
+/// cert-manager's namespace, which contains the Secrets of its cluster issuers.
 pub const NAMESPACE: &str = "cert-manager";
 
 const WEBHOOK: &str = "cert-manager-webhook";
-/// There is one of each.
+/// Each program has one replica.
 const ALONE: &str = "--leader-elect=false";
 const SOON: Duration = Duration::from_secs(120);
 
-/// A cert-manager that runs.
+/// A running cert-manager.
 #[derive(Debug)]
 pub struct CertManager {
     _programs: Vec<Running>,
 }
 
 impl CertManager {
-    /// The folder of the programs, if there is one.
+    /// Returns the folder of the programs, if there is one.
     #[must_use]
     pub fn programs() -> Option<PathBuf> {
         std::env::var_os(CERT_MANAGER_ENV).filter(|dir| !dir.is_empty()).map(PathBuf::from)
@@ -46,8 +48,8 @@ impl CertManager {
     /// Installs the definitions, starts the programs and waits until an issuer would be admitted.
     ///
     /// # Errors
-    /// When a program is missing or does not work in time, with the end of what it said, or when the cluster has a
-    /// cert-manager of somebody else.
+    /// Returns an error that contains the end of the logs when a program is missing or does not
+    /// work in time, and an error when the cluster already has another cert-manager.
     pub async fn start(place: &dyn Place, programs: &Path) -> anyhow::Result<Self> {
         refuse_another(place, &format!("namespace/{NAMESPACE}"), "--with-cert-manager").await?;
         define(place, &programs.join("crds.yaml")).await?;
@@ -70,7 +72,8 @@ impl CertManager {
         Ok(Self { _programs: running })
     }
 
-    /// Until then an issuer is refused: the webhook makes its own certificate, the injector spreads its CA.
+    /// Waits until issuers are admitted. Before that they are rejected: the webhook creates its own
+    /// certificate, and the injector distributes its CA.
     async fn await_admission(place: &dyn Place) -> anyhow::Result<()> {
         let probe = json!({"apiVersion": "cert-manager.io/v1", "kind": "ClusterIssuer",
             "metadata": {"name": "probe"}, "spec": {"selfSigned": {}}});
@@ -109,7 +112,8 @@ fn webhook_flags(port: u16, healthz: u16) -> Vec<String> {
     ]
 }
 
-/// Namespace and webhook configurations, as the project's own chart makes them, but for where the webhook is.
+/// Returns the namespace and the webhook configurations of the project's chart with another address
+/// of the webhook.
 fn installed(port: u16) -> serde_json::Value {
     let (key, value) = MADE_BY_WALK.split_once('=').unwrap_or_default();
     let configuration = |kind: &str, path: &str| {

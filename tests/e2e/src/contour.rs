@@ -1,11 +1,11 @@
-//! A real Contour and its Envoy, in our gateway's place: two programs beside the API server.
+//! Runs a real Contour and its Envoy in place of our gateway: two programs next to the API server.
 //!
 //! ```text
-//! contour        as an administrator: reads the objects, writes their status, tells Envoy over loopback what to serve
-//! envoy          listens on 127.0.0.1, ports 80 and 443, as the release post's cluster does for its user's machine
+//! contour        as an administrator: reads objects, writes statuses, configures Envoy (loopback)
+//! envoy          listens on 127.0.0.1, ports 80 and 443, as in the release post's kind cluster
 //! ```
 //!
-//! The release post installs 1.25.2 in pods; for its objects 1.33 does the same.
+//! The release post installs 1.25.2 in pods; for its objects 1.33 behaves the same.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -20,19 +20,20 @@ use serde_json::json;
 use crate::environment::{Place, Running, Step};
 use crate::foreign::{MADE_BY_WALK, define, kubectl, refuse_another};
 
-/// Names the folder of Contour and its definitions; `cargo xtask test` and `cargo xtask demo --with-contour` set it.
+/// Environment variable with the folder of Contour and its definitions; `cargo xtask test` and
+/// `cargo xtask demo --with-contour` set it.
 pub const CONTOUR_ENV: &str = "PINNIPED_CONTOUR";
-/// Names the folder of Envoy; set by the same.
+/// Environment variable with the folder of Envoy; the same commands set it.
 pub const ENVOY_ENV: &str = "PINNIPED_ENVOY";
-/// Its namespace.
+/// Contour's namespace.
 const NAMESPACE: &str = "projectcontour";
-/// The definition that any Contour, and our gateway, brings.
+/// A definition that every Contour, and our gateway, installs.
 pub(crate) const HTTP_PROXIES: &str = "customresourcedefinition/httpproxies.projectcontour.io";
-/// Where clients find Envoy.
+/// The address of Envoy's listeners.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SOON: Duration = Duration::from_secs(120);
 
-/// Where the programs are.
+/// The locations of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// Folder of `contour` and `crds.yaml`.
@@ -42,7 +43,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Both, if both are at hand.
+    /// Returns both locations if both are set.
     #[must_use]
     pub fn find() -> Option<Self> {
         let folder = |name| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
@@ -50,21 +51,22 @@ impl Programs {
     }
 }
 
-/// A Contour that runs.
+/// A running Contour.
 #[derive(Debug)]
 pub struct Contour {
     _programs: [Running; 2],
 }
 
 impl Contour {
-    /// Where clients find it.
+    /// The address of Envoy's listeners.
     pub const ADDRESS: IpAddr = ADDRESS;
 
-    /// Installs the definitions, starts both programs and waits until Envoy has heard of Contour.
+    /// Installs the definitions, starts both programs and waits until Envoy has its configuration
+    /// from Contour.
     ///
     /// # Errors
-    /// When a program is missing or does not work in time, with the end of what it said, or when the cluster has the
-    /// kinds of a Contour of somebody else.
+    /// Returns an error that contains the end of the logs when a program is missing or does not
+    /// work in time, and an error when the cluster already has the kinds of another Contour.
     pub async fn start(place: &dyn Place, programs: &Programs) -> anyhow::Result<Self> {
         for object in [HTTP_PROXIES, &format!("namespace/{NAMESPACE}")] {
             refuse_another(place, object, "--with-contour").await?;
@@ -104,7 +106,7 @@ impl Contour {
     }
 }
 
-/// Contour's, and Envoy's for its statistics; all on loopback.
+/// Ports of Contour, and of Envoy's statistics, all on loopback.
 struct Ports {
     xds: u16,
     metrics: u16,
@@ -118,12 +120,13 @@ impl Ports {
     }
 }
 
-/// Contour writes Envoy's configuration: where to ask for the rest.
+/// Lets Contour write Envoy's bootstrap configuration, which contains the address of Contour's xDS
+/// server.
 async fn bootstrap(place: &dyn Place, contour: &Path, dir: &Path, ports: &Ports) -> anyhow::Result<()> {
     let mut command = Command::new(contour);
     command.args(["bootstrap", "envoy.json", "--xds-address=127.0.0.1"]).current_dir(dir);
     command.arg(format!("--xds-port={}", ports.xds));
-    // A socket in the file system.
+    // A Unix domain socket.
     command.arg("--admin-address").arg(dir.join("admin.sock"));
     Step::inside(place, command).run(None).await?.success().map(drop)
 }
@@ -132,11 +135,11 @@ fn serve_flags(ports: &Ports) -> Vec<String> {
     let Ports { xds, metrics, health, statistics } = ports;
     vec![
         "serve".to_owned(),
-        // Both are on this machine's loopback.
+        // Both programs are on the loopback interface of this machine.
         "--insecure".to_owned(),
         format!("--xds-address={ADDRESS}"),
         format!("--xds-port={xds}"),
-        // There is one.
+        // There is one replica.
         "--disable-leader-election".to_owned(),
         format!("--http-address={ADDRESS}"),
         format!("--http-port={metrics}"),
@@ -151,7 +154,7 @@ fn serve_flags(ports: &Ports) -> Vec<String> {
     ]
 }
 
-/// Envoy's listener for statistics is among what Contour tells it.
+/// Waits for Envoy's listener for statistics, which is part of Contour's configuration.
 async fn await_ready(place: &dyn Place, ports: &Ports) -> anyhow::Result<()> {
     let server = format!("http://{ADDRESS}:{}", ports.statistics);
     let args = ["get", "--raw", "/ready", "--server", &server, "--kubeconfig", "/dev/null"];
@@ -161,7 +164,7 @@ async fn await_ready(place: &dyn Place, ports: &Ports) -> anyhow::Result<()> {
         .map_err(|error| error.context(log_tails(place)))
 }
 
-/// The end of what both said, for messages.
+/// Returns the end of both logs, for messages.
 pub(crate) fn log_tails(place: &dyn Place) -> String {
     ["contour", "envoy"].map(|name| format!("\n{name}'s log ends:\n{}", place.log_tail(name))).concat()
 }

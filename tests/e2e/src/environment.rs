@@ -1,4 +1,5 @@
-//! Where a walk goes: a cluster, and the network in which the commands of its administrator and users run.
+//! The environment of a walk: a cluster, and the network in which the commands of its administrator
+//! and users run.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -18,64 +19,66 @@ mod node;
 
 pub use node::OnNode;
 
-/// A cluster to walk in.
+/// A cluster with a network for commands.
 pub trait Place: Debug + Sync {
-    /// kubectl as administrator; [`Place::enter`] brings it inside.
+    /// kubectl as administrator. [`Place::enter`] moves it into the network.
     fn kubectl(&self) -> Kubectl;
 
-    /// The administrator's kubeconfig.
+    /// The path of the administrator's kubeconfig.
     fn admin_kubeconfig(&self) -> PathBuf;
 
-    /// A folder for the walk's files.
+    /// A folder for the files of the walk.
     fn dir(&self) -> PathBuf;
 
-    /// The same command inside the cluster's network, where Services answer and names resolve.
+    /// Returns the same command inside the cluster's network, in which Services respond and names
+    /// resolve.
     ///
     /// # Errors
-    /// When the cluster has ended.
+    /// Returns an error when the cluster has terminated.
     fn enter(&self, command: Command) -> anyhow::Result<tokio::process::Command>;
 
-    /// Starts a program inside that stays. It ends with the place, and may end with the handle.
+    /// Starts a long-running program inside. It terminates with the environment at the latest, and
+    /// possibly when the handle is dropped.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// Returns an error when it cannot be started.
     fn start(&self, name: &str, command: Command) -> anyhow::Result<Running>;
 
-    /// The last lines that such a program said.
+    /// Returns the last lines of the log of such a program.
     fn log_tail(&self, name: &str) -> String {
         tail(&log_file(&self.dir(), name), 15)
     }
 
-    /// Lets `name` resolve to `ip` for commands inside.
+    /// Makes `name` resolve to `ip` for commands inside.
     ///
     /// # Errors
-    /// When that cannot be arranged.
+    /// Returns an error when the name cannot be set.
     fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()>;
 
-    /// What the API server wrote about requests, oldest first.
+    /// Returns the API server's audit events, oldest first.
     ///
     /// # Errors
-    /// When it writes nothing, or that cannot be read.
+    /// Returns an error when there is no audit log, or when it cannot be read.
     fn audit_events(&self) -> anyhow::Result<Vec<serde_json::Value>>;
 
     /// An image for containers that do nothing, if there are nodes that run containers.
     fn idle_image(&self) -> Option<String>;
 }
 
-/// A program that stays.
+/// A long-running program.
 #[derive(Debug)]
 pub enum Running {
-    /// It ends with the world that guards it.
+    /// Terminates with the world that guards it.
     Guarded(Process),
-    /// It ends with this.
+    /// Terminates when this value is dropped.
     Child(tokio::process::Child),
 }
 
 impl Running {
-    /// Interrupts it as Ctrl-C would, and waits for its end.
+    /// Interrupts the program as Ctrl-C does, and waits until it exits.
     ///
     /// # Errors
-    /// When it does not end within `deadline`, or not with 0.
+    /// Returns an error when it does not exit within `deadline`, or not with 0.
     pub async fn interrupt(&mut self, deadline: Duration) -> anyhow::Result<()> {
         let pid = match self {
             Self::Guarded(process) => Some(process.id()),
@@ -94,47 +97,48 @@ impl Running {
     }
 }
 
-/// Where a program that stays writes to.
+/// Returns the log file of a long-running program.
 fn log_file(dir: &Path, name: &str) -> PathBuf {
     dir.join("logs").join(format!("{name}.log"))
 }
 
-/// A command that runs in a place.
+/// A command that runs in an environment.
 #[derive(Debug)]
 pub struct Step {
     shown: String,
-    /// Or why there is none: told when it is to be run.
+    /// The error is reported when the command is run.
     command: anyhow::Result<tokio::process::Command>,
 }
 
 impl Step {
-    /// A command of a place, shown as one would type it there.
+    /// Creates a command of an environment, shown as a user would type it there.
     pub fn inside(place: &dyn Place, command: Command) -> Self {
         Self { shown: as_typed(&command), command: place.enter(command) }
     }
 
-    /// The same, shown in other words.
+    /// Returns the same command, shown as another text.
     #[must_use]
     pub fn shown_as(self, shown: &str) -> Self {
         Self { shown: shown.to_owned(), ..self }
     }
 
-    /// As one would type it.
+    /// The text as which the command is shown.
     #[must_use]
     pub fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Runs it to its end.
+    /// Runs the command until it exits.
     ///
     /// # Errors
-    /// When it cannot be started or does not end, or the place has ended.
+    /// Returns an error when it cannot be started or does not exit, or when the environment has
+    /// terminated.
     pub async fn run(self, input: Option<&str>) -> anyhow::Result<Outcome> {
         run_as(self.shown, self.command?, input).await
     }
 }
 
-/// Processes instead of pods, in the network of this process.
+/// Uses processes instead of pods, in the network of this process.
 impl Place for World {
     fn kubectl(&self) -> Kubectl {
         World::kubectl(self)

@@ -1,8 +1,8 @@
-//! The whole product at work: the walk-through of the release post as code, the demo program that narrates it,
-//! and the end-to-end tests.
+//! The complete product: the walk-through of the release post as code, the demo program that
+//! narrates it, and the end-to-end tests.
 //!
-//! [`walkthrough::Walk`] has one method a step. The demo (`pinniped-demo`, run by `cargo xtask demo`) prints
-//! each step; the tests in `tests/it` run the same steps and compare what came out.
+//! [`walkthrough::Walk`] has one method per step. The demo (`pinniped-demo`, run by `cargo xtask
+//! demo`) prints each step; the tests in `tests/it` run the same steps and check the results.
 #![forbid(unsafe_code)]
 
 pub mod attacked;

@@ -1,4 +1,4 @@
-//! Shows commands, their real output and their time, or nothing at all.
+//! Prints commands with their real output and duration, or nothing at all.
 
 use std::time::{Duration, Instant};
 
@@ -6,55 +6,55 @@ use pinniped_test_support::kubectl::Outcome;
 
 use crate::environment::Step;
 
-/// Longest line of a command's input that is shown whole.
+/// Maximum length of a line of a command's input that is printed completely.
 const WIDTH: usize = 110;
 
-/// How much is shown.
+/// The amount of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Narrator {
-    /// Everything, for people.
+    /// Prints everything, for people.
     Loud,
-    /// Nothing, for tests.
+    /// Prints nothing, for tests.
     Silent,
 }
 
-/// What of an output is shown.
+/// The part of a command's output that is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// All of it.
+    /// All output.
     Output,
-    /// Standard error only: standard output goes to the named file.
+    /// Standard error only; standard output goes to the named file.
     RedirectedTo(&'static str),
-    /// Only its size: certificates.
+    /// The size only, for certificates.
     Size,
 }
 
 impl Narrator {
-    /// A heading, with the time since `start`.
+    /// Prints a heading with the time since `start`.
     pub fn heading(self, start: Instant, text: &str) {
         if self == Narrator::Loud {
             println!("\n== {text}   [{}]", seconds(start.elapsed()));
         }
     }
 
-    /// A remark.
+    /// Prints a remark.
     pub fn say(self, text: &str) {
         if self == Narrator::Loud {
             println!("   {text}");
         }
     }
 
-    /// A command that something else runs.
+    /// Prints a command that another component runs.
     pub fn show_command(self, text: &str) {
         if self == Narrator::Loud {
             println!("\n$ {text}");
         }
     }
 
-    /// Runs a command and shows it.
+    /// Runs a command and prints it.
     ///
     /// # Errors
-    /// When it cannot be started or does not end.
+    /// Returns an error when it cannot be started or does not exit.
     pub async fn run(self, command: Step, input: Option<&str>, show: Show) -> anyhow::Result<Outcome> {
         if self == Narrator::Loud {
             let redirect =
@@ -76,7 +76,7 @@ impl Narrator {
         }
         match show {
             Show::Output if outcome.stdout.ends_with('\n') => print!("{}", outcome.stdout),
-            // As jsonpath prints it, without a newline.
+            // jsonpath output does not end with a newline.
             Show::Output if !outcome.stdout.is_empty() => println!("{}", outcome.stdout),
             Show::Output => {}
             Show::RedirectedTo(_) => {}
@@ -87,11 +87,11 @@ impl Narrator {
         println!("   ({code}{})", seconds(outcome.took));
     }
 
-    /// Runs a command again and again until its outcome `fits`, at most for `deadline`; shows the first and,
-    /// when it is another one, the last outcome.
+    /// Repeats a command until its output `fits`, at most for `deadline`. Prints the first and, if
+    /// it differs, the last output.
     ///
     /// # Errors
-    /// When none fits; the last outcome is part of the message.
+    /// Returns an error that contains the last output when none fits.
     pub async fn run_until(
         self,
         deadline: Duration,
@@ -124,7 +124,7 @@ impl Narrator {
     }
 }
 
-/// `1.2 s`.
+/// Formats a duration, such as `1.2 s`.
 #[must_use]
 pub fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())

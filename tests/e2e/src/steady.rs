@@ -1,8 +1,9 @@
-//! A steady load through the proxy, of which nothing may fail: so many requests a second over connections that stay and
-//! over ones that are replaced all the time, each after a whole handshake with a verified certificate.
+//! A steady load through the proxy in which no request may fail: a fixed number of requests per
+//! second over long-lived connections and over connections that are constantly replaced, each after
+//! a full handshake with a verified certificate.
 //!
-//! The requests come when they are due, whether or not those before them were answered in time (each lane catches up),
-//! so a pause of the proxy is not hidden by a load that pauses with it.
+//! Requests are due at fixed times, whether or not the previous ones were answered in time (each
+//! client catches up), so that the load does not hide a pause of the proxy by pausing too.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,62 +29,62 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at the same time; every other one speaks HTTP/2.
+/// Number of connections at the same time; every other one uses HTTP/2.
 const LANES: u32 = 20;
-/// So many of them stay from begin to end.
+/// Number of connections that stay open for the whole run.
 const STAYING: u32 = 8;
-/// Requests on each connection of the others.
+/// Number of requests on each of the other connections.
 const EACH: usize = 8;
-/// How long a request may take, its handshake included.
+/// Time limit of a request, including its handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Problems that are kept; the first ones tell enough.
+/// Maximum number of recorded problems; the first ones are sufficient.
 const PROBLEMS: usize = 10;
 
-/// Where the load goes, and what it asks for.
+/// The target of the load.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// The proxy, or a Service of it.
+    /// The address of the proxy, or of a Service of it.
     pub address: SocketAddr,
-    /// The name that its certificate must have.
+    /// The name that its certificate must contain.
     pub name: &'static str,
-    /// The roots to verify with, PEM.
+    /// The roots for verification, PEM.
     pub roots: String,
     /// The client certificate.
     pub client: Pair,
-    /// A path whose GET answers 200.
+    /// A path for which a GET returns 200.
     pub path: String,
-    /// How many requests a second.
+    /// The number of requests per second.
     pub per_second: u32,
 }
 
-/// What was done.
+/// The result of a load.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
-    /// Handshakes that were verified.
+    /// Number of verified handshakes.
     pub handshakes: usize,
-    /// Requests that were answered as they should be.
+    /// Number of requests with the expected response.
     pub requests: usize,
-    /// What failed.
+    /// Number of failures.
     pub failed: usize,
-    /// The first things that failed.
+    /// The first failures.
     pub problems: Vec<String>,
-    /// The longest that a request took.
+    /// The longest duration of a request.
     pub slowest: Duration,
-    /// The certificates that were shown.
+    /// The certificates that the server presented.
     leaves: BTreeSet<Vec<u8>>,
 }
 
 impl Done {
-    /// How many different certificates were shown.
+    /// Returns the number of different certificates presented.
     #[must_use]
     pub fn certificates(&self) -> usize {
         self.leaves.len()
     }
 
-    /// Nothing failed, and there was as much as there should have been.
+    /// Checks that nothing failed and that there were at least `least` requests.
     ///
     /// # Errors
-    /// With what failed, or what was missing.
+    /// Returns an error that contains the failures, or the missing number.
     pub fn check(&self, least: usize) -> anyhow::Result<()> {
         ensure!(self.failed == 0, "{} failed, beginning with {:#?}", self.failed, self.problems);
         ensure!(self.requests >= least, "there were only {} requests instead of {least}", self.requests);
@@ -106,7 +107,7 @@ impl fmt::Display for Done {
     }
 }
 
-/// The load, while it runs.
+/// A running load.
 #[derive(Debug)]
 pub struct Load {
     tasks: JoinSet<()>,
@@ -133,10 +134,10 @@ struct Target {
 }
 
 impl Load {
-    /// Starts it.
+    /// Starts the load.
     ///
     /// # Errors
-    /// When the roots or the client certificate are none.
+    /// Returns an error when the roots or the client certificate are invalid.
     pub fn start(params: Params) -> anyhow::Result<Self> {
         let per_second = params.per_second;
         let http1 = wire::verifying(&params.roots, &[b"http/1.1"], &params.client)?;
@@ -149,20 +150,20 @@ impl Load {
         Ok(Self { tasks, end, tally, began: Instant::now(), per_second })
     }
 
-    /// What was done so far.
+    /// Returns the result so far.
     #[must_use]
     pub fn so_far(&self) -> Done {
         self.tally.lock().clone()
     }
 
-    /// How many requests there must have been by now: half of what was due, since a machine that does other things
-    /// beside may be late with all of it.
+    /// Returns the minimum number of requests by now: half of those due, because a machine with
+    /// other work may be late with all of it.
     #[must_use]
     pub fn due(&self) -> usize {
         (self.began.elapsed().as_secs_f64() * f64::from(self.per_second) * 0.5) as usize
     }
 
-    /// Ends it, with the requests under way answered.
+    /// Stops the load after the requests in flight are answered.
     pub async fn end(mut self) -> Done {
         self.end.cancel();
         while self.tasks.join_next().await.is_some() {}
@@ -170,7 +171,7 @@ impl Load {
     }
 }
 
-/// One connection after the other, one request after the other.
+/// Opens one connection after the other and sends one request after the other.
 async fn work(target: Arc<Target>, lane: u32, end: CancellationToken, tally: Tally) {
     let every = Duration::from_secs(1) * LANES / target.params.per_second.max(1);
     let mut ticks = tokio::time::interval(every);
@@ -206,7 +207,7 @@ enum Sender {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// A connection; it ends when this is dropped.
+/// A connection. Dropping this value closes it.
 struct Connection {
     sender: Sender,
     _driver: JoinSet<()>,
@@ -248,7 +249,7 @@ async fn ask(
     Ok(())
 }
 
-/// A connection and the certificate that was shown.
+/// Opens a connection and returns it with the presented certificate.
 async fn connect(target: &Target, second: bool) -> anyhow::Result<(Connection, Vec<u8>)> {
     let tcp = TcpStream::connect(target.params.address).await?;
     tcp.set_nodelay(true)?;
@@ -258,7 +259,7 @@ async fn connect(target: &Target, second: bool) -> anyhow::Result<(Connection, V
     let leaf = leaf(&tls)?;
     let io = TokioIo::new(tls);
     let mut driver = JoinSet::new();
-    // How a connection ends is seen by the requests on it.
+    // The requests on the connection report how it ends.
     let sender = if second {
         let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
         driver.spawn(async move { drop(connection.await) });
@@ -276,10 +277,10 @@ fn leaf(tls: &TlsStream<TcpStream>) -> anyhow::Result<Vec<u8>> {
     Ok(shown.context("no certificate was shown")?.to_vec())
 }
 
-/// The certificate that a server shows for `name`, DER, whoever signed it.
+/// Returns the certificate that a server presents for `name` (DER), without verification.
 ///
 /// # Errors
-/// When there is no handshake.
+/// Returns an error when the handshake fails.
 pub async fn shown(address: SocketAddr, name: &str) -> anyhow::Result<Vec<u8>> {
     let tcp = TcpStream::connect(address).await?;
     leaf(&wire::connect_unverified(tcp, name, &[b"h2"], None).await?)
@@ -297,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// A load on this address, once something was tried.
+    /// Runs a load against this address until there was a first attempt.
     async fn tried(address: SocketAddr, roots: &Authority) -> anyhow::Result<Done> {
         let load = Load::start(Params {
             address,
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_there_or_shows_another_certificate_is_noticed() -> anyhow::Result<()> {
+    async fn a_missing_server_and_another_certificate_are_reported() -> anyhow::Result<()> {
         let (one, other) = (Authority::new("one")?, Authority::new("other")?);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -329,14 +330,14 @@ mod tests {
         let mut server = JoinSet::new();
         server.spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
-                // Whatever comes of it: the clients tell.
+                // The result is ignored; the clients report it.
                 drop(acceptor.accept(tcp).await);
             }
         });
         let done = tried(address, &other).await?;
         assert!(done.check(0).is_err() && done.handshakes == 0, "{done}");
         assert!(done.problems[0].contains("TLS handshake"), "{:?}", done.problems);
-        // The certificate is good; there is no answer.
+        // The certificate is good, but there is no response.
         let done = tried(address, &one).await?;
         assert!(done.check(0).is_err() && done.handshakes > 0 && done.requests == 0, "{done}");
         server.shutdown().await;
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_with_a_failure_or_with_too_little_is_not_good() {
+    fn a_load_with_a_failure_or_too_few_requests_is_an_error() {
         let good = Done { handshakes: 20, requests: 100, ..Done::default() };
         let table = [
             ("all of it", good.clone(), 100, true),

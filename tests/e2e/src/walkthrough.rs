@@ -1,17 +1,18 @@
-//! The walk-through of the Pinniped v0.25.0 release post (Concierge with impersonation proxy), step by step.
+//! The walk-through of the Pinniped v0.25.0 release post (Concierge with impersonation proxy), step
+//! by step.
 //!
 //! ```text
-//! install.rs       the three files of deploy/, what they bring, an application to look at, and taking it all away
-//! login.rs         the tutorial without a proxy: credentials that the cluster's own key signed
-//! certificates.rs  the post's certificate authority and serving certificate, and its last three commands
-//! tokens.rs        another strategy: service account tokens, and the ways in which kubectl uses them
-//! proxy.rs         the post's edit of the CredentialIssuer, and what its user may do then
+//! install.rs       the files of deploy/, their objects, an application, and the removal of them
+//! login.rs         the tutorial without a proxy: credentials signed by the cluster's own key
+//! certificates.rs  certificate authority and serving certificate of the post, its last commands
+//! tokens.rs        service account tokens, and the ways in which kubectl uses them
+//! proxy.rs         the post's edit of the CredentialIssuer, and its effects for the user
 //! gateway.rs       the post's ingress: our gateway, or a real Contour in its place
 //! ```
 //!
-//! Without an ingress the external name resolves to the proxy's ClusterIP Service. A real cert-manager issues the
-//! certificate where it is at hand; else either the proxy's own generated certificate serves, or one that the walk makes in
-//! cert-manager's place.
+//! Without an ingress the external name resolves to the proxy's ClusterIP Service. A real
+//! cert-manager issues the certificate where it is available. Otherwise the proxy serves its own
+//! generated certificate, or one that the walk creates in place of cert-manager.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,41 +38,41 @@ pub use install::INSTALL_FILES;
 pub use proxy::{DECISION, EXTERNAL_NAME, Serving};
 pub use tokens::{Delivery, TOKENS_FILE, USERS_NAMESPACE};
 
-/// The Concierge's namespace.
+/// The namespace of the Concierge.
 pub const CONCIERGE: &str = "pinniped-concierge";
-/// The demo authenticator's namespace.
+/// The namespace of the demo authenticator.
 pub const LOCAL_USER_AUTHENTICATOR: &str = "local-user-authenticator";
-/// The CredentialIssuer.
+/// The name of the CredentialIssuer.
 pub const CREDENTIAL_ISSUER: &str = "pinniped-concierge-config";
 
-/// How long a step may take: seconds on an idle machine.
+/// Time limit of a step, which takes seconds on an idle machine.
 const SOON: Duration = Duration::from_secs(120);
-/// The same for kubectl.
+/// The same limit as a flag of kubectl.
 const SOON_FLAG: &str = "--timeout=120s";
 
-/// One walk through the story.
+/// One run of the walk-through.
 #[derive(Debug)]
 pub struct Walk<'p> {
     place: &'p dyn Place,
     narrator: Narrator,
     start: Instant,
-    /// HOME of the commands: caches and credentials go here, not into the user's own.
+    /// HOME of the commands, so that caches and credentials are not written to the user's own home.
     home: PathBuf,
     pinniped: PathBuf,
 }
 
 impl<'p> Walk<'p> {
-    /// Starts a walk; headings show the time since `start`.
+    /// Creates a walk; headings show the time since `start`.
     ///
     /// # Errors
-    /// When our programs are not built.
+    /// Returns an error when the product's programs are not built.
     pub fn new(place: &'p dyn Place, narrator: Narrator, start: Instant) -> anyhow::Result<Self> {
         let home = place.dir().join("home");
         std::fs::create_dir_all(&home).context("could not make a home folder")?;
         Ok(Self { place, narrator, start, home, pinniped: tools::binary("pinniped")? })
     }
 
-    /// The kubeconfig that [`Walk::kubeconfig`] writes.
+    /// The path of the kubeconfig that [`Walk::kubeconfig`] writes.
     #[must_use]
     pub fn user_kubeconfig(&self) -> PathBuf {
         self.home.join(proxy::KUBECONFIG)
@@ -87,8 +88,9 @@ impl<'p> Walk<'p> {
         self.narrator.heading(self.start, text);
     }
 
-    /// How a kind is named to kubectl: briefly for people; in full where other tests of the same cluster may
-    /// have kinds of the same name under another API group suffix.
+    /// Returns the name of a kind for kubectl: short for people, and in full in tests, because
+    /// other tests of the same cluster may have kinds of the same name under another API group
+    /// suffix.
     fn kind(&self, brief: &str) -> String {
         let group = if brief == "credentialissuer" { "config" } else { "authentication" };
         match self.narrator {
@@ -105,24 +107,24 @@ impl<'p> Walk<'p> {
         Step::inside(self.place, self.settled(command))
     }
 
-    /// The same command with a home of its own.
+    /// Returns the same command with its own home.
     fn settled(&self, mut command: Command) -> Command {
         command.current_dir(tools::repository()).env("HOME", &self.home);
         command.env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME");
         command
     }
 
-    /// An administrator's kubectl, not yet started.
+    /// Returns an administrator's kubectl without starting it.
     fn admin_step(&self, args: &[&str]) -> Step {
         self.settle(self.admin().command(args))
     }
 
-    /// An administrator's kubectl, shown, which has to succeed.
+    /// Runs and shows an administrator's kubectl; the command must succeed.
     async fn kubectl(&self, args: &[&str], input: Option<&str>, show: Show) -> anyhow::Result<Outcome> {
         self.narrator.run(self.admin_step(args), input, show).await?.success()
     }
 
-    /// kubectl as a user of `kubeconfig` would call it.
+    /// Returns kubectl as a user of `kubeconfig` would run it.
     fn user_kubectl(&self, kubeconfig: &Path, args: &[&str]) -> Step {
         let mut command = self.admin().command(args);
         command.arg("--kubeconfig").arg(kubeconfig);
@@ -139,7 +141,8 @@ impl<'p> Walk<'p> {
         command
     }
 
-    /// `pinniped get kubeconfig` for a user of the local-user-authenticator, written to the file `name`.
+    /// Runs `pinniped get kubeconfig` for a user of the local-user-authenticator and writes its
+    /// output to the file `name`.
     async fn get_kubeconfig(&self, user: &str, more: &[&str], name: &'static str) -> anyhow::Result<Outcome> {
         let token = format!("{user}:password123");
         let args = [
@@ -159,11 +162,11 @@ impl<'p> Walk<'p> {
         Ok(outcome)
     }
 
-    /// The release post in the process world, in order. With the folder of cert-manager's programs the proxy serves a
-    /// certificate that it issues, else its own.
+    /// Runs the release post in a process world, in order. With the folder of cert-manager's
+    /// programs the proxy serves a certificate that cert-manager issues, otherwise its own.
     ///
     /// # Errors
-    /// That of the first step that fails.
+    /// Returns the error of the first step that fails.
     pub async fn everything(&self, cert_manager: Option<&Path>) -> anyhow::Result<()> {
         self.install().await?;
         self.create_user().await?;
@@ -187,11 +190,11 @@ impl<'p> Walk<'p> {
         Ok(())
     }
 
-    /// The tutorial without a proxy and then the release post, in pods of a real node. cert-manager, if it is to issue
-    /// the certificate, ends with this.
+    /// Runs the tutorial without a proxy and then the release post, in pods of a real node.
+    /// cert-manager, if it issues the certificate, terminates when this function returns.
     ///
     /// # Errors
-    /// That of the first step that fails.
+    /// Returns the error of the first step that fails.
     pub async fn everything_on_a_node(&self, cert_manager: Option<&Path>) -> anyhow::Result<()> {
         self.install().await?;
         self.look_at_pods().await?;
@@ -219,11 +222,11 @@ impl<'p> Walk<'p> {
         Ok(())
     }
 
-    /// The whole release post, in its order, with its ingress; on a node with pods if `on_node`. Gives the ingress, which
-    /// may end with it.
+    /// Runs the whole release post in order, with its ingress; `on_node` selects a node with pods.
+    /// Returns the ingress, which may terminate when the value is dropped.
     ///
     /// # Errors
-    /// That of the first step that fails.
+    /// Returns the error of the first step that fails.
     pub async fn release_post(
         &self,
         cert_manager: &Path,

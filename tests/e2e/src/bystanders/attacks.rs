@@ -1,10 +1,10 @@
-//! Known attacks: requests that end, or once ended, a shared connection to the API server.
+//! Known attacks: requests that close, or once closed, a shared connection to the API server.
 
 use super::shape::{End, Shape, Wire};
 
 type Field = (String, Vec<u8>);
 
-/// So many fields with values of `each` bytes.
+/// Creates `count` fields with values of `each` bytes.
 fn fields(count: usize, each: usize, byte: u8) -> Vec<Field> {
     (0..count).map(|number| (format!("x-{number}"), vec![byte; each])).collect()
 }
@@ -13,7 +13,7 @@ fn field(name: &str, value: &str) -> Field {
     (name.to_owned(), value.as_bytes().to_vec())
 }
 
-/// All of them, each with its name.
+/// Returns all known attacks with their names.
 #[must_use]
 pub fn known() -> Vec<(&'static str, Shape)> {
     let health = || Shape::get("/healthz");
@@ -96,7 +96,7 @@ pub fn known() -> Vec<(&'static str, Shape)> {
         all.push(("an odd method", Shape { method: method.to_owned(), ..health() }));
     }
     all.push(("a huge method", Shape { method: "M".repeat(60_000), ..health() }));
-    // Who has a name may send more than who has none.
+    // Authenticated clients have higher limits than anonymous ones.
     let named = all.clone().into_iter().map(|(name, shape)| (name, Shape { named: true, ..shape }));
     all.into_iter().chain(named).collect()
 }

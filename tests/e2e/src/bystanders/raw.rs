@@ -1,5 +1,6 @@
-//! HTTP/2 frame by frame, with strings that are not coded: as short on the wire as what they say, so that the proxy takes
-//! heads which grow when they are coded again.
+//! Sends HTTP/2 requests frame by frame, with strings that are not Huffman-coded: such heads are as
+//! short on the wire as their content, so the proxy accepts heads that grow when they are encoded
+//! again.
 
 use anyhow::{Context as _, bail};
 use http::HeaderName;
@@ -17,10 +18,10 @@ const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// The smallest of the largest frames that a peer may have.
+/// The minimum of the largest frame size that a peer can set.
 const FRAME: usize = 16_384;
 
-/// Sends a GET. The status of the answer where it is a common one, else 0.
+/// Sends a GET. Returns the status of the response if it is in the static table, otherwise 0.
 pub(super) async fn get(
     target: &Target,
     client: Option<&Pair>,
@@ -51,7 +52,7 @@ pub(super) async fn get(
     let tls = target.connect(b"h2", client).await?;
     let (mut reader, mut writer) = tokio::io::split(tls);
     let writing = async {
-        // A server that has seen enough does not read on.
+        // A server that rejects the request early stops reading.
         let _unimportant = writer.write_all(&out).await;
         let _unimportant = writer.flush().await;
         std::future::pending::<()>().await;
@@ -77,7 +78,7 @@ pub(super) async fn get(
     }
 }
 
-/// A field that is never indexed (RFC 7541, section 6.2.3), its name and value as they are.
+/// Encodes a field that is never indexed (RFC 7541, section 6.2.3) with name and value as they are.
 fn literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(0x10);
     for text in [name, value] {
@@ -104,7 +105,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// What HPACK's static table has.
+/// Decodes a status of HPACK's static table.
 fn status(block: &[u8]) -> u16 {
     match block.first() {
         Some(0x88) => 200,

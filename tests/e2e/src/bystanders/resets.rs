@@ -1,4 +1,4 @@
-//! Streams that are opened and reset at a steady pace, each after it was accepted.
+//! Opens and resets streams at a steady rate, each after the server accepted it.
 
 use std::time::Duration;
 
@@ -9,32 +9,33 @@ use http::Request;
 use super::{Client, PATIENCE, Target};
 use crate::walkthrough::EXTERNAL_NAME;
 
-/// How the streams go.
+/// The parameters of the streams.
 #[derive(Clone, Debug)]
 pub struct Resets {
-    /// What each asks for.
+    /// The path of each request.
     pub path: String,
-    /// Streams that are open at the same time.
+    /// Number of streams open at the same time.
     pub batch: usize,
-    /// Streams in all.
+    /// Total number of streams.
     pub count: usize,
-    /// From the last stream of a batch to its resets: long enough for the proxy to have sent them on.
+    /// Pause between the last stream of a batch and its resets: long enough for the proxy to
+    /// forward the requests.
     pub pause: Duration,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Streams that were reset.
+    /// Number of streams that were reset.
     pub reset: usize,
-    /// Times that the proxy ended the attacker's connection.
+    /// Number of times the proxy closed the attacker's connection.
     pub sent_away: usize,
 }
 
-/// Does it, over one connection after the other when the proxy ends them.
+/// Opens and resets the streams, on a new connection each time the proxy closes one.
 ///
 /// # Errors
-/// When the proxy takes no connection.
+/// Returns an error when the proxy accepts no connection.
 pub async fn resets(target: &Target, resets: &Resets) -> anyhow::Result<Done> {
     let mut done = Done::default();
     while done.reset < resets.count {
@@ -57,7 +58,7 @@ async fn batch(client: &mut Client, resets: &Resets) -> anyhow::Result<usize> {
     let mut streams = Vec::with_capacity(resets.batch);
     for _ in 0..resets.batch {
         let request = Request::get(format!("https://{EXTERNAL_NAME}{}", resets.path)).body(())?;
-        // Kept, or it would be reset at once.
+        // The handle must be stored: dropping it resets the stream at once.
         streams.push(client.begin(request, true).await?);
     }
     tokio::time::sleep(resets.pause).await;

@@ -10,32 +10,33 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::{Client, PATIENCE, Target, next_chunk, raw};
 use crate::walkthrough::EXTERNAL_NAME;
 
-/// How a request goes over the wire.
+/// The protocol of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     /// HTTP/1.1, byte for byte.
     Http1,
-    /// HTTP/2 with strings in Huffman's code and references to a table. What a client of HTTP/2 cannot send is left out.
+    /// HTTP/2 with Huffman-coded strings and references to the dynamic table. Fields that an HTTP/2
+    /// client cannot send are left out.
     Http2,
-    /// HTTP/2 with strings as they are. Only method, path and fields count.
+    /// HTTP/2 with plain strings. Only method, path and fields are used.
     Plain,
 }
 
-/// How a request ends.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// As it should.
+    /// The complete request is sent.
     Whole,
-    /// With a reset, before its end. Over HTTP/1.1 the connection closes.
+    /// The stream is reset before its end. Over HTTP/1.1 the connection closes.
     Reset,
 }
 
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// How it goes.
+    /// The protocol.
     pub wire: Wire,
-    /// With the attacker's certificate; else anonymous.
+    /// Whether the request has the attacker's certificate; otherwise it is anonymous.
     pub named: bool,
     /// The method.
     pub method: String,
@@ -43,16 +44,16 @@ pub struct Shape {
     pub path: String,
     /// Header fields.
     pub fields: Vec<(String, Vec<u8>)>,
-    /// Bytes of the body.
+    /// Size of the body in bytes.
     pub body: usize,
-    /// Trailer fields, after a body.
+    /// Trailer fields after a body.
     pub trailers: Vec<(String, Vec<u8>)>,
-    /// How it ends.
+    /// The end of the request.
     pub end: End,
 }
 
 impl Shape {
-    /// An anonymous GET over HTTP/2.
+    /// Returns an anonymous GET over HTTP/2.
     pub fn get(path: &str) -> Self {
         Self {
             wire: Wire::Http2,
@@ -66,10 +67,10 @@ impl Shape {
         }
     }
 
-    /// Sends it over a connection of its own. The status of the answer.
+    /// Sends the request over a connection of its own and returns the status of the response.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// Returns an error when there is no response.
     pub async fn send(&self, target: &Target) -> anyhow::Result<u16> {
         let exchange = async {
             match self.wire {
@@ -100,13 +101,13 @@ impl Shape {
             stream.send_trailers(map(&self.trailers))?;
         }
         if self.end == End::Reset {
-            // Of a stream that got as far as the proxy.
+            // Gives the stream time to reach the proxy.
             tokio::task::yield_now().await;
             stream.send_reset(Reason::CANCEL);
             bail!("reset");
         }
         let (head, mut body) = answer.await?.into_parts();
-        // A watch would go on for ever.
+        // A watch would never end.
         for _ in 0..64 {
             match next_chunk(&mut body).await {
                 Some(Ok(_)) => {}
@@ -139,7 +140,7 @@ impl Shape {
             head.extend_from_slice(b"\r\n");
         }
         let mut tls = target.connect(b"http/1.1", self.named.then_some(&target.attacker)).await?;
-        // A server that has seen enough closes before the end.
+        // A server that rejects the request early closes before its end.
         let written = async {
             tls.write_all(&head).await?;
             tls.flush().await
@@ -163,10 +164,10 @@ impl Shape {
 fn map(fields: &[(String, Vec<u8>)]) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in fields {
-        // As HTTP/2 has them, which lets through more than HTTP/1.1.
+        // HTTP/2 accepts more names than HTTP/1.1.
         let name = HeaderName::from_lowercase(name.as_bytes());
         if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
-            // A map has room for so many names, and no more are needed.
+            // A map has a maximum number of names; further ones are not needed.
             let _unimportant = map.try_append(name, value);
         }
     }
@@ -182,7 +183,7 @@ fn write_fields(fields: &[(String, Vec<u8>)], out: &mut Vec<u8>) {
     }
 }
 
-/// The request of this seed.
+/// Generates the request of this seed.
 #[must_use]
 pub fn generated(seed: u64) -> Shape {
     let mut chance = Chance::new(seed);
@@ -214,7 +215,7 @@ fn fields_of_a_trailer(chance: &mut Chance) -> Vec<(String, Vec<u8>)> {
     fields(chance, 1 << 19)
 }
 
-/// Fields with at most so many bytes together.
+/// Generates fields with at most `most` bytes in total.
 fn fields(chance: &mut Chance, most: usize) -> Vec<(String, Vec<u8>)> {
     let mut left = *chance.one_of(&[2_000, 20_000, 70_000, 300_000, most]);
     let mut fields = Vec::new();
@@ -233,7 +234,7 @@ fn fields(chance: &mut Chance, most: usize) -> Vec<(String, Vec<u8>)> {
             break;
         }
     }
-    // Again and again: references to a table.
+    // Repeated fields become references to the dynamic table.
     if chance.in_hundred(20)
         && let Some(last) = fields.last().cloned()
     {

@@ -1,4 +1,4 @@
-//! A node with pods: commands are brought into its network one by one.
+//! A node with pods. Each command is moved into its network separately.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use pinniped_test_support::kubectl::Kubectl;
 
 use super::{Place, Running, log_file};
 
-/// A walk on a node.
+/// The environment of a walk on a node.
 #[derive(Debug)]
 pub struct OnNode<'n> {
     node: &'n Node,
@@ -19,7 +19,7 @@ pub struct OnNode<'n> {
 }
 
 impl<'n> OnNode<'n> {
-    /// On this node, with a folder for the walk's files.
+    /// Creates the environment with a folder for the files of the walk.
     #[must_use]
     pub fn new(node: &'n Node, dir: &Path) -> Self {
         Self { node, dir: dir.to_owned() }
@@ -51,7 +51,7 @@ impl Place for OnNode<'_> {
         if let Some(dir) = command.get_current_dir() {
             entered.current_dir(dir);
         }
-        // Discovery caches are the walk's, not the node's.
+        // Discovery caches belong to the walk, not to the node.
         entered.env("KUBECACHEDIR", self.dir.join("kubectl-cache"));
         Ok(entered)
     }
@@ -65,7 +65,8 @@ impl Place for OnNode<'_> {
         let log = log.with_context(|| format!("could not open {}", file.display()))?;
         let mut entered = self.enter(command)?;
         entered.stdin(Stdio::null()).stdout(log.try_clone().context("could not share the log")?).stderr(log);
-        // Out of reach of the terminal's Ctrl-C: it is needed while the walk ends.
+        // In its own process group, out of reach of the terminal's Ctrl-C: the program is needed
+        // while the walk cleans up.
         entered.kill_on_drop(true).process_group(0);
         let child = entered.spawn().with_context(|| format!("could not start {name}"))?;
         Ok(Running::Child(child))
@@ -79,7 +80,7 @@ impl Place for OnNode<'_> {
         let file = self.node.layout().logs().join("audit.log");
         let log =
             std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
-        // The last line may be half written.
+        // The last line may be incomplete.
         Ok(log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 

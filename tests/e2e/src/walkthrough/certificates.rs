@@ -1,4 +1,5 @@
-//! The serving certificate that somebody else issues: cert-manager as in the release post, or the walk in its place.
+//! The serving certificate from an external issuer: cert-manager as in the release post, or the
+//! walk in its place.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +14,18 @@ use crate::environment::Step;
 use crate::foreign::MADE_BY_WALK;
 use crate::narrator::{Narrator, Show};
 
-/// Names the folder of the `yq` of the post; `cargo xtask test` and `cargo xtask demo --with-cert-manager` set it.
+/// Environment variable with the folder of the post's `yq`; `cargo xtask test` and `cargo xtask
+/// demo --with-cert-manager` set it.
 pub const YQ_ENV: &str = "PINNIPED_YQ";
 /// The Secret of the post's certificate authority.
 pub const AUTHORITY_SECRET: &str = "self-signed-ca-for-kind-testing";
 /// The Secret of the post's serving certificate.
 pub const SERVING_SECRET: &str = "impersonation-proxy-tls-serving-cert";
-/// The post's Certificate of it.
+/// The Certificate of the post for that Secret.
 pub const SERVING_CERTIFICATE: &str = "impersonation-serving-cert";
-/// The file into which the post saves the authority's certificate.
+/// The file in which the post saves the authority's certificate.
 const AUTHORITY_FILE: &str = "self-signed-ca-for-kind-testing.pem.b64";
-/// What the post applies; its namespace is there already.
+/// The issuers that the post applies; their namespace already exists.
 const ISSUERS: &str = "\
 apiVersion: cert-manager.io/v1
 kind: ClusterIssuer
@@ -88,7 +90,7 @@ impl Walk<'_> {
     /// Starts a real cert-manager.
     ///
     /// # Errors
-    /// When it does not work in time.
+    /// Returns an error when it does not work in time.
     pub async fn start_cert_manager(&self, programs: &Path) -> anyhow::Result<CertManager> {
         self.heading("Install cert-manager (1.11.5, its programs as processes)");
         let running = CertManager::start(self.place, programs).await?;
@@ -96,10 +98,11 @@ impl Walk<'_> {
         Ok(running)
     }
 
-    /// Applies the post's issuers and certificates, waits for the serving certificate, and saves the authority's.
+    /// Applies the post's issuers and certificates, waits for the serving certificate, and saves
+    /// the authority's.
     ///
     /// # Errors
-    /// When it is not issued in time.
+    /// Returns an error when the certificate is not issued in time.
     pub async fn issue_certificates(&self) -> anyhow::Result<Serving> {
         self.heading("A certificate authority, and a serving certificate for the proxy");
         std::fs::write(self.home.join("self-signed-cert.yaml"), ISSUERS).context("could not write a file")?;
@@ -112,11 +115,11 @@ impl Walk<'_> {
         self.save_authority().await
     }
 
-    /// Makes the two Secrets that cert-manager makes in the post, and reads the authority's certificate as the post
-    /// does.
+    /// Creates the two Secrets that cert-manager creates in the post, and reads the authority's
+    /// certificate as the post does.
     ///
     /// # Errors
-    /// When kubectl fails.
+    /// Returns an error when kubectl fails.
     pub async fn make_certificates(&self) -> anyhow::Result<Serving> {
         self.heading("A serving certificate for the proxy (the walk signs it in cert-manager's place)");
         let authority = Authority::new("my-selfsigned-ca")?;
@@ -132,7 +135,7 @@ impl Walk<'_> {
             secret(NAMESPACE, AUTHORITY_SECRET, &authority.certificate_pem, &authority.private_key_pem),
             secret(CONCIERGE, SERVING_SECRET, &leaf.certificate_pem, &leaf.private_key_pem),
         ]});
-        // Not shown: keys are in it.
+        // The input contains keys and is therefore not shown.
         let args = ["apply", "-f", "-"];
         let applied = self.admin_step(&args).run(Some(&list.to_string())).await?.success()?;
         for line in applied.stdout.lines() {
@@ -141,7 +144,8 @@ impl Walk<'_> {
         self.save_authority().await
     }
 
-    /// The authority's certificate as the CredentialIssuer wants it, also in a file.
+    /// Returns the authority's certificate in the form of the CredentialIssuer, and saves it to a
+    /// file.
     async fn save_authority(&self) -> anyhow::Result<Serving> {
         let path = r"jsonpath={.data.ca\.crt}";
         let args = ["get", "secret", AUTHORITY_SECRET, "--namespace", NAMESPACE, "--output", path];
@@ -151,11 +155,12 @@ impl Walk<'_> {
         Ok(Serving::Secret { name: SERVING_SECRET.to_owned(), authority })
     }
 
-    /// The post's last three commands: the bundle in the kubeconfig, the one that the CredentialIssuer advertises,
-    /// and the one that was saved. To the letter where the post's `yq` is at hand; else kubectl reads the kubeconfig.
+    /// Runs the post's last three commands, which print the bundle in the kubeconfig, the one that
+    /// the CredentialIssuer advertises, and the saved one. Uses the exact commands where the post's
+    /// `yq` is available; otherwise kubectl reads the kubeconfig.
     ///
     /// # Errors
-    /// When they are not the same, byte for byte.
+    /// Returns an error when the three are not the same, byte for byte.
     pub async fn check_bundles(&self) -> anyhow::Result<String> {
         self.heading("The same bundle everywhere");
         let in_kubeconfig = if std::env::var_os(YQ_ENV).is_some() {
@@ -167,7 +172,7 @@ impl Walk<'_> {
         let advertised = format!(
             "kubectl get {} {CREDENTIAL_ISSUER} -o \
              jsonpath=\"{{.status.strategies[1].frontend.impersonationProxyInfo.certificateAuthorityData}}\"",
-            // The post's spelling.
+            // The post spells it this way.
             if self.narrator == Narrator::Loud {
                 "CredentialIssuer".to_owned()
             } else {
@@ -178,7 +183,7 @@ impl Walk<'_> {
         let mut bundles = Vec::new();
         for line in [in_kubeconfig, &advertised, &saved] {
             let printed = self.narrator.run(self.shell(line)?, None, Show::Output).await?.success()?.stdout;
-            // yq ends its line, the others do not.
+            // yq prints a final newline, the other programs do not.
             bundles.push(printed.trim_end_matches('\n').to_owned());
         }
         let bundle = bundles.pop().unwrap_or_default();
@@ -191,10 +196,11 @@ impl Walk<'_> {
         Ok(bundle)
     }
 
-    /// A line for a shell in the walk's home folder, with the administrator's kubeconfig and all programs at hand.
+    /// Returns a shell command line in the walk's home folder, with the administrator's kubeconfig
+    /// and all programs in PATH.
     fn shell(&self, line: &str) -> anyhow::Result<Step> {
         let kubectl = self.admin();
-        // For its environment, all of it but the program.
+        // Only the environment of this command is used.
         let typed = kubectl.command(&[]);
         let mut command = std::process::Command::new("sh");
         command.args(["-c", line]);

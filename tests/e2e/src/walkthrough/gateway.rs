@@ -1,5 +1,5 @@
-//! The release post's ingress: clients come by name through a gateway that passes TLS on as it is. Ours, or a real
-//! Contour with Envoy in its place; objects and commands are the same.
+//! The release post's ingress: clients connect by name through a gateway that passes TLS through.
+//! The gateway is ours, or a real Contour with Envoy; objects and commands are the same.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,18 +18,18 @@ use crate::environment::Step;
 use crate::foreign::{await_defined, refuse_another};
 use crate::narrator::Show;
 
-/// The gateway's namespace, and the name of its Deployment and Service.
+/// The namespace of the gateway, and the name of its Deployment and Service.
 pub const GATEWAY: &str = "pinniped-gateway";
 /// The kinds that the gateway serves, which a Contour has, too.
 const DEFINITIONS: [&str; 2] =
     ["deploy/install-tls-certificate-delegation.yaml", "deploy/install-gateway-crds.yaml"];
-/// The gateway itself.
+/// The manifest of the gateway.
 pub(super) const GATEWAY_FILE: &str = "deploy/install-pinniped-gateway.yaml";
-/// The authority's certificate as PEM, for whoever verifies without a kubeconfig.
+/// The file with the authority's certificate as PEM, for clients that verify without a kubeconfig.
 const AUTHORITY_PEM: &str = "self-signed-ca-for-kind-testing.pem";
-/// What the user looks at.
+/// The command that the user runs.
 const LISTING: [&str; 3] = ["get", "pods", "-A"];
-/// The file into which the post writes its ingress.
+/// The file in which the post saves its ingress.
 const FILE: &str = "contour-ingress-impersonation-proxy.yaml";
 /// The post's ingress, unchanged.
 const PASSTHROUGH: &str = "\
@@ -49,7 +49,8 @@ spec:
     - name: pinniped-concierge-impersonation-proxy-cluster-ip
       port: 443
 ";
-/// What the post warns of: the gateway ends TLS, with the same certificate, and begins another to the proxy.
+/// The configuration that the post warns of: the gateway terminates TLS, with the same certificate,
+/// and opens another TLS connection to the proxy.
 const TERMINATION: &str = "\
 ---
 apiVersion: projectcontour.io/v1
@@ -72,16 +73,16 @@ spec:
         subjectName: impersonation-proxy-mtls.local
 ";
 
-/// What brings clients to the proxy.
+/// The ingress in front of the proxy.
 #[derive(Clone, Debug)]
 pub enum Ingress {
     /// Our gateway, in pods from `deploy/`.
     Gateway,
-    /// A real Contour with Envoy, as programs.
+    /// A real Contour with Envoy, as processes.
     Contour(contour::Programs),
 }
 
-/// An ingress that runs; a Contour may end with this.
+/// A running ingress. Dropping this value terminates a Contour.
 #[derive(Debug)]
 pub struct Entrance {
     address: IpAddr,
@@ -92,7 +93,8 @@ impl Walk<'_> {
     /// Installs an ingress and waits until it works.
     ///
     /// # Errors
-    /// When the cluster has one of somebody else, or it does not come up in time.
+    /// Returns an error when the cluster already has another one, or when it does not become ready
+    /// in time.
     pub async fn install_ingress(&self, ingress: &Ingress) -> anyhow::Result<Entrance> {
         match ingress {
             Ingress::Gateway => self.install_gateway().await,
@@ -122,10 +124,10 @@ impl Walk<'_> {
         Ok(Entrance { address, contour: None })
     }
 
-    /// Removes our gateway and the kinds that it serves, and with them all their objects.
+    /// Removes our gateway and the kinds that it serves, including all objects of these kinds.
     ///
     /// # Errors
-    /// When kubectl fails.
+    /// Returns an error when kubectl fails.
     pub async fn remove_gateway(&self) -> anyhow::Result<()> {
         self.heading("Remove the gateway");
         for file in [GATEWAY_FILE].iter().chain(DEFINITIONS.iter().rev()) {
@@ -135,11 +137,12 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The post's way through an ingress, from its ingress object to its last command; then what happens when the
-    /// ingress ends TLS instead, and back. Gives what the commands said, in their order.
+    /// Runs the post's steps through an ingress, from its ingress object to its last command; then
+    /// shows the effect of an ingress that terminates TLS, and restores passthrough. Returns the
+    /// outputs of the commands in order.
     ///
     /// # Errors
-    /// That of the first step that fails.
+    /// Returns the error of the first step that fails.
     pub async fn through_ingress(
         &self,
         entrance: &Entrance,
@@ -159,7 +162,7 @@ impl Walk<'_> {
     ) -> anyhow::Result<Vec<Outcome>> {
         let mut said = vec![self.route(entrance, serving).await?];
         said.push(self.kubeconfig().await?);
-        // A walk before this one may have let the user in, which is remembered for a while.
+        // A previous walk may have granted access to the user, and the grant is cached for a while.
         said.push(wait::until_ok(Duration::from_secs(20), "a refusal", async || self.refused().await).await?);
         said.push(self.allow_and_list().await?);
         said.push(self.whoami().await?);
@@ -171,15 +174,16 @@ impl Walk<'_> {
         Ok(said)
     }
 
-    /// Takes from the user's group what [`Walk::allow_and_list`] gave it.
+    /// Revokes the permission that [`Walk::allow_and_list`] granted to the user's group.
     ///
     /// # Errors
-    /// When kubectl fails.
+    /// Returns an error when kubectl fails.
     pub async fn withdraw(&self) -> anyhow::Result<()> {
         self.kubectl(&["delete", "clusterrolebinding", BINDING], None, Show::Output).await.map(drop)
     }
 
-    /// Applies the post's ingress object, lets the name resolve, and waits until the proxy answers to it.
+    /// Applies the post's ingress object, makes the name resolve, and waits until the proxy
+    /// responds under it.
     async fn route(&self, entrance: &Entrance, serving: &Serving) -> anyhow::Result<Outcome> {
         self.heading("An ingress in front of the proxy, which passes TLS on");
         let shown = self.apply_ingress(PASSTHROUGH).await?;
@@ -192,8 +196,9 @@ impl Walk<'_> {
         Ok(shown)
     }
 
-    /// The administrator asks by the name whether the cluster is ready: verifies who answers, and is known there by a
-    /// certificate, so that both went through.
+    /// Queries the readiness of the cluster by the external name as an administrator. The query
+    /// verifies the server's certificate and is authenticated by a client certificate, so both
+    /// passed through the ingress.
     async fn verified_at_the_name(&self, authority: &str) -> anyhow::Result<()> {
         let file = self.home.join(AUTHORITY_PEM);
         let pem = STANDARD.decode(authority.trim()).context("the authority is not base64")?;
@@ -205,7 +210,7 @@ impl Walk<'_> {
         self.narrator.run_until(SOON, || self.admin_step(&args), Show::Output, ready).await.map(drop)
     }
 
-    /// Applies an HTTPProxy, waits until it is found valid as it is now, and shows it.
+    /// Applies an HTTPProxy, waits until its current generation is valid, and shows it.
     async fn apply_ingress(&self, object: &str) -> anyhow::Result<Outcome> {
         std::fs::write(self.home.join(FILE), object).context("could not write a file")?;
         self.kubectl(&["apply", "--filename", "-"], Some(object), Show::Output).await?;
@@ -226,7 +231,8 @@ impl Walk<'_> {
         self.kubectl(&["get", "httpproxy", "--namespace", CONCIERGE], None, Show::Output).await
     }
 
-    /// The ingress ends TLS: the user's certificate stays there, and the proxy sees somebody whom it does not know.
+    /// Lets the ingress terminate TLS: the user's certificate does not reach the proxy, which sees
+    /// an unknown client.
     async fn terminate(&self) -> anyhow::Result<Vec<Outcome>> {
         self.heading("Why TLS has to be passed on: the ingress ends it instead");
         let mut said = vec![self.apply_ingress(TERMINATION).await?];
@@ -243,8 +249,8 @@ impl Walk<'_> {
         Ok(said)
     }
 
-    /// kubectl's plugin as the user's kubeconfig has it, but for the cache. Its answer has a key, so only its kind and
-    /// what it has are kept.
+    /// Runs kubectl's plugin as in the user's kubeconfig, but without the cache. Its output
+    /// contains a key, so only its kind and the names of its fields are recorded.
     async fn log_in_again(&self) -> anyhow::Result<Outcome> {
         let file = self.user_kubeconfig();
         let file = file.to_str().context("the home folder has no readable name")?;
@@ -267,7 +273,7 @@ impl Walk<'_> {
         Ok(outcome)
     }
 
-    /// As the post has it again.
+    /// Restores the configuration of the post.
     async fn pass_through_again(&self) -> anyhow::Result<Vec<Outcome>> {
         self.heading("Back to passing TLS on");
         let mut said = vec![self.apply_ingress(PASSTHROUGH).await?];

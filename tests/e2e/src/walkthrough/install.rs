@@ -1,4 +1,4 @@
-//! Installing, looking around, and removing.
+//! Installation, inspection and removal.
 
 use std::fmt::Write as _;
 
@@ -12,30 +12,31 @@ use super::{CONCIERGE, CREDENTIAL_ISSUER, LOCAL_USER_AUTHENTICATOR, SOON, SOON_F
 use crate::foreign::MADE_BY_WALK;
 use crate::narrator::Show;
 
-/// What has to be installed, in this order.
+/// The files to install, in this order.
 pub const INSTALL_FILES: [&str; 3] = [
     "deploy/install-local-user-authenticator.yaml",
     "deploy/install-pinniped-concierge-crds.yaml",
     "deploy/install-pinniped-concierge-resources.yaml",
 ];
 
-/// The application's namespace.
+/// The namespace of the application.
 const APPLICATION: &str = "some-app";
-/// Its pods: name, container, image where no node runs them.
+/// The pods of the application: name, container, and an image for the case that no node runs them.
 const PODS: [(&str, &str, &str); 2] =
     [("frontend", "web", "example.com/web"), ("backend", "api", "example.com/api")];
 
 impl Walk<'_> {
-    /// Applies the install files and waits until the Deployments are available and logins possible.
+    /// Applies the install files and waits until the Deployments are available and logins work.
     ///
     /// # Errors
-    /// When kubectl fails or a Deployment does not become available.
+    /// Returns an error when kubectl fails or a Deployment does not become available.
     pub async fn install(&self) -> anyhow::Result<()> {
         self.heading("Install");
         for file in INSTALL_FILES {
             self.kubectl(&["apply", "-f", file], None, Show::Output).await?;
             if file.ends_with("-crds.yaml") {
-                // On a busy machine the API server needs a moment until it knows them; the next file has objects of these.
+                // A busy API server needs a moment until it serves new kinds; the next file
+                // contains objects of them.
                 let args = ["wait", "--for=condition=Established", "--timeout=30s", "-f", file];
                 wait::until_ok(SOON, "the definitions to be established", async || {
                     self.admin_step(&args).run(None).await?.success()?;
@@ -49,8 +50,8 @@ impl Walk<'_> {
             let args = ["rollout", "status", &deployment, "--namespace", name, SOON_FLAG];
             self.kubectl(&args, None, Show::Output).await?;
         }
-        // Logins go through the API server's aggregation layer, which looks for itself whether the pods are there, a moment
-        // after they are.
+        // Logins pass through the API server's aggregation layer, which checks the pods itself, a
+        // moment after they are ready.
         wait::until_ok(SOON, "the aggregated API to answer", async || {
             let path = "/apis/login.concierge.pinniped.dev/v1alpha1";
             self.admin_step(&["get", "--raw", path]).run(None).await?.success()?;
@@ -59,18 +60,18 @@ impl Walk<'_> {
         .await
     }
 
-    /// The pods of the whole cluster.
+    /// Lists the pods of the whole cluster.
     ///
     /// # Errors
-    /// When kubectl fails.
+    /// Returns an error when kubectl fails.
     pub async fn look_at_pods(&self) -> anyhow::Result<Outcome> {
         self.kubectl(&["get", "pods", "--all-namespaces", "--output", "wide"], None, Show::Output).await
     }
 
-    /// The CredentialIssuer as it is after the install, with its printer columns.
+    /// Returns the CredentialIssuer after the install, and shows its printer columns.
     ///
     /// # Errors
-    /// When it is not there or has no strategies in time.
+    /// Returns an error when it does not exist or has no strategies in time.
     pub async fn look_at_credential_issuer(&self) -> anyhow::Result<serde_json::Value> {
         self.heading("What the Concierge says about this cluster");
         let issuer = wait::until_ok(SOON, "the CredentialIssuer to have two strategies", async || {
@@ -84,7 +85,7 @@ impl Walk<'_> {
         Ok(issuer)
     }
 
-    /// The CredentialIssuer's columns, and a line for each of its strategies.
+    /// Shows the printer columns of the CredentialIssuer, and one line for each of its strategies.
     pub(super) async fn show_strategies(&self) -> anyhow::Result<()> {
         self.kubectl(&["get", &self.kind("credentialissuer")], None, Show::Output).await?;
         let path =
@@ -94,26 +95,26 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The CredentialIssuer now.
+    /// Returns the current CredentialIssuer.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns an error when it cannot be read.
     pub async fn credential_issuer(&self) -> anyhow::Result<serde_json::Value> {
         let args = ["get", &self.kind("credentialissuer"), CREDENTIAL_ISSUER, "-o", "json"];
         let outcome = self.admin_step(&args).run(None).await?.success()?;
         Ok(serde_json::from_str(&outcome.stdout)?)
     }
 
-    /// Makes the user `pinny` with password `password123` in group `group-for-mtls`.
+    /// Creates the user `pinny` with password `password123` in group `group-for-mtls`.
     ///
     /// # Errors
-    /// When kubectl fails.
+    /// Returns an error when kubectl fails.
     pub async fn create_user(&self) -> anyhow::Result<()> {
         self.heading("Create a user: one Secret");
         self.create_local_user("pinny", "group-for-mtls").await
     }
 
-    /// Makes a user of the local-user-authenticator with password `password123`.
+    /// Creates a user of the local-user-authenticator with password `password123`.
     pub(super) async fn create_local_user(&self, name: &str, groups: &str) -> anyhow::Result<()> {
         let hash = bcrypt::hash("password123", 10).context("could not hash the password")?;
         let groups = format!("--from-literal=groups={groups}");
@@ -123,10 +124,10 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Makes the WebhookAuthenticator with the webhook's CA, and waits until it is ready.
+    /// Creates the WebhookAuthenticator with the webhook's CA, and waits until it is ready.
     ///
     /// # Errors
-    /// When the CA does not appear or the authenticator does not become ready.
+    /// Returns an error when the CA does not appear or the authenticator does not become ready.
     pub async fn create_authenticator(&self) -> anyhow::Result<()> {
         self.heading("Tell the Concierge whom to ask about tokens");
         let secret = "local-user-authenticator-tls-serving-certificate";
@@ -148,10 +149,10 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Makes a few pods to look at.
+    /// Creates a few pods for the listings.
     ///
     /// # Errors
-    /// When kubectl fails.
+    /// Returns an error when kubectl fails.
     pub async fn create_workload(&self) -> anyhow::Result<()> {
         let idle = self.place.idle_image();
         let nobody = if idle.is_some() { "" } else { " (no node runs them)" };
@@ -175,32 +176,33 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Takes away all that a walk makes, also a broken-off one; nothing of it is left afterwards.
+    /// Removes all objects that a walk creates, also after an interrupted walk.
     ///
     /// # Errors
-    /// When something cannot be removed, or is still there.
+    /// Returns an error when an object cannot be removed, or still exists.
     pub async fn remove(&self) -> anyhow::Result<()> {
         self.heading("Remove everything");
         let gone = ["--ignore-not-found", "--wait=true", SOON_FLAG];
-        // Not in every walk, so not shown in every one.
+        // Only some walks install the gateway, so its removal is only shown in these.
         let gateway = self.leftovers().await?.iter().any(|left| left.contains(GATEWAY));
         let gateway = gateway.then_some(&GATEWAY_FILE);
         for file in INSTALL_FILES.iter().chain([&TOKENS_FILE]).chain(gateway).rev() {
             let step = self.admin_step(&[&["delete", "-f", file][..], &gone].concat());
             let outcome = self.narrator.run(step, None, Show::Output).await?;
-            // Where the CRDs are gone, the objects of their kinds are too.
+            // If the CRDs are gone, so are the objects of their kinds.
             if !outcome.stderr.contains("no matches for kind") {
                 outcome.success()?;
             }
         }
         let bindings = ["delete", "clusterrolebinding", super::proxy::BINDING, super::login::BINDING];
         self.kubectl(&[&bindings[..], &gone].concat(), None, Show::Output).await?;
-        // With their namespace went what users had there.
+        // The permissions of users inside the namespace were removed with it.
         let users = ["delete", "clusterrolebindings,clusterroles", "--selector", SUBJECT];
         self.kubectl(&[&users[..], &gone].concat(), None, Show::Output).await?;
         self.kubectl(&[&["delete", "namespace", APPLICATION][..], &gone].concat(), None, Show::Output)
             .await?;
-        // Admission first: nobody would answer it. A cert-manager of somebody else has no such label.
+        // Admission first, because its webhook no longer responds. Another cert-manager does not
+        // have the label.
         for kinds in [
             "mutatingwebhookconfigurations,validatingwebhookconfigurations",
             "customresourcedefinitions",
@@ -219,10 +221,11 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What of an install or a walk is in the cluster: by the names that everything of it has.
+    /// Returns the remaining objects of an install or a walk, found by the names that all of them
+    /// have.
     ///
     /// # Errors
-    /// When kubectl fails.
+    /// Returns an error when kubectl fails.
     pub async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
         let kinds = "namespaces,customresourcedefinitions,apiservices,clusterroles,clusterrolebindings,\
                      priorityclasses,roles,rolebindings,deployments,pods,leases,secrets";

@@ -1,5 +1,5 @@
-//! The tutorial "Learn to use the Pinniped Concierge": login with credentials that the cluster's own key signed,
-//! straight to the API server.
+//! The tutorial "Learn to use the Pinniped Concierge": login with credentials signed by the
+//! cluster's own key, directly to the API server.
 
 use std::path::PathBuf;
 
@@ -8,20 +8,20 @@ use pinniped_test_support::kubectl::Outcome;
 use super::{CONCIERGE, CREDENTIAL_ISSUER, DECISION, SOON, SOON_FLAG, Walk};
 use crate::narrator::Show;
 
-/// What lets the tutorial's user in.
+/// The binding that grants access to the tutorial's user.
 pub(super) const BINDING: &str = "pinny-can-read";
 /// The tutorial's user.
 const USER: &str = "pinny-the-seal";
-/// The file of its kubeconfig.
+/// The file of the user's kubeconfig.
 const KUBECONFIG: &str = "tutorial-kubeconfig.yaml";
-/// What it looks at.
+/// The command that the user runs.
 const LISTING: [&str; 4] = ["get", "pods", "--namespace", CONCIERGE];
 
 impl Walk<'_> {
     /// Waits until the Concierge has the cluster's signing key.
     ///
     /// # Errors
-    /// When the strategy does not become Success/FetchedKey.
+    /// Returns an error when the strategy does not become Success/FetchedKey.
     pub async fn await_cluster_key(&self) -> anyhow::Result<()> {
         self.heading("The Concierge's agent finds the cluster's signing key");
         let issuer = format!("{}/{CREDENTIAL_ISSUER}", self.kind("credentialissuer"));
@@ -32,25 +32,25 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The kubeconfig that [`Walk::kubeconfig_without_proxy`] writes.
+    /// The path of the kubeconfig that [`Walk::kubeconfig_without_proxy`] writes.
     #[must_use]
     pub fn tutorial_kubeconfig(&self) -> PathBuf {
         self.home.join(KUBECONFIG)
     }
 
-    /// Makes the tutorial's user.
+    /// Creates the tutorial's user.
     ///
     /// # Errors
-    /// When kubectl fails.
+    /// Returns an error when kubectl fails.
     pub async fn create_tutorial_user(&self) -> anyhow::Result<()> {
         self.heading("Login without a proxy: the cluster's own key signs");
         self.create_local_user(USER, "group1,group2").await
     }
 
-    /// Writes a kubeconfig for the tutorial's user; the server in it is the API server itself.
+    /// Writes a kubeconfig for the tutorial's user whose server is the API server itself.
     ///
     /// # Errors
-    /// When the command line fails, or finds another way to log in.
+    /// Returns an error when the command line fails, or discovers another way to log in.
     pub async fn kubeconfig_without_proxy(&self) -> anyhow::Result<Outcome> {
         let outcome = self.get_kubeconfig(USER, &[], KUBECONFIG).await?;
         let found = "discovered Concierge operating in TokenCredentialRequest API mode";
@@ -58,10 +58,10 @@ impl Walk<'_> {
         Ok(outcome)
     }
 
-    /// Lists pods as the tutorial's user, who may not yet.
+    /// Lists pods as the tutorial's user, who has no permission yet.
     ///
     /// # Errors
-    /// When the answer is not the API server's own refusal.
+    /// Returns an error when the response is not the API server's own refusal.
     pub async fn refused_without_proxy(&self) -> anyhow::Result<Outcome> {
         let step = self.user_kubectl(&self.tutorial_kubeconfig(), &LISTING);
         let outcome = self.narrator.run(step, None, Show::Output).await?;
@@ -78,10 +78,10 @@ impl Walk<'_> {
         Ok(outcome)
     }
 
-    /// Lets the tutorial's user read, and lists pods again.
+    /// Grants read permission to the tutorial's user, and lists pods again.
     ///
     /// # Errors
-    /// When the listing does not work in time.
+    /// Returns an error when the listing does not work in time.
     pub async fn allow_and_list_without_proxy(&self) -> anyhow::Result<Outcome> {
         let args = ["create", "clusterrolebinding", BINDING, "--clusterrole=view", &format!("--user={USER}")];
         self.kubectl(&args, None, Show::Output).await?;

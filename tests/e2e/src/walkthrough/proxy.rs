@@ -1,4 +1,4 @@
-//! The release post: the impersonation proxy, turned on by an edit of the CredentialIssuer.
+//! The release post: the impersonation proxy, enabled by an edit of the CredentialIssuer.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::narrator::Show;
 
 /// The host name under which clients reach the proxy.
 pub const EXTERNAL_NAME: &str = "impersonation-proxy-mtls.local";
-/// What the proxy adds to the reason of a refusal.
+/// The text that the proxy appends to the reason of a refusal.
 pub const DECISION: &str = "decision made by impersonation-proxy.concierge.pinniped.dev";
 /// The file of the user's kubeconfig.
 pub(super) const KUBECONFIG: &str = "pinniped-kubeconfig.yaml";
-/// What lets the post's user in.
+/// The binding that grants access to the post's user.
 pub(super) const BINDING: &str = "mtls-admins";
 /// The certificate that the proxy serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Serving {
-    /// Its own.
+    /// The generated one.
     Generated,
-    /// That of a Secret, with the bundle to advertise, as base64 of PEM.
+    /// The certificate of a Secret, and the bundle to advertise as base64 of PEM.
     Secret {
-        /// The Secret's name.
+        /// The name of the Secret.
         name: String,
         /// The bundle.
         authority: String,
@@ -33,10 +33,11 @@ pub enum Serving {
 }
 
 impl Walk<'_> {
-    /// Turns the impersonation proxy on and waits until it serves; lets its external name resolve to its Service.
+    /// Enables the impersonation proxy, waits until it serves, and makes its external name resolve
+    /// to its Service.
     ///
     /// # Errors
-    /// When the strategy does not become Success/Listening.
+    /// Returns an error when the strategy does not become Success/Listening.
     pub async fn enable_proxy(&self, serving: &Serving) -> anyhow::Result<Value> {
         let ip = self.turn_proxy_on(serving).await?;
         self.place.set_host(EXTERNAL_NAME, ip)?;
@@ -44,10 +45,11 @@ impl Walk<'_> {
         self.credential_issuer().await
     }
 
-    /// Turns the impersonation proxy on and waits until it serves, and gives the address of its Service.
+    /// Enables the impersonation proxy, waits until it serves, and returns the address of its
+    /// Service.
     ///
     /// # Errors
-    /// When the strategy does not become Success/Listening.
+    /// Returns an error when the strategy does not become Success/Listening.
     pub async fn turn_proxy_on(&self, serving: &Serving) -> anyhow::Result<IpAddr> {
         self.heading("Turn the impersonation proxy on");
         let mut proxy =
@@ -63,7 +65,7 @@ impl Walk<'_> {
         let name = format!("{kind}/{CREDENTIAL_ISSUER}");
         self.kubectl(&["wait", &name, listening, SOON_FLAG], None, Show::Output).await?;
         if let Serving::Secret { authority, .. } = serving {
-            // It may have been listening before, with another certificate.
+            // The proxy may have been listening before, with another certificate.
             wait::until_ok(SOON, "the proxy's bundle to be advertised", async || {
                 let issuer = self.credential_issuer().await?;
                 let info = &issuer["status"]["strategies"][1]["frontend"]["impersonationProxyInfo"];
@@ -84,16 +86,17 @@ impl Walk<'_> {
     /// Writes a kubeconfig for the user.
     ///
     /// # Errors
-    /// When the command line fails.
+    /// Returns an error when the command line fails.
     pub async fn kubeconfig(&self) -> anyhow::Result<Outcome> {
         self.heading("Make a kubeconfig for the user");
         self.get_kubeconfig("pinny", &["--concierge-mode", "ImpersonationProxy"], KUBECONFIG).await
     }
 
-    /// Lists pods as the user, who may not yet: kubectl's whole answer.
+    /// Lists pods as the user, who has no permission yet, and checks the complete output of
+    /// kubectl.
     ///
     /// # Errors
-    /// When the answer is another one.
+    /// Returns an error when the output is different.
     pub async fn refused(&self) -> anyhow::Result<Outcome> {
         self.heading("The user is known, but may do nothing");
         let step = self.user_kubectl(&self.user_kubeconfig(), &["get", "pods", "-A"]);
@@ -107,10 +110,10 @@ impl Walk<'_> {
         Ok(outcome)
     }
 
-    /// Lets the user's group in, and lists pods again.
+    /// Grants access to the user's group, and lists pods again.
     ///
     /// # Errors
-    /// When the listing does not work in time.
+    /// Returns an error when the listing does not work in time.
     pub async fn allow_and_list(&self) -> anyhow::Result<Outcome> {
         self.heading("An administrator lets the user's group in");
         let args = [
@@ -128,10 +131,10 @@ impl Walk<'_> {
             .await
     }
 
-    /// Who the cluster thinks the user is.
+    /// Runs `pinniped whoami` as the user.
     ///
     /// # Errors
-    /// When the command line fails.
+    /// Returns an error when the command line fails.
     pub async fn whoami(&self) -> anyhow::Result<Outcome> {
         self.heading("Who am I?");
         let step = self.pinniped(&["whoami"], &self.user_kubeconfig());

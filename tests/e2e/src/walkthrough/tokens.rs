@@ -1,7 +1,8 @@
-//! Service account tokens: no proxy of the cluster's, no signing key, and an unmodified kubectl.
+//! Service account tokens: no proxy in the cluster, no signing key, and an unmodified kubectl.
 //!
-//! The user logs in once and reaches the API server itself, in each of the ways that an unmodified kubectl has to say
-//! whom it impersonates. What the API server saw is in its audit log.
+//! The user logs in once and connects to the API server directly, with each way in which an
+//! unmodified kubectl can send impersonation headers. The requests are in the API server's audit
+//! log.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -18,31 +19,31 @@ use crate::narrator::Show;
 
 /// The opt-in manifest.
 pub const TOKENS_FILE: &str = "deploy/install-pinniped-concierge-service-account-tokens.yaml";
-/// The namespace that the manifest has for the service accounts of users.
+/// The namespace of the manifest for the service accounts of users.
 pub const USERS_NAMESPACE: &str = "pinniped-concierge-users";
-/// The label of everything that was made for a user.
+/// The label of every object that was created for a user.
 pub(super) const SUBJECT: &str = "concierge.pinniped.dev/impersonation-subject";
 /// The kubeconfig that `pinniped proxy` writes.
 const PROXY_KUBECONFIG: &str = "local-proxy.yaml";
-/// What the user looks at.
+/// The command that the user runs.
 const LISTING: [&str; 3] = ["get", "pods", "-A"];
 
-/// How an unmodified kubectl learns whom to impersonate.
+/// The source of the impersonation headers of an unmodified kubectl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// By fields of its kubeconfig.
+    /// Fields of its kubeconfig.
     Kubeconfig,
-    /// By `pinniped kubectl`, which runs it.
+    /// `pinniped kubectl`, which runs kubectl.
     Wrapper,
-    /// By `pinniped proxy`, which does it in its place.
+    /// `pinniped proxy`, which adds the headers itself.
     Proxy,
 }
 
 impl Delivery {
-    /// All of them.
+    /// All sources.
     pub const ALL: [Self; 3] = [Self::Kubeconfig, Self::Wrapper, Self::Proxy];
 
-    /// As the flag has it.
+    /// The value of the flag.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -62,10 +63,11 @@ impl Delivery {
 }
 
 impl Walk<'_> {
-    /// Applies the opt-in manifest, turns the strategy on, and waits until it says that it is ready.
+    /// Applies the opt-in manifest, enables the strategy, and waits until it reports that it is
+    /// ready.
     ///
     /// # Errors
-    /// When the strategy does not become Success/Listening.
+    /// Returns an error when the strategy does not become Success/Listening.
     pub async fn enable_tokens(&self) -> anyhow::Result<Value> {
         self.heading("Turn service account tokens on: a manifest of its own, and one field");
         self.kubectl(&["apply", "-f", TOKENS_FILE], None, Show::Output).await?;
@@ -86,17 +88,18 @@ impl Walk<'_> {
         })
         .await?;
         self.show_strategies().await?;
-        // Logins go through the API server's aggregation layer, which looks for itself whether the pods are there, and
-        // goes by it a moment after it has said so in the APIService.
+        // Logins pass through the API server's aggregation layer, which checks the pods itself and
+        // uses the result a moment after the APIService reports it.
         let answers = || self.admin_step(&["get", "--raw", "/apis/login.concierge.pinniped.dev/v1alpha1"]);
         self.narrator.run_until(SOON, answers, Show::Size, |outcome| outcome.code == 0).await?;
         Ok(issuer)
     }
 
-    /// Users talk to the API server itself, whose address kubeadm publishes and managed clusters do not.
+    /// Configures the address of the API server, which users connect to directly; kubeadm publishes
+    /// it and managed clusters do not.
     ///
     /// # Errors
-    /// When kubectl fails or the Concierge does not come back.
+    /// Returns an error when kubectl fails or the Concierge does not become ready again.
     pub async fn tell_address(&self) -> anyhow::Result<()> {
         self.heading("Tell the Concierge the API server's address, which nothing in this cluster publishes");
         let path = "jsonpath={.clusters[0].cluster.server}";
@@ -125,25 +128,26 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The kubeconfig for a delivery.
+    /// The path of the kubeconfig for a delivery.
     #[must_use]
     pub fn tokens_kubeconfig(&self, delivery: Delivery) -> PathBuf {
         self.home.join(delivery.file())
     }
 
-    /// Writes it.
+    /// Writes the kubeconfig for a delivery.
     ///
     /// # Errors
-    /// When the command line fails.
+    /// Returns an error when the command line fails.
     pub async fn write_tokens_kubeconfig(&self, delivery: Delivery) -> anyhow::Result<Outcome> {
         let more = ["--concierge-mode", "ServiceAccountToken", "--impersonation-delivery", delivery.name()];
         self.get_kubeconfig("pinny", &more, delivery.file()).await
     }
 
-    /// Lists pods as the user, who may not yet: the API server's own refusal.
+    /// Lists pods as the user, who has no permission yet, and checks for the API server's own
+    /// refusal.
     ///
     /// # Errors
-    /// When the answer is another one.
+    /// Returns an error when the output is different.
     pub async fn refused_with_token(&self) -> anyhow::Result<Outcome> {
         self.heading("The user is known to the API server itself, but may do nothing");
         let step = self.user_kubectl(&self.tokens_kubeconfig(Delivery::Kubeconfig), &LISTING);
@@ -159,10 +163,11 @@ impl Walk<'_> {
         Ok(outcome)
     }
 
-    /// Lets the user's group in, and lists pods with an unmodified kubectl whose kubeconfig names the user.
+    /// Grants access to the user's group, and lists pods with an unmodified kubectl whose
+    /// kubeconfig names the user.
     ///
     /// # Errors
-    /// When the listing does not work in time.
+    /// Returns an error when the listing does not work in time.
     pub async fn allow_and_list_with_token(&self) -> anyhow::Result<Outcome> {
         self.heading("An administrator lets the user's group in");
         let binding = super::proxy::BINDING;
@@ -180,10 +185,10 @@ impl Walk<'_> {
         self.narrator.run_until(Duration::from_secs(20), step, Show::Output, fits).await
     }
 
-    /// Lists pods with `pinniped kubectl`; kubectl by itself gets no token from that kubeconfig.
+    /// Lists pods with `pinniped kubectl`; kubectl alone gets no token from that kubeconfig.
     ///
     /// # Errors
-    /// When the first is not refused, or the second fails.
+    /// Returns an error when kubectl alone is not refused, or when `pinniped kubectl` fails.
     pub async fn list_with_wrapper(&self) -> anyhow::Result<Outcome> {
         self.heading("Another way: pinniped runs kubectl");
         self.write_tokens_kubeconfig(Delivery::Wrapper).await?;
@@ -201,10 +206,11 @@ impl Walk<'_> {
         self.narrator.run(step, None, Show::Output).await?.success()
     }
 
-    /// Starts `pinniped proxy` and waits until it serves. Gives what runs, and the kubeconfig that it wrote.
+    /// Starts `pinniped proxy` and waits until it serves. Returns the running program, and the
+    /// kubeconfig that it wrote.
     ///
     /// # Errors
-    /// When it does not start.
+    /// Returns an error when it does not start.
     pub async fn start_local_proxy(&self) -> anyhow::Result<(Running, PathBuf)> {
         self.write_tokens_kubeconfig(Delivery::Proxy).await?;
         let file = self.home.join(PROXY_KUBECONFIG);
@@ -222,10 +228,11 @@ impl Walk<'_> {
         Ok((proxy, file))
     }
 
-    /// Lists pods through `pinniped proxy`, which ends afterwards and takes its kubeconfig away.
+    /// Lists pods through `pinniped proxy`, then stops it and checks that it removed its
+    /// kubeconfig.
     ///
     /// # Errors
-    /// When the proxy does not start, does not serve, or leaves something.
+    /// Returns an error when the proxy does not start, does not serve, or leaves files.
     pub async fn list_through_local_proxy(&self) -> anyhow::Result<Outcome> {
         self.heading("A third way, for programs of any kind: a proxy on the user's own machine");
         let (mut proxy, file) = self.start_local_proxy().await?;
@@ -239,21 +246,21 @@ impl Walk<'_> {
         Ok(listing)
     }
 
-    /// Who the API server thinks the user is.
+    /// Runs `pinniped whoami` as the user.
     ///
     /// # Errors
-    /// When the command line fails.
+    /// Returns an error when the command line fails.
     pub async fn whoami_with_token(&self) -> anyhow::Result<Outcome> {
         self.heading("Who am I?");
         let step = self.pinniped(&["whoami"], &self.tokens_kubeconfig(Delivery::Kubeconfig));
         self.narrator.run(step, None, Show::Output).await?.success()
     }
 
-    /// The last listing of the user in the API server's audit log: the service account, and the user whom it
-    /// impersonated.
+    /// Shows the last listing of the user in the API server's audit log: the service account, and
+    /// the user whom it impersonated.
     ///
     /// # Errors
-    /// When there is none, or it has not both.
+    /// Returns an error when there is no such event, or when it lacks one of the two.
     pub async fn show_audit_event(&self) -> anyhow::Result<Value> {
         self.heading("What the API server's audit log has of it");
         let event = wait::until_ok(SOON, "the listing to be in the audit log", async || {
@@ -278,7 +285,7 @@ impl Walk<'_> {
         Ok(event)
     }
 
-    /// `command`, with kubectl where programs are looked for.
+    /// Returns `command` with kubectl in its PATH.
     fn with_kubectl_in_path(&self, mut command: Command) -> anyhow::Result<Step> {
         let admin = self.admin();
         let folder = admin.program().parent().context("kubectl has no folder")?;
@@ -288,10 +295,10 @@ impl Walk<'_> {
         Ok(self.settle(command))
     }
 
-    /// The strategy in the process world, in order.
+    /// Runs the strategy's steps in a process world, in order.
     ///
     /// # Errors
-    /// That of the first step that fails.
+    /// Returns the error of the first step that fails.
     pub async fn everything_with_tokens(&self) -> anyhow::Result<()> {
         self.install().await?;
         self.create_user().await?;

@@ -1,4 +1,5 @@
-//! `pinniped-demo`: narrates the walk-through on a real control plane. Run it with `cargo xtask demo`.
+//! `pinniped-demo`: narrates the walk-through on a real control plane. Run it with `cargo xtask
+//! demo`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,13 +17,15 @@ mod world;
 /// Shows the walk-through on a real control plane.
 #[derive(Parser)]
 struct Args {
-    /// Leave everything running at the end (also after a failure), until Ctrl-C, and say how to use it.
+    /// Leave everything running at the end (also after a failure), until Ctrl-C, and say how to use
+    /// it.
     #[arg(long)]
     keep: bool,
     /// A real cert-manager issues the certificate that the proxy serves.
     #[arg(long)]
     with_cert_manager: bool,
-    /// Our gateway brings the user's connections to the proxy: the whole release post, so with a real cert-manager.
+    /// Our gateway brings the user's connections to the proxy: the whole release post, so with a
+    /// real cert-manager.
     #[arg(long, requires = "with_cert_manager", conflicts_with = "with_contour")]
     with_gateway: bool,
     /// A real Contour with Envoy does, in our gateway's place.
@@ -34,7 +37,8 @@ struct Args {
     /// Walk on this node, in pods, in place of processes.
     #[arg(long, value_name = "NAME", requires = "image")]
     node: Option<String>,
-    /// Where the node does not run: start it with the programs of this folder, and end it afterwards.
+    /// Where the node does not run: start it with the programs of this folder, and end it
+    /// afterwards.
     #[arg(long, value_name = "DIR", requires = "node")]
     node_tools: Option<PathBuf>,
     /// The archive of our image, for the node.

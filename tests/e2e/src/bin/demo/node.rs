@@ -1,4 +1,5 @@
-//! The walk on a node that runs already, in pods of our own image. What it makes it removes again; the node stays.
+//! Runs the walk-through on a node that is already running, in pods of our image. The demo removes
+//! the objects that it creates; the node stays.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,15 +13,15 @@ use pinniped_node::{Node, UpOptions};
 
 use crate::{End, Stop, Story, interrupted};
 
-/// The lines of a pod's log that tell why a walk failed.
+/// The number of log lines of a pod that usually show why a walk failed.
 const TAIL: &str = "--tail=20";
 
-/// Which node, and with what.
+/// The node and its parts.
 pub(crate) struct Params {
     pub(crate) name: String,
     /// The archive of our image.
     pub(crate) image: PathBuf,
-    /// The programs of a node that is to be started where it does not run.
+    /// The programs of a node that the demo starts if it is not running.
     pub(crate) tools: Option<PathBuf>,
     pub(crate) keep: bool,
     pub(crate) story: Story,
@@ -113,7 +114,7 @@ async fn everything(node: &Node, walk: &Walk<'_>, params: &Params, start: Instan
     let importing = Instant::now();
     node.import_image(image).await?;
     println!("   ({})", seconds(importing.elapsed()));
-    // What of the walk ends with the demo.
+    // The parts of the walk that terminate with the demo.
     let mut ends = Vec::new();
     match story {
         Story::Proxy { cert_manager } => {
@@ -121,7 +122,7 @@ async fn everything(node: &Node, walk: &Walk<'_>, params: &Params, start: Instan
             ends.extend(cert_manager.is_some().then_some("cert-manager (nobody renews the certificate)"));
         }
         Story::ReleasePost { cert_manager, ingress } => {
-            // Until everything is removed, or kept.
+            // Held until everything is removed, or left running.
             let _entrance = walk.release_post(cert_manager, ingress, true).await?;
             ends.push("cert-manager (nobody renews the certificate)");
             if let Ingress::Contour(_) = ingress {
@@ -140,7 +141,8 @@ async fn everything(node: &Node, walk: &Walk<'_>, params: &Params, start: Instan
     Ok(())
 }
 
-/// What pods and events say after a failure. Best effort: the error itself was told.
+/// Prints logs of the pods and events after a failure. Best effort: the error itself is already
+/// printed.
 async fn explain(place: &OnNode<'_>) {
     let show = async |args: &[&str]| {
         let Ok(command) = place.enter(place.kubectl().command(args)) else { return };
@@ -159,7 +161,7 @@ async fn explain(place: &OnNode<'_>) {
     show(&["get", "httpproxies", "--all-namespaces", "--output", "yaml"]).await;
 }
 
-/// The one command that brings the user's own shell into the node's network, and the users' kubeconfigs.
+/// Returns the command that opens a shell in the node's network, and the users' kubeconfigs.
 fn how_to_go_on(node: &Node, folder: &Path) -> anyhow::Result<String> {
     let bins = pinniped_test_support::tools::bin_dir()?;
     let name = node.layout().name();

@@ -1,4 +1,4 @@
-//! The walk in the process world, which the demo makes for itself and ends again.
+//! Runs the walk-through in a process world that the demo starts and terminates.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -32,7 +32,7 @@ pub(crate) async fn demo(keep: bool, story: Story, stop: &mut Stop) -> anyhow::R
         },
         ..WorldParams::default()
     };
-    // In a thread of its own, so that Ctrl-C is heard meanwhile; the guardian ends what was started.
+    // A separate thread keeps Ctrl-C responsive; the guardian terminates the started processes.
     let starting = tokio::task::spawn_blocking(|| World::start(params));
     let world = tokio::select! {
         world = starting => world.context("starting the world panicked")??,
@@ -43,7 +43,7 @@ pub(crate) async fn demo(keep: bool, story: Story, stop: &mut Stop) -> anyhow::R
     let walking = async {
         match &story {
             Story::Proxy { cert_manager } => walk.everything(cert_manager.as_deref()).await,
-            // What it starts ends with the world.
+            // The programs that it starts terminate with the world.
             Story::ReleasePost { cert_manager, ingress } => {
                 walk.release_post(cert_manager, ingress, false).await.map(drop)
             }
@@ -79,7 +79,7 @@ pub(crate) async fn demo(keep: bool, story: Story, stop: &mut Stop) -> anyhow::R
     Ok(code)
 }
 
-/// What failed, what the programs said last, and what to do.
+/// Prints the failure, the last lines of the programs' logs, and the next steps.
 fn explain(world: &World, error: &anyhow::Error, keep: bool) {
     eprintln!("\nerror: {error:#}");
     if let Some(pods) = world.pods("demo") {
@@ -95,10 +95,10 @@ fn explain(world: &World, error: &anyhow::Error, keep: bool) {
     }
 }
 
-/// The one command that brings the user's own shell into the world.
+/// Returns the command that opens a shell in the world.
 fn how_to_enter(world: &World, walk: &Walk<'_>, story: &Story) -> String {
     let pid = std::process::id();
-    // Inside a user namespace everything is mapped to one user; in the machine's own all are.
+    // A user namespace maps one user; the machine's own namespace maps all of them.
     let mapped = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let whole = mapped.split_whitespace().nth(2) == Some("4294967295");
     let user = if whole { "" } else { " --user --preserve-credentials" };

@@ -1,8 +1,8 @@
-//! What a program says about flags that it does not understand.
+//! Error messages for invalid command-line flags.
 
 use clap::error::{ContextKind, ErrorKind};
 
-/// One line, as Go programs say it.
+/// Formats the error on one line, like Go programs.
 pub fn complaint(error: &clap::Error) -> String {
     let word = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
     match error.kind() {

@@ -1,21 +1,22 @@
-//! What the pod knows of itself: the files that the kubelet writes from the downward API
-//! (`namespace`, `name`, `labels` under `--downward-api-path`).
+//! Metadata of the pod from the files that the kubelet writes with the downward API (`namespace`,
+//! `name`, `labels` under `--downward-api-path`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The pod's own coordinates.
+/// Namespace, name and labels of the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodInfo {
     /// The namespace of this installation.
     pub namespace: String,
-    /// The pod's name, the identity in leader election. Empty when the file is missing (a warning upstream).
+    /// The pod's name, used as the identity in leader election. Empty when the file is missing
+    /// (upstream logs a warning).
     pub name: String,
     /// The pod's labels.
     pub labels: BTreeMap<String, String>,
 }
 
-/// Why the pod's metadata could not be read. The texts are upstream's.
+/// The reasons why the pod's metadata could not be read, with the texts of upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum PodInfoError {
     /// `namespace` is missing or unreadable.
@@ -24,7 +25,7 @@ pub enum PodInfoError {
     /// `labels` is missing or unreadable.
     #[error("could not load labels: {0}")]
     Labels(String),
-    /// `labels` has a line that is not `key="value"`.
+    /// `labels` contains a line that is not `key="value"`.
     #[error("could not parse labels: {0}")]
     ParseLabels(&'static str),
 }
@@ -37,7 +38,7 @@ pub fn load(directory: &Path) -> Result<PodInfo, PodInfoError> {
     Ok(PodInfo { namespace, name, labels: parse_labels(&labels)? })
 }
 
-/// The same without the labels, for a program that has no use for them.
+/// Reads the downward API directory without the labels, for a program that does not use them.
 pub fn load_names(directory: &Path) -> Result<PodInfo, PodInfoError> {
     let namespace = read(&directory.join("namespace")).map_err(PodInfoError::Namespace)?;
     Ok(PodInfo { namespace, name: name(directory), labels: BTreeMap::new() })
@@ -55,7 +56,7 @@ fn read(path: &Path) -> Result<String, String> {
         .map_err(|error| format!("open {}: {}", path.display(), pinniped_go_compat::network::io(&error)))
 }
 
-/// Parses the kubelet's format: a line a label, the value quoted by Go's rules.
+/// Parses the format of the kubelet: one label per line, the value quoted by the rules of Go.
 fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, PodInfoError> {
     text.lines()
         .filter(|line| !line.is_empty())
@@ -70,8 +71,9 @@ fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, PodInfoError> {
         .collect()
 }
 
-/// Undoes Go's `%q`. The kubelet quotes with escapes that JSON shares, and `\x..`, `\a`, `\v` for the rest;
-/// label values cannot contain those, but an unknown escape must be an error and not pass silently.
+/// Reverses Go's `%q`. The kubelet quotes with escapes that JSON shares, and with `\x..`, `\a`,
+/// `\v` for the rest. Label values cannot contain the latter, but an unknown escape must be an
+/// error.
 fn unquote(quoted: &str) -> Option<String> {
     let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
     let mut value = String::with_capacity(inner.len());
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn all_three_files_are_read() {
+    fn load_reads_all_three_files() {
         let directory = directory(&[
             ("namespace", "concierge"),
             ("name", "pod-1"),
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn without_labels_there_are_the_names() {
+    fn load_names_ignores_missing_labels() {
         let directory = directory(&[("namespace", "gateway"), ("name", "pod-1")]);
         let info = load_names(directory.path()).unwrap();
         assert_eq!((info.namespace.as_str(), info.name.as_str()), ("gateway", "pod-1"));
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_what_is_wrong() {
+    fn errors_describe_the_invalid_file() {
         for (files, text) in [
             (vec![("labels", "")], "could not load namespace: "),
             (vec![("namespace", "x")], "could not load labels: "),

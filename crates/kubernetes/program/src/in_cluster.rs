@@ -1,4 +1,5 @@
-//! What a pod is given to reach its API server: two environment variables and the mounted service-account volume.
+//! The in-cluster configuration of a pod: two environment variables and the mounted service account
+//! volume.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -11,36 +12,36 @@ use pinniped_pki::CaBundle;
 use pinniped_secret::{Token, TokenSource};
 use zeroize::Zeroizing;
 
-/// Where the kubelet mounts the service account.
+/// The directory in which the kubelet mounts the service account.
 pub const SERVICE_ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// How long a token that was read is used before the file is looked at again. The kubelet renews the file well
-/// before the token in it ends.
+/// How long a token is used before its file is read again. The kubelet renews the file well before
+/// the token expires.
 const REREAD_AFTER: Duration = Duration::from_secs(60);
 
-/// Address, trust and identity for calls to the API server.
+/// Address, CA and token for calls to the API server.
 #[derive(Clone)]
 pub struct InCluster {
     /// `https://host:port`.
     pub server: http::Uri,
-    /// The cluster's CA.
+    /// The CA of the cluster.
     pub ca: CaBundle,
-    /// The pod's own token, re-read from its file.
+    /// The token of the pod, re-read from its file.
     pub token: Arc<dyn TokenSource>,
 }
 
-/// Why the surroundings are not those of a pod.
+/// The reasons why the in-cluster configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum InClusterError {
-    /// Not started by a kubelet, or with `enableServiceLinks` and the like turned off.
+    /// The variables are not set: the process was not started by a kubelet.
     #[error(
         "unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined"
     )]
     Environment,
-    /// The variables do not make an address.
+    /// The variables do not form a valid address.
     #[error("could not parse host URL from in-cluster config: {0}")]
     Address(#[source] http::uri::InvalidUri),
-    /// A file of the service-account volume cannot be read.
+    /// A file of the service account volume cannot be read.
     #[error("open {}: {source}", path.display())]
     File {
         /// The file.
@@ -48,7 +49,7 @@ pub enum InClusterError {
         /// The reason.
         source: std::io::Error,
     },
-    /// `ca.crt` holds no certificate.
+    /// `ca.crt` contains no certificate.
     #[error("could not parse CA bundle in {}: {problem}", path.display())]
     Ca {
         /// The file.
@@ -58,7 +59,7 @@ pub enum InClusterError {
     },
 }
 
-/// Reads the surroundings. `environment` is `std::env::var_os`, or a test's.
+/// Loads the in-cluster configuration. `environment` is `std::env::var_os`, except in tests.
 pub fn load(
     environment: impl Fn(&str) -> Option<std::ffi::OsString>,
     directory: &Path,
@@ -92,12 +93,12 @@ fn bracketed(host: &str) -> String {
     }
 }
 
-/// A token in a file that is replaced now and then.
+/// A token from a file whose content is replaced regularly.
 struct FileToken {
     path: PathBuf,
     opened: Instant,
-    /// Seconds since `opened` at which the file was last looked at.
-    looked: AtomicU64,
+    /// Seconds between `opened` and the last read of the file.
+    last_read: AtomicU64,
     current: ArcSwapOption<Token>,
 }
 
@@ -107,7 +108,7 @@ impl FileToken {
         Ok(Self {
             path,
             opened: Instant::now(),
-            looked: AtomicU64::new(0),
+            last_read: AtomicU64::new(0),
             current: ArcSwapOption::from_pointee(token),
         })
     }
@@ -116,7 +117,7 @@ impl FileToken {
 fn read(path: &Path) -> std::io::Result<Token> {
     let text = Zeroizing::new(std::fs::read_to_string(path)?);
     match text.trim() {
-        // A file that is just being written; as a token it would make every request anonymous.
+        // The file is being written. An empty token would make every request anonymous.
         "" => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the file is empty")),
         token => Ok(Token::new(token)),
     }
@@ -125,10 +126,13 @@ fn read(path: &Path) -> std::io::Result<Token> {
 impl TokenSource for FileToken {
     fn token(&self) -> Option<Arc<Token>> {
         let now = self.opened.elapsed().as_secs();
-        let looked = self.looked.load(Ordering::Relaxed);
-        let due = now.saturating_sub(looked) >= REREAD_AFTER.as_secs();
-        // One of the callers looks; the file is on a memory file system and a few hundred bytes long.
-        if due && self.looked.compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        let last_read = self.last_read.load(Ordering::Relaxed);
+        let due = now.saturating_sub(last_read) >= REREAD_AFTER.as_secs();
+        // Only one of the callers reads. The file is on an in-memory file system and a few hundred
+        // bytes long.
+        if due
+            && self.last_read.compare_exchange(last_read, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             match read(&self.path) {
                 Ok(token) => self.current.store(Some(Arc::new(token))),
                 Err(error) => tracing::warn!(
@@ -164,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn address_trust_and_token_are_read() {
+    fn load_reads_address_ca_and_token() {
         let volume = volume();
         let surroundings = load(environment("10.96.0.1"), volume.path()).unwrap();
         assert_eq!(surroundings.server.to_string(), "https://10.96.0.1:443/");
@@ -173,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_no_token() {
+    fn an_empty_token_file_is_an_error() {
         let volume = volume();
         std::fs::write(volume.path().join("token"), "\n").unwrap();
         let error = load(environment("10.96.0.1"), volume.path()).err().unwrap();
@@ -188,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_a_pod_the_missing_part_is_named() {
+    fn load_names_the_missing_part_outside_of_a_pod() {
         let volume = volume();
         let error = |result: Result<InCluster, InClusterError>| result.err().unwrap().to_string();
         assert!(error(load(|_| None, volume.path())).contains("KUBERNETES_SERVICE_HOST"));

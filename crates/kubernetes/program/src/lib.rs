@@ -1,4 +1,5 @@
-//! The surroundings of a server program in a pod: the API server's address, the pod's metadata, signals, memory.
+//! The environment of a server program in a pod: the API server's address, the pod's metadata,
+//! signals, memory.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +13,8 @@ pub mod test_util;
 
 pub use complaint::complaint;
 
-/// Keeps the memory of a server out of files. A server that cannot do so runs on and logs a warning.
+/// Disables core dumps, so that secrets in memory are never written to a file. A server that cannot
+/// disable them logs a warning and continues.
 pub fn disable_core_dumps() {
     if let Err(error) = pinniped_http_server::process::disable_core_dumps() {
         tracing::warn!(%error, "could not disable core dumps");

@@ -1,34 +1,36 @@
-//! How the Concierge ends: signals, and how much time what has.
+//! Graceful shutdown: signals and the phases that follow them.
 //!
 //! ```text
-//! signal    readiness red; controllers and token client end, the Lease is given back
-//!   delay   both servers go on as if nothing were: for a moment Services still lead here
-//!   grace   ports closed, clients told to go (GOAWAY, `Connection: close`), requests finish
-//! end       what is still open is reset
+//! signal    readiness fails; controllers and token client stop, the Lease is released
+//!   delay   both servers continue as before: Services still route requests to this pod
+//!   grace   ports are closed, clients are asked to leave (GOAWAY, `Connection: close`), requests finish
+//! end       everything that is still open is reset
 //! ```
 //!
-//! Kubernetes takes a pod out of its Services at the same time as it signals it, so clients come until that is known
-//! on every node. A port that closes at once would refuse them. A second signal ends the process on the spot.
+//! Kubernetes removes a pod from its Services at the same time as it signals the pod, so new
+//! connections arrive until every node has processed the change. A port that closes immediately
+//! would refuse them. A second signal terminates the process immediately.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What of the pod's time is left for everything but delay and grace: the last pass of a controller, and the Lease.
+/// The part of the pod's termination grace period that is reserved for the last pass of a
+/// controller and the release of the Lease.
 const RESERVE: Duration = Duration::from_secs(5);
 
-/// What clients get once the process was told to stop.
+/// The phases of a shutdown that clients observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shutdown {
-    /// How long the servers go on, while clients find another pod.
+    /// How long the servers continue after the signal, while clients are routed to other pods.
     pub delay: Duration,
-    /// How long requests and streams that are open then may take.
+    /// How long open requests and streams may continue after the delay.
     pub grace: Duration,
 }
 
 impl Shutdown {
-    /// The same, cut to what fits into the time after which the kubelet ends the pod.
+    /// Returns the same phases, shortened to fit into the pod's termination grace period.
     #[must_use]
     pub fn within(self, termination_grace: Duration) -> Self {
         let most = termination_grace.saturating_sub(RESERVE);
@@ -44,7 +46,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes both from now on.
+    /// Installs handlers for both signals.
     pub fn install() -> anyhow::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("could not listen for SIGTERM")?,
@@ -52,7 +54,7 @@ impl Signals {
         })
     }
 
-    /// The next of either.
+    /// Waits for the next signal.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -60,7 +62,7 @@ impl Signals {
         }
     }
 
-    /// The future's output, or `None` when a signal came first.
+    /// Returns the output of the future, or `None` when a signal arrives first.
     pub async fn or_interrupted<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             output = future => Some(output),
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delay_and_grace_stay_below_the_pods_own_grace() {
+    fn delay_and_grace_fit_into_the_termination_grace_period() {
         let configured = Shutdown { delay: Duration::from_secs(3), grace: Duration::from_secs(10) };
         for (pod, delay, grace) in [(30, 3, 10), (18, 3, 10), (15, 3, 7), (8, 3, 0), (6, 1, 0), (0, 0, 0)] {
             let wanted = Shutdown { delay: Duration::from_secs(delay), grace: Duration::from_secs(grace) };

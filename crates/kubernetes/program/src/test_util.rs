@@ -1,4 +1,4 @@
-//! Runs a whole program against an API server that has next to nothing, for tests of how programs end.
+//! Runs a whole program against an almost empty API server, for tests of how programs terminate.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::in_cluster::InCluster;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The name of the task that ends.
+/// The name of the task that terminates.
 const TASK: &str = "watch of secrets";
 
 struct Fixed(Arc<Token>);
@@ -29,7 +29,7 @@ impl TokenSource for Fixed {
     }
 }
 
-/// An API server and the paths of requests for objects that it does not have.
+/// An API server, and the paths of the requests for objects that it does not have.
 struct ApiServer {
     surroundings: InCluster,
     missing: mpsc::UnboundedReceiver<String>,
@@ -61,7 +61,7 @@ impl ApiServer {
                 None => {
                     let failure =
                         json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404});
-                    // The test may have seen enough.
+                    // The test may have dropped the receiver.
                     drop(sender.send(path));
                     (StatusCode::NOT_FOUND, failure)
                 }
@@ -79,19 +79,20 @@ impl ApiServer {
         Self { surroundings, missing, _server: server }
     }
 
-    /// Returns once a path with this end was asked for.
+    /// Waits until a path with this suffix is requested.
     async fn was_asked_for(&mut self, end: &str) {
         while !self.missing.recv().await.expect("the server runs").ends_with(end) {}
     }
 }
 
-/// Returns the error with which `program` ends when one of its tasks, "watch of secrets", ends as `task` does.
+/// Returns the error with which `program` terminates when one of its tasks, "watch of secrets",
+/// terminates as `task` does.
 ///
-/// The task ends once the program has requested a path that ends with `asked`, because its controllers run by then. The API
-/// server has the objects that `object` returns.
+/// The task terminates once the program has requested a path that ends with `asked`, because its
+/// controllers run by then. The API server has the objects that `object` returns.
 ///
 /// # Panics
-/// If the program does not end in time, or ends without an error.
+/// If the program does not terminate in time, or terminates without an error.
 pub async fn error_of<P>(
     object: fn(&str) -> Option<Value>,
     program: impl FnOnce(PodInfo, InCluster, TaskMonitor) -> P,

@@ -1,4 +1,4 @@
-//! `/healthz`, `/livez` and `/readyz`, in the words of k8s.io/apiserver's `healthz` package.
+//! `/healthz`, `/livez` and `/readyz`, with the texts of k8s.io/apiserver's `healthz` package.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ struct Check {
     run: CheckFn,
 }
 
-/// The checks behind the health endpoints. Build it once, at start.
+/// The checks of the health endpoints. Create it once, at start.
 #[derive(Clone)]
 pub struct Health {
     alive: Vec<Check>,
@@ -42,7 +42,7 @@ impl Default for Health {
 }
 
 impl Health {
-    /// The checks that every API server has.
+    /// Returns the checks that every API server has.
     pub fn new() -> Self {
         let fine: CheckFn = Arc::new(|| Ok(()));
         let alive = [
@@ -55,15 +55,15 @@ impl Health {
         Self { alive: alive.into(), ready: Vec::new(), stopping: Stopping::default() }
     }
 
-    /// `ping` alone, for a program that is no API server.
+    /// Returns only the check `ping`, for a program that is not an API server.
     pub fn of_program() -> Self {
         let fine: CheckFn = Arc::new(|| Ok(()));
         let ping = Check { name: "ping".to_owned(), run: fine };
         Self { alive: vec![ping], ready: Vec::new(), stopping: Stopping::default() }
     }
 
-    /// Adds a step of the start, for example `start-controllers`. All three endpoints are red until the returned
-    /// value is told that the step is [done](StartStep::done).
+    /// Adds a step of the start, for example `start-controllers`. All three endpoints fail until
+    /// [`StartStep::done`] is called on the returned value.
     pub fn start_step(&mut self, name: &str) -> StartStep {
         let step = StartStep(Arc::new(AtomicBool::new(false)));
         let done = Arc::clone(&step.0);
@@ -75,8 +75,8 @@ impl Health {
         step
     }
 
-    /// Adds a step to `/readyz` only, which is red until the returned value is told that the step is
-    /// [done](StartStep::done).
+    /// Adds a step to `/readyz` only, which fails until [`StartStep::done`] is called on the
+    /// returned value.
     pub fn ready_step(&mut self, name: &str) -> StartStep {
         let step = StartStep(Arc::new(AtomicBool::new(false)));
         let done = Arc::clone(&step.0);
@@ -96,17 +96,17 @@ impl Health {
         self.ready.push(Check { name: name.to_owned(), run: Arc::new(check) });
     }
 
-    /// The switch that turns `/readyz` red before the server stops.
+    /// Returns the switch that makes `/readyz` fail before the server stops.
     pub fn stopping(&self) -> Stopping {
         self.stopping.clone()
     }
 
-    /// Names of the checks of `/healthz` and `/livez`.
+    /// Returns the names of the checks of `/healthz` and `/livez`.
     pub fn alive_names(&self) -> Vec<String> {
         names(&self.alive)
     }
 
-    /// Names of the checks of `/readyz`.
+    /// Returns the names of the checks of `/readyz`.
     pub fn ready_names(&self) -> Vec<String> {
         names(&self.checks("readyz"))
     }
@@ -125,7 +125,8 @@ impl Health {
         checks
     }
 
-    /// Answers `/<endpoint>` (`check` is `None`) or `/<endpoint>/<check>`. `None` when there is no such check.
+    /// Responds to `/<endpoint>` (`check` is `None`) or `/<endpoint>/<check>`. Returns `None` when
+    /// the check does not exist.
     pub fn answer(&self, endpoint: &str, check: Option<&str>, query: &str) -> Option<Response<Body>> {
         let checks = self.checks(endpoint);
         if let Some(name) = check {
@@ -168,7 +169,7 @@ impl Health {
         })
     }
 
-    /// The gauges of `/metrics/slis`: 1 for each check that passes.
+    /// Returns the gauges of `/metrics/slis`: 1 for each check that succeeds.
     pub fn slis(&self) -> String {
         let mut out = String::from(
             "# HELP kubernetes_healthcheck This metric records the result of a single healthcheck.\n\
@@ -187,23 +188,23 @@ impl Health {
     }
 }
 
-/// A step of the start that is not over yet.
+/// A step of the start that is not completed.
 #[derive(Clone, Debug)]
 pub struct StartStep(Arc<AtomicBool>);
 
 impl StartStep {
-    /// The step is over; its check is green from now on.
+    /// Completes the step; its check succeeds from now on.
     pub fn done(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
-/// Turns readiness off.
+/// A switch that makes `/readyz` fail.
 #[derive(Clone, Debug, Default)]
 pub struct Stopping(Arc<AtomicBool>);
 
 impl Stopping {
-    /// The process stops: `/readyz` is red from now on.
+    /// Starts the shutdown: `/readyz` fails from now on.
     pub fn begin(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -231,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    async fn ask(health: &Health, endpoint: &str, check: Option<&str>, query: &str) -> (u16, String) {
+    async fn get(health: &Health, endpoint: &str, check: Option<&str>, query: &str) -> (u16, String) {
         let response = health.answer(endpoint, check, query).expect("known");
         let status = response.status().as_u16();
         let bytes = response.into_body().collect().await.expect("a body").to_bytes();
@@ -239,41 +240,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_endpoints_are_red_until_the_start_is_over() {
+    async fn all_endpoints_fail_until_the_start_is_complete() {
         let mut health = Health::new();
         let step = health.start_step("start-controllers");
         let wanted = "[+]ping ok\n[+]log ok\n[+]poststarthook/max-in-flight-filter ok\n\
             [+]poststarthook/storage-object-count-tracker-hook ok\n\
             [-]poststarthook/start-controllers failed: reason withheld\nhealthz check failed\n";
-        assert_eq!(ask(&health, "healthz", None, "").await, (500, wanted.to_owned()));
+        assert_eq!(get(&health, "healthz", None, "").await, (500, wanted.to_owned()));
         assert_eq!(
-            ask(&health, "livez", Some("poststarthook/start-controllers"), "").await,
+            get(&health, "livez", Some("poststarthook/start-controllers"), "").await,
             (500, "internal server error: not finished\n".to_owned())
         );
-        assert_eq!(ask(&health, "livez", None, "exclude=poststarthook/start-controllers").await.0, 200);
+        assert_eq!(get(&health, "livez", None, "exclude=poststarthook/start-controllers").await.0, 200);
         step.done();
-        assert_eq!(ask(&health, "healthz", None, "").await, (200, "ok".to_owned()));
+        assert_eq!(get(&health, "healthz", None, "").await, (200, "ok".to_owned()));
         assert!(health.answer("healthz", Some("unknown"), "").is_none());
     }
 
     #[tokio::test]
-    async fn readiness_has_its_own_checks_and_turns_red_first_when_stopping() {
+    async fn readiness_has_additional_checks_and_fails_first_at_shutdown() {
         let mut health = Health::new();
         health.ready_check("impersonation-proxy", || Err("not listening".to_owned()));
-        assert_eq!(ask(&health, "healthz", None, "").await.0, 200);
-        let (status, report) = ask(&health, "readyz", None, "").await;
+        assert_eq!(get(&health, "healthz", None, "").await.0, 200);
+        let (status, report) = get(&health, "readyz", None, "").await;
         assert_eq!(status, 500);
         assert!(report.ends_with(
             "[-]impersonation-proxy failed: reason withheld\n[+]shutdown ok\nreadyz check failed\n"
         ));
 
         let health = Health::new();
-        let (status, report) = ask(&health, "readyz", None, "verbose").await;
+        let (status, report) = get(&health, "readyz", None, "verbose").await;
         assert_eq!(status, 200);
         assert!(report.ends_with("[+]shutdown ok\nreadyz check passed\n"), "{report}");
         health.stopping().begin();
-        assert_eq!(ask(&health, "readyz", None, "").await.0, 500);
-        assert_eq!(ask(&health, "livez", None, "").await.0, 200);
+        assert_eq!(get(&health, "readyz", None, "").await.0, 500);
+        assert_eq!(get(&health, "livez", None, "").await.0, 200);
         assert!(health.slis().contains("kubernetes_healthcheck{name=\"shutdown\",type=\"readyz\"} 0\n"));
     }
 }

@@ -1,8 +1,9 @@
-//! Errors become answers here and nowhere else: a `Status` in the encoding that the client asked for.
+//! The single place that converts errors to responses: a `Status` in the encoding that the client
+//! requests.
 //!
-//! The rules are those of k8s.io/apiserver (`negotiate.go`, `writers.go`): the `Accept` header chooses among
-//! JSON, YAML and the Kubernetes protobuf envelope; an error that cannot be negotiated is still told, as
-//! indented JSON.
+//! The rules are those of k8s.io/apiserver (`negotiate.go`, `writers.go`): the `Accept` header
+//! selects JSON, YAML or the Kubernetes protobuf envelope. When negotiation fails, the error is
+//! written as indented JSON.
 
 use std::borrow::Cow;
 
@@ -16,22 +17,22 @@ use pinniped_http_server::body::{self, Body};
 
 pub mod accept;
 
-/// An encoding that Kubernetes API servers speak.
+/// An encoding that Kubernetes API servers support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// `application/json`
+    /// `application/json`.
     Json,
-    /// `application/yaml`
+    /// `application/yaml`.
     Yaml,
-    /// `application/vnd.kubernetes.protobuf`
+    /// `application/vnd.kubernetes.protobuf`.
     Protobuf,
 }
 
 impl Encoding {
-    /// All of them, in the order in which a wildcard chooses.
+    /// All encodings, in the order of preference for a wildcard.
     pub const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
 
-    /// The media type, without parameters.
+    /// Returns the media type, without parameters.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -40,33 +41,33 @@ impl Encoding {
         }
     }
 
-    /// Whether a clause of an `Accept` header covers this encoding.
+    /// Returns whether a clause of an `Accept` header covers this encoding.
     pub fn is_covered_by(self, clause: &accept::Clause) -> bool {
         clause.covers("application", self.media_type().trim_start_matches("application/"))
     }
 }
 
-/// What a client wants its answer to look like.
+/// The negotiated format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    /// The encoding; `None` when the client accepts none that we have.
+    /// The encoding; `None` when the client accepts none of the supported ones.
     pub encoding: Option<Encoding>,
-    /// Indented, for human eyes (JSON only).
+    /// Whether JSON is indented for readability.
     pub pretty: bool,
 }
 
 impl Negotiated {
-    /// Compact JSON: what a client that says nothing gets.
+    /// Compact JSON, the default.
     pub const JSON: Self = Self { encoding: Some(Encoding::Json), pretty: false };
 
-    /// Reads `Accept`, `User-Agent` and the query parameter `pretty`.
+    /// Negotiates from `Accept`, `User-Agent` and the query parameter `pretty`.
     pub fn from_headers(headers: &HeaderMap, query: Option<&str>) -> Self {
         let pretty = wants_pretty(headers, query);
         let Some(clauses) = accept::asked(headers) else {
             return Self { encoding: Some(Encoding::Json), pretty };
         };
         for clause in &clauses {
-            // Tables and partial objects have no error form; the next clause may be a plain one.
+            // Tables and partial objects have no error form; a later clause may be a plain one.
             let fits = |encoding: &Encoding| encoding.is_covered_by(clause) && clause.fits_error(*encoding);
             if let Some(encoding) = Encoding::ALL.into_iter().find(fits) {
                 let pretty = pretty || clause.param("pretty") == Some("1");
@@ -77,7 +78,7 @@ impl Negotiated {
     }
 }
 
-/// The answer that carries a `Status`.
+/// Returns the response with a `Status`.
 pub fn status(status: &Status, negotiated: &Negotiated) -> Response<Body> {
     let (media_type, bytes) = match (negotiated.encoding, negotiated.pretty) {
         (Some(Encoding::Json), false) => (Encoding::Json, (status.to_json() + "\n").into_bytes()),
@@ -99,25 +100,26 @@ pub fn status(status: &Status, negotiated: &Negotiated) -> Response<Body> {
     response
 }
 
-/// JSON text as YAML, keys in alphabetical order as `sigs.k8s.io/yaml` writes them. `None` when the text is no
-/// JSON.
+/// Converts JSON text to YAML, with keys in alphabetical order like `sigs.k8s.io/yaml`. Returns
+/// `None` when the text is not JSON.
 pub fn json_to_yaml(json: &str) -> Option<String> {
     let value: serde_json::Value = serde_json::from_str(json).ok()?;
     Some(goyaml::to_string(&value))
 }
 
-/// Whether a person reads the answer: query `pretty`, else a user agent of curl, wget or a browser.
+/// Returns whether to indent the response: by the query parameter `pretty`, or else for a user
+/// agent of curl, wget or a browser.
 pub fn wants_pretty(headers: &HeaderMap, query: Option<&str>) -> bool {
-    let asked = query.filter(|query| query.contains("pretty")).and_then(|q| first_query_value(q, "pretty"));
-    if let Some(value) = asked.filter(|value| !value.is_empty()) {
-        // The spellings of Go's strconv.ParseBool.
+    let pretty = query.filter(|query| query.contains("pretty")).and_then(|q| first_query_value(q, "pretty"));
+    if let Some(value) = pretty.filter(|value| !value.is_empty()) {
+        // The values that Go's strconv.ParseBool accepts.
         return matches!(value.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True");
     }
     let agent = headers.get(USER_AGENT).map_or(&b""[..], HeaderValue::as_bytes);
     [&b"curl"[..], b"Wget", b"Mozilla/5.0"].iter().any(|start| agent.starts_with(start))
 }
 
-/// The first `Accept` header, as text; Go's `Header.Get`.
+/// Returns the first `Accept` header as text, like Go's `Header.Get`.
 fn accept_header(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     headers
         .get(ACCEPT)

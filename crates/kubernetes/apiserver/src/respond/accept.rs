@@ -1,4 +1,4 @@
-//! The `Accept` header, read the way Kubernetes does (its copy of `goautoneg`).
+//! Parser of the `Accept` header, equivalent to the copy of `goautoneg` in Kubernetes.
 
 use http::HeaderMap;
 
@@ -7,35 +7,37 @@ use super::Encoding;
 /// One alternative of an `Accept` header.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clause {
-    /// Before the slash; `*` for any.
+    /// The type, before the slash; `*` for any.
     pub kind: String,
-    /// After the slash; `*` for any.
+    /// The subtype, after the slash; `*` for any.
     pub subtype: String,
-    /// Quality, 1 when not given.
+    /// The quality, 1 by default.
     pub quality: f64,
-    /// Parameters other than `q`, in their order.
+    /// Parameters other than `q`, in their original order.
     pub params: Vec<(String, String)>,
 }
 
 impl Clause {
-    /// The value of a parameter; the last one counts.
+    /// Returns the value of a parameter; the last one if it is repeated.
     pub fn param(&self, name: &str) -> Option<&str> {
         self.params.iter().rfind(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether this alternative covers a media type.
+    /// Returns whether this alternative covers a media type.
     pub fn covers(&self, kind: &str, subtype: &str) -> bool {
         (self.kind == kind && (self.subtype == subtype || self.subtype == "*"))
             || (self.kind == "*" && self.subtype == "*")
     }
 
-    /// Whether it asks for the object as it is: no table or other transformation, no stream.
+    /// Returns whether it requests the unmodified object: no table or other transformation, no
+    /// stream.
     pub fn is_plain(&self) -> bool {
         self.is_untransformed() && self.param("stream").is_none_or(str::is_empty)
     }
 
-    /// Whether an error can be written in this encoding for this alternative. An error is no table; but it may be
-    /// what a stream of watch events begins with, where the encoding has streams.
+    /// Returns whether an error can be written in this encoding for this alternative. An error has
+    /// no table form, but may be written for an alternative that requests a stream of watch events,
+    /// if the encoding supports streams.
     pub fn fits_error(&self, encoding: Encoding) -> bool {
         let stream = match self.param("stream") {
             None | Some("") => true,
@@ -48,7 +50,8 @@ impl Clause {
         ["as", "g", "v"].iter().all(|name| self.param(name).is_none())
     }
 
-    /// The order of `goautoneg`. It is none: a worse quality may come first when it is the more specific one.
+    /// The comparison of `goautoneg`. It is not a strict order: an alternative with a lower quality
+    /// may come first when it is more specific.
     fn is_before(&self, other: &Self) -> bool {
         self.quality > other.quality
             || self.kind != "*" && other.kind == "*"
@@ -56,26 +59,27 @@ impl Clause {
     }
 }
 
-/// The alternatives of the first `Accept` header as [`parse`] orders them. Empty when there is no such header.
+/// Returns the alternatives of the first `Accept` header as ordered by [`parse`]. Empty without
+/// such a header.
 pub fn parse_all(headers: &HeaderMap) -> Vec<Clause> {
     asked(headers).unwrap_or_default()
 }
 
-/// As [`parse_all`]; `None` when there is no such header, or nothing in it.
+/// Like [`parse_all`]; `None` when the header is missing or empty.
 pub fn asked(headers: &HeaderMap) -> Option<Vec<Clause>> {
     super::accept_header(headers).map(|header| parse(&header))
 }
 
-/// Alternatives that are looked at. Clients name a handful; the header may be a megabyte long, comes from anybody, and is
-/// sorted in quadratic time.
+/// Maximum number of alternatives that are evaluated. Clients send a handful. The header may be a
+/// megabyte long, comes from any client, and is sorted in quadratic time.
 const MOST: usize = 64;
 
-/// The alternatives of a header value, best first. Parts that are no media type are left out, and so is what comes after
-/// the first 64.
+/// Returns the alternatives of a header value, best first. Parts that are not a media type are
+/// skipped, and so is everything after the first 64 alternatives.
 pub fn parse(header: &str) -> Vec<Clause> {
     let mut clauses: Vec<Clause> = header.split(',').filter_map(parse_clause).take(MOST).collect();
-    // Since the order is none, the way of sorting shows: Go inserts one by one (up to twelve alternatives, beyond which
-    // nobody goes).
+    // The comparison is not a strict order, so the sorting algorithm affects the result: Go uses
+    // insertion sort for up to twelve alternatives, and real clients send fewer.
     for end in 1..clauses.len() {
         for at in (1..=end).rev() {
             if !clauses[at].is_before(&clauses[at - 1]) {
@@ -97,7 +101,7 @@ fn parse_clause(part: &str) -> Option<Clause> {
         Some((_, more)) if !more.is_empty() => return None,
         Some((subtype, _)) => trim(subtype),
         None if !rest.is_empty() => trim(rest),
-        // Java's HttpURLConnection sends a lone star for "anything".
+        // Java's HttpURLConnection sends a single star for "anything".
         None if kind == "*" => "*".to_owned(),
         None => return None,
     };
@@ -112,7 +116,7 @@ fn parse_clause(part: &str) -> Option<Clause> {
             None => value,
         };
         match trim(name).as_str() {
-            // What is no number is zero; so is one with a space before it.
+            // A value that is not a number is zero, even if only because of a space before it.
             "q" => clause.quality = f64::from(value.parse::<f32>().unwrap_or(0.0)),
             name => clause.params.push((name.to_owned(), trim(value))),
         }
@@ -125,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_of_very_many_alternatives_is_not_sorted_for_ever() {
+    fn a_header_with_many_alternatives_is_parsed_in_bounded_time() {
         let header: String = (0..100_000).map(|n| format!("a/b;q=0.{n:05},")).collect();
         assert_eq!(parse(&header).len(), MOST);
     }
@@ -142,7 +146,7 @@ mod tests {
         );
         assert_eq!(order("a/b;q=0.2, c/d;q=0.9, e/f"), ["e/f", "c/d", "a/b"]);
         assert_eq!(order("*"), ["*/*"]);
-        // Not by quality alone, and not as given.
+        // The result depends neither on the quality alone nor on the original order.
         assert_eq!(order("a/b;q=0.1, */*;q=0.9"), ["*/*", "a/b"]);
         assert_eq!(order("*/*;q=0.9, a/b;q=0.1"), ["a/b", "*/*"]);
         assert_eq!(order("a/b;q=x, c/d;q=0.1"), ["c/d", "a/b"]);
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_kept_and_trimmed() {
+    fn parameters_are_trimmed_and_preserved() {
         let clauses = parse("application/json; as=Table ;v=v1; g=meta.k8s.io;q=0.5");
         assert_eq!(clauses.len(), 1);
         assert_eq!(clauses[0].param("as"), Some("Table"));

@@ -16,7 +16,7 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         .collect()
 }
 
-async fn answer(pairs: &[(&'static str, &str)], query: Option<&str>) -> (String, String) {
+async fn respond(pairs: &[(&'static str, &str)], query: Option<&str>) -> (String, String) {
     let response = status(&Status::unauthorized(), &Negotiated::from_headers(&headers(pairs), query));
     assert_eq!(response.status(), 401);
     let content_type = response.headers()[CONTENT_TYPE].to_str().expect("text").to_owned();
@@ -25,7 +25,7 @@ async fn answer(pairs: &[(&'static str, &str)], query: Option<&str>) -> (String,
 }
 
 #[tokio::test]
-async fn the_accept_header_chooses_the_encoding_of_a_status() {
+async fn the_accept_header_selects_the_encoding_of_a_status() {
     let json = format!("{UNAUTHORIZED}\n");
     for accept in [
         "application/json",
@@ -40,25 +40,25 @@ async fn the_accept_header_chooses_the_encoding_of_a_status() {
         "\u{fc}/x, application/json",
     ] {
         assert_eq!(
-            answer(&[("accept", accept)], None).await,
+            respond(&[("accept", accept)], None).await,
             ("application/json".into(), json.clone()),
             "{accept}"
         );
     }
-    assert_eq!(answer(&[], None).await.1, json);
+    assert_eq!(respond(&[], None).await.1, json);
 
-    let (content_type, yaml) = answer(&[("accept", "application/yaml")], None).await;
+    let (content_type, yaml) = respond(&[("accept", "application/yaml")], None).await;
     assert_eq!(content_type, "application/yaml");
     assert!(yaml.starts_with("apiVersion: v1\ncode: 401\nkind: Status\n"), "{yaml}");
 
     let (content_type, proto) =
-        answer(&[("accept", "application/vnd.kubernetes.protobuf,application/json")], None).await;
+        respond(&[("accept", "application/vnd.kubernetes.protobuf,application/json")], None).await;
     assert_eq!(content_type, "application/vnd.kubernetes.protobuf");
     assert!(proto.starts_with("k8s\0"), "{proto:?}");
 }
 
 #[tokio::test]
-async fn people_and_unacceptable_requests_get_indented_json_without_a_newline() {
+async fn browsers_and_unacceptable_requests_get_indented_json_without_a_newline() {
     type Case<'a> = (&'a [(&'static str, &'a str)], Option<&'a str>);
     let cases: [Case<'_>; 11] = [
         (&[], Some("pretty=1")),
@@ -74,19 +74,19 @@ async fn people_and_unacceptable_requests_get_indented_json_without_a_newline() 
         (&[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")], None),
     ];
     for (pairs, query) in cases {
-        let (content_type, text) = answer(pairs, query).await;
+        let (content_type, text) = respond(pairs, query).await;
         assert_eq!(content_type, "application/json");
         assert!(text.starts_with("{\n  \"kind\": \"Status\",\n"), "{pairs:?} {query:?}: {text}");
         assert!(text.ends_with("\n}"), "{pairs:?} {query:?}: {text}");
     }
     assert_eq!(
-        answer(&[("user-agent", "curl/8.5.0")], Some("pretty=false")).await.1,
+        respond(&[("user-agent", "curl/8.5.0")], Some("pretty=false")).await.1,
         format!("{UNAUTHORIZED}\n")
     );
 }
 
 #[test]
-fn too_many_requests_says_when_to_come_back() {
+fn too_many_requests_has_a_retry_after_header() {
     let response = status(&Status::too_many_requests("busy", 1), &Negotiated::JSON);
     assert_eq!(response.status(), 429);
     assert_eq!(response.headers()[RETRY_AFTER], "1");

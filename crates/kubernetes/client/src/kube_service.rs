@@ -1,4 +1,4 @@
-//! The pool as the transport of a `kube::Client`.
+//! The transport of a `kube::Client` over the connection pool.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,11 +15,12 @@ use tower::Service;
 
 use super::{RequestBody, ResponseBody, Upstream, UpstreamError};
 
-/// Names us to the API server; anonymous-access probes of upstream are recognised by the word `kubernetes`.
+/// The user agent of our requests. Tests of upstream recognize probes for anonymous access by the
+/// word `kubernetes`.
 pub const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("pinniped-concierge/v", env!("CARGO_PKG_VERSION"), " kubernetes/v1.36"));
 
-/// Sends the requests of a Kubernetes client with the token of the moment.
+/// Sends the requests of a Kubernetes client with the current token.
 #[derive(Clone)]
 pub(super) struct KubeService {
     upstream: Upstream,
@@ -44,7 +45,7 @@ impl Service<Request<kube::client::Body>> for KubeService {
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
         let mut request = request.map(|body| RequestBody::Boxed(body.map_err(BoxError::from).boxed_unsync()));
         let token = self.tokens.token();
-        // Without a token the request is the anonymous user's, and the API server says so.
+        // Without a token, the request is anonymous, and the API server responds accordingly.
         if let Some(value) = token.as_ref().and_then(|token| bearer(token.expose())) {
             request.headers_mut().insert(AUTHORIZATION, value);
         }
@@ -52,11 +53,12 @@ impl Service<Request<kube::client::Body>> for KubeService {
         let (upstream, tokens) = (self.upstream.clone(), Arc::clone(&self.tokens));
         Box::pin(async move {
             let http1 = hop_by_hop::wants_http1(request.headers());
-            let answer = async {
+            let response = async {
                 if http1 { upstream.send_http1(request).await } else { upstream.send(request).await }
             };
-            // Whoever asks seldom sets a deadline, and a controller that waits for ever is a dead one.
-            let response = tokio::time::timeout(upstream.answer_timeout(), answer)
+            // Callers rarely set a deadline, and without one a lost response would block a
+            // controller for ever.
+            let response = tokio::time::timeout(upstream.answer_timeout(), response)
                 .await
                 .map_err(|_| UpstreamError::Silent)??;
             if response.status() == StatusCode::UNAUTHORIZED

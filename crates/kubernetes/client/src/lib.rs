@@ -1,5 +1,6 @@
-//! The way to the API server as the Concierge goes it: the pool of [`pinniped_http_client::upstream`], through the proxy that
-//! the environment has, for the requests of clients and for those of our own Kubernetes client.
+//! Connections to the API server: the pool of [`pinniped_http_client::upstream`], through the proxy
+//! that the environment configures, for forwarded requests of clients and for our own Kubernetes
+//! client.
 
 use std::sync::Arc;
 
@@ -17,10 +18,10 @@ mod kube_service;
 
 pub use kube_service::AGENT;
 
-/// The same way, through the proxy that the environment has for the server.
+/// Returns the same parameters with the proxy that the environment configures for the server.
 ///
 /// # Errors
-/// When one applies but its address is no URL.
+/// When a proxy applies but its address is not a valid URL.
 pub fn through(
     params: UpstreamParams,
     environment: &ProxyEnvironment,
@@ -42,8 +43,8 @@ impl Dial for Through {
     }
 }
 
-/// A Kubernetes client for reviews. Its requests go over connections of their own: however they end, and whatever clients do
-/// to make them end, the streams of clients go on, and the other way round.
+/// Returns a Kubernetes client for reviews. Its requests use separate connections: errors on these
+/// do not terminate the streams of clients, and errors that clients cause do not affect reviews.
 ///
 /// # Errors
 /// As [`Upstream::separate`].
@@ -55,7 +56,8 @@ pub fn review_client(
     Ok(kube_client(&upstream.separate()?, tokens, default_namespace))
 }
 
-/// A Kubernetes client whose requests go through this pool. Each request gets the token of that moment.
+/// Returns a Kubernetes client whose requests use this pool. Each request carries the current
+/// token.
 pub fn kube_client(
     upstream: &Upstream,
     tokens: Arc<dyn TokenSource>,

@@ -1,7 +1,8 @@
-//! Writes, all of them through one gate: only the pod that holds the Lease may write.
+//! The gate for all writes: only the pod that holds the Lease may write.
 //!
-//! Reads need no gate and use a plain [`kube::Api`]. A write asks [`Writer::guard`] first, so a follower's attempt
-//! fails here and costs the API server nothing, with the text that upstream's client wrapper uses.
+//! Reads need no gate and use a plain [`kube::Api`]. A write calls [`Writer::guard`] first, so that
+//! the write of a follower fails without a request to the API server, with the error text of
+//! upstream's client wrapper.
 
 use std::fmt::Debug;
 
@@ -12,58 +13,61 @@ use serde::de::DeserializeOwned;
 
 use crate::lease::Leadership;
 
-/// This pod does not hold the Lease. Not a fault: the pod which holds it does the work.
+/// This pod does not hold the Lease. This is not a failure: the pod that holds it does the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write attempt rejected as client is not leader")]
 pub struct NotLeader;
 
-/// Why a write did not happen.
+/// The reasons why a write failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// Another pod is the leader.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
-    /// The API server refused, or could not be reached.
+    /// The API server refused the request, or could not be reached.
     #[error("{}", error_text(.0))]
     Api(#[source] kube::Error),
 }
 
 impl WriteError {
-    /// The object was changed or created by somebody else in the meantime (HTTP 409): looking again resolves it.
+    /// Returns whether another client changed or created the object concurrently (HTTP 409):
+    /// reading it again resolves the conflict.
     pub fn is_race(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() || status.code == 409)
     }
 
-    /// The object does not exist.
+    /// Returns whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.is_not_found() || status.code == 404)
     }
 
-    /// The object was refused by validation.
+    /// Returns whether validation refused the object.
     pub fn is_invalid(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.is_invalid() || status.code == 422)
     }
 
-    /// The object is more than the API server or its database takes.
+    /// Returns whether the object exceeds the size limit of the API server or its database.
     pub fn is_too_large(&self) -> bool {
-        // The database's refusals come through as an internal error with its words, of which there are two kinds.
+        // The API server returns size errors of the database as an internal error with one of two
+        // texts.
         let words = ["request is too large", "trying to send message larger than max"];
         matches!(self, Self::Api(kube::Error::Api(status))
             if status.code == 413 || words.iter().any(|words| status.message.contains(words)))
     }
 
-    /// The service account lacks a right.
+    /// Returns whether the service account lacks a permission.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Api(error) if is_forbidden(error))
     }
 }
 
-/// Whether the API server said 403.
+/// Returns whether the API server responded with 403.
 pub fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_forbidden() || status.code == 403)
 }
 
-/// The error as Go's client prints it: the server's own message, or the transport's chain.
+/// Formats the error like Go's client: the message of the server, or the cause chain of the
+/// transport.
 pub fn error_text(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -82,19 +86,19 @@ pub fn error_text(error: &kube::Error) -> String {
     }
 }
 
-/// Does the writes of all controllers, while this pod is the leader.
+/// Performs the writes of all controllers, while this pod is the leader.
 #[derive(Clone, Debug)]
 pub struct Writer {
     leadership: Leadership,
 }
 
 impl Writer {
-    /// A writer that is open while `leadership` is held.
+    /// Creates a writer that allows writes while `leadership` is held.
     pub fn new(leadership: Leadership) -> Self {
         Self { leadership }
     }
 
-    /// Asks the gate.
+    /// Checks whether this pod may write.
     ///
     /// # Errors
     /// [`NotLeader`] when another pod holds the Lease.
@@ -105,7 +109,7 @@ impl Writer {
     /// Creates an object.
     ///
     /// # Errors
-    /// [`WriteError`]: not leader, or the API server's answer.
+    /// [`WriteError`]: not leader, or the error of the API server.
     pub async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError>
     where
         K: Clone + DeserializeOwned + Debug + Serialize,
@@ -114,10 +118,11 @@ impl Writer {
         api.create(&PostParams::default(), object).await.map_err(WriteError::Api)
     }
 
-    /// Replaces an object; its resource version decides whether it is still the one that was read.
+    /// Replaces an object, on the condition that its resource version is still the one that was
+    /// read.
     ///
     /// # Errors
-    /// [`WriteError`]: not leader, or the API server's answer.
+    /// [`WriteError`]: not leader, or the error of the API server.
     pub async fn replace<K>(&self, api: &Api<K>, name: &str, object: &K) -> Result<K, WriteError>
     where
         K: Clone + DeserializeOwned + Debug + Serialize,
@@ -129,7 +134,7 @@ impl Writer {
     /// Replaces the status subresource.
     ///
     /// # Errors
-    /// [`WriteError`]: not leader, or the API server's answer.
+    /// [`WriteError`]: not leader, or the error of the API server.
     pub async fn replace_status<K>(&self, api: &Api<K>, name: &str, object: &K) -> Result<K, WriteError>
     where
         K: Clone + DeserializeOwned + Debug + Serialize,
@@ -141,7 +146,7 @@ impl Writer {
     /// Applies a JSON merge patch.
     ///
     /// # Errors
-    /// [`WriteError`]: not leader, or the API server's answer.
+    /// [`WriteError`]: not leader, or the error of the API server.
     pub async fn merge_patch<K>(
         &self,
         api: &Api<K>,
@@ -155,11 +160,11 @@ impl Writer {
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(WriteError::Api)
     }
 
-    /// Deletes exactly the object that was read: its UID and resource version are preconditions. An object that is
-    /// already gone counts as deleted.
+    /// Deletes the object only in the state that was read: its UID and resource version are
+    /// preconditions. An object that no longer exists counts as deleted.
     ///
     /// # Errors
-    /// [`WriteError`]: not leader, or the API server's answer; a conflict when the object has changed.
+    /// [`WriteError`]: not leader, or the error of the API server; a conflict when the object has changed.
     pub async fn delete_exactly<K>(
         &self,
         api: &Api<K>,
@@ -182,10 +187,10 @@ impl Writer {
         }
     }
 
-    /// [`Writer::delete_exactly`] of a whole object.
+    /// Calls [`Writer::delete_exactly`] for an object.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Writer::delete_exactly`].
     pub async fn delete_object<K>(&self, api: &Api<K>, object: &K) -> Result<(), WriteError>
     where
         K: Clone + DeserializeOwned + Debug + Resource,

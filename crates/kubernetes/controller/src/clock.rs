@@ -1,8 +1,9 @@
 //! The monotonic clock and the wall clock, read together.
 //!
-//! Timers use the monotonic clock, which stops while the machine is suspended. The wall clock goes on, but an
-//! administrator or NTP can set it. What must not outlive a deadline (a leadership, a token) is as old as the clock says
-//! on which more time has passed: a jump of the wall clock can only end it early, and a suspend cannot prolong it.
+//! Timers use the monotonic clock, which stops while the machine is suspended. The wall clock
+//! continues, but an administrator or NTP can set it. For a value that must not outlive a deadline
+//! (a leadership, a token), the age is the larger of the two elapsed times: a jump of the wall
+//! clock can only shorten its lifetime, and a suspend cannot prolong it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Time from this moment to `now`, on the clock on which more has passed.
+    /// Returns the time from this moment to `now`, on the clock on which more time has passed.
     pub fn age_at(self, now: Self) -> Duration {
         let monotonic = now.monotonic.saturating_duration_since(self.monotonic);
         // Negative when the wall clock was set back.
@@ -27,30 +28,30 @@ impl Moment {
         monotonic.max(wall)
     }
 
-    /// Wall clock time of this moment.
+    /// Returns the wall clock time of this moment.
     pub fn wall(self) -> Timestamp {
         self.wall
     }
 }
 
-/// Source of [`Moment`]s.
+/// A source of [`Moment`]s.
 #[derive(Clone)]
 pub struct Clock {
     wall: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
 
 impl Clock {
-    /// A clock whose wall clock time comes from `wall`, for tests.
+    /// Creates a clock that reads the wall clock time from `wall`, for tests.
     pub fn with_wall(wall: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self { wall: Arc::new(wall) }
     }
 
-    /// The present moment.
+    /// Returns the present moment.
     pub fn now(&self) -> Moment {
         Moment { monotonic: Instant::now(), wall: (self.wall)() }
     }
 
-    /// Time since `earlier`, on the clock on which more has passed.
+    /// Returns the time since `earlier`, on the clock on which more time has passed.
     pub fn since(&self, earlier: Moment) -> Duration {
         earlier.age_at(self.now())
     }
@@ -76,12 +77,13 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A wall clock that can be set. Clones are the same clock.
+    /// A wall clock that can be set. Clones share the clock.
     #[derive(Clone, Default)]
     pub(crate) struct SettableClock(Arc<Mutex<SignedDuration>>);
 
     impl SettableClock {
-        /// Both clocks; the wall clock runs as the monotonic one does, which tests can pause.
+        /// Returns both clocks. The wall clock advances with the monotonic one, which tests can
+        /// pause.
         pub(crate) fn clock(&self) -> Clock {
             let (offset, start) = (Arc::clone(&self.0), Instant::now());
             Clock::with_wall(move || {
@@ -97,7 +99,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_clock_on_which_more_time_has_passed_counts() {
+    async fn the_age_is_that_of_the_clock_on_which_more_time_has_passed() {
         let settable = SettableClock::default();
         let clock = settable.clock();
         let began = clock.now();

@@ -1,28 +1,28 @@
-//! Kubernetes Events: what they look like, whatever they are about.
+//! Kubernetes Events, independent of the reporting component.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use pinniped_kube_types::condition::wire_time;
 
-/// The API server takes no longer message in the newer of its two kinds of Events.
+/// Maximum message length in the newer of the two Event APIs, in bytes.
 const LONGEST_MESSAGE: usize = 1024;
 
-/// What a warning is about and from whom it comes.
+/// The object, the reporter and the text of a warning.
 pub struct Warning<'a> {
     /// Name and namespace of the Event.
     pub metadata: ObjectMeta,
-    /// The object that the Event is about.
+    /// The object to which the Event refers.
     pub about: ObjectReference,
     /// The component that reports it.
     pub component: &'a str,
-    /// A word for programs.
+    /// The reason, for programs.
     pub reason: &'a str,
-    /// Cut where it is too long.
+    /// The message, truncated if it is too long.
     pub message: &'a str,
 }
 
-/// A warning Event.
+/// Returns a warning Event.
 pub fn warning(warning: Warning<'_>, now: Timestamp) -> Event {
     let Warning { metadata, about, component, reason, message } = warning;
     let Time(now) = wire_time(now);
@@ -40,7 +40,7 @@ pub fn warning(warning: Warning<'_>, now: Timestamp) -> Event {
     }
 }
 
-/// The text, or as much of it as goes into `most` bytes.
+/// Returns the text, truncated to at most `most` bytes.
 pub fn shortened(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_texts_end_at_a_character() {
+    fn long_texts_are_truncated_at_a_character_boundary() {
         assert_eq!(shortened("abc", 3), "abc");
         assert_eq!(shortened(&"ä".repeat(600), 1024).len(), 1023);
         assert!(shortened(&"ä".repeat(600), 1024).ends_with("ä…"));

@@ -1,4 +1,4 @@
-//! Follows a resource that may not be there, or may not be ours to see, for as long as it takes.
+//! Watches a resource that may not exist, or that the service account may not be allowed to read.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -11,30 +11,30 @@ use serde::de::DeserializeOwned;
 
 use crate::client::error_text;
 
-/// How long to wait before asking again after a refusal. Who installs the definition, or grants the right, looks at the
-/// result; one list in a few seconds costs the API server nothing.
+/// Delay before the next attempt after a refusal. The administrator who installs the CRD, or grants
+/// the permission, expects a prompt effect; one list in a few seconds is cheap for the API server.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
-/// Something new.
+/// A change of the watched objects.
 pub enum Change<K> {
-    /// These are all.
+    /// The complete list of objects.
     All(Vec<K>),
-    /// One was made or changed.
+    /// An object was created or changed.
     Set(K),
-    /// One was deleted.
+    /// An object was deleted.
     Gone(K),
-    /// The API server will not tell.
+    /// The API server refuses the request.
     Refused(Refusal),
-    /// It could not be asked, or did not know; that passes.
+    /// The API server could not be reached or had a temporary failure.
     Failing(String),
 }
 
-/// Why the API server will not tell: waiting does not change that, an administrator does.
+/// The reason for a refusal, which does not change without an administrator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// There is no such resource; else the right to it is missing.
+    /// Whether the resource does not exist; otherwise the permission is missing.
     pub missing: bool,
-    /// The API server's words.
+    /// The message of the API server.
     pub text: String,
 }
 
@@ -49,8 +49,8 @@ impl Refusal {
     }
 }
 
-/// Tells `tell` what happens, and never ends. `only` is the name of the one object that is meant, if it is one: it is
-/// then read by itself where it may not be listed.
+/// Passes every change to `tell`, and never returns. `only` is the name of the object to watch if
+/// there is only one: without the permission to list, it is read by name.
 pub async fn follow<K>(api: &Api<K>, config: watcher::Config, only: Option<&str>, tell: impl FnMut(Change<K>))
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -58,7 +58,8 @@ where
     follow_slim(api, config, only, |_| {}, tell).await;
 }
 
-/// The same, with each object cut down by `slim` as soon as it is there: a list is never held as it came.
+/// Like [`follow`], and reduces each object with `slim` on arrival, so that complete objects are
+/// never stored.
 pub async fn follow_slim<K>(
     api: &Api<K>,
     config: watcher::Config,
@@ -87,7 +88,7 @@ pub async fn follow_slim<K>(
                     }
                     None => tell(Change::Failing(error_text(&error))),
                 },
-                // It was there a moment ago: the next list tells what became of it.
+                // The resource was readable a moment ago; the next list shows the reason.
                 Err(watcher::Error::WatchStartFailed(error)) if Refusal::of(&error).is_some() => break,
                 Err(error) => tell(Change::Failing(error.to_string())),
             }
@@ -96,8 +97,8 @@ pub async fn follow_slim<K>(
     }
 }
 
-/// Whether there is such a resource at all. The API server looks at rights first, and refuses a list of what it does not
-/// have with 403, too; what it serves it tells everybody.
+/// Returns whether the resource exists. The API server checks permissions first, so it also refuses
+/// a list of an unknown resource with 403; its discovery is readable without special permissions.
 async fn is_served<K: Resource + Clone>(api: &Api<K>) -> bool {
     let path = api.resource_url();
     let mut parts = path.trim_start_matches('/').split('/');
@@ -107,12 +108,12 @@ async fn is_served<K: Resource + Clone>(api: &Api<K>) -> bool {
     let plural = parts.next_back().unwrap_or_default();
     match api.clone().into_client().list_api_group_resources(&format!("{group}/{version}")).await {
         Ok(served) => served.resources.iter().any(|resource| resource.name == plural),
-        // Nothing but a clear answer makes less of the first one.
+        // Only a definite response changes the result of the first request.
         Err(error) => !Refusal::of(&error).is_some_and(|refusal| refusal.missing),
     }
 }
 
-/// The one object that is meant, where the right to list was not given.
+/// Reads the single object, without the permission to list.
 async fn read<K>(api: &Api<K>, only: Option<&str>, refusal: Refusal, slim: fn(&mut K)) -> Change<K>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -140,13 +141,14 @@ mod tests {
 
     use super::*;
 
-    /// An API server that refuses every list, and tells this about what it serves.
-    fn refusing(told: Result<Value, u16>) -> kube::Client {
+    /// Returns a client of an API server that refuses every list and returns this discovery
+    /// document.
+    fn refusing(discovery: Result<Value, u16>) -> kube::Client {
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let failure = |code: u16| {
                 (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}))
             };
-            let (code, body) = match (request.uri().path(), &told) {
+            let (code, body) = match (request.uri().path(), &discovery) {
                 ("/apis/contour.heptio.com/v1beta1", Ok(resources)) => {
                     let list = json!({"kind": "APIResourceList", "apiVersion": "v1",
                         "groupVersion": "contour.heptio.com/v1beta1", "resources": resources});
@@ -155,15 +157,15 @@ mod tests {
                 ("/apis/contour.heptio.com/v1beta1", Err(code)) => failure(*code),
                 _ => failure(403),
             };
-            let answer = http::Response::builder().status(code).header("content-type", "application/json");
-            let answer = answer.body(Body::from(body.to_string().into_bytes()));
-            async { Ok::<_, Infallible>(answer.unwrap()) }
+            let response = http::Response::builder().status(code).header("content-type", "application/json");
+            let response = response.body(Body::from(body.to_string().into_bytes()));
+            async { Ok::<_, Infallible>(response.unwrap()) }
         });
         kube::Client::new(service, "default")
     }
 
     #[tokio::test]
-    async fn what_is_refused_and_not_served_is_missing_and_what_is_served_or_not_known_is_refused() {
+    async fn a_refused_resource_is_missing_only_when_discovery_does_not_list_it() {
         let resource = |name: &str| json!([{"name": name, "singularName": "", "namespaced": true, "kind": "K", "verbs": []}]);
         let table = [
             (Ok(resource("ingressroutes")), false),
@@ -172,9 +174,9 @@ mod tests {
             (Err(403), false),
             (Err(500), false),
         ];
-        for (told, missing) in table {
+        for (discovery, missing) in table {
             for namespace in [None, Some("x")] {
-                let client = refusing(told.clone());
+                let client = refusing(discovery.clone());
                 let api: Api<IngressRoute> = match namespace {
                     None => Api::all(client),
                     Some(namespace) => Api::namespaced(client, namespace),
@@ -188,7 +190,7 @@ mod tests {
                 tokio::select! {
                     () = follow => {}
                     refusal = refusals.recv() => {
-                        assert_eq!(refusal.unwrap().missing, missing, "{told:?} {namespace:?}");
+                        assert_eq!(refusal.unwrap().missing, missing, "{discovery:?} {namespace:?}");
                     }
                 }
             }

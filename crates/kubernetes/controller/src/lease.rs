@@ -1,13 +1,14 @@
-//! Leader election on one Lease, as client-go does it, so that both implementations may share the object while one
-//! replaces the other.
+//! Leader election with one Lease, compatible with client-go, so that both implementations can
+//! share the object during an upgrade from one to the other.
 //!
-//! The clock of another pod is never trusted: a Lease is considered held as long as *this* process has seen it change
-//! within the lease duration, on its own monotonic clock. A write carries the resource version that was read, so two
-//! candidates cannot both win. Losing the Lease stops nothing: the pod goes on reading and serving, and its writes are
-//! refused by [`crate::client::Writer`].
+//! The clock of another pod is never trusted: a Lease is considered held as long as *this* process
+//! has observed a change within the lease duration, on its own monotonic clock. A write contains
+//! the resource version that was read, so two candidates cannot both win. A pod that loses the
+//! Lease continues to read and serve, and [`crate::client::Writer`] refuses its writes.
 //!
-//! A leadership ends by itself at the renew deadline, counted from the start of the last renewal that succeeded, on the
-//! monotonic clock and on the wall clock. So neither an election that has stopped nor a process that was suspended leads on.
+//! A leadership ends by itself at the renew deadline, counted from the start of the last successful
+//! renewal, on the monotonic clock and on the wall clock. Therefore neither a blocked election nor
+//! a process that was suspended remains the leader.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,30 +25,30 @@ use tokio_util::sync::CancellationToken;
 use crate::client::error_text;
 use crate::clock::{Clock, Moment};
 
-/// How long a candidate waits after the last change it has seen before it takes a Lease over.
+/// How long a candidate waits after the last observed change before it takes over a Lease.
 pub const LEASE_DURATION: Duration = Duration::from_secs(137);
 
-/// How long a leader tries to renew before it gives up leading.
+/// How long a leader tries to renew the Lease before it gives up leadership.
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(107);
 
-/// Pause between two tries, of leaders and candidates alike.
+/// Interval between two attempts, of leaders and candidates alike.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(26);
 
-/// How long one read or write of the Lease may take.
+/// Timeout of one read or write of the Lease.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the last write, which gives the Lease back, may take.
+/// Timeout of the last write, which releases the Lease.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether this process is the leader, now and as a stream of changes.
+/// Whether this process is the leader, as a value and as a stream of changes.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     leader: watch::Receiver<bool>,
-    /// None where no election decides.
+    /// `None` without an election.
     renewal: Option<Arc<Renewal>>,
 }
 
-/// The last renewal of the Lease, and until when it counts.
+/// The last renewal of the Lease and its time of expiry.
 #[derive(Debug)]
 struct Renewal {
     clock: Clock,
@@ -71,36 +72,37 @@ impl Renewal {
 }
 
 impl Leadership {
-    /// A leadership that the holder of the sender decides.
+    /// Returns a leadership that the owner of the sender controls.
     pub fn channel() -> (watch::Sender<bool>, Self) {
         let (sender, leader) = watch::channel(false);
         (sender, Self { leader, renewal: None })
     }
 
-    /// A leadership that never changes, for processes without an election.
+    /// Returns a leadership that never changes, for processes without an election.
     pub fn fixed(leader: bool) -> Self {
         Self { leader: watch::channel(leader).1, renewal: None }
     }
 
-    /// Whether this pod may write: it holds the Lease, and its last renewal is younger than the renew deadline.
+    /// Returns whether this pod may write: it holds the Lease, and the last renewal is more recent
+    /// than the renew deadline.
     pub fn is_leader(&self) -> bool {
         *self.leader.borrow() && !self.renewal.as_ref().is_some_and(|renewal| renewal.is_over())
     }
 
-    /// Changes from now on.
+    /// Returns a receiver of future changes.
     pub fn subscribe(&self) -> watch::Receiver<bool> {
         self.leader.clone()
     }
 }
 
-/// Which Lease, and who wants it.
+/// The Lease, the candidate and the timing.
 #[derive(Clone, Debug)]
 pub struct LeaseParams {
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Name of the Lease: the Deployment's.
+    /// Name of the Lease, equal to that of the Deployment.
     pub name: String,
-    /// Name of this candidate: the pod's.
+    /// Name of this candidate, equal to that of the pod.
     pub identity: String,
     /// Owner of the Lease when this candidate creates it.
     pub owner: Option<OwnerReference>,
@@ -127,7 +129,7 @@ impl Default for Timing {
     }
 }
 
-/// The election. Dropping it without [`LeaderElection::run`] leaves the process a follower.
+/// A leader election. A process that drops it without [`LeaderElection::run`] remains a follower.
 #[derive(Debug)]
 pub struct LeaderElection {
     api: Api<Lease>,
@@ -138,7 +140,7 @@ pub struct LeaderElection {
 }
 
 impl LeaderElection {
-    /// Prepares an election; nothing is sent yet.
+    /// Prepares an election without sending a request.
     pub fn new(client: kube::Client, params: LeaseParams) -> Self {
         Self::with_clock(client, params, Clock::default())
     }
@@ -151,22 +153,22 @@ impl LeaderElection {
         Self { api: Api::namespaced(client, &params.namespace), params, leader, leadership, renewal }
     }
 
-    /// To be asked before each write.
+    /// Returns the leadership, to be checked before each write.
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }
 
-    /// Runs until `cancel`, then gives the Lease back if this process holds it: first the flag falls, then the
-    /// holder is emptied, so nobody writes after another may have taken over.
+    /// Runs until `cancel`, then releases the Lease if this process holds it. The flag is cleared
+    /// before the holder is, so this process never writes after another one may have taken over.
     pub async fn run(self, cancel: CancellationToken) {
-        let mut seen = Seen::default();
+        let mut observed = Observed::default();
         let mut forbidden = false;
         loop {
             let began = self.renewal.clock.now();
             let tried = tokio::select! {
                 biased;
                 () = cancel.cancelled() => break,
-                tried = tokio::time::timeout(CALL_TIMEOUT, self.try_acquire_or_renew(&mut seen)) => tried,
+                tried = tokio::time::timeout(CALL_TIMEOUT, self.try_acquire_or_renew(&mut observed)) => tried,
             };
             let held = match tried {
                 Ok(Ok(held)) => held,
@@ -179,12 +181,13 @@ impl LeaderElection {
                     false
                 }
             };
-            // A process that was suspended during the call gets an answer that is older than it looks.
+            // After a suspend during the call, the response is older than it appears.
             let held = held && self.renewal.clock.since(began) < self.params.timing.renew_deadline;
             if held {
                 self.renewal.set(began);
                 self.set_leader(true);
-            } else if self.leads() && (seen.holder_is_other(&self.params.identity) || self.renewal.is_over())
+            } else if self.leads()
+                && (observed.holder_is_other(&self.params.identity) || self.renewal.is_over())
             {
                 tracing::warn!(lease = %self.params.name, "lost the leader election lease");
                 self.set_leader(false);
@@ -197,11 +200,13 @@ impl LeaderElection {
             }
         }
         self.set_leader(false);
-        // Also as a follower: a write that was cut off by the cancellation may have won. Only our own name is emptied.
+        // Also as a follower: a write that the cancellation interrupted may have succeeded. Only
+        // our own name is removed.
         self.release().await;
     }
 
-    /// Whether the process led after the last try; [`Leadership::is_leader`] may know better.
+    /// Returns whether the process was the leader after the last attempt; [`Leadership::is_leader`]
+    /// is more current.
     fn leads(&self) -> bool {
         *self.leader.borrow()
     }
@@ -217,15 +222,16 @@ impl LeaderElection {
         }
     }
 
-    /// Leaders look again after the retry period, or sooner when the deadline is near; candidates with a jitter made
-    /// from their name, so that they do not come all at once.
+    /// Returns the delay before the next attempt: the retry period for leaders, less when the
+    /// deadline is near. Candidates add a jitter derived from their name, so that they do not all
+    /// retry at the same time.
     fn pause(&self, held: bool) -> Duration {
         let retry = self.params.timing.retry;
         if held {
             return retry;
         }
         if self.leads() {
-            // A renewal failed: hurry, there is a deadline.
+            // A renewal failed: retry sooner, because the deadline approaches.
             let left = self.params.timing.renew_deadline.saturating_sub(self.renewal.age());
             return left.min(retry / 8).max(Duration::from_millis(10));
         }
@@ -251,7 +257,7 @@ impl LeaderElection {
         }
     }
 
-    async fn try_acquire_or_renew(&self, seen: &mut Seen) -> Result<bool, kube::Error> {
+    async fn try_acquire_or_renew(&self, observed: &mut Observed) -> Result<bool, kube::Error> {
         let now = Timestamp::now();
         let Some(lease) = self.api.get_opt(&self.params.name).await? else {
             let lease = Lease {
@@ -265,16 +271,16 @@ impl LeaderElection {
                 spec: Some(self.claim(None, now)),
             };
             let created = self.api.create(&PostParams::default(), &lease).await?;
-            seen.observe(created.spec.as_ref(), Instant::now());
+            observed.observe(created.spec.as_ref(), Instant::now());
             return Ok(true);
         };
-        seen.observe(lease.spec.as_ref(), Instant::now());
-        match judge(seen, &self.params.identity, self.params.timing.lease, Instant::now()) {
-            Judgement::HeldByOther => Ok(false),
-            Judgement::Renew | Judgement::Take => {
+        observed.observe(lease.spec.as_ref(), Instant::now());
+        match decide(observed, &self.params.identity, self.params.timing.lease, Instant::now()) {
+            LeaseAction::HeldByOther => Ok(false),
+            LeaseAction::Renew | LeaseAction::Take => {
                 let wanted = Lease { spec: Some(self.claim(lease.spec.as_ref(), now)), ..lease };
                 let replaced = self.api.replace(&self.params.name, &PostParams::default(), &wanted).await?;
-                seen.observe(replaced.spec.as_ref(), Instant::now());
+                observed.observe(replaced.spec.as_ref(), Instant::now());
                 Ok(true)
             }
         }
@@ -306,14 +312,14 @@ impl LeaderElection {
     }
 }
 
-/// What has been seen of the Lease, and when it last changed on our own clock.
+/// The last observed state of the Lease, and when it last changed on our own clock.
 #[derive(Debug, Default)]
-struct Seen {
+struct Observed {
     record: Option<LeaseSpec>,
     changed: Option<Instant>,
 }
 
-impl Seen {
+impl Observed {
     fn observe(&mut self, record: Option<&LeaseSpec>, now: Instant) {
         if self.changed.is_none() || self.record.as_ref() != record {
             self.record = record.cloned();
@@ -331,20 +337,20 @@ impl Seen {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Judgement {
-    /// Ours: renew it.
+enum LeaseAction {
+    /// This process holds the Lease: renew it.
     Renew,
-    /// Free, given back or run out: take it.
+    /// The Lease is free, released or expired: acquire it.
     Take,
-    /// Another candidate holds it and was heard of within the lease duration.
+    /// Another candidate holds the Lease and renewed it within the lease duration.
     HeldByOther,
 }
 
-fn judge(seen: &Seen, identity: &str, lease: Duration, now: Instant) -> Judgement {
-    match (seen.holder(), seen.changed) {
-        (Some(holder), _) if holder == identity => Judgement::Renew,
-        (Some(_), Some(changed)) if now.duration_since(changed) < lease => Judgement::HeldByOther,
-        _ => Judgement::Take,
+fn decide(observed: &Observed, identity: &str, lease: Duration, now: Instant) -> LeaseAction {
+    match (observed.holder(), observed.changed) {
+        (Some(holder), _) if holder == identity => LeaseAction::Renew,
+        (Some(_), Some(changed)) if now.duration_since(changed) < lease => LeaseAction::HeldByOther,
+        _ => LeaseAction::Take,
     }
 }
 
@@ -403,38 +409,41 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_judged_by_its_holder_and_our_own_clock() {
+    fn the_lease_decision_depends_on_the_holder_and_our_own_clock() {
         let start = Instant::now();
         let fresh = start + Duration::from_secs(136);
         let stale = start + Duration::from_secs(137);
         let cases = [
-            ("ours, fresh", "me", fresh, Judgement::Renew),
-            ("ours, run out", "me", stale, Judgement::Renew),
-            ("another's, fresh", "you", fresh, Judgement::HeldByOther),
-            ("another's, run out", "you", stale, Judgement::Take),
-            ("given back", "", start, Judgement::Take),
+            ("ours, fresh", "me", fresh, LeaseAction::Renew),
+            ("ours, run out", "me", stale, LeaseAction::Renew),
+            ("another's, fresh", "you", fresh, LeaseAction::HeldByOther),
+            ("another's, run out", "you", stale, LeaseAction::Take),
+            ("given back", "", start, LeaseAction::Take),
         ];
         for (case, holder, now, wanted) in cases {
-            let mut seen = Seen::default();
-            seen.observe(Some(&spec(holder, 3)), start);
-            assert_eq!(judge(&seen, "me", LEASE_DURATION, now), wanted, "{case}");
+            let mut observed = Observed::default();
+            observed.observe(Some(&spec(holder, 3)), start);
+            assert_eq!(decide(&observed, "me", LEASE_DURATION, now), wanted, "{case}");
         }
-        assert_eq!(judge(&Seen::default(), "me", LEASE_DURATION, start), Judgement::Take, "no record");
+        assert_eq!(decide(&Observed::default(), "me", LEASE_DURATION, start), LeaseAction::Take, "no record");
     }
 
     #[test]
-    fn a_change_by_the_holder_restarts_the_wait() {
+    fn a_change_by_the_holder_restarts_the_lease_duration() {
         let start = Instant::now();
-        let mut seen = Seen::default();
-        seen.observe(Some(&spec("you", 1)), start);
+        let mut observed = Observed::default();
+        observed.observe(Some(&spec("you", 1)), start);
         let renewed = LeaseSpec { renew_time: Some(MicroTime(Timestamp::UNIX_EPOCH)), ..spec("you", 1) };
-        seen.observe(Some(&renewed), start + Duration::from_secs(100));
-        seen.observe(Some(&renewed), start + Duration::from_secs(200));
+        observed.observe(Some(&renewed), start + Duration::from_secs(100));
+        observed.observe(Some(&renewed), start + Duration::from_secs(200));
         assert_eq!(
-            judge(&seen, "me", LEASE_DURATION, start + Duration::from_secs(236)),
-            Judgement::HeldByOther
+            decide(&observed, "me", LEASE_DURATION, start + Duration::from_secs(236)),
+            LeaseAction::HeldByOther
         );
-        assert_eq!(judge(&seen, "me", LEASE_DURATION, start + Duration::from_secs(237)), Judgement::Take);
+        assert_eq!(
+            decide(&observed, "me", LEASE_DURATION, start + Duration::from_secs(237)),
+            LeaseAction::Take
+        );
     }
 
     #[test]
@@ -450,13 +459,13 @@ mod tests {
     }
 
     #[test]
-    fn a_released_lease_names_nobody_and_keeps_its_count() {
+    fn a_released_lease_has_no_holder_and_keeps_its_transitions() {
         let given_back = released(&spec("me", 7), Timestamp::UNIX_EPOCH);
         assert_eq!(given_back.holder_identity.as_deref(), Some(""));
         assert_eq!((given_back.lease_duration_seconds, given_back.lease_transitions), (Some(1), Some(7)));
     }
 
-    /// An API server that has room for one Lease.
+    /// Returns a client of an API server that stores one Lease.
     fn api_server() -> kube::Client {
         let stored = Arc::new(Mutex::new(None::<Value>));
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -499,7 +508,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leader_whose_election_has_died_stops_leading_at_the_renew_deadline() {
+    async fn a_leader_without_a_running_election_loses_leadership_at_the_renew_deadline() {
         let election = election(api_server(), Clock::default());
         let leadership = election.leadership();
         let task = tokio::spawn(election.run(CancellationToken::new()));
@@ -513,7 +522,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_that_was_suspended_does_not_lead_until_it_has_renewed_the_lease() {
+    async fn a_suspended_process_leads_only_after_it_renews_the_lease() {
         let wall = SettableClock::default();
         let election = election(api_server(), wall.clock());
         let leadership = election.leadership();
@@ -529,7 +538,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_arrives_after_a_suspend_does_not_renew() {
+    async fn a_response_that_arrives_after_a_suspend_does_not_renew() {
         let wall = SettableClock::default();
         let plain = api_server();
         let suspended = Arc::new(AtomicBool::new(false));
@@ -539,11 +548,11 @@ mod tests {
                 let (plain, wall, suspended) = (plain.clone(), wall.clone(), Arc::clone(&suspended));
                 async move {
                     let writes = request.method() != http::Method::GET;
-                    let answer = plain.send(request).await;
+                    let response = plain.send(request).await;
                     if writes && !suspended.swap(true, Ordering::SeqCst) {
                         wall.jump(SignedDuration::from_hours(1));
                     }
-                    answer
+                    response
                 }
             }
         });
@@ -552,7 +561,7 @@ mod tests {
         let task = AbortOnDropHandle::new(tokio::spawn(election.run(CancellationToken::new())));
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(suspended.load(Ordering::SeqCst) && !*leadership.subscribe().borrow());
-        // The next try finds the Lease in its own name.
+        // The next attempt finds this process as the holder.
         tokio::time::timeout(RETRY_PERIOD * 2, leads(&leadership)).await.unwrap();
         assert!(leadership.is_leader());
         drop(task);

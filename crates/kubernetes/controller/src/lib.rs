@@ -1,8 +1,9 @@
 //! A runtime for controllers: watch caches, leader election, and a queue with back-off.
 //!
-//! Reads come from shared watch caches ([`watch`]); writes go through a [`client::Writer`], which refuses while this pod does not
-//! hold the Lease ([`lease`]). A refused write is not an error: the leader makes it, the result arrives by watch, and the
-//! controller runs again ([`runtime`]).
+//! Reads come from shared watch caches ([`watch`]). Writes go through a [`client::Writer`], which
+//! refuses them while this pod does not hold the Lease ([`lease`]). A refused write is not an
+//! error: the leader makes it, the result arrives by watch, and the controller runs again
+//! ([`runtime`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,9 @@
 //! Runs one controller: a queue of one key, back-off, resync.
 //!
-//! A controller looks at the whole world each time, so its queue needs to remember only one thing: whether something
-//! has happened since the last look. [`Trigger`] is that bit. Failures are retried with a delay that doubles from
-//! 5 ms to [`RESYNC`]; a new event does not wait for it. "Not leader" is no failure: it is retried without a log line.
+//! A controller reads the complete state in each pass, so its queue needs to store only whether an
+//! event has arrived since the last pass. [`Trigger`] is that bit. Failures are retried with a
+//! delay that doubles from 5 ms to [`RESYNC`]; a new event does not wait for the delay. "Not
+//! leader" is not a failure: it is retried without a log line.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,20 +22,22 @@ use crate::lease::Leadership;
 /// The longest time between two passes of a controller, whether the last one succeeded or failed.
 pub const RESYNC: Duration = Duration::from_secs(180);
 
-/// The least rest between two looks that a controller itself asked for: a time that lies in the past must not make it spin.
+/// The minimum delay of a recheck that a controller requests, so that a time in the past does not
+/// cause a busy loop.
 const RECHECK_FLOOR: Duration = Duration::from_millis(100);
 
 /// First delay after a failure.
 const BACKOFF_FLOOR: Duration = Duration::from_millis(5);
 
-/// How long a pass that is under way at shutdown may go on.
+/// How long a pass that is in progress at shutdown may continue.
 const LAST_PASS: Duration = Duration::from_secs(3);
 
-/// Wakes one controller. Any number of wakes before its next pass are one.
+/// Wakes one controller. Several wakes before its next pass are combined.
 #[derive(Clone, Debug, Default)]
 pub struct Trigger(Arc<Pulled>);
 
-/// A notification alone would not do: one wake may go to the waiting task, and the next be kept for another pass.
+/// The flag beside the notification. Without it, one wake could go to the waiting task while the
+/// next is stored for another pass.
 #[derive(Debug, Default)]
 struct Pulled {
     flag: AtomicBool,
@@ -42,18 +45,18 @@ struct Pulled {
 }
 
 impl Trigger {
-    /// A trigger that has not been pulled.
+    /// Creates a trigger that is not set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks for a pass.
+    /// Requests a pass.
     pub fn wake(&self) {
         self.0.flag.store(true, Ordering::SeqCst);
         self.0.notify.notify_one();
     }
 
-    /// Resolves when it has been pulled since the last time.
+    /// Waits until a pass has been requested since the last call.
     pub async fn woken(&self) {
         while !self.0.flag.swap(false, Ordering::SeqCst) {
             self.0.notify.notified().await;
@@ -61,13 +64,13 @@ impl Trigger {
     }
 }
 
-/// Why a pass did not reach its end.
+/// The reasons why a pass did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
-    /// A write is due and another pod has to do it.
+    /// A write is necessary, and another pod must make it.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
-    /// The service account lacks a right; said once, then retried quietly.
+    /// The service account lacks a permission; logged once, then retried without a log line.
     #[error("{0}")]
     Forbidden(String),
     /// Anything else; logged and retried.
@@ -93,7 +96,7 @@ impl From<kube::Error> for ReconcileError {
 }
 
 impl ReconcileError {
-    /// The same error with words before it, as Go wraps errors. "Not leader" stays what it is.
+    /// Returns the error with a prefix, as Go wraps errors. "Not leader" is returned unchanged.
     #[must_use]
     pub fn context(self, prefix: &str) -> Self {
         match self {
@@ -103,8 +106,8 @@ impl ReconcileError {
         }
     }
 
-    /// Several errors of one pass as one: `[a, b]`, as Go's aggregate prints them. `None` for none; a real failure
-    /// outranks "not leader".
+    /// Combines the errors of one pass: `[a, b]`, like Go's aggregate. Returns `None` for an empty
+    /// list; a failure takes precedence over "not leader".
     pub fn aggregate(errors: Vec<Self>) -> Option<Self> {
         let mut quiet = None;
         let mut forbidden = true;
@@ -128,31 +131,33 @@ impl ReconcileError {
     }
 }
 
-/// What a finished pass says about the next one.
+/// The result of a completed pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Action {
-    /// Look again after this long even if nothing happens; never later than [`RESYNC`], and not at once.
+    /// Run again after this time even without an event: at most [`RESYNC`], and at least a short
+    /// delay.
     pub recheck_after: Option<Duration>,
 }
 
 impl Action {
-    /// Nothing special: wait for events or the resync.
+    /// Waits for events or the resync.
     pub fn done() -> Self {
         Self::default()
     }
 
-    /// Look again after `delay`.
+    /// Runs again after `delay`.
     pub fn recheck(delay: Duration) -> Self {
         Self { recheck_after: Some(delay) }
     }
 }
 
-/// One controller.
+/// A controller.
 pub trait Reconcile: Send + 'static {
-    /// The name in log lines.
+    /// Returns the name for log lines.
     fn name(&self) -> &'static str;
 
-    /// One look at the world. Has to be idempotent, and to leave nothing half done when it is dropped at shutdown.
+    /// Runs one pass. It must be idempotent, and must not leave partial changes when it is dropped
+    /// at shutdown.
     fn reconcile(&mut self) -> impl Future<Output = Result<Action, ReconcileError>> + Send;
 
     /// Called once, after the last pass.
@@ -161,8 +166,9 @@ pub trait Reconcile: Send + 'static {
     }
 }
 
-/// Runs `controller` until `cancel`: first when `ready` resolves (its caches have synced), then on every trigger, when
-/// this pod becomes leader, after a failure's delay, and at the latest every [`RESYNC`].
+/// Runs `controller` until `cancel`: first when `ready` resolves (its caches have synced), then
+/// after every trigger, when this pod becomes leader, after the delay of a failure, and at least
+/// every [`RESYNC`].
 pub async fn run(
     mut controller: impl Reconcile,
     trigger: Trigger,
@@ -182,11 +188,11 @@ pub async fn run(
         let pass = AssertUnwindSafe(controller.reconcile())
             .catch_unwind()
             .instrument(tracing::debug_span!("reconcile", controller = name));
-        let outcome = tokio::select! {
-            outcome = pass => outcome.unwrap_or_else(|_| Err(ReconcileError::Failed("the pass panicked".to_owned()))),
+        let result = tokio::select! {
+            result = pass => result.unwrap_or_else(|_| Err(ReconcileError::Failed("the pass panicked".to_owned()))),
             () = async { cancel.cancelled().await; tokio::time::sleep(LAST_PASS).await } => break,
         };
-        let next = Instant::now() + retry.after(name, &outcome);
+        let next = Instant::now() + retry.after(name, &result);
         tokio::select! {
             biased;
             () = cancel.cancelled() => break,
@@ -198,9 +204,9 @@ pub async fn run(
     controller.shutdown().await;
 }
 
-/// Resolves when this pod becomes the leader.
+/// Waits until this pod becomes the leader.
 pub async fn became_leader(leadership: &mut tokio::sync::watch::Receiver<bool>) {
-    // A closed channel never changes again; wait for ever rather than spin.
+    // A closed channel never changes again: wait for ever instead of spinning.
     loop {
         match leadership.changed().await {
             Ok(()) if *leadership.borrow_and_update() => return,
@@ -210,7 +216,7 @@ pub async fn became_leader(leadership: &mut tokio::sync::watch::Receiver<bool>) 
     }
 }
 
-/// Counts failures, logs them, and says how long to wait.
+/// Counts failures, logs them, and computes the delay of the next attempt.
 #[derive(Default)]
 struct Retry {
     failures: u32,
@@ -218,8 +224,8 @@ struct Retry {
 }
 
 impl Retry {
-    fn after(&mut self, controller: &'static str, outcome: &Result<Action, ReconcileError>) -> Duration {
-        match outcome {
+    fn after(&mut self, controller: &'static str, result: &Result<Action, ReconcileError>) -> Duration {
+        match result {
             Ok(action) => {
                 self.failures = 0;
                 self.forbidden = None;
@@ -257,7 +263,7 @@ mod tests {
 
     struct Scripted {
         passes: mpsc::UnboundedSender<Instant>,
-        outcome: fn(usize) -> Result<Action, ReconcileError>,
+        result: fn(usize) -> Result<Action, ReconcileError>,
         count: usize,
     }
 
@@ -268,7 +274,7 @@ mod tests {
         async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
             self.passes.send(Instant::now()).expect("the test listens");
             self.count += 1;
-            (self.outcome)(self.count)
+            (self.result)(self.count)
         }
     }
 
@@ -279,10 +285,10 @@ mod tests {
         task: tokio::task::JoinHandle<()>,
     }
 
-    fn start(outcome: fn(usize) -> Result<Action, ReconcileError>, leadership: Leadership) -> Running {
+    fn start(result: fn(usize) -> Result<Action, ReconcileError>, leadership: Leadership) -> Running {
         let (sender, passes) = mpsc::unbounded_channel();
         let (trigger, cancel) = (Trigger::new(), CancellationToken::new());
-        let controller = Scripted { passes: sender, outcome, count: 0 };
+        let controller = Scripted { passes: sender, result, count: 0 };
         let task = tokio::spawn(run(controller, trigger.clone(), async {}, leadership, cancel.clone()));
         Running { passes, trigger, cancel, task }
     }
@@ -299,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_double_the_delay_and_success_forgets_them() {
+    async fn a_failure_doubles_the_delay_and_a_success_resets_it() {
         let fails =
             |n| if n % 5 == 0 { Ok(Action::done()) } else { Err(ReconcileError::Failed("no".into())) };
         let mut running = start(fails, Leadership::fixed(true));
@@ -312,18 +318,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_controller_that_keeps_failing_runs_at_the_latest_every_three_minutes() {
+    async fn a_failing_controller_runs_at_least_every_three_minutes() {
         let three_minutes = Duration::from_secs(180);
-        let outcomes: [fn(usize) -> Result<Action, ReconcileError>; 3] = [
+        let results: [fn(usize) -> Result<Action, ReconcileError>; 3] = [
             |_| Err(ReconcileError::Failed("no".into())),
             |_| Err(ReconcileError::Forbidden("no".into())),
             |_| Err(ReconcileError::NotLeader(NotLeader)),
         ];
-        for outcome in outcomes {
-            let mut running = start(outcome, Leadership::fixed(true));
+        for result in results {
+            let mut running = start(result, Leadership::fixed(true));
             let gaps = gaps(&mut running, 40).await;
             let longest = gaps.iter().max().unwrap();
-            // The timer has a resolution of a millisecond.
+            // The timer has a resolution of one millisecond.
             assert!(*longest <= three_minutes + Duration::from_millis(2), "{longest:?}");
             running.cancel.cancel();
             running.task.await.unwrap();
@@ -331,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_recheck_that_is_due_at_once_does_not_spin() {
+    async fn an_immediate_recheck_does_not_spin() {
         let mut running = start(|_| Ok(Action::recheck(Duration::ZERO)), Leadership::fixed(true));
         for gap in gaps(&mut running, 5).await {
             assert!(gap >= RECHECK_FLOOR, "{gap:?}");
@@ -341,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_wakes_are_one_pass() {
+    async fn several_wakes_cause_one_pass() {
         let mut running = start(|_| Ok(Action::done()), Leadership::fixed(true));
         running.passes.recv().await.unwrap();
         for _ in 0..10 {
@@ -355,7 +361,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn becoming_leader_is_an_event() {
+    async fn becoming_leader_causes_a_pass() {
         let (sender, leadership) = Leadership::channel();
         let mut running = start(|_| Err(ReconcileError::NotLeader(NotLeader)), leadership);
         for _ in 0..12 {
@@ -368,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_one_pass_are_joined_as_go_does() {
+    fn errors_of_one_pass_are_joined_like_in_go() {
         let failed = |text: &str| ReconcileError::Failed(text.to_owned());
         let one = ReconcileError::aggregate(vec![failed("a")]).unwrap();
         assert_eq!(one.to_string(), "a");

@@ -1,7 +1,8 @@
-//! Short-lived tokens of service accounts, as this process requests them for itself.
+//! Short-lived tokens of service accounts that this process requests for its own use.
 //!
-//! The age of a token is measured from its request, on the monotonic clock and on the wall clock. So it ends in time
-//! after a suspend, and a wall clock that differs from the API server's does not change how long it is used.
+//! The age of a token is measured from its request, on the monotonic clock and on the wall clock.
+//! Therefore it expires in time after a suspend, and a wall clock that differs from that of the API
+//! server does not change how long it is used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,22 +23,23 @@ pub struct ServiceAccountToken {
     lifetime: Duration,
 }
 
-/// Why there is no token.
+/// The reasons why no token was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenRequestError {
-    /// The API server refused, or could not be reached.
+    /// The API server refused the request, or could not be reached.
     #[error(transparent)]
     Kube(#[from] kube::Error),
-    /// The response had none.
+    /// The response contains no token.
     #[error("found no token in the API server's response")]
     NoToken,
 }
 
 impl ServiceAccountToken {
-    /// Requests a token of the service account `name` that lives for `lifetime`, or for as long as the API server grants.
+    /// Requests a token of the service account `name` with the given lifetime; the API server may
+    /// grant another one.
     ///
     /// # Errors
-    /// [`TokenRequestError`]: the API server's answer, or a response without a token.
+    /// [`TokenRequestError`]: the error of the API server, or a response without a token.
     pub async fn request(
         accounts: &Api<ServiceAccount>,
         name: &str,
@@ -63,24 +65,25 @@ impl ServiceAccountToken {
         }
     }
 
-    /// The token itself.
+    /// Returns the token.
     pub fn token(&self) -> &Arc<Token> {
         &self.token
     }
 
-    /// Whether its life is over.
+    /// Returns whether the token has expired.
     pub fn is_expired(&self, clock: &Clock) -> bool {
         clock.since(self.requested) >= self.lifetime
     }
 
-    /// Time until it has to be renewed: after four fifths of its life, so that several failed renewals fit before its
-    /// end.
+    /// Returns the time until the token must be renewed. This is at four fifths of its lifetime,
+    /// which leaves time for several failed renewals before it expires.
     pub fn renew_in(&self, clock: &Clock) -> Duration {
         (self.lifetime * 4 / 5).saturating_sub(clock.since(self.requested))
     }
 }
 
-/// The API server returns the seconds that it granted. Where it does not, its time of expiry is compared with our clock.
+/// Returns the lifetime that the API server granted. If the response does not contain it, the
+/// expiration time is compared with our clock.
 fn granted_lifetime(granted: Option<i64>, now: Timestamp, expires: Timestamp) -> Duration {
     match granted.and_then(|seconds| u64::try_from(seconds).ok()) {
         Some(seconds @ 1..) => Duration::from_secs(seconds),
@@ -118,10 +121,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_ages_on_the_clock_on_which_more_time_has_passed() {
+    async fn a_token_expires_on_the_clock_on_which_more_time_has_passed() {
         let wall = SettableClock::default();
         let clock = wall.clock();
-        // Our own clock says 1970: what counts is what was granted.
+        // Our own clock is at 1970; the granted lifetime applies.
         let granted = response(&json!({"audiences": [], "expirationSeconds": 600}), "2026-01-01T00:00:00Z");
         let token = request(granted, &clock).await.unwrap();
         assert_eq!(token.renew_in(&clock), Duration::from_secs(480));
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_the_granted_seconds_the_time_of_expiry_counts() {
+    async fn the_expiration_time_applies_without_the_granted_seconds() {
         let clock = SettableClock::default().clock();
         let token =
             request(response(&json!({"audiences": []}), "1970-01-01T01:00:00Z"), &clock).await.unwrap();

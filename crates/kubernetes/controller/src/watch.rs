@@ -1,9 +1,9 @@
-//! Shared watch caches: one watch per kind and selector, any number of readers and wake-ups.
+//! Shared watch caches: one watch per kind and selector, with any number of readers and triggers.
 //!
-//! Built in two steps, since readers want to say what wakes them before the first event comes: [`Watched::new`] gives
-//! the [`Store`] and collects interests, [`Watched::run`] is the task; [`Watches`] runs many and tells when each has
-//! had its first answer. A right that is missing is named once in the log and costs only the controllers which wait
-//! for this cache.
+//! A cache is created in two steps, because readers register their triggers before the first event
+//! arrives: [`Watched::new`] returns the [`Store`] and collects triggers, [`Watched::run`] is the
+//! task. [`Watches`] runs several and reports when each has received its first response. A missing
+//! permission is logged once and affects only the controllers that wait for this cache.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -43,17 +43,17 @@ where
     answered: tokio::sync::watch::Sender<bool>,
 }
 
-/// Why a cache cannot be filled right now, if so.
+/// The reason why a cache cannot currently be filled, if there is one.
 #[derive(Clone, Debug)]
 pub struct Problem(tokio::sync::watch::Receiver<Option<String>>);
 
 impl Problem {
-    /// The API server's words.
+    /// Returns the message of the API server.
     pub fn current(&self) -> Option<String> {
         self.0.borrow().clone()
     }
 
-    /// Resolves when there is one.
+    /// Waits until there is a problem.
     pub async fn arises(mut self) {
         if self.0.wait_for(Option::is_some).await.is_err() {
             std::future::pending::<()>().await;
@@ -66,7 +66,8 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     K::DynamicType: Eq + Hash + Clone + Send + Sync,
 {
-    /// Prepares a watch of `api`. `what` names it in log lines, e.g. `secrets in namespace "x"`.
+    /// Prepares a watch of `api`. `what` names it in log lines, for example `secrets in namespace
+    /// "x"`.
     pub fn new(
         api: Api<K>,
         dynamic_type: K::DynamicType,
@@ -88,37 +89,41 @@ where
         }
     }
 
-    /// The cache to read from.
+    /// Returns the cache.
     pub fn store(&self) -> Store<K> {
         self.writer.as_reader()
     }
 
-    /// Wakes `trigger` when an object passes `filter`, in its old or its new form, or when it is gone.
+    /// Wakes `trigger` when an object matches `filter`, in its old or its new form, or when it is
+    /// deleted.
     pub fn wake(&mut self, trigger: &Trigger, filter: impl Fn(&K) -> bool + Send + Sync + 'static) {
         self.interests.push((Box::new(filter), trigger.clone()));
     }
 
-    /// Resolves when the first list has arrived. (kube's own `wait_until_ready` wakes only one of several waiters.)
+    /// Waits until the first list has arrived. (kube's own `wait_until_ready` wakes only one of
+    /// several waiters.)
     pub fn ready(&self) -> impl Future<Output = ()> + Send + use<K> {
         let mut filled = self.filled.subscribe();
         async move {
-            // The only error is a dropped sender, that is shutdown, when nobody should go on.
+            // The only error is a dropped sender: the process shuts down, and callers must not
+            // continue.
             if filled.wait_for(|filled| *filled).await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Why the cache is not filled, for those who would rather say so than wait.
+    /// Returns the reason why the cache is not filled, for callers that report it instead of
+    /// waiting.
     pub fn problem(&self) -> Problem {
         Problem(self.problem.subscribe())
     }
 
-    /// Keeps the cache until `cancel`.
+    /// Maintains the cache until `cancel`.
     pub async fn run(mut self, cancel: CancellationToken) {
         let stream = watch(self.api.clone(), self.config.clone())
             .modify(|object| {
-                // Nobody reads them, and they are often larger than the object.
+                // Managed fields are never read, and are often larger than the rest of the object.
                 object.managed_fields_mut().clear();
             })
             .default_backoff();
@@ -132,7 +137,7 @@ where
             };
             match event {
                 Some(Ok(event)) => {
-                    // The start of a list is announced before anybody was asked.
+                    // The event for the start of a list is emitted before the request is sent.
                     if !matches!(event, Event::Init) && trouble.over(&self.what, &event) {
                         self.problem.send_replace(None);
                     }
@@ -163,7 +168,7 @@ where
                 }
             }
             Event::InitDone => {
-                // A first list, or one after an interruption: what changed in between is not known.
+                // A first list, or one after an interruption: the changes in between are unknown.
                 self.writer.apply_watcher_event(event);
                 self.filled.send_replace(true);
                 self.answered.send_replace(true);
@@ -176,8 +181,8 @@ where
     }
 }
 
-/// Whether the API server has said that it will not list: it forbids it, or does not know the resource. Waiting does
-/// not change that, an administrator does.
+/// Returns whether the API server refuses to list: it forbids the request, or does not know the
+/// resource. This does not change without an administrator.
 fn is_refusal(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status)) => matches!(status.code, 403 | 404),
@@ -185,31 +190,32 @@ fn is_refusal(error: &watcher::Error) -> bool {
     }
 }
 
-/// Running watches.
+/// A set of running watches.
 pub struct Watches {
     tasks: TaskGroup,
     first_answers: Vec<FirstAnswer>,
 }
 
-/// Whether the API server has answered the first list of a watch, be it with a refusal.
+/// Whether the API server has responded to the first list of a watch, possibly with a refusal.
 #[derive(Clone)]
 struct FirstAnswer {
     what: String,
     answered: tokio::sync::watch::Receiver<bool>,
 }
 
-/// Caches that stayed without any answer. The text is upstream's.
+/// The caches that received no response in time. The text is that of upstream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed to sync informers of {}", .0.join(", "))]
 pub struct NotSynced(pub Vec<String>);
 
 impl Watches {
-    /// Creates an empty set. A watch that ends before the set is stopped is reported to `monitor`.
+    /// Creates an empty set. A watch that terminates before the set is stopped is reported to
+    /// `monitor`.
     pub fn new(monitor: &TaskMonitor) -> Self {
         Self { tasks: TaskGroup::new(monitor), first_answers: Vec::new() }
     }
 
-    /// Starts one more.
+    /// Starts another watch.
     pub fn start<K>(&mut self, watched: Watched<K>)
     where
         K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -220,7 +226,7 @@ impl Watches {
         self.tasks.spawn(format!("watch of {}", watched.what), |stop| watched.run(stop));
     }
 
-    /// Runs something else that watches until the token is cancelled.
+    /// Runs another watch-like task until the token is cancelled.
     pub fn keep<F>(&mut self, name: &str, task: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -228,35 +234,36 @@ impl Watches {
         self.tasks.spawn(name, task);
     }
 
-    /// Resolves when each of the watches that run now has been answered: its cache is filled, or it was refused and
-    /// what needs it stays off.
+    /// Waits until each running watch has received a response: its cache is filled, or the list was
+    /// refused and the dependent features remain disabled.
     ///
     /// # Errors
-    /// [`NotSynced`] when some are not within that time.
+    /// [`NotSynced`] when some have not within that time.
     pub fn synced(&self, within: Duration) -> impl Future<Output = Result<(), NotSynced>> + Send + use<> {
         let mut waiting = self.first_answers.clone();
         let deadline = Instant::now() + within;
         async move {
-            for answer in &mut waiting {
-                // A watch that has ended will not be answered either; it is named below.
+            for first in &mut waiting {
+                // A watch that has terminated will not receive a response either; it is listed
+                // below.
                 let _late_or_ended =
-                    tokio::time::timeout_at(deadline, answer.answered.wait_for(|answered| *answered)).await;
+                    tokio::time::timeout_at(deadline, first.answered.wait_for(|answered| *answered)).await;
             }
-            waiting.retain(|answer| !*answer.answered.borrow());
+            waiting.retain(|first| !*first.answered.borrow());
             if waiting.is_empty() {
                 return Ok(());
             }
-            Err(NotSynced(waiting.into_iter().map(|answer| answer.what).collect()))
+            Err(NotSynced(waiting.into_iter().map(|first| first.what).collect()))
         }
     }
 
-    /// Stops them all and waits for their ends.
+    /// Stops all watches and waits until they have terminated.
     pub async fn stop(self) {
         self.tasks.stop().await;
     }
 }
 
-/// Says once what is wrong with a watch, and once that it is over.
+/// De-duplicates log lines: logs a problem of a watch once, and its end once.
 #[derive(Default)]
 struct Trouble {
     list_forbidden: bool,
@@ -282,15 +289,15 @@ impl Trouble {
         } else if self.failing {
             tracing::debug!(verb, resource = what, error = %text, "watch still fails");
         } else {
-            // The first failure is often an ordinary end of a connection.
+            // The first failure is often an ordinary close of the connection.
             tracing::info!(verb, resource = what, error = %text, "watch failed, trying again");
             self.failing = true;
         }
         text
     }
 
-    /// Takes note of an answer. Who may list but not watch gets lists again and again: only a change tells that a
-    /// watch works.
+    /// Records an event. With the permission to list but not to watch, lists succeed again and
+    /// again, so only a change shows that a watch works.
     fn over<K>(&mut self, what: &str, event: &Event<K>) -> bool {
         let watched = matches!(event, Event::Apply(_) | Event::Delete(_));
         let failed = self.list_forbidden || self.failing || (watched && self.watch_forbidden);
@@ -304,7 +311,7 @@ impl Trouble {
     }
 }
 
-/// The object called `name` (in `namespace`, when it has one) from a cache.
+/// Returns the object `name` (in `namespace`, when it has one) from a cache.
 pub fn get_named<K>(
     store: &Store<K>,
     dynamic_type: K::DynamicType,
@@ -331,7 +338,8 @@ mod tests {
 
     use super::*;
 
-    /// Answers lists of a resource with this status code; 0 is no answer at all.
+    /// Returns a client of an API server that responds to lists of a resource with this status
+    /// code; 0 for no response.
     fn client(code_of: fn(&str) -> u16) -> kube::Client {
         let service = tower::service_fn(move |request: Request<Body>| async move {
             let resource = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
@@ -390,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn caches_that_nobody_answers_for_are_named_after_the_time() {
+    async fn caches_without_a_response_are_named_after_the_timeout() {
         let watches = watches(&client(|resource| match resource {
             "services" => 0,
             "configmaps" => 503,

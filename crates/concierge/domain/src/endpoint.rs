@@ -1,36 +1,36 @@
-//! `host[:port]`: what an administrator may write as an external endpoint, and how it is advertised.
+//! `host[:port]`: the syntax of an external endpoint, and the URL that is advertised for it.
 //!
-//! Follows upstream's `internal/endpointaddr`, which stands on Go's `net.SplitHostPort`; the error texts are Go's, as
-//! they end in a `CredentialIssuer`'s status.
+//! Follows upstream's `internal/endpointaddr`, which uses Go's `net.SplitHostPort`. The error texts
+//! are Go's because they become part of a `CredentialIssuer`'s status.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use pinniped_go_compat::json::quote;
 
-/// The port of `https` URLs; left out when an endpoint is advertised.
+/// The default port of `https` URLs, omitted from an advertised URL.
 pub const HTTPS_PORT: u16 = 443;
 
-/// The longest DNS name.
+/// Maximum length of a DNS name.
 const MAX_DNS_NAME: usize = 253;
 
 /// A host, which is an IP address or a DNS name, and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// Without brackets, in the case it was written in.
+    /// The host without brackets, in its original case.
     pub host: String,
-    /// Never 0.
+    /// The port, never 0.
     pub port: u16,
 }
 
-/// Why a text is no endpoint.
+/// Reasons why a text is not an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// Not of the form `host:port`, with Go's reason.
+    /// The text is not of the form `host:port`.
     #[error("address {address}: {reason}")]
     Split {
-        /// What was split.
+        /// The text that was split.
         address: String,
-        /// Go's words.
+        /// Go's error text.
         reason: &'static str,
     },
     /// The port is not a number from 1 to 65535.
@@ -42,10 +42,11 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    /// Parses `text`, with `default_port` when it names none.
+    /// Parses `text`; `default_port` applies if `text` has no port.
     ///
     /// # Errors
-    /// [`EndpointError`] with the words upstream uses.
+    ///
+    /// Returns [`EndpointError`] with upstream's texts.
     pub fn parse(text: &str, default_port: u16) -> Result<Self, EndpointError> {
         let joined = join_host_port(text, default_port);
         let (host, port) = split_host_port(text).or_else(|_| split_host_port(&joined))?;
@@ -59,25 +60,25 @@ impl Endpoint {
         Ok(Self { host: host.to_owned(), port })
     }
 
-    /// The host as an IP address, when it is one in strict notation.
+    /// Returns the host as an IP address if it is one in strict notation.
     pub fn ip(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 
-    /// `host:port` with brackets where needed, without the port of `https`.
+    /// Returns `host:port`, with brackets where needed and without the default port of `https`.
     pub fn authority(&self) -> String {
         let joined = join_host_port(&self.host, self.port);
         joined.strip_suffix(":443").map(str::to_owned).unwrap_or(joined)
     }
 
-    /// The URL that clients are given: `https://host[:port]`.
+    /// Returns the URL for clients: `https://host[:port]`.
     pub fn advertised(&self) -> String {
         format!("https://{}", self.authority())
     }
 }
 
-/// Whether `text` is an IP address as Kubernetes' validation of older fields accepts it: strict, but leading zeros in
-/// IPv4 are allowed.
+/// Returns whether `text` is an IP address according to Kubernetes' validation of older fields:
+/// strict notation, except that leading zeros in IPv4 addresses are allowed.
 pub fn is_ip(text: &str) -> bool {
     if text.parse::<Ipv6Addr>().is_ok() {
         return true;
@@ -90,7 +91,7 @@ pub fn is_ip(text: &str) -> bool {
         })
 }
 
-/// Whether `text` is a lower-case RFC 1123 subdomain.
+/// Returns whether `text` is a lower-case RFC 1123 subdomain.
 pub fn is_dns_subdomain(text: &str) -> bool {
     let edge = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     !text.is_empty()
@@ -104,12 +105,12 @@ pub fn is_dns_subdomain(text: &str) -> bool {
         })
 }
 
-/// Go's `net.JoinHostPort`.
+/// Joins host and port like Go's `net.JoinHostPort`.
 fn join_host_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Go's `net.SplitHostPort`.
+/// Splits host and port like Go's `net.SplitHostPort`.
 fn split_host_port(address: &str) -> Result<(&str, &str), EndpointError> {
     let fail = |reason| Err(EndpointError::Split { address: address.to_owned(), reason });
     let Some(colon) = address.rfind(':') else { return fail("missing port in address") };
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_taken_and_brackets_are_removed() {
+    fn a_port_is_parsed_and_brackets_are_removed() {
         for (text, host) in [
             ("host:8443", "host"),
             ("[2001:db8::ffff]:8443", "2001:db8::ffff"),
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_gos_words() {
+    fn errors_have_the_texts_of_go() {
         let cases = [
             ("", r#"host "" is not a valid hostname or IP address"#),
             ("1.1.1.", r#"host "1.1.1." is not a valid hostname or IP address"#),
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_advertised_url_leaves_the_https_port_out_and_keeps_brackets() {
+    fn the_advertised_url_omits_the_https_port_and_keeps_brackets() {
         for (text, wanted) in [
             ("host.example.com", "https://host.example.com"),
             ("host.example.com:443", "https://host.example.com"),

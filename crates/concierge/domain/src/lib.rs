@@ -1,11 +1,15 @@
-//! Decisions of the Concierge, as pure functions: no clock, no I/O, no client. Time and names are arguments.
+//! Decisions of the Concierge as pure functions: no clock, no I/O, no client. Times and names are
+//! arguments.
 //!
 //! | module | decision |
 //! |---|---|
 //! | [`strategy`] | what runs for a `CredentialIssuer`, and its status |
-//! | [`endpoint`] | external endpoints and how they are advertised |
+//! | [`endpoint`] | external endpoints and the URLs that are advertised |
 //! | [`renewal`] | when a certificate is replaced |
-//! | [`service_account_tokens`] | the objects that let users impersonate themselves |
+//! | [`service_account_tokens`] | the objects that allow users to impersonate themselves |
+//!
+//! The controllers in `pinniped-concierge-controllers` observe the state of the cluster, call these
+//! functions and apply the result.
 
 #![forbid(unsafe_code)]
 

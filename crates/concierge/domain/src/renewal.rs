@@ -1,16 +1,17 @@
-//! When a certificate is due to be replaced.
+//! Decides when a certificate is replaced.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Whether a certificate has to be replaced at `now`: its age has reached `renew_before` (which, as upstream has it, is
-/// counted from the beginning of its life and not from its end), or it has expired.
+/// Returns whether a certificate must be replaced at `now`: its age has reached `renew_before`, or
+/// it has expired. As in upstream, `renew_before` counts from the start of the certificate's
+/// validity, not from the end.
 pub fn due(not_before: Timestamp, not_after: Timestamp, renew_before: Duration, now: Timestamp) -> bool {
     now >= due_at(not_before, renew_before) || now > not_after
 }
 
-/// How long after `now` [`due`] will be true; zero when it is already.
+/// Returns the time after `now` at which [`due`] becomes true; zero if it is already true.
 pub fn due_in(
     not_before: Timestamp,
     not_after: Timestamp,

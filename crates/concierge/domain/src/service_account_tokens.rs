@@ -1,20 +1,22 @@
-//! The strategy `ServiceAccountToken`: users get a short-lived token of a service account of their own, which may do
-//! nothing but impersonate them.
+//! The strategy `ServiceAccountToken`: users receive a short-lived token of a service account of
+//! their own, which is only permitted to impersonate them.
 //!
-//! For clusters whose signing key nobody hands out and where no load balancer is wanted (upstream Pinniped's #346).
+//! The strategy is for clusters whose signing key is not available and where no load balancer is
+//! wanted (upstream Pinniped's #346).
 //!
 //! ```text
 //! settings     spec.serviceAccountTokens, validated
-//! eligible     may this user be given such a token, and as whom does it act?
-//! limits       how large an identity may be
+//! eligible     whether a user can receive a token, and the identity that the token impersonates
+//! limits       maximum size of an identity
 //! objects      service account, role, binding and bound Secret of an identity
-//! drift        what separates an existing object from the one that should be there
-//! collection   what the leader removes or restores
+//! drift        differences between an existing object and the wanted one
+//! collection   what the leader deletes or restores
 //! strategy     the entry in the CredentialIssuer's status
 //! ```
 //!
-//! Objects are named after the [digest](pinniped_kube_request::identity::digest) of an identity. So a role certifies itself: whether it
-//! still grants what it was made for can be told from its rules and its name alone.
+//! Objects are named after the [digest](pinniped_kube_request::identity::digest) of an identity. A
+//! role is therefore self-certifying: its rules and its name alone show whether it still grants
+//! what it was created for.
 
 pub mod collection;
 pub mod drift;

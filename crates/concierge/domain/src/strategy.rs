@@ -1,9 +1,10 @@
-//! What should run for a `CredentialIssuer`, and what its status says about it.
+//! Decides what runs for a `CredentialIssuer` and what its status contains.
 //!
-//! [`impersonator::decide`] is the heart: from everything that was observed to a list of steps and a verdict. It stands
-//! on [`spec`] (validation), [`certificate_names`] (for whom a serving certificate is), [`service`] (what the Services
-//! look like), [`external`] (certificates that the administrator brings) and [`validation`] (whether those can work).
-//! [`cert_agent`] judges the other strategy, [`status`] puts the entries of both into the list.
+//! [`impersonator::decide`] is the central function: it turns an observation into a list of steps
+//! and a status decision. It uses [`spec`] (validation of the spec), [`certificate_names`] (names
+//! in a serving certificate), [`service`] (the wanted Services), [`external`] (externally provided
+//! certificates) and [`validation`] (whether such a certificate works for clients). [`cert_agent`]
+//! decides about the other strategy, and [`status`] merges the entries of both into the list.
 
 pub mod cert_agent;
 pub mod certificate_names;

@@ -1,7 +1,7 @@
-//! What the leader removes or restores: everything that was made for identities, looked at as a whole.
+//! Decides what the leader deletes or restores among all objects that were made for identities.
 //!
-//! Of an identity the binding goes first, then the role, then the service account: at no moment does a role stay bound to
-//! an account that somebody else could make anew.
+//! The binding of an identity is deleted first, then the role, then the service account. At no time
+//! is a role bound to a service account that another client could create again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,16 +16,17 @@ use super::drift::{Compare as _, Drift, Judgement, judge};
 use super::objects::{Maker, NAME_PREFIX};
 use super::settings::Settings;
 
-/// How long after its token's end a bound Secret goes: by then no client uses the token any more, and clocks may differ.
-const AFTER_EXPIRY: Duration = Duration::from_secs(60);
+/// Delay between the expiration of a token and the deletion of its bound Secret. After the delay no
+/// client uses the token any more, even if clocks differ.
+const EXPIRY_GRACE: Duration = Duration::from_secs(60);
 
-/// Within this time of an object's creation a login may still be at work on the others.
-const BEING_MADE: Duration = Duration::from_secs(60);
+/// Time after the creation of an object during which a login may still be creating the other ones.
+const CREATION_GRACE: Duration = Duration::from_secs(60);
 
-/// The end of a token whose Secret does not say it: no login asks the API server for more.
-const LONGEST_TOKEN: Duration = Duration::from_secs(600);
+/// Assumed lifetime of a token whose Secret has no expiration time: no login requests a longer one.
+const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(600);
 
-/// A kind of object.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// ClusterRoleBinding.
@@ -38,7 +39,7 @@ pub enum Kind {
     Secret,
 }
 
-/// One object as it was seen; it is deleted only while it is still that one.
+/// An observed object. It is deleted only if its UID is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     /// Its kind.
@@ -62,25 +63,25 @@ impl Object {
     }
 }
 
-/// Why something is removed.
+/// The reason of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The strategy was switched off.
     Disabled,
-    /// The token has ended.
+    /// The token has expired.
     Expired,
-    /// Nobody has logged in for a while.
+    /// There was no login within the idle timeout.
     Unused,
-    /// Somebody changed it so that nobody can tell any more what it is for.
+    /// The object was changed such that its purpose can no longer be determined.
     Drifted,
-    /// What it belongs to is not there.
+    /// The object to which it belongs does not exist.
     Orphaned,
-    /// Another namespace is configured now.
+    /// The configuration names another namespace now.
     Moved,
 }
 
 impl Why {
-    /// For log lines.
+    /// Returns the reason for log lines.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Disabled => "service account tokens are disabled",
@@ -92,33 +93,33 @@ impl Why {
         }
     }
 
-    /// Whether somebody should look at it.
+    /// Returns whether an administrator should investigate the deletion.
     pub fn is_suspicious(self) -> bool {
         matches!(self, Self::Drifted)
     }
 }
 
-/// One thing to do.
+/// One step to apply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Delete this object.
     Delete(Object, Why),
-    /// Delete these objects, unless the service account turns out to have been used since it was seen.
+    /// Delete these objects, unless the service account was used after it was observed.
     Retire {
         /// The service account.
         account: Object,
-        /// Its last use as it was seen.
+        /// The last use of the account when it was observed.
         last_used: Option<Timestamp>,
-        /// What goes, in this order; the service account is the last of it.
+        /// The objects to delete, in this order; the service account is the last one.
         objects: Vec<Object>,
     },
-    /// Replace a role with this.
+    /// Replace a role with this one, for these reasons.
     RestoreRole(Box<ClusterRole>, Vec<&'static str>),
-    /// Replace a binding with this.
+    /// Replace a binding with this one, for these reasons.
     RestoreBinding(Box<ClusterRoleBinding>, Vec<&'static str>),
 }
 
-/// A service account that was seen.
+/// An observed service account.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenAccount {
     object: Object,
@@ -126,7 +127,7 @@ pub struct SeenAccount {
     created: Option<Timestamp>,
 }
 
-/// A role that was seen.
+/// An observed role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenRole {
     object: Object,
@@ -134,7 +135,7 @@ pub struct SeenRole {
     judgement: Judgement,
 }
 
-/// A binding that was seen.
+/// An observed binding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenBinding {
     object: Object,
@@ -142,14 +143,14 @@ pub struct SeenBinding {
     binding: Box<ClusterRoleBinding>,
 }
 
-/// A bound Secret that was seen.
+/// An observed bound Secret.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenSecret {
     object: Object,
     ends: Option<Timestamp>,
 }
 
-/// Everything that was seen.
+/// All observed objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     accounts: Vec<SeenAccount>,
@@ -159,7 +160,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Takes note of an object. One that has the label but not the name of those that are made here is left alone.
+    /// Adds an object. Objects with the label but without a name of the expected form are ignored.
     pub fn account(&mut self, account: &ServiceAccount) {
         let object = Object::of(Kind::Account, &account.metadata);
         if is_ours(&object.name) {
@@ -168,7 +169,7 @@ impl Observed {
         }
     }
 
-    /// As [`Self::account`].
+    /// Adds an object like [`Self::account`].
     pub fn role(&mut self, role: &ClusterRole) {
         let object = Object::of(Kind::Role, &role.metadata);
         if is_ours(&object.name) {
@@ -176,7 +177,7 @@ impl Observed {
         }
     }
 
-    /// As [`Self::account`].
+    /// Adds an object like [`Self::account`].
     pub fn binding(&mut self, binding: ClusterRoleBinding) {
         let object = Object::of(Kind::Binding, &binding.metadata);
         if is_ours(&object.name) {
@@ -185,40 +186,40 @@ impl Observed {
         }
     }
 
-    /// As [`Self::account`].
+    /// Adds an object like [`Self::account`].
     pub fn secret(&mut self, secret: &Secret) {
         let object = Object::of(Kind::Secret, &secret.metadata);
         let ours = object.name.rsplit_once('-').is_some_and(|(identity, _)| is_ours(identity));
         if ours && secret.type_.as_deref() == Some(SECRET_TYPE_BOUND_TOKEN) {
             let written = annotation(&secret.metadata, ANNOTATION_EXPIRES_AT);
-            let ends = written.or_else(|| after(created(&secret.metadata)?, LONGEST_TOKEN));
+            let ends = written.or_else(|| after(created(&secret.metadata)?, MAX_TOKEN_LIFETIME));
             self.secrets.push(SeenSecret { object, ends });
         }
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.accounts.len() + self.roles.len() + self.bindings.len() + self.secrets.len()
     }
 
-    /// Whether there is nothing.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The namespaces of the service accounts that roles are bound to.
+    /// Returns the namespaces of the service accounts to which roles are bound.
     pub fn bound_namespaces(&self) -> BTreeSet<String> {
         let subjects = self.bindings.iter().flat_map(|seen| seen.binding.subjects.iter().flatten());
         subjects.filter(|subject| is_ours(&subject.name)).filter_map(|s| s.namespace.clone()).collect()
     }
 }
 
-/// When the service account was last used, as far as it says so.
+/// Returns the time of the service account's last use, if the annotation has one.
 pub fn last_used(account: &ServiceAccount) -> Option<Timestamp> {
     annotation(&account.metadata, ANNOTATION_LAST_USED)
 }
 
-/// Everything goes: what lets tokens impersonate first, then the rest.
+/// Returns the steps that delete all objects, starting with those that allow tokens to impersonate.
 pub fn remove_all(observed: &Observed) -> Vec<Step> {
     let mut objects: Vec<Object> = observed
         .bindings
@@ -233,12 +234,13 @@ pub fn remove_all(observed: &Observed) -> Vec<Step> {
     objects.into_iter().map(|object| Step::Delete(object, Why::Disabled)).collect()
 }
 
-/// What is to be done while tokens are issued. Nothing twice in a row: what is done here is not there the next time.
+/// Returns the steps to apply while tokens are issued. The steps are idempotent: a step that was
+/// applied is not returned the next time.
 pub fn plan(observed: &Observed, settings: &Settings, maker: &Maker, now: Timestamp) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut live = BTreeSet::new();
     for SeenSecret { object, ends } in &observed.secrets {
-        let over = ends.and_then(|ends| after(ends, AFTER_EXPIRY)).is_none_or(|over| over <= now);
+        let over = ends.and_then(|ends| after(ends, EXPIRY_GRACE)).is_none_or(|over| over <= now);
         if object.namespace != settings.namespace {
             steps.push(Step::Delete(object.clone(), Why::Moved));
         } else if over {
@@ -297,7 +299,7 @@ impl Identity<'_> {
         let past = |since: Option<Timestamp>, age| {
             since.and_then(|since| after(since, age)).is_none_or(|end| end <= now)
         };
-        let settled = |created| past(created, BEING_MADE);
+        let settled = |created| past(created, CREATION_GRACE);
         match self.account {
             Some(SeenAccount { object, last_used, created }) => {
                 if !live && past(last_used.or(*created), settings.idle_timeout) {

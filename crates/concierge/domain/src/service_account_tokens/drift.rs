@@ -1,7 +1,7 @@
-//! What separates an existing object from the one that should be there.
+//! Computes the differences between an existing object and the wanted one.
 //!
-//! Whatever else others put on an object (labels of their tools, image pull secrets) stays. What would let the role grant
-//! more than it was made for, or let it be granted to somebody else, does not.
+//! Additions of other tools, such as labels or image pull secrets, are kept. Additions that would
+//! let the role grant more than intended, or grant it to another subject, are not.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Subject};
@@ -12,25 +12,25 @@ use super::objects::{Form, object_name, rules};
 use pinniped_kube_request::identity::AUTHENTICATED;
 use pinniped_kube_request::identity::digest::IdentityDigest;
 
-/// Labels with which a role's rules are added to those of another.
+/// Prefix of the labels that add a role's rules to those of another role.
 const AGGREGATE_TO: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
-/// How an object has to be changed.
+/// The difference of an object from the wanted one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Drift<K> {
-    /// Not at all.
+    /// There is no difference.
     None,
-    /// It is to be replaced with this, for these reasons.
+    /// The object must be replaced with this one, for these reasons.
     Repair(Box<K>, Vec<&'static str>),
-    /// What is wrong with it cannot be changed in place.
+    /// The difference cannot be repaired in place.
     Recreate(&'static str),
-    /// Another installation made it; the text names what says so.
+    /// Another installation made the object; the text names the evidence.
     Foreign(String),
 }
 
-/// Compares an existing object with the one that should be there, which has the same name.
+/// Compares an existing object with the wanted one of the same name.
 pub trait Compare: Sized {
-    /// What separates `found` from `self`.
+    /// Returns the difference of `found` from `self`.
     fn drift(&self, found: &Self) -> Drift<Self>;
 }
 
@@ -98,7 +98,8 @@ fn with_labels<K: Clone>(
     for (key, value) in wanted.labels.iter().flatten() {
         match labels.get(key) {
             Some(other) if other == value => {}
-            // The digest cannot be another installation's: objects of that name have the same.
+            // The digest cannot differ between installations: objects of the same name have the
+            // same digest.
             Some(other) if key != pinniped_concierge_api::names::LABEL_IMPERSONATION_SUBJECT => {
                 return Drift::Foreign(format!("its label {key} is {other:?} instead of {value:?}"));
             }
@@ -129,7 +130,8 @@ fn settle_role(role: &mut ClusterRole, wanted: &[PolicyRule], why: &mut Vec<&'st
     }
 }
 
-/// The API server writes an absent group of a service account as the empty one.
+/// Compares subjects. The API server stores an absent API group of a service account as an empty
+/// one.
 fn same_subjects(a: Option<&[Subject]>, b: Option<&[Subject]>) -> bool {
     let plain = |subjects: Option<&[Subject]>| -> Vec<(String, String, Option<String>, String)> {
         subjects
@@ -142,18 +144,18 @@ fn same_subjects(a: Option<&[Subject]>, b: Option<&[Subject]>) -> bool {
     plain(a) == plain(b)
 }
 
-/// What can be told of a role from itself.
+/// The result of checking a role against its own name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judgement {
-    /// It grants what its name says.
+    /// The role grants exactly what its name certifies.
     Good,
-    /// It has that in it, and this is how it should be.
+    /// The role must be replaced with this one, for these reasons.
     Restore(Box<ClusterRole>, Vec<&'static str>),
-    /// Whom it was made for cannot be told any more.
+    /// The identity of the role cannot be determined any more.
     Beyond,
 }
 
-/// Judges a role by its name, which is made of the digest of the identity that its rules are to grant.
+/// Checks a role by its name, which contains the digest of the identity that the rules grant.
 pub fn judge(role: &ClusterRole) -> Judgement {
     let name = role.metadata.name.as_deref().unwrap_or_default();
     let found = role.rules.as_deref().unwrap_or_default();
@@ -163,7 +165,7 @@ pub fn judge(role: &ClusterRole) -> Judgement {
     if why.is_empty() { Judgement::Good } else { Judgement::Restore(Box::new(restored), why) }
 }
 
-/// The identity that these rules were made for, if the name confirms it. Further rules are overlooked here.
+/// Returns the identity of the rules if the name confirms it. Ignores additional rules.
 fn granted(name: &str, rules: &[PolicyRule]) -> Option<(ImpersonatedUser, Form)> {
     [Form::Plain, Form::Constrained].into_iter().find_map(|form| {
         let mut user = ImpersonatedUser::default();
@@ -186,7 +188,7 @@ fn granted(name: &str, rules: &[PolicyRule]) -> Option<(ImpersonatedUser, Form)>
                 }
             }
         }
-        // Whether the authenticator named that group, or only the role does, the digest tells.
+        // The digest shows whether the authenticator returned this group or only the role has it.
         let mut without = user.clone();
         without.groups.retain(|group| group != AUTHENTICATED);
         [user, without]

@@ -1,7 +1,7 @@
-//! May this user be given a token, and as whom does the holder of the token act?
+//! Decides whether a user can receive a token, and which identity the token impersonates.
 //!
-//! Unlike certificates, these tokens carry a UID. They carry nothing that the headers of a request cannot carry, because
-//! it is by headers that clients say who they are.
+//! Unlike certificates, these tokens carry a UID. An identity contains only what request headers
+//! can carry, because clients impersonate by headers.
 
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_go_compat::json::quote;
@@ -9,52 +9,54 @@ use pinniped_go_compat::json::quote;
 use super::limits::{self, TooLarge};
 use pinniped_kube_request::identity::{self, ANONYMOUS, MASTERS, User};
 
-/// Usernames that Kubernetes itself gives out begin so. Whoever may impersonate a service account or a node has other
-/// rights than a user of that name.
+/// Prefixes of usernames that Kubernetes reserves. A client that impersonates a service account or
+/// a node has other permissions than a user of that name.
 const RESERVED_PREFIXES: [&str; 2] = ["system:serviceaccount:", "system:node:"];
 
-/// The name with which an API server asks, for a request with many groups, whether all groups may be impersonated.
+/// The resource name that an API server uses in the access review of a request with many groups, to
+/// check whether all groups may be impersonated.
 const ANY: &str = "*";
 
-/// Why a user is given no token.
+/// Reasons why a user cannot receive a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ineligible {
-    /// Nobody.
+    /// The username is empty.
     #[error("empty username is not allowed")]
     NoName,
-    /// A name that Kubernetes gives out.
+    /// The username is reserved for Kubernetes.
     #[error("username {} is reserved for Kubernetes and cannot be impersonated with a service account token", quote(.0))]
     ReservedName(String),
-    /// A group that may do everything, or none.
+    /// The group has all permissions, or is empty.
     #[error("group {} is not allowed", quote(.0))]
     Group(String),
     /// A group whose name stands for every group in a role for constrained impersonation.
     #[error("group \"*\" is not allowed: in a role for constrained impersonation it stands for every group")]
     AnyGroup,
-    /// Extra keys that certificates refuse, too; the text names each.
+    /// The certificate strategies refuse these extra keys too; the text names each key.
     #[error("{0}")]
     ExtraKeys(String),
-    /// Header names know no case.
+    /// The extra key has upper-case letters, and header names are case-insensitive.
     #[error("userInfo extra key {} has upper-case letters, which no impersonation header carries", quote(.0))]
     ExtraKeyCase(String),
-    /// Text that would arrive changed, or not at all.
+    /// A header would not transport the text unchanged.
     #[error("{what} {} cannot be a header's value: it has control characters, or white space at an end", quote(.value))]
     NoHeader {
-        /// Which member.
+        /// The member of the identity.
         what: &'static str,
-        /// Its text.
+        /// The text of the member.
         value: String,
     },
-    /// More than requests can carry.
+    /// The identity is larger than requests can carry.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
 }
 
-/// The identity that the holder of the token impersonates: groups and values sorted and each once, keys without values
-/// left out, since no header says them.
+/// Returns the identity that a client with the token impersonates. Groups and values are sorted and
+/// without duplicates; extra keys without values are omitted because no header can express them.
 ///
 /// # Errors
-/// [`Ineligible`], for the audit log; clients are never told.
+///
+/// Returns [`Ineligible`] for the audit log; clients never see it.
 pub fn impersonated(user: User) -> Result<ImpersonatedUser, Ineligible> {
     if user.name.is_empty() {
         return Err(Ineligible::NoName);
@@ -65,7 +67,8 @@ pub fn impersonated(user: User) -> Result<ImpersonatedUser, Ineligible> {
     if let Some(group) = user.groups.iter().find(|group| group.is_empty() || *group == MASTERS) {
         return Err(Ineligible::Group(group.clone()));
     }
-    // Refused in both forms of the role: the form changes with the API server and with the configuration.
+    // Refused in both forms of the role, because the form changes with the API server and the
+    // configuration.
     if user.is_in(ANY) {
         return Err(Ineligible::AnyGroup);
     }
@@ -102,7 +105,8 @@ fn sorted(mut values: Vec<String>) -> Vec<String> {
     values
 }
 
-/// Both ends of a header's value lose their white space on the way (RFC 9110, 5.5); UTF-8 passes.
+/// Returns whether a header transports the text unchanged. White space at both ends of a header
+/// value is removed in transit (RFC 9110 §5.5); UTF-8 is not changed.
 fn is_header_text(value: &str) -> bool {
     let blank = |c: char| matches!(c, ' ' | '\t');
     !value.starts_with(blank)
@@ -116,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_and_values_are_sorted_and_each_once() {
+    fn groups_and_values_are_sorted_without_duplicates() {
         let mut pinny = user("pinny", &["b", "a", "b"]);
         pinny.uid = "u-1".to_owned();
         pinny.extra.insert("acme.io/k".into(), vec!["y".into(), "x".into(), "y".into()]);
@@ -132,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_names_are_taken_as_they_are() {
+    fn unusual_names_are_not_changed() {
         for name in [
             "a/b",
             "first last",
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_no_token_is_told_to_the_audit_log() {
+    fn each_ineligible_user_has_an_error_for_the_audit_log() {
         let reserved = |name: &str| {
             format!(
                 "username \"{name}\" is reserved for Kubernetes and cannot be impersonated with a service account token"
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_64_kib_of_headers_is_refused_and_the_limit_named() {
+    fn more_than_64_kib_of_headers_are_refused_with_the_limit() {
         let many = (0..2_000).map(|n| format!("department-{n:04}-readers")).collect();
         let refused = impersonated(User { groups: many, ..user("u", &[]) }).unwrap_err().to_string();
         assert!(refused.contains("65536"), "{refused}");

@@ -1,38 +1,41 @@
-//! How large an identity may be: every request of its user says all of it in headers, and its role in one object.
+//! Maximum size of an identity: every request of its user carries all of it in headers, and its
+//! role is a single object.
 
 use pinniped_concierge_api::login::ImpersonatedUser;
 
 use pinniped_kube_request::identity::escape_extra_key;
 
-/// Bytes of impersonation headers in one request. API servers and what stands before them take somewhat more in all.
+/// Maximum size of the impersonation headers in one request, in bytes. API servers and the proxies
+/// in front of them accept somewhat more for all headers.
 pub const HEADERS_LIMIT: usize = 64 * 1024;
 
-/// Bytes of a role; etcd takes 1.5 MiB.
+/// Maximum size of a role in bytes; etcd accepts 1.5 MiB.
 pub const ROLE_LIMIT: usize = 1024 * 1024;
 
-/// An identity is too large.
+/// Reasons why an identity is too large.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
-    /// Its headers.
+    /// The impersonation headers are too large.
     #[error(
         "the impersonation headers of this user would be {bytes} bytes, more than the limit of {HEADERS_LIMIT} \
          ({groups} groups)"
     )]
     Headers {
-        /// How large they are.
+        /// Size of the headers in bytes.
         bytes: usize,
-        /// How many groups are among it, which is where the size usually comes from.
+        /// Number of groups, which usually cause the size.
         groups: usize,
     },
-    /// Its role.
+    /// The role is too large.
     #[error("the ClusterRole of this user would be {bytes} bytes, more than the limit of {ROLE_LIMIT}")]
     Role {
-        /// How large it is.
+        /// Size of the role in bytes.
         bytes: usize,
     },
 }
 
-/// Bytes of the headers that impersonate this user, as HTTP/1.1 writes them: one line for each value.
+/// Returns the size in bytes of the headers that impersonate this user in HTTP/1.1: one line per
+/// value.
 pub fn header_bytes(user: &ImpersonatedUser) -> usize {
     let line = |name: usize, value: &str| name + ": ".len() + value.len() + "\r\n".len();
     let uid = if user.uid.is_empty() { 0 } else { line("Impersonate-Uid".len(), &user.uid) };
@@ -44,10 +47,11 @@ pub fn header_bytes(user: &ImpersonatedUser) -> usize {
     line("Impersonate-User".len(), &user.username) + uid + groups.chain(extra).sum::<usize>()
 }
 
-/// Fails closed where requests would be refused anyway, somewhere on their way.
+/// Refuses identities whose requests a server or proxy would refuse because of the header size.
 ///
 /// # Errors
-/// [`TooLarge::Headers`].
+///
+/// Returns [`TooLarge::Headers`].
 pub fn check_headers(user: &ImpersonatedUser) -> Result<(), TooLarge> {
     let bytes = header_bytes(user);
     if bytes > HEADERS_LIMIT {
@@ -56,10 +60,11 @@ pub fn check_headers(user: &ImpersonatedUser) -> Result<(), TooLarge> {
     Ok(())
 }
 
-/// The same for the role, of which this many bytes were counted.
+/// Refuses identities whose role has more than [`ROLE_LIMIT`] bytes.
 ///
 /// # Errors
-/// [`TooLarge::Role`].
+///
+/// Returns [`TooLarge::Role`].
 pub fn check_role(bytes: usize) -> Result<(), TooLarge> {
     if bytes > ROLE_LIMIT { Err(TooLarge::Role { bytes }) } else { Ok(()) }
 }

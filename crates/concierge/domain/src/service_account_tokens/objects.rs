@@ -1,10 +1,11 @@
 //! The objects of one identity.
 //!
 //! ```text
-//! ServiceAccount       pinniped-user-<digest>              nobody mounts it, it has no rights by itself
-//! ClusterRole          pinniped-user-<digest>              impersonate exactly this user, its groups, UID and extras
-//! ClusterRoleBinding   pinniped-user-<digest>              the one to the other; goes with the role
-//! Secret               pinniped-user-<digest>-<random>     one for each login; when it goes, the login's token ends
+//! ServiceAccount      pinniped-user-<digest>           not mounted; no permissions by itself
+//! ClusterRole         pinniped-user-<digest>           impersonates exactly this user
+//!                                                      (groups, UID, extra attributes)
+//! ClusterRoleBinding  pinniped-user-<digest>           role to service account, owned by the role
+//! Secret              pinniped-user-<digest>-<random>  one per login; deletion revokes the token
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,60 +23,65 @@ use pinniped_concierge_api::names::{
 use pinniped_kube_request::identity::AUTHENTICATED;
 use pinniped_kube_request::identity::digest::IdentityDigest;
 
-/// What the names of all objects begin with.
+/// Prefix of the names of all objects.
 pub const NAME_PREFIX: &str = "pinniped-user-";
 
 /// API group of roles and bindings.
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// API group of UIDs, extras and, in constrained impersonation, of all else that is impersonated.
+/// API group of UIDs and extra attributes and, in constrained impersonation, of all other
+/// impersonated resources.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// The verb of upstream Kubernetes' impersonation since 1.3.
+/// The verb of impersonation in Kubernetes since 1.3.
 pub const IMPERSONATE: &str = "impersonate";
 
 /// The verb of constrained impersonation for users that are neither nodes nor service accounts.
 pub const IMPERSONATE_USER_INFO: &str = "impersonate:user-info";
 
-/// What a request's own verb is prefixed with to ask whether it may be done while impersonating so.
+/// Prefix of a request's verb in the access review of constrained impersonation, which checks
+/// whether the request is permitted while impersonating a user.
 pub const IMPERSONATE_ON: &str = "impersonate-on:user-info:";
 
-/// All verbs of requests for resources. RBAC knows no patterns within a verb.
+/// All verbs of resource requests. RBAC supports no patterns within a verb.
 pub const RESOURCE_VERBS: [&str; 8] =
     ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
-/// All verbs of other requests.
+/// All verbs of non-resource requests.
 pub const PATH_VERBS: [&str; 7] = ["get", "head", "post", "put", "patch", "delete", "options"];
 
-/// The name of an identity's objects: whatever the username holds, the digest is a valid name.
+/// Returns the name of an identity's objects. It is a valid object name for every username, because
+/// it contains the digest.
 pub fn object_name(digest: &IdentityDigest) -> String {
     format!("{NAME_PREFIX}{}", digest.short())
 }
 
-/// The username of a service account.
+/// Returns the username of a service account.
 pub fn account_username(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
-/// How a role grants impersonation.
+/// The form in which a role grants impersonation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// With the verb `impersonate`, which every API server knows.
+    /// With the verb `impersonate`, which every API server supports.
     Plain,
-    /// With the verbs of constrained impersonation (KEP-5284). Under it an API server refuses `system:masters`, service
-    /// accounts and nodes whatever the role says, and its audit log names the constraint.
+    /// With the verbs of constrained impersonation (KEP-5284). The API server then refuses
+    /// `system:masters`, service accounts and nodes regardless of the role, and its audit log names
+    /// the constraint.
     Constrained,
 }
 
 impl Form {
-    /// This form where the identity has one in it, which all have but for extras with an empty value.
+    /// Returns this form if it can express the identity, otherwise the plain form. The constrained
+    /// form cannot express extra attributes with an empty value.
     #[must_use]
     pub fn for_identity(self, user: &ImpersonatedUser) -> Self {
         let empty = user.extra.values().flatten().any(String::is_empty);
         if empty { Self::Plain } else { self }
     }
 
-    /// The verb that lets somebody be impersonated.
+    /// Returns the verb that grants impersonation of a user.
     pub fn verb(self) -> &'static str {
         match self {
             Self::Plain => IMPERSONATE,
@@ -83,7 +89,7 @@ impl Form {
         }
     }
 
-    /// API group in which users and groups are impersonated.
+    /// Returns the API group of impersonated users and groups.
     pub fn group(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -92,7 +98,7 @@ impl Form {
     }
 }
 
-/// The rules of an identity's role: exactly what its user is, and nothing else.
+/// Returns the rules of an identity's role: exactly the attributes of its user.
 pub fn rules(user: &ImpersonatedUser, form: Form) -> Vec<PolicyRule> {
     let rule = |group: &str, resource: String, names: Vec<String>| PolicyRule {
         verbs: vec![form.verb().to_owned()],
@@ -131,16 +137,17 @@ pub fn rules(user: &ImpersonatedUser, form: Form) -> Vec<PolicyRule> {
     rules
 }
 
-/// Makes objects.
+/// Builds the objects of identities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Maker {
     /// Namespace of service accounts and Secrets.
     pub namespace: String,
-    /// Labels of everything that the installation makes.
+    /// Labels of all objects of the installation.
     pub labels: BTreeMap<String, String>,
     /// How roles grant impersonation.
     pub form: Form,
-    /// Whether service accounts say whose they are, as audit events do when they are allowed to name people.
+    /// Whether service accounts carry the username, as audit events do if the configuration allows
+    /// usernames.
     pub name_users: bool,
 }
 
@@ -156,7 +163,7 @@ impl Maker {
         }
     }
 
-    /// The service account, last used now.
+    /// Returns the service account with `now` as its last use.
     pub fn service_account(
         &self,
         digest: &IdentityDigest,
@@ -177,7 +184,7 @@ impl Maker {
         }
     }
 
-    /// The role.
+    /// Returns the role.
     pub fn cluster_role(&self, digest: &IdentityDigest, user: &ImpersonatedUser) -> ClusterRole {
         ClusterRole {
             metadata: self.meta(digest.short(), object_name(digest), None),
@@ -186,12 +193,12 @@ impl Maker {
         }
     }
 
-    /// The binding, owned by the role of this UID.
+    /// Returns the binding, owned by the role with this UID.
     pub fn cluster_role_binding(&self, digest: &IdentityDigest, role_uid: &str) -> ClusterRoleBinding {
         self.binding(&digest.short(), role_uid)
     }
 
-    /// The same for somebody who knows no more of the digest than names have of it.
+    /// Returns the binding for the part of the digest that object names contain.
     pub(super) fn binding(&self, short: &str, role_uid: &str) -> ClusterRoleBinding {
         let name = format!("{NAME_PREFIX}{short}");
         let metadata = ObjectMeta {
@@ -220,7 +227,8 @@ impl Maker {
         }
     }
 
-    /// The Secret that a login's token is bound to. `random` are eight characters of a name.
+    /// Returns the Secret to which the token of a login is bound. `random` is the suffix of its
+    /// name, eight characters.
     pub fn bound_secret(&self, digest: &IdentityDigest, random: &str, expires: Timestamp) -> Secret {
         let name = format!("{}-{random}", object_name(digest));
         Secret {
@@ -233,19 +241,19 @@ impl Maker {
         }
     }
 
-    /// Selects all objects of all identities of this installation.
+    /// Returns a label selector for all objects of all identities of this installation.
     pub fn selector(&self) -> String {
         let labels = self.labels.iter().map(|(key, value)| format!("{key}={value}"));
         std::iter::once(LABEL_IMPERSONATION_SUBJECT.to_owned()).chain(labels).collect::<Vec<_>>().join(",")
     }
 }
 
-/// A time as annotations have it: RFC 3339, whole seconds, UTC.
+/// Formats a time for annotations: RFC 3339, whole seconds, UTC.
 pub fn time(time: Timestamp) -> String {
     whole_seconds(time).to_string()
 }
 
-/// Kubernetes' times know no fractions of a second.
+/// Truncates a time to whole seconds; times in Kubernetes objects have no fractions of a second.
 pub fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
@@ -271,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_allows_to_impersonate_exactly_its_user() {
+    fn a_role_grants_impersonation_of_exactly_its_user() {
         let rule = |group: &str, resource: &str, names: &[&str]| json!({"verbs": ["impersonate"], "apiGroups": [group], "resources": [resource], "resourceNames": names});
         assert_eq!(
             value(&rules(&everything(), Form::Plain)),
@@ -309,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn all_objects_belong_together_and_name_nobody() {
+    fn all_objects_belong_together_without_a_username() {
         let user = identity("pinny", &["a"]);
         let digest = IdentityDigest::of(&user);
         let name = format!("pinniped-user-{}", digest.short());

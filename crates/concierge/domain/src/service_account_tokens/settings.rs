@@ -1,6 +1,7 @@
 //! `spec.serviceAccountTokens`, validated.
 //!
-//! The definition of the resource has the same bounds. An installed one may be older or looser than ours.
+//! The resource definition has the same bounds, but the installed definition may be older or less
+//! strict.
 
 use std::time::Duration;
 
@@ -9,38 +10,41 @@ use pinniped_go_compat::json::quote;
 
 use pinniped_kube_request::identity::is_dns_label;
 
-/// Seconds for which a token can be used, unless the spec says otherwise.
+/// Default lifetime of a token in seconds.
 const TOKEN_LIFETIME: i64 = 300;
-/// Its bounds; the API server issues tokens for no less than the upper one.
+/// Bounds of the lifetime in seconds. The API server issues no tokens with a lifetime below the
+/// upper bound.
 const TOKEN_LIFETIMES: std::ops::RangeInclusive<i64> = 60..=600;
-/// Seconds after which the objects of an unused identity go.
+/// Default time in seconds after which the objects of an unused identity are deleted.
 const IDLE_TIMEOUT: i64 = 86_400;
-/// The least of it, and the most that is still a time (a hundred years).
+/// Bounds of the idle timeout in seconds; the upper one is a hundred years.
 const IDLE_TIMEOUTS: std::ops::RangeInclusive<i64> = 60..=3_153_600_000;
 
-/// How tokens are issued while the mode is `enabled`.
+/// The settings of token issuance in mode `enabled`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Namespace of the service accounts.
     pub namespace: String,
-    /// For how long a token can be used.
+    /// Lifetime of a token.
     pub token_lifetime: Duration,
-    /// After how long the objects of an unused identity go.
+    /// Time after which the objects of an unused identity are deleted.
     pub idle_timeout: Duration,
-    /// Whether roles use constrained impersonation where the API server has it.
+    /// Whether roles use constrained impersonation if the API server supports it.
     pub constrained: bool,
 }
 
-/// The block cannot be meant.
+/// A field of the block is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("could not load CredentialIssuer spec.serviceAccountTokens: {0}")]
 pub struct SettingsError(String);
 
 impl Settings {
-    /// Reads the block; `None` while tokens are not wanted. `own_namespace` is the Concierge's.
+    /// Validates the block; returns `None` if the mode is not `enabled`. `own_namespace` is the
+    /// namespace of the Concierge.
     ///
     /// # Errors
-    /// [`SettingsError`] names the field that is wrong.
+    ///
+    /// Returns [`SettingsError`] with the name of the field that is not valid.
     pub fn parse(
         spec: Option<&ServiceAccountTokensSpec>,
         own_namespace: &str,
@@ -86,8 +90,8 @@ impl Settings {
         }))
     }
 
-    /// How old a note of the last use may become before a login writes a new one: so much that a warm login writes
-    /// nothing, and less than decides about removal.
+    /// Returns the age of the last-use annotation above which a login updates it: long enough that
+    /// frequent logins write nothing, and shorter than the idle timeout.
     pub fn last_used_within(&self) -> Duration {
         Duration::from_secs(300).min(self.idle_timeout / 2)
     }
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_its_default() {
+    fn absent_fields_have_their_defaults() {
         let defaults = Settings {
             namespace: "pinniped-concierge".to_owned(),
             token_lifetime: Duration::from_secs(300),

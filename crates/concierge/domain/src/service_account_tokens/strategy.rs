@@ -1,4 +1,4 @@
-//! The strategy's entry in the CredentialIssuer's status.
+//! Decides the strategy's entry in the CredentialIssuer's status.
 
 use jiff::Timestamp;
 use pinniped_concierge_api::config::{
@@ -8,36 +8,37 @@ use pinniped_concierge_api::config::{
 
 use crate::strategy::status::failing;
 
-/// Message of an exchange that works.
+/// Message of a strategy that works.
 pub const READY: &str = "service account token exchange is ready";
 
-/// Message while the objects of a mode that was on are being removed.
+/// Message of a disabled strategy whose objects are being deleted.
 pub const DISABLED: &str =
     "service account tokens were disabled by configuration and their objects are being removed";
 
-/// What becomes of the entry.
+/// The change of the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// There is none, and there is to be none.
+    /// There is no entry, and none is needed.
     None,
-    /// It says this.
+    /// The entry has this content.
     Says(Box<CredentialIssuerStrategy>),
-    /// It goes.
+    /// The entry is removed.
     Removed,
 }
 
-/// What is known of the objects of all identities.
+/// The state of the objects of all identities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Objects {
-    /// None are left.
+    /// No objects are left.
     Gone,
-    /// Some are left, or nobody has looked yet.
+    /// Objects are left, or they have not been listed yet.
     Left,
-    /// They cannot be removed, for this reason.
+    /// The objects cannot be deleted; the text is the reason.
     Stuck(String),
 }
 
-/// The entry while the mode is `disabled`. Whoever never enabled it sees nothing of the strategy.
+/// Returns the entry in mode `disabled`. An installation that never enabled the strategy has no
+/// entry.
 pub fn disabled(has_entry: bool, objects: &Objects, now: Timestamp) -> Entry {
     let message = match (has_entry, objects) {
         (false, _) => return Entry::None,
@@ -48,7 +49,7 @@ pub fn disabled(has_entry: bool, objects: &Objects, now: Timestamp) -> Entry {
     Entry::Says(Box::new(failing(StrategyType::ServiceAccountToken, StrategyReason::Disabled, message, now)))
 }
 
-/// The entry while tokens are wanted: an error is the first thing that is missing.
+/// Returns the entry in mode `enabled`. An error is the first missing prerequisite.
 pub fn enabled(outcome: Result<ServiceAccountTokenInfo, String>, now: Timestamp) -> Entry {
     let type_ = StrategyType::ServiceAccountToken;
     match outcome {
@@ -64,11 +65,13 @@ pub fn enabled(outcome: Result<ServiceAccountTokenInfo, String>, now: Timestamp)
     }
 }
 
-/// Where clients find the API server: where the cluster says so, as for the cluster's signing key, else at the
-/// configured URL with the CA that this pod itself was given, PEM as base64.
+/// Returns the address of the API server for clients: the one that the cluster publishes, as for
+/// the cluster's signing key, otherwise the configured URL with the CA of this pod, as base64 of
+/// PEM.
 ///
 /// # Errors
-/// Says what to configure.
+///
+/// Returns a text that names the setting to configure.
 pub fn frontend(
     cluster_info: Result<TokenCredentialRequestApiInfo, String>,
     url: Option<&str>,
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disabled_strategy_is_seen_only_while_it_is_cleaned_up() {
+    fn a_disabled_strategy_has_an_entry_only_during_cleanup() {
         let stuck = Objects::Stuck("forbidden".into());
         for (has_entry, objects, wanted) in [
             (false, Objects::Left, ("none", "", "")),
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_enabled_strategy_says_where_the_api_server_is_or_what_is_missing() {
+    fn an_enabled_strategy_has_the_api_servers_address_or_an_error() {
         let ready = enabled(frontend(Ok(info("https://x", "Y2E=")), None, ""), at(0));
         assert_eq!(told(&ready), ("Success", "Listening", "service account token exchange is ready"));
         let Entry::Says(entry) = ready else { panic!("an entry") };

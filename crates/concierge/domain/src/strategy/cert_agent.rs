@@ -1,21 +1,23 @@
-//! The strategy `KubeClusterSigningCertificate`: credentials signed with the cluster's own key.
+//! The strategy `KubeClusterSigningCertificate`: credentials that are signed with the cluster's
+//! signing key.
 //!
-//! The key lies in files beside kube-controller-manager. An agent pod on the same node, with the same files mounted,
-//! hands it over. From everything that was observed, [`decide`] says how the agent's Deployment has to be changed and
-//! what comes after it; [`entry`] turns the result of both into the strategy's entry in the status.
+//! The key is in files of kube-controller-manager. An agent pod on the same node, with the same
+//! files mounted, returns it. [`decide`] derives from an observation how to change the agent's
+//! Deployment and whether the key can be read; [`entry`] turns the results of both into the
+//! strategy's entry in the status.
 //!
 //! ```text
-//! pods         which kube-controller-manager pod is the template, which agent pod is asked
-//! flags        where that program was told to find certificate and key
-//! deployment   the agent's Deployment as it should be
-//! update       what separates an existing one from it
-//! cluster_info address and CA of the API server, for clients
-//! key          what the agent answers
-//! k3s          the same where kube-controller-manager is no pod but part of k3s
+//! pods         selects the kube-controller-manager pod to copy and the agent pod to read from
+//! flags        finds the paths of certificate and key in the flags of that program
+//! deployment   the wanted Deployment of the agent
+//! update       the change from the existing Deployment to the wanted one
+//! cluster_info address and CA of the API server for clients
+//! key          the output of the agent
+//! k3s          replaces the pod where kube-controller-manager is part of k3s
 //! ```
 //!
-//! On most cloud providers' clusters, and on others where kube-controller-manager is no pod (k0s), there is none to see.
-//! That is the expected answer there.
+//! Most cloud providers' clusters have no visible kube-controller-manager pod, nor do clusters
+//! where it is a plain process (k0s). The strategy's error is the expected result there.
 
 use std::sync::Arc;
 
@@ -42,62 +44,62 @@ pub mod update;
 pub use deployment::Settings;
 pub use pods::Nodes;
 
-/// Label that selects kube-controller-manager's pods, in the namespace `kube-system`.
+/// Label selector of kube-controller-manager's pods in the namespace `kube-system`.
 pub const CONTROLLER_MANAGER_SELECTOR: &str = "component=kube-controller-manager";
 
-/// Label that selects the agent's pods. The value changes when the agent can no longer be asked in the same way.
+/// Label selector of the agent's pods. The value changes when the interface of the agent changes.
 pub const AGENT_SELECTOR: &str = "kube-cert-agent.pinniped.dev=v3";
 
-/// The agent's program, found in the image's `PATH`.
+/// Name of the agent's program, found through `PATH` in the image.
 pub const AGENT_PROGRAM: &str = "pinniped-concierge-kube-cert-agent";
 
-/// The agent's container.
+/// Name of the agent's container.
 pub const AGENT_CONTAINER: &str = "sleeper";
 
-/// What was seen. An error is the API server's text about a list that could not be had.
+/// The observed state. Errors are the API server's texts about lists that failed.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// kube-controller-manager's pods.
+    /// The pods of kube-controller-manager.
     pub controller_managers: Result<Vec<Arc<Pod>>, String>,
-    /// The nodes of those pods, where [`pods::needs_nodes`].
+    /// The nodes of these pods, if [`pods::needs_nodes`].
     pub nodes: Nodes,
-    /// What takes the place of those pods where k3s runs the cluster; looked for when there are none.
+    /// The replacement of these pods where k3s runs the cluster; observed only if there are none.
     pub k3s: Option<Arc<k3s::K3s>>,
-    /// The agent's Deployment, if it exists.
+    /// The Deployment of the agent, if it exists.
     pub deployment: Result<Option<Arc<Deployment>>, String>,
-    /// The agent's pods.
+    /// The pods of the agent.
     pub agents: Result<Vec<Arc<Pod>>, String>,
-    /// `kube-public/cluster-info`, if it exists.
+    /// The ConfigMap `kube-public/cluster-info`, if it exists.
     pub cluster_info: Result<Option<Arc<ConfigMap>>, String>,
 }
 
-/// What has to be done. The two parts are independent: a Deployment that cannot be written does not keep a replica from
-/// reading the key out of a pod that is there.
+/// The actions to take. The two parts are independent: a replica reads the key from an existing pod
+/// even if the Deployment cannot be written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// How to bring the agent's Deployment to its wanted state.
+    /// The change of the agent's Deployment.
     pub deployment: Result<update::Step, String>,
-    /// What comes after it.
+    /// The action that follows.
     pub next: Result<Read, Failure>,
 }
 
 /// The key can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// From which pod.
+    /// The pod to read from.
     pub agent: AgentPod,
-    /// What clients are told once it is there.
+    /// The address and CA to publish when the key was read.
     pub info: TokenCredentialRequestApiInfo,
 }
 
-/// An agent's pod.
+/// A pod of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentPod {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its UID: another one is another pod, whose files may be others.
+    /// UID of the pod. A pod with another UID may have other files.
     pub uid: String,
 }
 
@@ -107,23 +109,23 @@ impl std::fmt::Display for AgentPod {
     }
 }
 
-/// Why the key cannot be had.
+/// The reason why the key is not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// For programs.
+    /// Machine-readable reason.
     pub reason: StrategyReason,
-    /// For people.
+    /// Human-readable reason.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure to find or read the key.
+    /// Returns a failure to find or read the key.
     pub fn key(message: impl Into<String>) -> Self {
         Self { reason: StrategyReason::CouldNotFetchKey, message: message.into() }
     }
 }
 
-/// Decides.
+/// Decides how to change the Deployment and whether the key can be read.
 pub fn decide(observed: &Observed, settings: &Settings) -> Plan {
     let template = match pods::template(observed) {
         Ok(template) => template,
@@ -149,7 +151,8 @@ fn read(observed: &Observed, settings: &Settings) -> Result<Read, Failure> {
     Ok(Read { agent, info })
 }
 
-/// What clients are told: `cluster-info`, or where k3s makes none, what takes its place.
+/// Returns the address and CA for clients: from `cluster-info`, or from k3s, which has no
+/// `cluster-info`.
 fn info(observed: &Observed, url: Option<&str>) -> Result<TokenCredentialRequestApiInfo, String> {
     let k3s = observed.k3s.as_ref().and_then(|k3s| k3s.info.clone());
     match (&observed.cluster_info, k3s) {
@@ -160,8 +163,8 @@ fn info(observed: &Observed, url: Option<&str>) -> Result<TokenCredentialRequest
     }
 }
 
-/// The entry in the status. A Deployment that could not be ensured is told before everything that came after it, with
-/// the reason of what came after it.
+/// Returns the entry in the status. If the Deployment could not be written, its message takes
+/// precedence, with the reason of the failure that followed.
 pub fn entry(
     key: Result<TokenCredentialRequestApiInfo, Failure>,
     deployment_error: Option<&str>,

@@ -1,4 +1,4 @@
-//! For which names the proxy's serving certificate is, and at which URL clients are told to come.
+//! Decides the names in the proxy's serving certificate, and the URL for clients.
 
 use std::net::IpAddr;
 
@@ -7,28 +7,28 @@ use k8s_openapi::api::core::v1::Service;
 use super::spec::{ProxyConfig, ServiceKind};
 use crate::endpoint::{Endpoint, HTTPS_PORT};
 
-/// Either one DNS name or some IP addresses, and the URL that goes with them.
+/// Either one DNS name or some IP addresses, and the URL that belongs to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateNames {
-    /// The DNS name, when there is one.
+    /// The DNS name, if there is one.
     pub hostname: Option<String>,
-    /// The addresses, in order; empty when there is a DNS name.
+    /// The addresses, in order; empty if there is a DNS name.
     pub ips: Vec<IpAddr>,
     /// `https://host[:port]`.
     pub endpoint: String,
 }
 
-/// What is known about the names.
+/// Whether the names are available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameInfo {
-    /// Enough.
+    /// The names are available.
     Ready(CertificateNames),
     /// The Service has no address yet.
     Pending,
 }
 
 impl NameInfo {
-    /// The names, when they are known.
+    /// Returns the names if they are available.
     pub fn ready(&self) -> Option<&CertificateNames> {
         match self {
             Self::Ready(names) => Some(names),
@@ -38,7 +38,7 @@ impl NameInfo {
 }
 
 impl CertificateNames {
-    /// The names and URL of an endpoint that was given.
+    /// Returns the names and the URL of a configured endpoint.
     fn of_endpoint(endpoint: &Endpoint) -> Self {
         let ip = endpoint.ip();
         Self {
@@ -49,13 +49,14 @@ impl CertificateNames {
     }
 
     fn of_ips(ips: Vec<IpAddr>) -> Option<Self> {
-        // Unlike upstream, IPv6 addresses get their brackets: without them the URL is unusable.
+        // Unlike upstream, IPv6 addresses are put in brackets; without them the URL is not usable.
         let first = Endpoint { host: ips.first()?.to_string(), port: HTTPS_PORT };
         Some(Self { hostname: None, ips, endpoint: first.advertised() })
     }
 
-    /// Whether a certificate with these subject alternative names is the one that is wanted: the same addresses in the
-    /// same order and no DNS name, or exactly the one DNS name and no address.
+    /// Returns whether a certificate with these subject alternative names is the wanted one: it has
+    /// the same addresses in the same order and no DNS name, or exactly the one DNS name and no
+    /// address.
     pub fn match_certificate(&self, ips: &[IpAddr], dns_names: &[String]) -> bool {
         match &self.hostname {
             Some(hostname) => ips.is_empty() && dns_names == std::slice::from_ref(hostname),
@@ -64,10 +65,11 @@ impl CertificateNames {
     }
 }
 
-/// Works the names out: from the endpoint that was configured, else from the Service.
+/// Determines the names: from the configured endpoint, otherwise from the Service.
 ///
 /// # Errors
-/// A load balancer that has addresses, none of which is usable.
+///
+/// Returns a text for the status if the load balancer has addresses and none is usable.
 pub fn certificate_names(
     config: &ProxyConfig,
     load_balancer: Option<&Service>,
@@ -86,7 +88,7 @@ fn from_cluster_ip(service: Option<&Service>) -> NameInfo {
     let Some(spec) = service.and_then(|service| service.spec.as_ref()) else { return NameInfo::Pending };
     let listed = spec.cluster_ips.as_deref().unwrap_or_default();
     let texts = if listed.is_empty() { spec.cluster_ip.as_slice() } else { listed };
-    // "None" of a headless Service is no address.
+    // A headless Service has the cluster IP "None", which is not an address.
     let ips = texts.iter().filter_map(|text| text.parse().ok()).collect();
     CertificateNames::of_ips(ips).map_or(NameInfo::Pending, NameInfo::Ready)
 }
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configured_endpoint_wins() {
+    fn a_configured_endpoint_takes_precedence() {
         for (endpoint, wanted) in [
             ("example.com", names("example.com", &[], "https://example.com")),
             ("example.com:8443", names("example.com", &[], "https://example.com:8443")),
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_ip_service_gives_all_its_addresses() {
+    fn a_cluster_ip_service_provides_all_its_addresses() {
         let config = config(ServiceKind::ClusterIp, "");
         for (spec, wanted) in [
             (serde_json::json!({"clusterIP": "10.0.0.1"}), names("", &["10.0.0.1"], "https://10.0.0.1")),
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_balancer_gives_a_hostname_or_else_its_first_address() {
+    fn a_load_balancer_provides_a_hostname_or_its_first_address() {
         let config = config(ServiceKind::LoadBalancer, "");
         for (ingress, wanted) in [
             (serde_json::json!([]), Ok(NameInfo::Pending)),

@@ -1,20 +1,20 @@
-//! Certificates that the administrator brings: whose Secret may be named, and how bundles are read.
+//! Externally provided certificates: which Secrets the spec may name, and how bundles are decoded.
 
 use super::impersonator::Settings;
 use pinniped_delegation::grants::SecretReference;
 
-/// Go's text for bytes in which no PEM block can be found.
+/// Go's error text for data without a PEM block.
 pub const NOT_A_CERTIFICATE: &str = "data is not a certificate";
 
-/// Whether `secret_name` means a Secret that is ours to write and to delete.
+/// Returns whether `secret_name` is a Secret that the Concierge itself writes and deletes.
 pub fn is_own(secret_name: &str, settings: &Settings) -> bool {
     let secret = SecretReference::parse(secret_name, &settings.namespace);
     let own = [&settings.tls_secret, &settings.ca_secret, &settings.signer_secret];
     secret.namespace == settings.namespace && own.contains(&&secret.name)
 }
 
-/// The bundle that clients will be told to verify with: that of the spec, else that of the Secret. Empty when there is
-/// none, or none that can be read; what is wrong with it is said elsewhere.
+/// Returns the bundle that clients verify with: that of the spec, otherwise that of the Secret.
+/// Empty if there is none or it is not readable; another function reports the reason.
 pub fn advertised_bundle(certificate_authority_data: &str, ca_crt: &[u8]) -> Vec<u8> {
     if certificate_authority_data.is_empty() {
         return ca_crt.to_vec();
@@ -22,10 +22,12 @@ pub fn advertised_bundle(certificate_authority_data: &str, ca_crt: &[u8]) -> Vec
     decode_base64(certificate_authority_data).unwrap_or_default()
 }
 
-/// Decodes standard base64 as Go's `encoding/base64` does: line breaks are skipped, padding is required.
+/// Decodes standard base64 as Go's `encoding/base64` does: line breaks are skipped, padding is
+/// required.
 ///
 /// # Errors
-/// The offset that Go names in `illegal base64 data at input byte N`.
+///
+/// Returns the offset of Go's error `illegal base64 data at input byte N`.
 pub fn decode_base64(text: &str) -> Result<Vec<u8>, usize> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len() / 4 * 3);
@@ -51,11 +53,11 @@ pub fn decode_base64(text: &str) -> Result<Vec<u8>, usize> {
             }
         }
     }
-    // Go points behind the last whole quantum it could not complete.
+    // Go reports the position after the last complete quantum.
     if filled == 0 { Ok(out) } else { Err(at - filled) }
 }
 
-/// The rest of the text, from the first `=` on.
+/// Decodes the rest of the text from the first `=` on.
 fn padding(bytes: &[u8], start: usize, quantum: &[u8], out: &mut Vec<u8>) -> Result<(), usize> {
     let mut rest =
         bytes.iter().enumerate().skip(start + 1).filter(|(_, byte)| !matches!(byte, b'\r' | b'\n'));
@@ -96,8 +98,8 @@ fn sextet(byte: u8) -> Option<u8> {
     }
 }
 
-/// Whether there is at least one PEM block, of whatever type: a `BEGIN` line, base64, and the `END` line of the same
-/// type. What lies around it is skipped.
+/// Returns whether there is at least one PEM block of any type: a `BEGIN` line, base64, and the
+/// `END` line of the same type. Text around the block is skipped.
 pub fn has_pem_block(data: &[u8]) -> bool {
     let text = String::from_utf8_lossy(data);
     let mut lines = text.lines().map(str::trim_end);
@@ -107,7 +109,7 @@ pub fn has_pem_block(data: &[u8]) -> bool {
         };
         let end = format!("-----END {label}-----");
         let mut body = String::new();
-        // Looked at ahead: a block may begin within one that has no end.
+        // Reads ahead, because a block may begin within another one that has no end.
         for line in lines.clone() {
             if line == end {
                 if decode_base64(&body).is_ok() {

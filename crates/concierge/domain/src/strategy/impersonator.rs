@@ -1,13 +1,16 @@
-//! What has to happen so that the impersonation proxy is as the `CredentialIssuer` wants it.
+//! Decides the steps that bring the impersonation proxy to the state that the `CredentialIssuer`
+//! specifies.
 //!
-//! [`decide`] looks at one snapshot and answers with steps in the order in which they are to be taken, and a verdict
-//! for the status that holds if all of them succeed. The first step that fails ends the pass and its error becomes the
-//! verdict; nothing is rolled back. Steps that swap what this process serves come in every replica; steps that write
-//! to the API server are the leader's. The same world seen twice needs nothing but [`Step::Log`].
+//! [`decide`] takes one observation and returns steps in the order in which to apply them, and a
+//! decision for the status that holds if all steps succeed. The first step that fails ends the
+//! pass, and its error becomes the status; nothing is rolled back. Every replica applies the steps
+//! that change what it serves; only the leader applies the steps that write to the API server. A
+//! second pass over the same observation has only [`Step::Log`] steps.
 //!
-//! Follows upstream's `impersonatorconfig` controller, with these differences: a generated certificate is deleted only
-//! after the external one is loaded; names are not worked out for a proxy that is not wanted; a Secret of ours that the
-//! spec names as external is refused, and never deleted; whether an external certificate can work is checked.
+//! Follows upstream's `impersonatorconfig` controller, with these differences: a generated
+//! certificate is deleted only after the external one is loaded; names are not determined for a
+//! proxy that is not wanted; a Secret of the Concierge that the spec names as external is refused
+//! and never deleted; and an external certificate is checked for whether it works for clients.
 
 use std::time::Duration;
 
@@ -33,12 +36,12 @@ pub use world::{
     CaSecret, ExternalSecret, Finding, Loaded, Nodes, ObjectId, Observed, ProxyState, ServingSecret, Settings,
 };
 
-/// Whether the nodes have to be listed for this spec: only mode `auto` asks.
+/// Returns whether the nodes must be listed for this spec: only mode `auto` depends on them.
 pub fn needs_nodes(spec: Option<&CredentialIssuerSpec>) -> bool {
     ProxyConfig::parse(spec).is_ok_and(|config| config.mode == Mode::Auto)
 }
 
-/// Decides.
+/// Decides the steps and the status for one observation.
 pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
     let has_tls = observed.credential_issuer.as_ref().is_some_and(|spec| {
         let proxy = spec.as_ref().and_then(|spec| spec.impersonation_proxy.as_ref());
@@ -55,7 +58,8 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
         )),
     };
     if delegated::must_refuse(observed, &pass.steps) {
-        // First: no other step may fail before it, and nothing is left to clear.
+        // This step is the first one so that no other step can fail before it, and it replaces the
+        // steps that clear the certificate.
         pass.steps.retain(|step| *step != Step::ClearServing);
         pass.steps.insert(0, Step::RefuseServing);
     }
@@ -144,7 +148,7 @@ impl Pass<'_> {
             (ProxyState::Stopped, true) => self.step(Step::StartProxy),
             (ProxyState::Running, false) => self.step(Step::StopProxy),
             (ProxyState::Ended(error), true) => {
-                // Told once; the pass that follows starts a new one.
+                // Reported once: the next pass starts a new proxy.
                 self.step(Step::ForgetProxy);
                 return Err(error
                     .clone()
@@ -184,7 +188,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// The proxy is not wanted: nothing generated is left but the CA, which is in users' kubeconfigs.
+    /// Removes what a proxy needs that is not wanted. Of the generated objects only the CA is kept,
+    /// because users' kubeconfigs contain it.
     fn clear(&mut self, config: &ProxyConfig) {
         let spares = config
             .tls
@@ -215,7 +220,7 @@ impl Pass<'_> {
         }
         let removal = match &self.observed.serving {
             ServingSecret::Missing => None,
-            ServingSecret::Present(id, finding) => match self.judge(finding, names) {
+            ServingSecret::Present(id, finding) => match self.reason_to_replace(finding, names) {
                 Some(removal) => Some((id, removal)),
                 None => {
                     if self.observed.loaded.serving.as_ref() != Some(id) {
@@ -234,14 +239,14 @@ impl Pass<'_> {
         Ok(Bundle::Generated)
     }
 
-    /// Why the certificate that exists cannot be used, if so.
-    fn judge(&mut self, finding: &Finding, names: &NameInfo) -> Option<Removal> {
+    /// Returns the reason to replace the existing certificate, if there is one.
+    fn reason_to_replace(&mut self, finding: &Finding, names: &NameInfo) -> Option<Removal> {
         match finding {
             Finding::NotPem => Some(Removal::NotPem),
             Finding::NotX509(error) => Some(Removal::NotX509(error.clone())),
             Finding::BadKey(error) => Some(Removal::BadKey(error.clone())),
             Finding::Untrusted(_) => Some(Removal::Untrusted),
-            // The CA is about to be replaced by a new one.
+            // A new CA is about to replace this one.
             Finding::Leaf { .. } if self.observed.ca == CaSecret::Missing => Some(Removal::Untrusted),
             Finding::Leaf { not_after, .. } if *not_after < self.now => Some(Removal::Untrusted),
             Finding::Leaf { ips, dns_names, not_before, not_after } => {
@@ -255,7 +260,7 @@ impl Pass<'_> {
                     return Some(Removal::NamesDiffer);
                 }
                 let life = Duration::try_from(not_after.duration_since(*not_before)).unwrap_or_default();
-                let used = life.mul_f64(RENEWED_AT);
+                let used = life.mul_f64(RENEWAL_FRACTION);
                 if renewal::due(*not_before, *not_after, used, self.now) {
                     return Some(Removal::Due);
                 }
@@ -293,7 +298,8 @@ impl Pass<'_> {
         self.log(Note::ExternalFound { secret_name: name.clone() });
         let load = self.observed.loaded.serving.as_ref() != Some(&secret.id);
         let loadable = secret.facts.as_ref().is_some_and(|facts| facts.loadable);
-        // What cannot be loaded at all says so itself, with the words that people know.
+        // A certificate that cannot be loaded is not held back: the failing step reports the error
+        // with the text that users know.
         let held_back = load && loadable && tls.validation == validation::Mode::Enforce;
         if load && !held_back {
             self.step(Step::LoadExternal);
@@ -327,27 +333,28 @@ impl Pass<'_> {
                 && !findings.problems.is_empty()
             {
                 let error = format!("{}: {}", validation::FAILED, findings.problems.join("; "));
-                self.keep_nothing_else();
+                self.refuse_other_certificates();
                 return Err(error);
             }
-            // Without names nothing was checked, and nobody can come yet.
+            // Without names no check took place, and no client can connect yet.
             if names.ready().is_none() {
-                self.keep_nothing_else();
+                self.refuse_other_certificates();
                 return Ok(Bundle::Pem(bundle));
             }
             if held_back {
                 self.step(Step::LoadExternal);
             }
         }
-        // Last, when the external certificate is known to be usable.
+        // This step comes last, when the external certificate is known to be usable.
         if let ServingSecret::Present(id, _) = &self.observed.serving {
             self.step(Step::DeleteServing(id.clone(), Removal::Replaced));
         }
         Ok(Bundle::Pem(bundle))
     }
 
-    /// A pair that is held back leaves the one before in memory, but beside a delegated Secret nothing else may serve.
-    fn keep_nothing_else(&mut self) {
+    /// Refuses to serve if the external certificate is held back and a certificate other than the
+    /// delegated one is loaded. A held-back certificate otherwise leaves the previous one loaded.
+    fn refuse_other_certificates(&mut self) {
         let Some(delegated) = &self.observed.delegated else { return };
         let loaded = &self.observed.loaded;
         if loaded.serving.is_some() && loaded.delegated.as_ref() != Some(&delegated.secret) {
@@ -355,7 +362,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether the certificate can work for clients.
+    /// Checks whether the certificate works for clients.
     fn check(
         &mut self,
         tls: &ExternalTls,
@@ -367,7 +374,7 @@ impl Pass<'_> {
             return not_checked("spec.impersonationProxy.tls.validation is Off");
         }
         let Some(names) = names.ready() else { return not_checked("it is not known yet where clients come") };
-        // A key that is too weak is worth telling even though it cannot be loaded.
+        // A weak key is reported even if it cannot be loaded.
         let facts = secret.facts.as_ref().filter(|facts| facts.loadable || !facts.weaknesses.is_empty());
         let Some(facts) = facts else { return not_checked(NOT_LOADED) };
         let reference = SecretReference::parse(&tls.secret_name, &self.observed.settings.namespace);
@@ -406,25 +413,25 @@ impl Pass<'_> {
     }
 }
 
-/// The part of its life after which a generated certificate is replaced. Matters only where it was made short: the usual
-/// one lives for a hundred years.
-const RENEWED_AT: f64 = 2.0 / 3.0;
+/// Fraction of its lifetime after which a generated certificate is replaced. Relevant only for
+/// short lifetimes: the default is a hundred years.
+const RENEWAL_FRACTION: f64 = 2.0 / 3.0;
 
-/// Why nothing was checked when the strategy's entry says what is wrong.
+/// Reason why nothing was checked, if the strategy's entry has the error.
 const NOT_LOADED: &str = "the certificate could not be loaded, see status.strategies";
 
 fn not_checked(why: &str) -> Told {
     Told::NotChecked(why.to_owned())
 }
 
-/// Begins every error about the Secret that the spec names.
+/// Prefix of all errors about the Secret that the spec names.
 pub const EXTERNAL_FAILED: &str =
     "could not load the externally provided TLS secret for the impersonation proxy";
 
-/// Begins the error about a signer's Secret that does not exist.
+/// Prefix of the error about a signer's Secret that does not exist.
 const SIGNER_MISSING: &str = "could not load the impersonator's credential signing secret";
 
-/// Begins the error about a signer's Secret with bad content.
+/// Prefix of the error about a signer's Secret with invalid content.
 pub const SIGNER_FAILED: &str = "could not set the impersonator's credential signing secret";
 
 #[cfg(test)]

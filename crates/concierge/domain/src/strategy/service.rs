@@ -1,7 +1,7 @@
-//! What the proxy's Services look like, and how one that exists is brought there without taking from others.
+//! Decides the wanted Services of the proxy and the patch of an existing one.
 //!
-//! Other actors put annotations and labels on a Service. To remove only what is ours, the keys which we set are
-//! written down in annotations of the Service itself.
+//! Other clients set annotations and labels on a Service. To remove only its own keys, the
+//! Concierge records them in annotations of the Service.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +14,26 @@ use serde_json::{Map, Value, json};
 use super::spec::{ProxyConfig, ServiceFields};
 use crate::endpoint::HTTPS_PORT;
 
-/// Which annotations were set from the spec; not affected by the API group suffix.
+/// Annotation with the keys of the annotations from the spec; independent of the API group suffix.
 pub const ANNOTATION_KEYS: &str = "credentialissuer.pinniped.dev/annotation-keys";
 
-/// Which labels were set from the configuration.
+/// Annotation with the keys of the labels from the configuration.
 pub const LABEL_KEYS: &str = "credentialissuer.pinniped.dev/label-keys";
 
-/// Which fields of `spec` were set from the `CredentialIssuer`, see [`ServiceFields`]. Only there when any was.
+/// Annotation with the fields of `spec` that come from the `CredentialIssuer`, see
+/// [`ServiceFields`]. Absent if there are none.
 pub const FIELD_KEYS: &str = "credentialissuer.pinniped.dev/service-fields";
 
-/// The label that selects the Concierge's pods and, unlike the other configured ones, no others.
+/// The label that selects only the Concierge's pods, unlike the other configured labels.
 const APP_LABEL: &str = "app";
 
-// Fields of `spec` that are handed on.
+// Names of the fields of `spec` that are copied from the `CredentialIssuer`.
 const EXTERNAL_TRAFFIC_POLICY: &str = "externalTrafficPolicy";
 const IP_FAMILY_POLICY: &str = "ipFamilyPolicy";
 const LOAD_BALANCER_CLASS: &str = "loadBalancerClass";
 const SOURCE_RANGES: &str = "loadBalancerSourceRanges";
 
-/// The two Services that may exist.
+/// The two Services that can exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balancing {
     /// Type `LoadBalancer`.
@@ -42,7 +43,7 @@ pub enum Balancing {
 }
 
 impl Balancing {
-    /// `spec.type`.
+    /// Returns the value of `spec.type`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::LoadBalancer => "LoadBalancer",
@@ -51,7 +52,7 @@ impl Balancing {
     }
 }
 
-/// The Service as it should be, without an owner.
+/// Returns the wanted Service, without an owner.
 pub fn desired(
     kind: Balancing,
     name: &str,
@@ -91,7 +92,7 @@ pub fn desired(
     }
 }
 
-/// The names and values of the fields that are given and that this kind of Service may have.
+/// Returns names and values of the configured fields that this kind of Service supports.
 fn fields_for(kind: Balancing, fields: &ServiceFields) -> Vec<(&'static str, Value)> {
     let mut found = Vec::new();
     if kind == Balancing::LoadBalancer {
@@ -108,7 +109,7 @@ fn fields_for(kind: Balancing, fields: &ServiceFields) -> Vec<(&'static str, Val
     found
 }
 
-/// What the API server would have put into a field that we set once and do not any more.
+/// Returns the API server's default of a field, for a field that is no longer configured.
 fn default_of(field: &str) -> Option<Value> {
     match field {
         EXTERNAL_TRAFFIC_POLICY => Some(json!("Cluster")),
@@ -121,14 +122,16 @@ fn default_of(field: &str) -> Option<Value> {
 fn with_fields(fields: Vec<(&'static str, Value)>) -> ServiceSpec {
     let fields: Map<String, Value> =
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    // They are strings and a list of strings, under the names that the type has for them.
+    // The fields are strings and a list of strings, and the names are those of the type.
     serde_json::from_value(Value::Object(fields)).unwrap_or_default()
 }
 
-/// The patch of the fields handed on: what is given and differs, and the default of what we gave before.
+/// Returns the patch of the copied fields: configured fields that differ, and the defaults of
+/// fields that are no longer configured.
 ///
 /// # Errors
-/// A Service keeps the class it has.
+///
+/// Returns an error if the class would change, because the class of a Service is immutable.
 fn fields_patch(
     existing: &Service,
     desired: &Service,
@@ -174,11 +177,13 @@ fn remember<'a>(
     }
 }
 
-/// The JSON merge patch that makes `existing` what `desired` says, touching nothing but type, load balancer address,
-/// selector, fields that were given, and our annotations and labels. `None` when there is nothing to do.
+/// Returns the JSON merge patch from `existing` to `desired`, or `None` if there is no difference.
+/// The patch changes nothing but type, load balancer address, selector, configured fields, and the
+/// annotations and labels of the Concierge.
 ///
 /// # Errors
-/// A Service keeps the load balancer class it has; the text goes into the status.
+///
+/// Returns a text for the status if the load balancer class would change, because it is immutable.
 pub fn patch(existing: &Service, desired: &Service) -> Result<Option<Value>, String> {
     let mut metadata = Map::new();
     let old_annotations = existing.metadata.annotations.clone().unwrap_or_default();
@@ -218,7 +223,8 @@ pub fn patch(existing: &Service, desired: &Service) -> Result<Option<Value>, Str
     if metadata.is_empty() && spec.is_empty() {
         return Ok(None);
     }
-    // So that a change which has not reached our cache is a conflict and not overwritten.
+    // The precondition turns a change that is not in the cache yet into a conflict instead of
+    // overwriting it.
     metadata.insert("uid".to_owned(), json!(existing.metadata.uid));
     metadata.insert("resourceVersion".to_owned(), json!(existing.metadata.resource_version));
     let mut patch = Map::from_iter([("metadata".to_owned(), Value::Object(metadata))]);
@@ -228,7 +234,7 @@ pub fn patch(existing: &Service, desired: &Service) -> Result<Option<Value>, Str
     Ok(Some(Value::Object(patch)))
 }
 
-/// The keys that we wrote down; what cannot be read counts as nothing.
+/// Returns the recorded keys; an unreadable record counts as empty.
 fn managed(annotations: &BTreeMap<String, String>, bookkeeping: &str) -> Vec<String> {
     annotations.get(bookkeeping).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }

@@ -9,46 +9,46 @@ use pinniped_go_compat::json::quote;
 use super::validation;
 use crate::endpoint::{Endpoint, HTTPS_PORT};
 
-/// When the proxy runs.
+/// The mode of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Where the cluster's control plane is not visible.
+    /// The proxy runs if no control plane node is visible.
     Auto,
-    /// Always.
+    /// The proxy always runs.
     Enabled,
-    /// Never.
+    /// The proxy never runs.
     Disabled,
 }
 
-/// Which Service leads to the proxy.
+/// The Service in front of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceKind {
-    /// One of type `LoadBalancer`.
+    /// A Service of type `LoadBalancer`.
     LoadBalancer,
-    /// One of type `ClusterIP`.
+    /// A Service of type `ClusterIP`.
     ClusterIp,
-    /// None: the administrator sees to it.
+    /// No Service: an administrator provides the route to the proxy.
     None,
 }
 
-/// The `tls` block: a certificate that the administrator brings.
+/// The `tls` block: an externally provided certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalTls {
-    /// As written; empty when the field is missing.
+    /// The name as in the spec; empty if the field is absent.
     pub secret_name: String,
-    /// Base64 of the bundle to advertise; empty when there is none.
+    /// Base64 of the bundle to advertise; empty if the field is absent.
     pub certificate_authority_data: String,
-    /// What follows when the certificate cannot work for clients.
+    /// The consequence of a failed check of the certificate.
     pub validation: validation::Mode,
 }
 
-/// Fields of the Service that are handed on as they are. What is not given here is nobody's to set but the API server's
-/// and other actors'.
+/// Fields that are copied to the Service unchanged. The Concierge never sets a field that is not
+/// configured here; its value belongs to the API server and other clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceFields {
     /// `spec.loadBalancerClass`.
     pub load_balancer_class: Option<String>,
-    /// `spec.loadBalancerSourceRanges`; empty means not given.
+    /// `spec.loadBalancerSourceRanges`; empty if not configured.
     pub load_balancer_source_ranges: Vec<String>,
     /// `spec.externalTrafficPolicy`.
     pub external_traffic_policy: Option<String>,
@@ -59,38 +59,40 @@ pub struct ServiceFields {
 /// The configuration of the impersonation proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyConfig {
-    /// When it runs.
+    /// The mode of the proxy.
     pub mode: Mode,
-    /// Through which Service.
+    /// The Service in front of the proxy.
     pub service: ServiceKind,
-    /// Copied to the load balancer's Service.
+    /// The IP address of the load balancer's Service.
     pub load_balancer_ip: Option<String>,
-    /// Put on the Service.
+    /// Annotations of the Service.
     pub annotations: BTreeMap<String, String>,
-    /// Handed on to the Service.
+    /// Fields that are copied to the Service.
     pub fields: ServiceFields,
-    /// Where clients reach the proxy, if the administrator knows better than the Service.
+    /// The address for clients, if the administrator configured one; it takes precedence over the
+    /// Service.
     pub endpoint: Option<Endpoint>,
-    /// The administrator's own certificate.
+    /// The externally provided certificate.
     pub tls: Option<ExternalTls>,
 }
 
-/// Why a spec cannot be followed, in upstream's words, as they end in the status.
+/// Reasons why a spec is not valid, with upstream's texts, which become part of the status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The block is missing.
     #[error("could not load CredentialIssuer: spec.impersonationProxy is nil")]
     Missing,
-    /// A field of the block is wrong.
+    /// A field of the block is not valid.
     #[error("could not load CredentialIssuer spec.impersonationProxy: {0}")]
     Invalid(String),
 }
 
 impl ProxyConfig {
-    /// Validates in upstream's order; in mode `disabled` nothing after the mode is looked at.
+    /// Validates the spec in upstream's order. In mode `disabled` only the mode is validated.
     ///
     /// # Errors
-    /// [`SpecError`] for the first thing that is wrong.
+    ///
+    /// Returns [`SpecError`] for the first field that is not valid.
     pub fn parse(spec: Option<&CredentialIssuerSpec>) -> Result<Self, SpecError> {
         let proxy = spec.and_then(|spec| spec.impersonation_proxy.as_ref()).ok_or(SpecError::Missing)?;
         let mode = match proxy.mode.as_str() {
@@ -154,7 +156,7 @@ impl ProxyConfig {
 }
 
 impl ServiceFields {
-    /// The schema refuses most of this; a definition that was edited by hand may not.
+    /// The schema rejects most of these errors, but an edited definition may not.
     fn parse(service: &ImpersonationProxyServiceSpec) -> Result<Self, String> {
         let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let one_of = |field: &str, value: &Option<String>, allowed: &[&str]| match filled(value) {
@@ -185,7 +187,7 @@ impl ServiceFields {
     }
 }
 
-/// `address/bits`. Spaces around it are allowed, as the API server has it.
+/// Returns whether `text` is `address/bits`. Surrounding spaces are allowed, as in the API server.
 fn is_address_range(text: &str) -> bool {
     let Some((address, bits)) = text.trim().split_once('/') else { return false };
     let Ok(address) = address.parse::<IpAddr>() else { return false };
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn each_wrong_field_has_its_message() {
+    fn each_invalid_field_has_its_message() {
         let cases = [
             (
                 serde_json::json!({"mode": "x", "service": {}}),
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_after_the_mode_is_looked_at_when_disabled() {
+    fn only_the_mode_is_validated_when_disabled() {
         let config = parse(serde_json::json!({
             "mode": "disabled", "service": {"type": "x", "loadBalancerIP": "x"}, "externalEndpoint": "[x",
         }));
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn address_ranges_are_an_address_and_a_number_of_bits() {
+    fn an_address_range_is_an_address_and_a_number_of_bits() {
         for (text, wanted) in [
             ("10.0.0.0/8", true),
             (" 10.0.0.1/32 ", true),

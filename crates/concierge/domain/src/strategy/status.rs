@@ -1,4 +1,4 @@
-//! `status.strategies`: one entry a strategy, in an order that never changes.
+//! Builds and merges `status.strategies`: one entry per strategy, in a fixed order.
 
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -7,22 +7,22 @@ use pinniped_concierge_api::config::{
     StrategyStatus, StrategyType,
 };
 
-/// Message of a proxy that serves.
+/// Message of a proxy that serves requests.
 pub const LISTENING: &str = "impersonation proxy is ready to accept client connections";
 
-/// Message of a proxy whose Service has no address yet; also for type `ClusterIP`.
+/// Message of a proxy whose Service has no address yet, also for type `ClusterIP`.
 pub const WAITING: &str = "waiting for load balancer Service to be assigned IP or hostname";
 
 /// Message of mode `disabled`.
 pub const DISABLED: &str = "impersonation proxy was explicitly disabled by configuration";
 
-/// Message of mode `auto` where the control plane is visible.
+/// Message of mode `auto` if a control plane node is visible.
 pub const AUTO_DISABLED: &str = "automatically determined that impersonation proxy should be disabled";
 
-/// Message of a cluster signing key that is at hand.
+/// Message of a cluster signing key that was read.
 pub const FETCHED: &str = "key was fetched successfully";
 
-/// An entry without a frontend.
+/// Returns an entry without a frontend.
 pub fn failing(
     type_: StrategyType,
     reason: StrategyReason,
@@ -39,7 +39,8 @@ pub fn failing(
     }
 }
 
-/// The entry of a proxy that serves at `endpoint` and whose certificate verifies with the bundle, given as base64.
+/// Returns the entry of a proxy that serves at `endpoint` with a certificate that verifies with the
+/// bundle, given as base64.
 pub fn listening(
     endpoint: &str,
     certificate_authority_data: String,
@@ -58,7 +59,7 @@ pub fn listening(
     }
 }
 
-/// The entry of a cluster signing key that is at hand.
+/// Returns the entry of a cluster signing key that was read.
 pub fn fetched(frontend: CredentialIssuerFrontend, now: Timestamp) -> CredentialIssuerStrategy {
     CredentialIssuerStrategy {
         type_: StrategyType::KubeClusterSigningCertificate,
@@ -70,8 +71,8 @@ pub fn fetched(frontend: CredentialIssuerFrontend, now: Timestamp) -> Credential
     }
 }
 
-/// The list with `entry` in it: in place of the one of its type, at its type's position. `None` when nothing but the
-/// time would change.
+/// Returns the list with `entry` in place of the one of the same type, at the position of its type.
+/// Returns `None` if only the time would change.
 pub fn merge(
     existing: &[CredentialIssuerStrategy],
     entry: CredentialIssuerStrategy,
@@ -87,7 +88,7 @@ pub fn merge(
     (merged != existing).then_some(merged)
 }
 
-/// The list without the entry of this type. `None` when there is none.
+/// Returns the list without the entry of this type, or `None` if there is no such entry.
 pub fn without(
     existing: &[CredentialIssuerStrategy],
     type_: &StrategyType,
@@ -101,8 +102,8 @@ fn same_but_for_the_time(a: &CredentialIssuerStrategy, b: &CredentialIssuerStrat
     (type_, status, reason, message, frontend) == (&b.type_, &b.status, &b.reason, &b.message, &b.frontend)
 }
 
-/// Own types in their order of preference, others by name: `DefaultStrategy` and the command line take the first that
-/// works.
+/// Sorts known types by preference and others by name. The order matters because `DefaultStrategy`
+/// and the command line use the first strategy that works.
 fn sort(strategies: &mut [CredentialIssuerStrategy]) {
     strategies.sort_by(|a, b| {
         let key = |strategy: &CredentialIssuerStrategy| match &strategy.type_ {
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_stand_in_a_fixed_order_and_others_by_name() {
+    fn known_types_have_a_fixed_order_and_others_are_sorted_by_name() {
         let mut list = Vec::new();
         for type_ in [
             "Zebra",
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_alone_is_no_change() {
+    fn a_new_time_alone_is_not_a_change() {
         let list = vec![entry("ImpersonationProxy", "m", 0), entry("Other", "m", 0)];
         assert_eq!(merge(&list, entry("ImpersonationProxy", "m", 9)), None);
     }
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_can_be_taken_away() {
+    fn an_entry_can_be_removed() {
         let list = vec![entry("ImpersonationProxy", "b", 0), entry("ServiceAccountToken", "a", 0)];
         let rest = without(&list, &StrategyType::ServiceAccountToken);
         assert_eq!(rest, Some(vec![list[0].clone()]));
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_order_is_put_right_without_touching_times() {
+    fn a_wrong_order_is_corrected_without_changing_times() {
         let list = vec![entry("ImpersonationProxy", "m", 0), entry("KubeClusterSigningCertificate", "m", 0)];
         let merged = merge(&list, entry("ImpersonationProxy", "m", 9)).unwrap();
         assert_eq!(merged, [list[1].clone(), list[0].clone()]);

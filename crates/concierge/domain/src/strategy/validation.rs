@@ -1,11 +1,12 @@
-//! Whether a serving certificate that the administrator brings can work for clients.
+//! Checks whether an externally provided serving certificate works for clients.
 //!
-//! Upstream leaves this to the clients, which then fail in the handshake. Here it is checked beforehand, and said
-//! where the administrator looks: in a condition, an Event, the log and a metric. What follows from a failure is the
-//! choice of `spec.impersonationProxy.tls.validation`: see [`Mode`].
+//! Upstream has no such check; its clients fail in the TLS handshake. Here the result is reported
+//! in a condition, an Event, the log and a metric. `spec.impersonationProxy.tls.validation` selects
+//! the consequence of a failure: see [`Mode`].
 //!
-//! The checks follow what clients do (RFC 6125 for names, RFC 5280 for the rest). Parsing and signatures are not done
-//! here: [`Facts`] come in as data.
+//! The checks are those of clients (RFC 6125 for names, RFC 5280 for the rest). This module does
+//! not parse certificates and verifies no signatures: the controllers do, and pass the result as
+//! [`Facts`].
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,42 +16,42 @@ use pinniped_go_compat::json::quote;
 
 use super::certificate_names::CertificateNames;
 
-/// Type of the condition that tells the result.
+/// Type of the condition that reports the result.
 pub const CONDITION: &str = "ServingCertificateValid";
-/// Reason of the condition when all is well.
+/// Reason of the condition if all checks pass.
 pub const VALID: &str = "Valid";
-/// Reason of the condition when a check failed.
+/// Reason of the condition if a check failed.
 pub const INVALID: &str = "Invalid";
-/// Reason of the condition when nothing was checked.
+/// Reason of the condition if nothing was checked.
 pub const NOT_CHECKED: &str = "NotChecked";
 
-/// Begins the error that a failed check is in mode [`Mode::Enforce`].
+/// Prefix of the error text of a failed check in mode [`Mode::Enforce`].
 pub const FAILED: &str = "could not validate the externally provided TLS secret for the impersonation proxy";
 
-/// How long before the end of a certificate it is spoken of.
-const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// Time before the expiration of a certificate from which a warning is reported.
+const EXPIRY_WARNING: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// So many names of a certificate are listed in a message.
-const LISTED_NAMES: usize = 32;
+/// Maximum number of a certificate's names in a message.
+const MAX_LISTED_NAMES: usize = 32;
 
-/// So much of a name is shown; the longest DNS name has 253 characters.
-const SHOWN_OF_A_NAME: usize = 256;
+/// Maximum number of characters of a name in a message; the longest DNS name has 253.
+const MAX_NAME_LENGTH: usize = 256;
 
-/// What a failed check leads to.
+/// The consequence of a failed check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// The certificate is served all the same, and the failure is told.
+    /// The certificate is served, and the failure is reported.
     #[default]
     Warn,
-    /// The certificate is not loaded; the one before stays.
+    /// The certificate is not loaded, and the previous one is kept.
     Enforce,
-    /// There are no checks.
+    /// Nothing is checked.
     Off,
 }
 
 impl Mode {
-    /// The mode that the field's value means. The schema allows no other values; where it is not installed, the field
-    /// does not exist.
+    /// Returns the mode for a value of the field. The schema allows no other values; where the
+    /// schema is not installed, the field does not exist.
     pub fn of_field(value: Option<&str>) -> Self {
         match value {
             Some("Enforce") => Self::Enforce,
@@ -60,63 +61,67 @@ impl Mode {
     }
 }
 
-/// What was found out about the leaf (the first certificate of `tls.crt`) and the bundle that is advertised with it.
+/// The result of inspecting the leaf (the first certificate of `tls.crt`) and the advertised
+/// bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Its addresses.
+    /// IP addresses of the leaf.
     pub ips: Vec<IpAddr>,
-    /// Its DNS names.
+    /// DNS names of the leaf.
     pub dns_names: Vec<String>,
-    /// Start of its life.
+    /// Start of the leaf's validity.
     pub not_before: Timestamp,
-    /// End of its life.
+    /// End of the leaf's validity.
     pub not_after: Timestamp,
-    /// Its extended key usages let it serve.
+    /// Whether the extended key usages of the leaf allow server authentication.
     pub may_serve: bool,
-    /// What is weak about its key, or about a signature between it and the root.
+    /// Weaknesses of the leaf's key, or of a signature between the leaf and the root.
     pub weaknesses: Vec<String>,
-    /// Whether it leads to the advertised bundle, at a time within its own life.
+    /// Whether the leaf verifies with the advertised bundle at a time within its own validity.
     pub chain: Chain,
-    /// It and its key are a pair that can be served.
+    /// Whether the certificate and its key are a pair that can be served.
     pub loadable: bool,
 }
 
 /// Whether the leaf verifies with the advertised bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chain {
-    /// No bundle is advertised: clients use their system's roots, which are not known here.
+    /// No bundle is advertised: clients use their system's roots, which are not known to the
+    /// Concierge.
     NoBundle,
-    /// It does.
+    /// The leaf verifies.
     Verified,
-    /// It does not; why.
+    /// The leaf does not verify; the text is the reason.
     Failed(String),
-    /// The bundle holds something that is no certificate, at this position, counted from 1; why.
+    /// The bundle has an entry that is not a certificate: its position, counted from 1, and the
+    /// reason.
     BadBundle(usize, String),
 }
 
-/// For whom the certificate has to be good.
+/// What clients expect of the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected<'a> {
-    /// Its Secret, as it is called in messages.
+    /// Name of the certificate's Secret in messages.
     pub secret: &'a str,
-    /// What clients are told.
+    /// The names that are advertised to clients.
     pub names: &'a CertificateNames,
-    /// The address that was asked of the load balancer, if clients are told what the load balancer got.
+    /// The address that was requested from the load balancer, if clients use the load balancer's
+    /// address.
     pub load_balancer_ip: Option<IpAddr>,
 }
 
-/// What the checks found.
+/// The result of the checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Failures, in the order of the checks.
+    /// Failed checks, in the order of the checks.
     pub problems: Vec<String>,
-    /// The certificate ends soon, which is no failure.
+    /// The warning about an expiration in the near future, which is not a failure.
     pub ends_soon: Option<String>,
-    /// When time alone changes the result.
+    /// Time after which the result changes without a change of the inputs.
     pub changes_after: Option<Duration>,
 }
 
-/// Checks.
+/// Checks a certificate against the expectations of clients at `now`.
 pub fn check(facts: &Facts, expected: &Expected<'_>, now: Timestamp) -> Findings {
     let secret = quote(expected.secret);
     let mut problems = Vec::new();
@@ -128,7 +133,7 @@ pub fn check(facts: &Facts, expected: &Expected<'_>, now: Timestamp) -> Findings
         problems.push(format!("certificate in secret {secret} is not valid before {}", facts.not_before));
     } else if now > facts.not_after {
         problems.push(format!("certificate in secret {secret} expired at {}", facts.not_after));
-    } else if facts.not_after.duration_since(now) <= SOON {
+    } else if facts.not_after.duration_since(now) <= EXPIRY_WARNING {
         ends_soon = Some(format!("certificate in secret {secret} expires at {}", facts.not_after));
     }
     if !facts.may_serve {
@@ -150,7 +155,7 @@ pub fn check(facts: &Facts, expected: &Expected<'_>, now: Timestamp) -> Findings
     Findings { problems, ends_soon, changes_after: changes_after(facts, now) }
 }
 
-/// The first host that clients may use and the certificate is not for.
+/// Returns the first host that clients may use and the certificate does not cover.
 fn wrong_host(facts: &Facts, expected: &Expected<'_>) -> Option<String> {
     let names = expected.names;
     if let Some(hostname) = &names.hostname
@@ -163,8 +168,8 @@ fn wrong_host(facts: &Facts, expected: &Expected<'_>) -> Option<String> {
     missing.map(ToString::to_string)
 }
 
-/// Whether a dNSName covers a host: ASCII case is ignored, as is one trailing dot; `*` counts as the whole leftmost
-/// label only, and stands for exactly one.
+/// Returns whether a dNSName covers a host. ASCII case and one trailing dot are ignored; `*` is a
+/// wildcard only as the whole leftmost label, and matches exactly one label.
 pub fn covers(pattern: &str, host: &str) -> bool {
     let undotted = |name: &str| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     let (pattern, host) = (undotted(pattern), undotted(host));
@@ -177,10 +182,11 @@ pub fn covers(pattern: &str, host: &str) -> bool {
     }
 }
 
-/// The names of a certificate, which are a stranger's words: some of them, escaped.
+/// Lists the names of a certificate for a message: a limited number, and escaped because their
+/// content is not trusted.
 fn listed(facts: &Facts) -> String {
     let dns_names = facts.dns_names.iter().map(|name| {
-        let mut shown: String = name.chars().take(SHOWN_OF_A_NAME).collect();
+        let mut shown: String = name.chars().take(MAX_NAME_LENGTH).collect();
         if shown.len() < name.len() {
             shown.push('…');
         }
@@ -188,41 +194,42 @@ fn listed(facts: &Facts) -> String {
     });
     let all = facts.dns_names.len() + facts.ips.len();
     let mut listed: Vec<String> =
-        dns_names.chain(facts.ips.iter().map(ToString::to_string)).take(LISTED_NAMES).collect();
-    if all > LISTED_NAMES {
+        dns_names.chain(facts.ips.iter().map(ToString::to_string)).take(MAX_LISTED_NAMES).collect();
+    if all > MAX_LISTED_NAMES {
         listed.push(format!("… {all} in all"));
     }
     listed.join(", ")
 }
 
 fn changes_after(facts: &Facts, now: Timestamp) -> Option<Duration> {
-    let soon = facts.not_after.checked_sub(SOON).unwrap_or(facts.not_before);
+    let soon = facts.not_after.checked_sub(EXPIRY_WARNING).unwrap_or(facts.not_before);
     [facts.not_before, soon, facts.not_after]
         .into_iter()
         .filter_map(|time| Duration::try_from(time.duration_since(now)).ok())
-        // The end itself still belongs to the life of a certificate.
+        // The end of the validity is inclusive.
         .map(|after| after + Duration::from_millis(1))
         .min()
 }
 
-/// What the condition, the log, the Event and the metric say.
+/// The content of the condition, the log line, the Event and the metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// There is no external certificate: nothing is said.
+    /// There is no external certificate: nothing is reported.
     Nothing,
-    /// Nothing was checked; why.
+    /// Nothing was checked; the text is the reason.
     NotChecked(String),
-    /// The result of the checks.
+    /// The checks took place.
     Checked {
-        /// The Secret, as the spec writes it.
+        /// Name of the Secret as in the spec.
         secret_name: String,
-        /// What was found.
+        /// The result of the checks.
         findings: Findings,
     },
 }
 
 impl Told {
-    /// What should be somebody's concern: failures, and an end that is near.
+    /// Returns the messages that need attention: failed checks, and an expiration in the near
+    /// future.
     pub fn concerns(&self) -> Vec<String> {
         match self {
             Self::Nothing | Self::NotChecked(_) => Vec::new(),
@@ -232,7 +239,7 @@ impl Told {
         }
     }
 
-    /// Whether the certificate is good; `None` when that was not checked.
+    /// Returns whether the certificate passed the checks; `None` if nothing was checked.
     pub fn is_valid(&self) -> Option<bool> {
         match self {
             Self::Nothing | Self::NotChecked(_) => None,

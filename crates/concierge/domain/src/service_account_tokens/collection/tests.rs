@@ -6,7 +6,7 @@ use super::super::fixtures::{at, identity, maker, settings};
 use super::*;
 use pinniped_kube_request::identity::digest::IdentityDigest;
 
-/// The objects of one identity, last used at second 0 and made then.
+/// The objects of one identity, created and last used at second 0.
 struct Set {
     account: ServiceAccount,
     role: ClusterRole,
@@ -55,8 +55,8 @@ fn planned(observed: &Observed, now: i64) -> Vec<Step> {
     plan(observed, &settings(), &maker(Form::Plain), at(now))
 }
 
-/// What is done to which kinds, in order.
-fn told(steps: &[Step]) -> Vec<String> {
+/// Formats the steps: the action and the kinds of its objects, in order.
+fn summary(steps: &[Step]) -> Vec<String> {
     steps
         .iter()
         .map(|step| match step {
@@ -71,81 +71,81 @@ fn told(steps: &[Step]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_in_use_stays() {
+fn objects_in_use_are_kept() {
     assert_eq!(planned(&pinny().observed(), 3599), []);
     assert_eq!(planned(&pinny().with_login(300).observed(), 300), []);
-    // Idle for long, but a token may still be in use.
+    // Idle for a long time, but a token may still be in use.
     assert_eq!(planned(&pinny().with_login(3590).observed(), 3640), []);
 }
 
 #[test]
-fn a_secret_goes_a_minute_after_its_token_has_ended() {
+fn a_secret_is_deleted_a_minute_after_its_token_expires() {
     assert_eq!(planned(&pinny().with_login(300).observed(), 359), []);
-    assert_eq!(told(&planned(&pinny().with_login(300).observed(), 360)), ["delete Secret: Expired"]);
+    assert_eq!(summary(&planned(&pinny().with_login(300).observed(), 360)), ["delete Secret: Expired"]);
     let mut silent = pinny().with_login(300);
     silent.secrets[0].metadata.annotations = None;
     silent.secrets[0].metadata.creation_timestamp = Some(Time(at(0)));
     assert_eq!(planned(&silent.observed(), 659), []);
-    assert_eq!(told(&planned(&silent.observed(), 660)), ["delete Secret: Expired"]);
+    assert_eq!(summary(&planned(&silent.observed(), 660)), ["delete Secret: Expired"]);
 }
 
 #[test]
-fn an_unused_identity_goes_binding_first_and_its_account_last() {
+fn an_unused_identity_is_deleted_from_the_binding_to_the_account() {
     let steps = planned(&pinny().observed(), 3600);
-    assert_eq!(told(&steps), ["retire [Binding, Role, Account]"]);
+    assert_eq!(summary(&steps), ["retire [Binding, Role, Account]"]);
     let Step::Retire { account, last_used, objects } = &steps[0] else { panic!("{steps:?}") };
     assert_eq!((account, *last_used), (&objects[2], Some(at(0))));
     assert_eq!(account.uid.as_deref(), Some("account-uid"));
     let mut unnoted = pinny();
     unnoted.account.metadata.annotations = None;
     assert_eq!(planned(&unnoted.observed(), 3599), [], "its creation counts");
-    assert_eq!(told(&planned(&unnoted.observed(), 3600)), ["retire [Binding, Role, Account]"]);
+    assert_eq!(summary(&planned(&unnoted.observed(), 3600)), ["retire [Binding, Role, Account]"]);
 }
 
 #[test]
-fn what_was_changed_is_restored_or_goes() {
+fn changed_objects_are_restored_or_deleted() {
     let mut more = pinny();
     more.role.rules.as_mut().unwrap().push(PolicyRule::default());
-    assert_eq!(told(&planned(&more.observed(), 1)), ["restore role: its rules are others"]);
+    assert_eq!(summary(&planned(&more.observed(), 1)), ["restore role: its rules are others"]);
 
     let mut other_user = pinny();
     other_user.role.rules.as_mut().unwrap()[0].resource_names = Some(vec!["admin".into()]);
     assert_eq!(
-        told(&planned(&other_user.observed(), 1)),
+        summary(&planned(&other_user.observed(), 1)),
         ["delete Binding: Drifted", "delete Role: Drifted", "delete Account: Drifted"]
     );
 
     let mut subject = pinny();
     subject.binding.subjects.as_mut().unwrap().push(Subject::default());
-    assert_eq!(told(&planned(&subject.observed(), 1)), ["restore binding: its subjects are others"]);
+    assert_eq!(summary(&planned(&subject.observed(), 1)), ["restore binding: its subjects are others"]);
 
     let mut ownerless = pinny();
     ownerless.binding.metadata.owner_references = None;
-    assert_eq!(told(&planned(&ownerless.observed(), 1)), ["restore binding: the role does not own it"]);
+    assert_eq!(summary(&planned(&ownerless.observed(), 1)), ["restore binding: the role does not own it"]);
 
     let mut admin = pinny();
     admin.binding.role_ref.name = "cluster-admin".into();
-    assert_eq!(told(&planned(&admin.observed(), 1)), ["delete Binding: Drifted"]);
+    assert_eq!(summary(&planned(&admin.observed(), 1)), ["delete Binding: Drifted"]);
 }
 
 #[test]
-fn a_role_without_its_account_goes_once_no_login_can_be_at_work_on_it() {
+fn a_role_without_an_account_is_deleted_when_no_login_can_be_in_progress() {
     let set = pinny();
     let mut alone = Observed::default();
     alone.role(&set.role);
     alone.binding(set.binding.clone());
     assert_eq!(planned(&alone, 59), []);
-    assert_eq!(told(&planned(&alone, 60)), ["delete Binding: Orphaned", "delete Role: Orphaned"]);
+    assert_eq!(summary(&planned(&alone, 60)), ["delete Binding: Orphaned", "delete Role: Orphaned"]);
 
     let mut without_role = Observed::default();
     without_role.account(&set.account);
     without_role.binding(set.binding);
     assert_eq!(planned(&without_role, 59), []);
-    assert_eq!(told(&planned(&without_role, 60)), ["delete Binding: Orphaned"]);
+    assert_eq!(summary(&planned(&without_role, 60)), ["delete Binding: Orphaned"]);
 }
 
 #[test]
-fn another_namespace_is_cleared() {
+fn objects_in_another_namespace_are_deleted() {
     let mut set = pinny().with_login(300);
     set.account.metadata.namespace = Some("before".into());
     set.secrets[0].metadata.namespace = Some("before".into());
@@ -153,13 +153,13 @@ fn another_namespace_is_cleared() {
     let observed = set.observed();
     assert_eq!(observed.bound_namespaces(), ["before".to_owned()].into());
     assert_eq!(
-        told(&planned(&observed, 1)),
+        summary(&planned(&observed, 1)),
         ["delete Secret: Moved", "delete Account: Moved", "restore binding: its subjects are others"]
     );
 }
 
 #[test]
-fn everything_goes_when_tokens_are_disabled_rights_first() {
+fn disabling_tokens_deletes_all_objects_permissions_first() {
     let (one, other) = (pinny().with_login(300), Set::of(&identity("other", &[])));
     let mut observed = one.observed();
     observed.role(&other.role);

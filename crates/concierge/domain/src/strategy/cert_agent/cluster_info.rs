@@ -1,6 +1,7 @@
-//! The API server's address and CA as `kube-public/cluster-info` publishes them.
+//! The API server's address and CA as published in `kube-public/cluster-info`.
 //!
-//! kubeadm makes that ConfigMap; it holds a kubeconfig without credentials, which is read as client-go reads it.
+//! kubeadm creates that ConfigMap. It contains a kubeconfig without credentials, parsed here as
+//! client-go parses it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +12,13 @@ use serde::Deserialize;
 
 use crate::strategy::external::decode_base64;
 
-/// The ConfigMap's namespace and name.
+/// Namespace and name of the ConfigMap.
 const OBJECT: &str = "kube-public/cluster-info";
 
-/// Its key.
+/// Key of the kubeconfig.
 const KEY: &str = "kubeconfig";
 
-/// What clients are told. `url` replaces the address.
+/// Returns the address and CA for clients. `url` replaces the address.
 pub fn info(
     found: &Result<Option<Arc<ConfigMap>>, String>,
     url: Option<&str>,
@@ -40,7 +41,7 @@ fn cluster(config_map: &ConfigMap) -> Result<Cluster, String> {
     let text = config_map.data.as_ref().and_then(|data| data.get(KEY));
     let text = text.ok_or_else(|| format!("missing \"{KEY}\" key"))?;
     let invalid = || format!("key \"{KEY}\" does not contain a valid kubeconfig");
-    // By way of JSON, as client-go reads it: there a number is no text.
+    // Parsed as JSON like in client-go, where a number is not a string.
     let document: Option<serde_json::Value> = serde_saphyr::from_str(text).map_err(|_| invalid())?;
     let kubeconfig = match document {
         None | Some(serde_json::Value::Null) => Kubeconfig::default(),
@@ -52,10 +53,10 @@ fn cluster(config_map: &ConfigMap) -> Result<Cluster, String> {
     if !kubeconfig.is_understood() {
         return Err(invalid());
     }
-    // client-go keeps clusters by name.
+    // client-go stores clusters by name.
     let mut named: BTreeMap<String, Cluster> =
         kubeconfig.clusters.unwrap_or_default().into_iter().map(|item| (item.name, item.cluster)).collect();
-    // A damaged bundle damages the kubeconfig, whichever cluster it belongs to. Go skips line breaks in it.
+    // An invalid bundle of any cluster makes the kubeconfig invalid. Go skips line breaks in it.
     for cluster in named.values_mut() {
         let Some(data) = &mut cluster.certificate_authority_data else { continue };
         decode_base64(data).map_err(|_| invalid())?;
@@ -76,7 +77,8 @@ struct Kubeconfig {
 }
 
 impl Kubeconfig {
-    /// Neither has to be there, but another kind of object is none.
+    /// Returns whether kind and API version are supported. Both are optional, but another kind of
+    /// object is an error.
     fn is_understood(&self) -> bool {
         let or = |field: &Option<String>, only: &str| {
             field.as_deref().is_none_or(|text| text.is_empty() || text == only)
@@ -124,7 +126,7 @@ mod tests {
         let cases = [
             (kubeadm, None, found("https://10.0.0.1:6443", "c29tZSBDQQ==")),
             (kubeadm, Some("https://x"), found("https://x", "c29tZSBDQQ==")),
-            // JSON is YAML, and neither kind nor version need be there.
+            // JSON is YAML, and kind and version are optional.
             (r#"{"clusters":[{"name":"a","cluster":{"server":"https://a"}}]}"#, None, found("https://a", "")),
             (
                 r#"{"clusters":[{"name":"b","cluster":{"server":"https://b"}},{"name":"a","cluster":{"server":"https://a"}}]}"#,

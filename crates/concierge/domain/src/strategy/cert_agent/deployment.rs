@@ -1,4 +1,5 @@
-//! The agent's Deployment as it should be: next to a kube-controller-manager pod, with that one's files.
+//! Builds the wanted Deployment of the agent: on the node of a kube-controller-manager pod, with
+//! the files of that pod.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +10,30 @@ use serde_json::{Value, json};
 
 use super::{AGENT_CONTAINER, AGENT_PROGRAM, flags};
 
-/// Where kube-controller-manager's certificate is, by the flags that say so; else the path that remains.
+/// Flags with the path of kube-controller-manager's certificate, and the default path.
 const CERTIFICATE: ([&str; 2], &str) = (
     ["cluster-signing-cert-file", "cluster-signing-kube-apiserver-client-cert-file"],
     "/etc/kubernetes/ca/ca.pem",
 );
 
-/// The same for its key.
+/// Flags with the path of the certificate's key, and the default path.
 const KEY: ([&str; 2], &str) = (
     ["cluster-signing-key-file", "cluster-signing-kube-apiserver-client-key-file"],
     "/etc/kubernetes/ca/ca.key",
 );
 
-/// Agents that come and go at this pace are not churned by the Deployment controller.
+/// Minimum time for which a new agent must be ready, so that the Deployment controller does not
+/// churn agents that start and stop quickly.
 const MIN_READY_SECONDS: i32 = 10;
 
-/// What the configuration says about the agent.
+/// Configuration of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The Concierge's namespace, where the agent runs, too.
+    /// The namespace of the Concierge, in which the agent runs.
     pub namespace: String,
     /// Name of the Deployment, see [`deployment_name`].
     pub deployment_name: String,
-    /// Put on the Deployment and, but for `app`, on its pods.
+    /// Labels of the Deployment and, except for `app`, of its pods.
     pub labels: BTreeMap<String, String>,
     /// ServiceAccount of the pods.
     pub service_account: String,
@@ -41,26 +43,27 @@ pub struct Settings {
     pub image_pull_secrets: Vec<String>,
     /// Priority class of the pods, or empty.
     pub priority_class_name: String,
-    /// User id, 0 when not set: the files belong to root nearly everywhere.
+    /// User ID; 0 if not set, because root owns the files nearly everywhere.
     pub run_as_user: Option<i64>,
-    /// Group id, 0 when not set.
+    /// Group ID; 0 if not set.
     pub run_as_group: Option<i64>,
     /// Strategy type of the Deployment, if set.
     pub deployment_strategy_type: Option<String>,
-    /// Overrides the API server's URL that clients are told.
+    /// Overrides the URL of the API server for clients.
     pub discovery_url: Option<String>,
 }
 
-/// The Deployment's name for a configured prefix of pod names.
+/// Returns the name of the Deployment for a configured prefix of pod names.
 pub fn deployment_name(name_prefix: &str) -> String {
     name_prefix.strip_suffix('-').unwrap_or(name_prefix).to_owned()
 }
 
-/// The Deployment after the model of `controller_manager`, without an owner.
+/// Returns the Deployment modeled after the pod `controller_manager`, without an owner.
 pub fn wanted(settings: &Settings, controller_manager: &Pod) -> Deployment {
     let selector =
         BTreeMap::from([(LABEL_KUBE_CERT_AGENT.to_owned(), LABEL_KUBE_CERT_AGENT_VALUE.to_owned())]);
-    // The label `app` would make them pods of the Concierge's own Deployment, whose selector cannot be changed.
+    // The label `app` would make them pods of the Concierge's own Deployment, whose selector is
+    // immutable.
     let mut pod_labels = settings.labels.clone();
     pod_labels.remove(LABEL_APP);
     pod_labels.extend(selector.clone());
@@ -93,7 +96,7 @@ fn pod(settings: &Settings, controller_manager: &Pod) -> Value {
         "hostNetwork": model.host_network.unwrap_or(false),
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 0,
-        // Who is taken over by way of the agent's files shall not get at the API as well.
+        // An attacker who compromises the agent through its files must not gain access to the API.
         "automountServiceAccountToken": false,
         "serviceAccountName": settings.service_account,
         "securityContext": {"runAsUser": user, "runAsGroup": settings.run_as_group.unwrap_or(0)},
@@ -128,7 +131,7 @@ fn container(settings: &Settings, model: &PodSpec) -> Value {
         ],
         "resources": {
             "limits": {"memory": "32Mi", "cpu": "20m"},
-            // Written as 0, because a request that is not written is as large as the limit.
+            // Written as 0 because an absent request equals the limit.
             "requests": {"memory": "32Mi", "cpu": "0"},
         },
     });
@@ -136,7 +139,7 @@ fn container(settings: &Settings, model: &PodSpec) -> Value {
     container
 }
 
-/// Sets those members that have a value.
+/// Sets the members that have a value.
 fn set<const N: usize>(object: &mut Value, members: [(&str, Option<Value>); N]) {
     for (name, value) in members {
         if let Some(value) = value {
@@ -145,7 +148,7 @@ fn set<const N: usize>(object: &mut Value, members: [(&str, Option<Value>); N]) 
     }
 }
 
-/// The first container that was given one of the flags decides.
+/// Returns the path from the first container that has one of the flags.
 fn path(containers: &[Container], (names, fallback): &([&str; 2], &str)) -> String {
     let from = |container: &Container| {
         let parts = container.command.iter().chain(&container.args).flatten();

@@ -1,4 +1,4 @@
-//! kube-controller-manager's pod as installers make it.
+//! Pods of kube-controller-manager as installers create them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) fn pod(value: Value) -> Pod {
     serde_json::from_value(value).unwrap()
 }
 
-/// A pod called `name` in `phase`, created at `second`, on `node`.
+/// Returns a pod called `name` in `phase`, created at `second`, on `node`.
 pub(super) fn simple(name: &str, phase: &str, second: i64, node: &str) -> Arc<Pod> {
     let created = jiff::Timestamp::from_second(second).unwrap().to_string();
     Arc::new(pod(json!({
@@ -39,7 +39,8 @@ pub(super) fn simple(name: &str, phase: &str, second: i64, node: &str) -> Arc<Po
     })))
 }
 
-/// Everything is in place but the Deployment: one kube-controller-manager, one agent.
+/// Returns an observation in which only the Deployment is missing: one kube-controller-manager and
+/// one agent.
 pub(super) fn observed() -> Observed {
     let kubeconfig = r#"{"clusters":[{"name":"","cluster":{"server":"https://api","certificate-authority-data":"Y2E="}}]}"#;
     let data = BTreeMap::from([("kubeconfig".to_owned(), kubeconfig.to_owned())]);
@@ -53,7 +54,7 @@ pub(super) fn observed() -> Observed {
     }
 }
 
-/// kubeadm and kind: flags in the command, folders of the host.
+/// kubeadm and kind: flags in the command, directories of the host.
 pub(super) fn kubeadm() -> Pod {
     pod(json!({
         "metadata": {
@@ -92,7 +93,8 @@ pub(super) fn kubeadm() -> Pod {
     }))
 }
 
-/// RKE2: a signer's own flags, and each file a mount of its own (`pkg/staticpod` of its sources).
+/// RKE2: flags of a specific signer, and a separate mount for each file (`pkg/staticpod` of its
+/// sources).
 pub(super) fn rke2() -> Pod {
     let tls = "/var/lib/rancher/rke2/server/tls";
     let files = ["client-ca.key", "client-ca.nochain.crt", "server-ca.key", "server-ca.nochain.crt"];

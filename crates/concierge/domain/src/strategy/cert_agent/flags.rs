@@ -1,11 +1,11 @@
-//! Flags of a program, read as the Go package `pflag` reads them when it is told to skip what it does not know.
+//! Parses flags as the Go package `pflag` does when it ignores unknown flags.
 //!
-//! kube-controller-manager itself is such a program, so a value is found here exactly when it has an effect there. The
-//! one difference is unavoidable: who does not know a flag does not know whether it takes a value, and so an unknown
-//! `--flag word` takes the word along.
+//! kube-controller-manager uses the same package, so a value is found here if and only if it has an
+//! effect there. There is one unavoidable difference: this module cannot determine whether an
+//! unknown flag takes a value, so an unknown `--flag word` consumes the word.
 
-/// The value of the first of `names` that is set, among `arguments`; of a repeated flag the last value counts. An empty
-/// value is none.
+/// Returns the value in `arguments` of the first of `names` that is set. The last value of a
+/// repeated flag counts. An empty value counts as not set.
 pub fn value(arguments: &[&str], names: &[&str]) -> Option<String> {
     let mut values: Vec<Option<&str>> = vec![None; names.len()];
     let mut rest = arguments;
@@ -19,7 +19,7 @@ pub fn value(arguments: &[&str], names: &[&str]) -> Option<String> {
                 Some((name, value)) => (name, Some(value)),
                 None => (long, None),
             };
-            // Errors end the reading: `---x`, `--=x`, and the request for help.
+            // Errors end the parsing, as in pflag: `---x`, `--=x`, and the help flag.
             if name.is_empty() || name.starts_with('-') {
                 break;
             }
@@ -48,12 +48,12 @@ pub fn value(arguments: &[&str], names: &[&str]) -> Option<String> {
 
 enum Short {
     Help,
-    /// `-x=value`, or flags of Go's own test tool.
+    /// `-x=value`, or flags of Go's test tool.
     WithValue,
     Alone,
 }
 
-/// Letters after a single dash, none of which is known.
+/// Classifies the letters after a single dash, none of which is a known flag.
 fn short(letters: &str) -> Short {
     if letters.starts_with("test.") {
         return Short::WithValue;
@@ -71,7 +71,7 @@ fn short(letters: &str) -> Short {
     Short::Alone
 }
 
-/// A word after an unknown flag is taken for its value.
+/// Skips the word after an unknown flag, which is taken as its value.
 fn skip_value<'a, 'b>(rest: &'a [&'b str]) -> &'a [&'b str] {
     match rest.split_first() {
         Some((next, after)) if !next.starts_with('-') => after,
@@ -96,11 +96,11 @@ mod tests {
             (&["--cert=a=b"], Some("a=b")),
             (&["--cert", "--other"], Some("--other")),
             (&["--cert", "--"], Some("--")),
-            // The second name counts only where the first has no value.
+            // The second name counts only if the first one has no value.
             (&["--client-cert=b"], Some("b")),
             (&["--client-cert=b", "--cert=a"], Some("a")),
             (&["--client-cert=b", "--cert="], Some("b")),
-            // An unknown flag takes a word along, but no flag.
+            // An unknown flag consumes a word but not a flag.
             (&["--unknown=x", "word", "--cert=a"], Some("a")),
             (&["--unknown", "word", "--cert=a"], Some("a")),
             (&["--unknown", "--cert=a"], Some("a")),
@@ -110,7 +110,7 @@ mod tests {
             (&["-vx=2", "word", "--cert=a"], Some("a")),
             (&["-", "--cert=a"], Some("a")),
             (&["", "--cert=a"], Some("a")),
-            // What ends the reading.
+            // Arguments that end the parsing.
             (&["--", "--cert=a"], None),
             (&["--cert=a", "--", "--cert=b"], Some("a")),
             (&["--cert=a", "---cert=b", "--cert=c"], Some("a")),

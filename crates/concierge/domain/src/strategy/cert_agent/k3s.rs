@@ -1,9 +1,9 @@
-//! k3s runs kube-controller-manager inside its own program, so there is no pod to copy. Its servers are known by their
-//! nodes, and where it keeps its files is fixed.
+//! k3s runs kube-controller-manager in its own process, so there is no pod to copy. Its servers are
+//! identified by their nodes, and the location of its files is fixed.
 //!
-//! Upstream finds nothing on such clusters. Here a pod is imagined as RKE2, k3s' sibling, would have made it, and the
-//! agent goes beside that. k3s makes no `kube-public/cluster-info` either; its node and the cluster's own CA say the
-//! same.
+//! Upstream does not support such clusters. Here a pod is constructed as RKE2, a related
+//! distribution, would create it, and the agent runs beside it. k3s does not create
+//! `kube-public/cluster-info` either; its node and the cluster's CA provide the same information.
 
 use std::collections::BTreeMap;
 
@@ -13,27 +13,28 @@ use pinniped_go_compat::base64 as gobase64;
 use pinniped_kube_types::partial::{Node, Pod};
 use serde_json::json;
 
-/// Selects the nodes on which k3s' servers run.
+/// Label selector of the nodes on which k3s servers run.
 pub const SERVER_SELECTOR: &str = "node-role.kubernetes.io/control-plane";
 
-/// The ConfigMap in every namespace that holds the cluster's CA, and its key.
+/// Name of the ConfigMap with the cluster's CA, which is in every namespace, and its key.
 pub const ROOT_CA: (&str, &str) = ("kube-root-ca.crt", "ca.crt");
 
-/// Where k3s writes down the arguments of its program.
+/// Annotation in which k3s records its arguments.
 const ARGUMENTS: &str = "k3s.io/node-args";
 const DATA_DIR: &str = "/var/lib/rancher/k3s";
 const PORT: u16 = 6443;
 
-/// What is known of a cluster that k3s runs.
+/// Information about a cluster that k3s runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct K3s {
-    /// As kube-controller-manager's pod would be.
+    /// The constructed pod of kube-controller-manager.
     pub controller_manager: Pod,
-    /// What clients are told when there is no `cluster-info`; `None` when the node has no address or the CA is missing.
+    /// Address and CA for clients if there is no `cluster-info`; `None` if the node has no address
+    /// or the CA is missing.
     pub info: Option<TokenCredentialRequestApiInfo>,
 }
 
-/// The server's node: one on which pods may be scheduled, if there is such a one.
+/// Returns the node of a server, preferring one that is not cordoned.
 pub fn server(nodes: &[Node]) -> Option<&Node> {
     let of_k3s = |node: &&Node| {
         let version =
@@ -44,10 +45,11 @@ pub fn server(nodes: &[Node]) -> Option<&Node> {
     nodes.iter().filter(of_k3s).min_by_key(|node| (cordoned(node), name(node)))
 }
 
-/// What follows from the server's node and the cluster's CA.
+/// Derives the information from the server's node and the cluster's CA.
 pub fn known(node: &Node, root_ca: Option<&ConfigMap>) -> K3s {
     let arguments = Arguments::of(node);
-    // What a node notes of itself ends up in a pod and in kubeconfigs: a folder and a number, or nothing.
+    // A node's annotation ends up in a pod and in kubeconfigs, so only an absolute path and a port
+    // number are accepted.
     let folder = arguments.value(&["data-dir", "d"]).filter(|folder| folder.starts_with('/'));
     let tls = format!("{}/server/tls", folder.unwrap_or(DATA_DIR));
     let files = ["client-ca.nochain.crt", "client-ca.key"];
@@ -85,7 +87,7 @@ pub fn known(node: &Node, root_ca: Option<&ConfigMap>) -> K3s {
     }
 }
 
-/// Volumes are called by DNS labels.
+/// Returns a volume name, which must be a DNS label.
 fn volume(file: &str) -> String {
     file.replace('.', "-")
 }
@@ -94,7 +96,7 @@ fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The node's own address, as a URL has it.
+/// Returns the node's address in URL notation.
 fn address(node: &Node) -> Option<String> {
     let addresses = node.status.as_ref()?.addresses.as_ref()?;
     let internal = addresses.iter().find(|address| address.type_ == "InternalIP")?;
@@ -105,7 +107,7 @@ fn address(node: &Node) -> Option<String> {
     })
 }
 
-/// The arguments that k3s was started with; none when they cannot be read.
+/// The arguments of k3s; empty if they cannot be parsed.
 struct Arguments(BTreeMap<String, String>);
 
 impl Arguments {
@@ -119,7 +121,7 @@ impl Arguments {
             let flag = flag.strip_prefix('-').unwrap_or(flag);
             match flag.split_once('=') {
                 Some((name, value)) => values.insert(name.to_owned(), value.to_owned()),
-                // Not every flag has a value, so the next word may be a flag of its own.
+                // A flag may have no value, so the next word may be another flag.
                 None => match words.next_if(|next| !next.starts_with('-')) {
                     Some(value) => values.insert(flag.to_owned(), value),
                     None => None,

@@ -1,6 +1,6 @@
-//! What the agent answers: `{"tls.crt": base64, "tls.key": base64}`.
+//! Parses the output of the agent: `{"tls.crt": base64, "tls.key": base64}`.
 //!
-//! Nothing of the answer gets into an error, because any part of it may be part of the key.
+//! No error contains any part of the output, because any part may belong to the key.
 
 use std::borrow::Cow;
 
@@ -10,11 +10,11 @@ use zeroize::Zeroizing;
 use super::AgentPod;
 use crate::strategy::external::decode_base64;
 
-/// Certificate and key of the cluster's CA, as PEM. Not looked into yet.
+/// Certificate and key of the cluster's CA as PEM, not validated.
 pub struct SigningKey {
-    /// The certificate.
+    /// The certificate as PEM.
     pub certificate_pem: Vec<u8>,
-    /// The key, gone from memory when dropped.
+    /// The key as PEM, overwritten when dropped.
     pub key_pem: Zeroizing<Vec<u8>>,
 }
 
@@ -24,7 +24,7 @@ impl std::fmt::Debug for SigningKey {
     }
 }
 
-/// Borrows from the answer, so that there is no copy to forget about.
+/// Borrows from the output, so that no further copy of the key exists.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Answer<'a> {
@@ -34,10 +34,11 @@ struct Answer<'a> {
     key: Option<Cow<'a, str>>,
 }
 
-/// Reads the answer of `agent`.
+/// Parses the output of `agent`.
 ///
 /// # Errors
-/// A text for the status.
+///
+/// Returns a text for the status.
 pub fn parse(answer: &[u8], agent: &AgentPod) -> Result<SigningKey, String> {
     let answer: Answer<'_> = serde_json::from_slice(answer).map_err(|error| {
         format!("failed to decode signing cert/key JSON from {agent}: {}", without_content(&error))
@@ -55,7 +56,7 @@ pub fn parse(answer: &[u8], agent: &AgentPod) -> Result<SigningKey, String> {
     Ok(SigningKey { certificate_pem: certificate.to_vec(), key_pem })
 }
 
-/// serde's own words repeat what was found.
+/// Describes the error without serde's text, which repeats the input.
 fn without_content(error: &serde_json::Error) -> String {
     match error.classify() {
         serde_json::error::Category::Eof => "unexpected end of JSON input".to_owned(),
@@ -80,13 +81,13 @@ mod tests {
         let key = parse(answer, &agent()).unwrap();
         assert_eq!((key.certificate_pem.as_slice(), key.key_pem.as_slice()), (&b"cert"[..], &b"key"[..]));
         assert_eq!(format!("{key:?}"), "SigningKey([redacted])");
-        // Missing members are empty, and what is wrong with nothing is for the one to say who wants a pair.
+        // Missing members are parsed as empty; the code that loads the pair reports the error.
         let key = parse(br#"{"tls.crt":null}"#, &agent()).unwrap();
         assert!(key.certificate_pem.is_empty() && key.key_pem.is_empty());
     }
 
     #[test]
-    fn an_error_says_where_but_never_what() {
+    fn an_error_names_the_position_and_never_the_content() {
         let json = "failed to decode signing cert/key JSON from agent pod ns/a-1: ";
         let cases: [(&str, String); 8] = [
             ("", format!("{json}unexpected end of JSON input")),

@@ -1,4 +1,4 @@
-//! Which pods to look at.
+//! Selects the pods to use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use super::Observed;
 /// The nodes on which kube-controller-manager runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nodes {
-    /// There is no choice between pods.
+    /// Not listed, because the selection does not depend on nodes.
     NotAsked,
-    /// Whether pods may be scheduled there, by name.
+    /// Whether pods may be scheduled on a node, by node name.
     Listed(BTreeMap<String, bool>),
-    /// They could not be listed; the API server's text.
+    /// The list failed; the text is the API server's.
     Failed(String),
 }
 
-/// Whether the choice depends on nodes: a single pod is taken wherever it runs.
+/// Returns whether the selection depends on nodes: a single pod is used on any node.
 pub fn needs_nodes(controller_managers: &[Arc<Pod>]) -> bool {
     running(controller_managers).len() > 1
 }
 
-/// The kube-controller-manager pod after which the agent is made: the newest one that runs, on a node that is not
-/// cordoned if there is such a one.
+/// Returns the kube-controller-manager pod to copy: the newest running one, preferring nodes that
+/// are not cordoned.
 pub(super) fn template(observed: &Observed) -> Result<&Pod, String> {
     let failed = |error: &str| format!("error while looking for controller manager pod: {error}");
     let all = observed.controller_managers.as_ref().map_err(|error| failed(error))?;
@@ -56,13 +56,13 @@ pub(super) fn template(observed: &Observed) -> Result<&Pod, String> {
     Ok(candidates.iter().find(schedulable).unwrap_or(newest))
 }
 
-/// The agent's pod to ask: the newest one that runs.
+/// Returns the agent's pod to read from: the newest running one.
 pub(super) fn agent(observed: &Observed) -> Result<&Pod, String> {
     let all = observed.agents.as_ref().map_err(|error| format!("could not list agent pods: {error}"))?;
     running(all).first().copied().ok_or_else(|| no_healthy("agent", all.len()))
 }
 
-/// The names of the nodes that [`Nodes`] has to know.
+/// Returns the names of the nodes that [`Nodes`] must contain.
 pub fn node_names(controller_managers: &[Arc<Pod>]) -> Vec<String> {
     let mut names: Vec<String> =
         running(controller_managers).into_iter().filter_map(node).map(ToOwned::to_owned).collect();
@@ -75,7 +75,7 @@ fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Those that run, newest first, then by name.
+/// Returns the running pods, newest first, then by name.
 fn running(pods: &[Arc<Pod>]) -> Vec<&Pod> {
     let mut running: Vec<&Pod> = pods
         .iter()

@@ -1,6 +1,7 @@
-//! Amounts such as `20m`, `32Mi` or `1e3`, compared by what they are worth.
+//! Compares quantities such as `20m`, `32Mi` or `1e3` by value.
 
-/// In billionths, the smallest unit that Kubernetes knows. `None` for what is no amount, or too large a one.
+/// Returns the value in billionths, the smallest unit that Kubernetes supports. `None` if the text
+/// is not a quantity or the value is too large.
 pub(super) fn nanos(text: &str) -> Option<i128> {
     let (negative, rest) = match text.strip_prefix(['+', '-']) {
         Some(rest) => (text.starts_with('-'), rest),
@@ -15,20 +16,20 @@ pub(super) fn nanos(text: &str) -> Option<i128> {
     let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
     let places = i32::try_from(fraction.len()).ok()?;
     let (tens, times) = scale(suffix)?;
-    // The value is digits * 10^exponent * times, in billionths.
+    // The value is `digits * 10^exponent * times`, in billionths.
     let exponent = tens.checked_add(9)?.checked_sub(places)?;
     let scaled = digits.checked_mul(times)?;
     let power = 10_i128.checked_pow(exponent.unsigned_abs())?;
     let value = if exponent >= 0 {
         scaled.checked_mul(power)?
     } else {
-        // Kubernetes rounds smaller parts up.
+        // Kubernetes rounds up smaller fractions.
         scaled / power + i128::from(scaled % power != 0)
     };
     Some(if negative { -value } else { value })
 }
 
-/// Power of ten and factor of a suffix.
+/// Returns power of ten and factor of a suffix.
 fn scale(suffix: &str) -> Option<(i32, i128)> {
     let binary = |power: u32| Some((0, 1_i128 << (10 * power)));
     match suffix {
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_worth_the_same_in_any_notation() {
+    fn quantities_are_equal_in_any_notation() {
         let one = 1_000_000_000;
         let cases: [(&str, Option<i128>); 22] = [
             ("0", Some(0)),

@@ -1,16 +1,17 @@
-//! Whether an object has everything that another one says, as `equality.Semantic.DeepDerivative` of Kubernetes' API
-//! machinery compares.
+//! Compares whether an object contains another one, like `equality.Semantic.DeepDerivative` of
+//! Kubernetes' API machinery.
 
 use serde_json::{Map, Value};
 
 use super::quantity;
 
-/// Members that Go keeps as plain booleans: there is no difference between "not set" and `false`.
+/// Members that are plain booleans in Go, where "not set" equals `false`.
 const PLAIN_BOOLEANS: [&str; 8] =
     ["hostIPC", "hostNetwork", "hostPID", "paused", "readOnly", "stdin", "stdinOnce", "tty"];
 
-/// Whether `existing` has all of `wanted`: what is not set there is ignored, lists are compared item by item from the
-/// start, amounts by their value. A value that cannot be JSON never is one.
+/// Returns whether `existing` contains all of `wanted`: members that are not set are ignored, lists
+/// are compared item by item from the start, quantities by value. A value that cannot be serialized
+/// is never contained.
 pub(super) fn contains(existing: serde_json::Result<Value>, wanted: serde_json::Result<Value>) -> bool {
     match (existing, wanted) {
         (Ok(existing), Ok(wanted)) => covers(&existing, &wanted, ""),
@@ -18,7 +19,7 @@ pub(super) fn contains(existing: serde_json::Result<Value>, wanted: serde_json::
     }
 }
 
-/// Without what is not set, for an exact comparison.
+/// Returns the value without members that are not set, for an exact comparison.
 pub(super) fn normal(value: &Value) -> Value {
     let mut value = value.clone();
     strip(&mut value);
@@ -42,7 +43,7 @@ fn is_unset(value: &Value) -> bool {
     }
 }
 
-/// `within` is the name of the member that the two are values of.
+/// `within` is the name of the member that contains both values.
 fn covers(existing: &Value, wanted: &Value, within: &str) -> bool {
     if is_unset(wanted) {
         return true;
@@ -64,7 +65,7 @@ fn covers(existing: &Value, wanted: &Value, within: &str) -> bool {
         (Value::Array(existing), Value::Array(wanted)) => {
             existing.len() >= wanted.len() && wanted.iter().zip(existing).all(|(w, e)| covers(e, w, ""))
         }
-        // A member that is set to something but holds only what is not set.
+        // The wanted member is set, but has only members that are not set.
         (Value::Null, Value::Object(wanted)) => wanted.values().all(is_unset),
         (existing, wanted) => existing == wanted,
     }
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_wanted_has_to_be_there_and_no_more() {
+    fn all_wanted_members_must_exist_and_others_may() {
         let existing = json!({
             "replicas": 1, "name": "a", "list": [{"x": 1, "y": 2}, {"x": 3}], "map": {"k": "v", "l": "w"},
             "resources": {"limits": {"memory": "32Mi", "cpu": "20m"}}, "readOnly": true, "empty": "",
@@ -116,7 +117,7 @@ mod tests {
             json!({"readOnly": true, "resources": {"limits": {"memory": "33Mi"}}}),
             json!({"readOnly": true, "resources": {"requests": {"cpu": "0"}}}),
             json!({"readOnly": true, "hostNetwork": true}),
-            // Not set is false, where Go has no third value.
+            // "Not set" equals `false` for plain booleans in Go.
             json!({"readOnly": false}),
             json!({"name": "a"}),
         ];
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_makes_no_difference_to_an_exact_comparison() {
+    fn members_that_are_not_set_do_not_affect_an_exact_comparison() {
         let d = normal(&json!({"d": 1}));
         assert_eq!(normal(&json!({"a": {"b": null, "c": []}, "d": 1})), d);
         assert_ne!(normal(&json!({"d": 1, "e": false})), d);

@@ -10,7 +10,7 @@ fn message(observed: &Observed) -> (StrategyReason, String) {
     (failure.reason, failure.message)
 }
 
-/// The node for which the Deployment would be made.
+/// Returns the node for which the Deployment would be created.
 fn node(observed: &Observed) -> Result<String, String> {
     match decide(observed, &settings()) {
         Plan { deployment: Ok(Step::Create(deployment)), .. } => {
@@ -34,7 +34,7 @@ fn nodes(nodes: &[(&str, bool)]) -> Nodes {
 }
 
 #[test]
-fn without_a_healthy_controller_manager_nothing_is_done() {
+fn nothing_is_created_without_a_healthy_controller_manager() {
     let cases: [(Candidates<'_>, &str); 5] = [
         (&[], NONE),
         (&[("a", "Pending", 1, "n")], "could not find a healthy kube-controller-manager pod (1 candidate)"),
@@ -56,15 +56,15 @@ fn without_a_healthy_controller_manager_nothing_is_done() {
 }
 
 #[test]
-fn the_agent_goes_where_the_newest_controller_manager_runs() {
+fn the_agent_runs_on_the_node_of_the_newest_controller_manager() {
     let all_free = || nodes(&[("n1", true), ("n2", true), ("n3", true)]);
     let cases: [(Candidates<'_>, Nodes, &str); 9] = [
         (&[("a", "Running", 1, "n1")], Nodes::NotAsked, "n1"),
-        // A single one is taken wherever it is.
+        // A single pod is used on any node.
         (&[("a", "Running", 1, "n1"), ("b", "Pending", 2, "n2")], nodes(&[("n1", false)]), "n1"),
         (&[("a", "Running", 1, "n1"), ("b", "Running", 2, "n2")], all_free(), "n2"),
         (&[("b", "Running", 2, "n2"), ("a", "Running", 2, "n1")], all_free(), "n1"),
-        // A cordoned node is avoided, if it can be.
+        // A cordoned node is avoided if there is another one.
         (
             &[("a", "Running", 1, "n1"), ("b", "Running", 2, "n2")],
             nodes(&[("n1", true), ("n2", false)]),
@@ -75,7 +75,7 @@ fn the_agent_goes_where_the_newest_controller_manager_runs() {
             nodes(&[("n1", false), ("n2", false)]),
             "n2",
         ),
-        // A node that is gone is no better.
+        // A deleted node is treated like a cordoned one.
         (&[("a", "Running", 1, "n1"), ("b", "Running", 2, "n2")], nodes(&[("n1", true)]), "n1"),
         (&[("a", "Running", 1, "n1"), ("b", "Running", 2, "")], nodes(&[("n1", true)]), "n1"),
         (&[("a", "Running", 1, "n1"), ("b", "Running", 2, "n2")], nodes(&[]), "n2"),
@@ -86,7 +86,7 @@ fn the_agent_goes_where_the_newest_controller_manager_runs() {
 }
 
 #[test]
-fn nodes_that_cannot_be_told_apart_are_an_error() {
+fn unknown_nodes_are_an_error_if_the_selection_depends_on_them() {
     let two: Candidates<'_> = &[("a", "Running", 1, "n1"), ("b", "Running", 2, "n2")];
     let prefix = "error while looking for controller manager pod: ";
     for (nodes, wanted) in [
@@ -102,7 +102,7 @@ fn nodes_that_cannot_be_told_apart_are_an_error() {
 }
 
 #[test]
-fn the_newest_running_agent_is_asked() {
+fn the_newest_running_agent_is_selected() {
     let with = |pods: Vec<Arc<Pod>>| decide(&Observed { agents: Ok(pods), ..observed() }, &settings()).next;
     let read = with(vec![
         simple("old", "Running", 1, "n"),
@@ -135,10 +135,10 @@ fn the_newest_running_agent_is_asked() {
 }
 
 #[test]
-fn the_deployment_is_made_whatever_comes_after_it() {
+fn the_deployment_is_created_even_if_a_later_action_fails() {
     let none = Observed { agents: Ok(Vec::new()), cluster_info: Ok(None), ..observed() };
     assert!(matches!(decide(&none, &settings()).deployment, Ok(Step::Create(_))));
-    // An agent is looked for before the cluster's information.
+    // An error about the agent takes precedence over one about the cluster's information.
     assert_eq!(message(&none).1, "could not find a healthy agent pod (0 candidates)");
     let unseen = Observed { deployment: Err("no".to_owned()), ..observed() };
     let plan = decide(&unseen, &settings());
@@ -147,7 +147,7 @@ fn the_deployment_is_made_whatever_comes_after_it() {
 }
 
 #[test]
-fn cluster_information_that_is_missing_or_garbled_has_its_own_reason() {
+fn missing_or_invalid_cluster_information_has_its_own_reason() {
     let missing = Observed { cluster_info: Ok(None), ..observed() };
     assert_eq!(
         message(&missing),
@@ -180,7 +180,7 @@ fn a_configured_address_is_published() {
 }
 
 #[test]
-fn each_layout_leads_to_an_agent_beside_it() {
+fn each_layout_has_an_agent_beside_the_controller_manager() {
     for (pod, wanted) in [(kubeadm(), "kind-control-plane"), (rke2(), "rke2-server")] {
         let observed = Observed { controller_managers: Ok(vec![Arc::new(pod)]), ..observed() };
         assert_eq!(node(&observed).as_deref(), Ok(wanted));
@@ -190,7 +190,7 @@ fn each_layout_leads_to_an_agent_beside_it() {
 }
 
 #[test]
-fn where_k3s_runs_the_cluster_its_node_takes_the_place_of_the_pod() {
+fn the_node_of_k3s_replaces_the_controller_manager_pod() {
     let spec = serde_json::json!({"nodeName": "k3s-server", "containers": [{"name": "c"}]});
     let pod: Pod = serde_json::from_value(serde_json::json!({"spec": spec})).unwrap();
     let info = TokenCredentialRequestApiInfo {
@@ -201,12 +201,12 @@ fn where_k3s_runs_the_cluster_its_node_takes_the_place_of_the_pod() {
     let observed = |pods: Candidates<'_>, k3s| Observed { k3s, ..managers(pods, Nodes::NotAsked) };
 
     assert_eq!(node(&observed(&[], k3s(Some(info.clone())))).as_deref(), Ok("k3s-server"));
-    // A pod that is there is better known than one that is imagined.
+    // An existing pod takes precedence over the constructed one.
     assert_eq!(node(&observed(&[("a", "Running", 1, "n1")], k3s(None))).as_deref(), Ok("n1"));
     let pending = observed(&[("a", "Pending", 1, "n1")], k3s(None));
     assert!(node(&pending).unwrap_err().ends_with("(1 candidate)"));
 
-    // cluster-info counts, where somebody has made it.
+    // An existing `cluster-info` takes precedence.
     let told = |observed: &Observed, url: Option<&str>| {
         let settings = Settings { discovery_url: url.map(ToOwned::to_owned), ..settings() };
         decide(observed, &settings).next.map(|read| read.info.server).map_err(|failure| failure.message)
@@ -223,7 +223,7 @@ fn where_k3s_runs_the_cluster_its_node_takes_the_place_of_the_pod() {
 }
 
 #[test]
-fn a_deployment_that_cannot_be_ensured_is_told_first() {
+fn an_error_of_the_deployment_takes_precedence() {
     let now = Timestamp::UNIX_EPOCH;
     let info = || TokenCredentialRequestApiInfo {
         server: "https://api".into(),

@@ -1,7 +1,8 @@
-//! How an existing Deployment of the agent becomes the wanted one.
+//! Decides how to change an existing Deployment of the agent to the wanted one.
 //!
-//! The API server fills in defaults, and others may add to an object. So a Deployment is left alone when everything
-//! that is wanted is there, whatever else there is; except for four things in which "nothing" is a wish, too.
+//! The API server sets defaults, and other clients may add to an object. A Deployment is therefore
+//! left unchanged if it contains everything that is wanted, except for four members that must match
+//! exactly, including "not set".
 
 use pinniped_kube_types::partial::Deployment;
 use serde_json::{Map, Value, to_value};
@@ -9,23 +10,24 @@ use serde_json::{Map, Value, to_value};
 use super::subset;
 use crate::strategy::impersonator::ObjectId;
 
-/// What an API server takes when no strategy type is given.
+/// The API server's default strategy type.
 const DEFAULT_STRATEGY: &str = "RollingUpdate";
 
-/// One change of the Deployment.
+/// A change of the Deployment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// It is as it should be.
+    /// No change is needed.
     Nothing,
-    /// It does not exist.
+    /// The Deployment does not exist: create it.
     Create(Box<Deployment>),
-    /// The selector of a Deployment cannot be changed: delete exactly this one, then create.
+    /// The selector of a Deployment is immutable: delete exactly this object, then create the
+    /// other.
     Recreate(ObjectId, Box<Deployment>),
-    /// Write this, which carries the resource version of the one that was seen.
+    /// Write this Deployment, which carries the observed resource version.
     Replace(Box<Deployment>),
 }
 
-/// The change that makes `existing` what is `wanted`.
+/// Returns the change from `existing` to `wanted`.
 pub fn step(existing: Option<&Deployment>, wanted: Deployment) -> Step {
     let Some(existing) = existing else { return Step::Create(Box::new(wanted)) };
     let mut updated = existing.clone();

@@ -1,8 +1,10 @@
-//! A certificate that lies in another namespace: what its owner says, and what may be served meanwhile.
+//! A certificate in another namespace: whether its owner permits its use, and what is served
+//! meanwhile.
 //!
-//! A pair of one's own namespace keeps serving while something is wrong with its Secret. A delegated one does not: it
-//! is served as long as the spec names it, its owner permits it and it can be read, and no longer. While the spec names
-//! one that may not be used, nothing else takes its place either.
+//! A certificate from the Concierge's namespace is served even while its Secret is invalid. A
+//! delegated certificate is not: it is served only as long as the spec names it, its owner permits
+//! it and it can be read. While the spec names a Secret that may not be used, no other certificate
+//! replaces it.
 
 use pinniped_concierge_api::config::CredentialIssuerSpec;
 use pinniped_go_compat::json::quote;
@@ -15,29 +17,29 @@ use pinniped_delegation::grants::SecretReference;
 /// The Secret of another namespace that the spec names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delegated {
-    /// Which one.
+    /// Namespace and name of the Secret.
     pub secret: SecretReference,
-    /// Whether it may be used.
+    /// Whether the Concierge may use it.
     pub permission: Permission,
 }
 
-/// Whether a Secret of another namespace may be used.
+/// Whether the Concierge may use a Secret of another namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// No Secret can have this name.
+    /// The name is not a valid reference.
     Malformed,
-    /// The grants could not be read yet; why.
+    /// The grants could not be read yet; the text is the reason.
     Unknown(String),
-    /// Its owner does not permit it. Whether it exists was not looked at.
+    /// The owner does not permit the use. Whether the Secret exists was not checked.
     Denied,
-    /// Its owner permits it, but it cannot be read; why.
+    /// The owner permits the use, but the Secret cannot be read; the text is the reason.
     Unreadable(String),
-    /// It may be used, if it exists.
+    /// The Secret may be used if it exists.
     Granted,
 }
 
 impl Delegated {
-    /// Why it cannot be used, for the status.
+    /// Returns the reason why the Secret cannot be used, for the status.
     pub(super) fn obstacle(&self) -> Option<String> {
         let secret = quote(&self.secret.to_string());
         let cause = match &self.permission {
@@ -55,14 +57,15 @@ impl Delegated {
     }
 }
 
-/// The Secret that this spec names, unless the proxy is switched off, when it is of no interest.
+/// Returns the Secret that the spec names; `None` if the proxy is disabled and does not need it.
 pub fn external_reference(spec: Option<&CredentialIssuerSpec>, namespace: &str) -> Option<SecretReference> {
     let proxy = spec?.impersonation_proxy.as_ref().filter(|proxy| proxy.mode != "disabled")?;
     let written = proxy.tls.as_ref()?.secret_name.as_deref().filter(|name| !name.is_empty())?;
     Some(SecretReference::parse(written, namespace))
 }
 
-/// Whether what is served now must not be served any longer, given the steps that are to be taken.
+/// Returns whether the loaded certificate must not be served any longer, given the steps of the
+/// pass.
 pub(super) fn must_refuse(observed: &Observed, steps: &[Step]) -> bool {
     if observed.loaded.serving.is_none() {
         return false;
@@ -73,7 +76,7 @@ pub(super) fn must_refuse(observed: &Observed, steps: &[Step]) -> bool {
         Some(Delegated { secret, permission }) => match permission {
             Permission::Malformed | Permission::Denied | Permission::Unreadable(_) => false,
             Permission::Unknown(_) => held == Some(secret),
-            // What was served before serves on until the delegated pair is loaded, in this very pass.
+            // The previous certificate is served until this pass loads the delegated one.
             Permission::Granted => match held {
                 Some(held) => held == secret && observed.external.is_some(),
                 None => steps.iter().any(|step| matches!(step, Step::LoadExternal | Step::RefuseServing)),
@@ -90,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reference_is_of_interest_unless_the_proxy_is_switched_off() {
+    fn a_reference_is_returned_unless_the_proxy_is_disabled() {
         for (mode, secret_name, wanted) in [
             ("enabled", json!("cert"), Some("own/cert")),
             ("auto", json!("ns/cert"), Some("ns/cert")),

@@ -1,4 +1,4 @@
-//! What is to be done, in order, and what the status says when it is done.
+//! The plan of a pass: the steps to apply, in order, and the status decision that holds afterwards.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::strategy::certificate_names::CertificateNames;
 use crate::strategy::service::Balancing;
 use crate::strategy::validation::Told;
 
-/// Why the generated serving certificate is deleted.
+/// The reason for deleting the generated serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// The proxy is not wanted.
     NotWanted,
-    /// An external certificate has taken over.
+    /// An external certificate replaces it.
     Replaced,
     /// It is not PEM.
     NotPem,
-    /// It is no certificate.
+    /// It is not a certificate.
     NotX509(String),
     /// It has no matching key.
     BadKey(String),
@@ -28,14 +28,14 @@ pub enum Removal {
     Untrusted,
     /// The Service has lost its address.
     NamesPending,
-    /// It is for other names.
+    /// It has other names than the wanted ones.
     NamesDiffer,
-    /// Most of its life is over.
+    /// It has reached the age at which it is renewed.
     Due,
 }
 
 impl Removal {
-    /// What comes before the error when the deletion fails, as upstream words it.
+    /// Returns the prefix of the error if the deletion fails, with upstream's text.
     pub fn failure_prefix(&self, secret: &str) -> String {
         match self {
             Self::NotPem => {
@@ -54,45 +54,45 @@ impl Removal {
     }
 }
 
-/// Something worth a line in the log.
+/// An event to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// What the nodes said.
+    /// The result of checking the nodes for a control plane.
     ControlPlaneNodes(bool),
     /// The load balancer has no address yet.
     WaitingForIngress,
-    /// The names of the certificate that exists were compared.
+    /// The names of the existing certificate were compared.
     CheckedNames {
-        /// What is wanted.
+        /// The wanted names.
         desired: CertificateNames,
-        /// The certificate's addresses.
+        /// IP addresses of the certificate.
         actual_ips: Vec<IpAddr>,
-        /// The certificate's DNS names.
+        /// DNS names of the certificate.
         actual_hostnames: Vec<String>,
     },
     /// An external Secret is configured.
     UsingExternal {
-        /// As written in the spec.
+        /// Name of the Secret as in the spec.
         secret_name: String,
     },
-    /// It does not exist.
+    /// The external Secret does not exist.
     ExternalNotFound {
-        /// As written in the spec.
+        /// Name of the Secret as in the spec.
         secret_name: String,
     },
-    /// It exists.
+    /// The external Secret exists.
     ExternalFound {
-        /// As written in the spec.
+        /// Name of the Secret as in the spec.
         secret_name: String,
     },
-    /// It has a `ca.crt`.
+    /// The external Secret has a `ca.crt`.
     ExternalCaCrt {
-        /// As written in the spec.
+        /// Name of the Secret as in the spec.
         secret_name: String,
-        /// The bytes.
+        /// The content of `ca.crt`.
         ca_crt: Vec<u8>,
     },
-    /// Its `ca.crt` is no PEM.
+    /// The `ca.crt` of the external Secret is not PEM.
     ExternalCaCrtNotPem,
     /// The bundle of the spec is advertised.
     AdvertisesConfigured {
@@ -101,40 +101,41 @@ pub enum Note {
     },
 }
 
-/// One thing to do.
+/// One step to apply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Say something, if it has not just been said.
+    /// Log an event, unless the same event was the last one of its kind.
     Log(Note),
-    /// Start this process's proxy.
+    /// Start the proxy of this process.
     StartProxy,
-    /// Stop it, in the background.
+    /// Stop the proxy in the background.
     StopProxy,
-    /// It has ended by itself: let go of it.
+    /// Drop the handle of a proxy that terminated by itself.
     ForgetProxy,
     /// Create a Service.
     CreateService(Balancing, Box<Service>),
     /// Patch a Service (JSON merge patch).
     UpdateService(Balancing, Value),
-    /// Delete a Service, exactly this state of it.
+    /// Delete a Service in exactly this state.
     DeleteService(Balancing, ObjectId),
-    /// Make a CA and its Secret.
+    /// Create a CA and its Secret.
     CreateCa,
-    /// Delete the Secret of the generated serving certificate, exactly this state of it.
+    /// Delete the Secret of the generated serving certificate in exactly this state.
     DeleteServing(ObjectId, Removal),
-    /// Issue a serving certificate with the generated CA, make its Secret, and serve it.
+    /// Issue a serving certificate with the generated CA, create its Secret, and serve it.
     CreateServing(CertificateNames),
     /// Serve the certificate of the generated Secret.
     LoadServing,
     /// Serve the certificate of the Secret that the spec names.
     LoadExternal,
-    /// Serve no certificate.
+    /// Stop serving a certificate.
     ClearServing,
-    /// Serve no certificate although the proxy runs: what was served may not be used any more.
+    /// Refuse handshakes although the proxy runs, because the loaded certificate may not be used
+    /// any longer.
     RefuseServing,
-    /// Sign, and verify, with the CA of the signer's Secret.
+    /// Sign and verify with the CA of the signer's Secret.
     LoadSigner,
-    /// Sign with nothing.
+    /// Stop signing.
     ClearSigner,
 }
 
@@ -164,57 +165,58 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// The bundle that clients are told to verify with.
+/// The bundle that clients verify with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bundle {
-    /// The generated CA: the one observed, or the one that [`Step::CreateCa`] has just made.
+    /// The generated CA: the observed one, or the one that [`Step::CreateCa`] created.
     Generated,
     /// This PEM, which may be empty.
     Pem(Vec<u8>),
 }
 
-/// What the status will say if all steps succeed.
+/// The status if all steps succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The `CredentialIssuer` does not exist: nobody to tell.
+    /// The `CredentialIssuer` does not exist, so there is no status to write.
     NoCredentialIssuer(String),
-    /// Switched off, with the message.
+    /// The proxy is disabled; the text is the message.
     Disabled(&'static str),
-    /// Waiting for an address.
+    /// The proxy waits for an address.
     Pending,
-    /// Serving.
+    /// The proxy serves requests.
     Listening {
         /// `https://…`
         endpoint: String,
-        /// What clients verify with.
+        /// The bundle that clients verify with.
         bundle: Bundle,
     },
-    /// Something is wrong; the text is Go's or ours and goes into the status.
+    /// An error occurred; the text is Go's or the Concierge's and becomes the message of the
+    /// status.
     Failed(String),
 }
 
-/// Steps, then a verdict.
+/// The steps of a pass and the resulting status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// To be done in this order.
+    /// The steps, in the order in which to apply them.
     pub steps: Vec<Step>,
-    /// For the status.
+    /// The status decision.
     pub verdict: Verdict,
-    /// Whether this process's proxy should be running.
+    /// Whether the proxy of this process should run; `None` if that could not be decided.
     pub wanted: Option<bool>,
-    /// Look again after this long, if nothing happens before.
+    /// Time after which to run the next pass if no event occurs before.
     pub recheck_after: Option<Duration>,
-    /// What there is to say about an external certificate.
+    /// The result of checking an external certificate.
     pub told: Told,
 }
 
 impl Plan {
-    /// The steps that do something, one after another, for the log and for tests.
+    /// Returns the steps that have an effect as text, for the log and for tests.
     pub fn summary(&self) -> Vec<String> {
         self.steps.iter().filter(|step| !matches!(step, Step::Log(_))).map(ToString::to_string).collect()
     }
 
-    /// Whether there is nothing to do.
+    /// Returns whether no step has an effect.
     pub fn is_idle(&self) -> bool {
         self.steps.iter().all(|step| matches!(step, Step::Log(_)))
     }

@@ -1,4 +1,4 @@
-//! The tables of what the controller has to do, situation by situation.
+//! Tables of situations, and the steps and status that each one requires.
 #![expect(clippy::needless_pass_by_value, reason = "literals read better without a reference each")]
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ fn id(version: &str) -> ObjectId {
     ObjectId { uid: "uid".into(), resource_version: version.into() }
 }
 
-/// A world in which nothing exists but the spec and the signer's Secret.
+/// Returns an observation in which only the spec and the signer's Secret exist.
 fn world(proxy: Value) -> Observed {
     Observed {
         settings: Arc::new(settings()),
@@ -95,7 +95,7 @@ impl Observed {
         self.nodes = Nodes::ControlPlane;
         self
     }
-    /// A load balancer Service as it should be, with this ingress.
+    /// Adds the wanted load balancer Service with this ingress.
     fn lb(mut self, ingress: Value) -> Self {
         self.load_balancer =
             Some(self.made(Balancing::LoadBalancer, json!({"loadBalancer": {"ingress": ingress}}), &[]));
@@ -124,7 +124,7 @@ impl Observed {
         self.serving = leaf(names);
         self
     }
-    /// Running, with this certificate and the signer in memory.
+    /// Marks the proxy as running, with this certificate and the signer loaded.
     fn serving(mut self, version: Option<&str>) -> Self {
         self.proxy = ProxyState::Running;
         self.loaded = Loaded { serving: version.map(id), delegated: None, signer: Some(id("s1")) };
@@ -140,7 +140,7 @@ impl Observed {
     }
 }
 
-/// A certificate for these names that nothing is wrong with.
+/// Returns the inspection of a valid certificate with these names.
 fn facts(names: &[&str]) -> Facts {
     Facts {
         ips: names.iter().filter_map(|name| name.parse().ok()).collect(),
@@ -168,9 +168,9 @@ fn failed(text: &str) -> Verdict {
     Verdict::Failed(text.into())
 }
 
-/// Each row: a situation, the world, the steps, the verdict.
+/// Each row has a situation, the observation, the steps, and the status decision.
 #[test]
-fn every_situation_has_its_steps_and_its_verdict() {
+fn each_situation_has_its_steps_and_status() {
     let off = Verdict::Disabled(status::AUTO_DISABLED);
     let ready = "https://1.2.3.4";
     let rows: Vec<(&str, Observed, &[&str], Verdict)> = vec![
@@ -409,7 +409,7 @@ fn check(rows: Vec<(&str, Observed, &[&str], Verdict)>) {
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_is_issued_anew() {
+fn an_unusable_certificate_is_issued_again() {
     let expired = Timestamp::from_second(999 * DAY).unwrap();
     let names = vec!["example.com".to_owned()];
     for (finding, removal) in [
@@ -446,7 +446,7 @@ fn a_certificate_that_cannot_be_used_is_issued_anew() {
 }
 
 #[test]
-fn a_proxy_that_ended_is_told_about_once_and_started_in_the_next_pass() {
+fn a_terminated_proxy_is_reported_once_and_started_in_the_next_pass() {
     for (error, wanted) in [(None, "unexpected shutdown of proxy server"), (Some("boom".to_owned()), "boom")]
     {
         let mut world = world(enabled("None", "example.com")).ca().tls(&["example.com"]).serving(Some("t1"));
@@ -464,7 +464,7 @@ fn a_proxy_that_ended_is_told_about_once_and_started_in_the_next_pass() {
 }
 
 #[test]
-fn a_generated_certificate_is_looked_at_again_when_two_thirds_of_its_life_are_over() {
+fn a_generated_certificate_is_checked_again_after_two_thirds_of_its_lifetime() {
     let mut world = world(enabled("None", "example.com")).ca().serving(Some("t1"));
     let leaf = |begins: i64, ends: i64| Finding::Leaf {
         ips: Vec::new(),

@@ -1,4 +1,4 @@
-//! One snapshot of the world: everything that the decision looks at.
+//! The observation: one snapshot of everything that the decision depends on.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,32 +12,32 @@ use super::delegated::Delegated;
 use crate::strategy::validation::Facts;
 use pinniped_delegation::grants::SecretReference;
 
-/// What stays the same for the life of the process.
+/// Settings that do not change during the life of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The namespace of all objects named here.
+    /// Namespace of all objects that these settings name.
     pub namespace: String,
-    /// Put on every object; the one called `app` also selects the Concierge's pods.
+    /// Labels of all objects; the one called `app` also selects the Concierge's pods.
     pub labels: BTreeMap<String, String>,
-    /// The port the proxy listens on.
+    /// Port on which the proxy listens.
     pub port: u16,
-    /// The `CredentialIssuer`.
+    /// Name of the `CredentialIssuer`.
     pub credential_issuer: String,
-    /// Group of the `CredentialIssuer`, for messages.
+    /// API group of the `CredentialIssuer`, for messages.
     pub credential_issuer_group: String,
-    /// The Service of type `LoadBalancer`.
+    /// Name of the Service of type `LoadBalancer`.
     pub load_balancer_service: String,
-    /// The Service of type `ClusterIP`.
+    /// Name of the Service of type `ClusterIP`.
     pub cluster_ip_service: String,
-    /// The Secret of the generated serving certificate.
+    /// Name of the Secret with the generated serving certificate.
     pub tls_secret: String,
-    /// The Secret of its CA.
+    /// Name of the Secret with the CA of that certificate.
     pub ca_secret: String,
-    /// The Secret of the CA that signs client certificates.
+    /// Name of the Secret with the CA that signs client certificates.
     pub signer_secret: String,
 }
 
-/// A certain state of a certain object.
+/// Identifies one state of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectId {
     /// Its UID.
@@ -46,70 +46,70 @@ pub struct ObjectId {
     pub resource_version: String,
 }
 
-/// What the nodes say about the kind of cluster.
+/// The result of checking the nodes for a control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nodes {
-    /// Not asked for; enough unless the mode is `auto`.
+    /// Not listed; sufficient unless the mode is `auto`.
     Unknown,
-    /// A node carries a label of the control plane.
+    /// A node has a label of the control plane.
     ControlPlane,
-    /// There are only workers.
+    /// All nodes are worker nodes.
     WorkersOnly,
-    /// They could not be listed, or there are none.
+    /// The list failed or is empty.
     Failed(String),
 }
 
-/// This process's proxy server.
+/// State of this process's proxy server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyState {
     /// Not running.
     Stopped,
     /// Running.
     Running,
-    /// It ended without being asked to, with or without an error.
+    /// The proxy terminated without a request to stop, with or without an error.
     Ended(Option<String>),
 }
 
 /// The Secret of the generated CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaSecret {
-    /// There is none.
+    /// The Secret does not exist.
     Missing,
-    /// It does not hold a CA; why, in Go's words.
+    /// The Secret does not contain a CA; the text is the reason, in Go's words.
     Broken(String),
-    /// It holds a CA.
+    /// The Secret contains a CA.
     Usable,
 }
 
 /// The Secret of the generated serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServingSecret {
-    /// There is none.
+    /// The Secret does not exist.
     Missing,
-    /// There is one.
+    /// The Secret exists.
     Present(ObjectId, Finding),
 }
 
-/// What is in the Secret of the generated serving certificate.
+/// The content of the Secret of the generated serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// No PEM block.
     NotPem,
-    /// A PEM block that is no certificate.
+    /// A PEM block that is not a certificate.
     NotX509(String),
-    /// No key, or one of another certificate.
+    /// No key, or the key of another certificate.
     BadKey(String),
-    /// A certificate that does not verify with the CA that was observed.
+    /// A certificate that does not verify with the observed CA.
     Untrusted(String),
     /// A usable certificate.
     Leaf {
-        /// Its addresses, in order.
+        /// IP addresses of the certificate, in order.
         ips: Vec<IpAddr>,
-        /// Its DNS names, in order.
+        /// DNS names of the certificate, in order.
         dns_names: Vec<String>,
-        /// The beginning of its life.
+        /// Start of the certificate's validity.
         not_before: Timestamp,
-        /// The end of its life.
+        /// End of the certificate's validity.
         not_after: Timestamp,
     },
 }
@@ -117,31 +117,31 @@ pub enum Finding {
 /// The Secret that the spec names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalSecret {
-    /// Its state.
+    /// UID and resource version of the Secret.
     pub id: ObjectId,
-    /// Its `ca.crt`; empty when missing.
+    /// Content of `ca.crt`; empty if missing.
     pub ca_crt: Vec<u8>,
-    /// What was found out about its certificate, unless it has none that can be read.
+    /// The inspection of the certificate; `None` if the Secret has no readable certificate.
     pub facts: Option<Facts>,
 }
 
-/// What this process has taken from Secrets into memory.
+/// The Secrets whose content this process has loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// The Secret of the serving certificate.
     pub serving: Option<ObjectId>,
-    /// Which one that is, if it lies in another namespace.
+    /// Reference to the Secret of the serving certificate, if it is in another namespace.
     pub delegated: Option<SecretReference>,
     /// The Secret of the signer.
     pub signer: Option<ObjectId>,
 }
 
-/// One snapshot of the world.
+/// One snapshot of everything that the decision depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// Names and such.
+    /// Settings that do not change during the life of the process.
     pub settings: Arc<Settings>,
-    /// The `CredentialIssuer`: `None` when it does not exist, else its spec.
+    /// The `CredentialIssuer`: `None` if it does not exist, otherwise its spec.
     pub credential_issuer: Option<Option<CredentialIssuerSpec>>,
     /// The nodes, see [`needs_nodes`].
     pub nodes: Nodes,
@@ -155,14 +155,16 @@ pub struct Observed {
     pub ca: CaSecret,
     /// The generated serving certificate.
     pub serving: ServingSecret,
-    /// The Secret named by the spec, see [`external_reference`]; a delegated one only if it may be read.
+    /// The Secret that the spec names, see [`external_reference`]; a delegated one only if it may
+    /// be read.
     ///
     /// [`external_reference`]: super::external_reference
     pub external: Option<ExternalSecret>,
-    /// Set when that Secret lies in another namespace, or nowhere. Without a `CredentialIssuer` it is the last one known.
+    /// Set if that Secret is in another namespace, or the name is malformed. Without a
+    /// `CredentialIssuer`, the last known one.
     pub delegated: Option<Delegated>,
     /// The signer's Secret.
     pub signer: Option<ObjectId>,
-    /// What is in memory.
+    /// The loaded Secrets.
     pub loaded: Loaded,
 }

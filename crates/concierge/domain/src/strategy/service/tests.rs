@@ -22,7 +22,7 @@ fn service(kind: Balancing, annotations: &[(&str, &str)], ip: Option<&str>) -> S
     desired(kind, "name", "ns", &labels, 8444, &config(annotations, ip))
 }
 
-/// The Service as the API server would hold it after `patch`.
+/// Returns the Service as the API server stores it after `patch`.
 fn patched(existing: &Service, desired: &Service) -> Option<Service> {
     let patch = patch(existing, desired).unwrap()?;
     let mut value = serde_json::to_value(existing).unwrap();
@@ -46,7 +46,7 @@ fn annotations(service: &Service) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_new_service_is_exactly_this() {
+fn a_new_service_has_exactly_these_fields() {
     let lb = service(Balancing::LoadBalancer, &[("b", "2"), ("a", "1")], Some("1.2.3.4"));
     let wanted = json!({
         "apiVersion": "v1", "kind": "Service",
@@ -76,7 +76,7 @@ fn a_new_service_is_exactly_this() {
 fn an_unchanged_service_needs_no_write() {
     let wanted = service(Balancing::LoadBalancer, &[("a", "1")], None);
     let mut existing = wanted.clone();
-    // What others and the API server add is not ours to judge.
+    // Additions of other clients and of the API server are ignored.
     existing.metadata.annotations.as_mut().unwrap().insert("foreign".into(), "f".into());
     existing.metadata.labels.as_mut().unwrap().insert("foreign".into(), "f".into());
     existing.metadata.resource_version = Some("7".into());
@@ -98,7 +98,7 @@ fn a_foreign_key_that_the_spec_names_becomes_ours() {
 }
 
 #[test]
-fn a_key_removed_from_the_spec_goes_and_foreign_keys_stay() {
+fn a_key_removed_from_the_spec_is_deleted_and_foreign_keys_are_kept() {
     let mut existing = service(Balancing::LoadBalancer, &[("a", "1"), ("b", "2")], None);
     existing.metadata.annotations.as_mut().unwrap().insert("foreign".into(), "f".into());
     let updated = patched(&existing, &service(Balancing::LoadBalancer, &[("a", "1")], None)).unwrap();
@@ -108,7 +108,7 @@ fn a_key_removed_from_the_spec_goes_and_foreign_keys_stay() {
 }
 
 #[test]
-fn bookkeeping_that_cannot_be_read_is_written_anew() {
+fn unreadable_bookkeeping_is_overwritten() {
     let wanted = service(Balancing::LoadBalancer, &[("a", "1")], None);
     for bad in [None, Some("garbage"), Some(r#"{"a":1}"#)] {
         let mut existing = wanted.clone();
@@ -125,7 +125,7 @@ fn bookkeeping_that_cannot_be_read_is_written_anew() {
 }
 
 #[test]
-fn labels_are_kept_in_the_same_way() {
+fn labels_are_managed_like_annotations() {
     let existing = service(Balancing::ClusterIp, &[], None);
     let labels = map(&[("app", "concierge")]);
     let wanted = desired(Balancing::ClusterIp, "name", "ns", &labels, 8444, &config(&[], None));
@@ -135,7 +135,7 @@ fn labels_are_kept_in_the_same_way() {
 }
 
 #[test]
-fn type_address_and_selector_are_put_right_and_the_rest_is_left() {
+fn type_address_and_selector_are_corrected_and_the_rest_is_unchanged() {
     let wanted = service(Balancing::LoadBalancer, &[], Some("1.2.3.4"));
     let mut existing = wanted.clone();
     existing.metadata.uid = Some("u".into());
@@ -174,13 +174,13 @@ fn all_fields() -> ServiceFields {
     }
 }
 
-/// What a patch does to `spec`.
+/// Returns the part of a patch that changes `spec`.
 fn spec_patch(existing: &Service, desired: &Service) -> Value {
     patch(existing, desired).unwrap().map(|patch| patch["spec"].clone()).unwrap_or_default()
 }
 
 #[test]
-fn fields_are_handed_on_and_written_down_where_the_kind_has_them() {
+fn fields_are_copied_and_recorded_if_the_kind_supports_them() {
     let lb = with(Balancing::LoadBalancer, all_fields());
     let spec = serde_json::to_value(&lb.spec).unwrap();
     assert_eq!(spec["loadBalancerClass"], "example.com/a");
@@ -203,7 +203,7 @@ fn fields_are_handed_on_and_written_down_where_the_kind_has_them() {
 }
 
 #[test]
-fn fields_that_nobody_gave_are_left_to_others() {
+fn fields_that_are_not_configured_are_unchanged() {
     let wanted = with(Balancing::LoadBalancer, ServiceFields::default());
     assert!(
         !annotations(&wanted).contains_key(FIELD_KEYS),
@@ -215,7 +215,7 @@ fn fields_that_nobody_gave_are_left_to_others() {
 }
 
 #[test]
-fn fields_are_put_right_and_given_back() {
+fn fields_are_corrected_and_released() {
     let plain = with(Balancing::LoadBalancer, ServiceFields::default());
     let class = |class: Option<&str>| ServiceFields {
         load_balancer_class: class.map(str::to_owned),
@@ -236,7 +236,8 @@ fn fields_are_put_right_and_given_back() {
         spec_patch(&given, &with(Balancing::LoadBalancer, fewer)),
         json!({"loadBalancerSourceRanges": ["10.1.0.0/16"]})
     );
-    // Taken out of the CredentialIssuer: as if they had never been there.
+    // Fields that were removed from the CredentialIssuer have the same effect as fields that were
+    // never set.
     assert_eq!(
         patch(&given, &plain),
         Ok(Some(json!({
@@ -247,7 +248,7 @@ fn fields_are_put_right_and_given_back() {
             },
         })))
     );
-    // A class is for ever.
+    // The class of a Service is immutable.
     let fixed = "could not change the loadBalancerClass of service \"name\", which is fixed once it was created: \
                  delete the Service to have it created anew";
     let a = with(Balancing::LoadBalancer, class(Some("example.com/a")));

@@ -1,4 +1,4 @@
-//! Every check, with what passes and what fails it.
+//! Tests of each check, with inputs that pass and inputs that fail.
 
 use super::*;
 
@@ -8,14 +8,14 @@ fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()
 }
 
-/// Names that clients are told: one DNS name, or addresses.
-fn told(hosts: &[&str]) -> CertificateNames {
+/// Returns the names that are advertised to clients: one DNS name, or addresses.
+fn advertised(hosts: &[&str]) -> CertificateNames {
     let ips: Vec<IpAddr> = hosts.iter().filter_map(|host| host.parse().ok()).collect();
     let hostname = hosts.iter().find(|host| host.parse::<IpAddr>().is_err()).map(|&host| host.to_owned());
     CertificateNames { hostname, ips, endpoint: "https://not.looked.at".to_owned() }
 }
 
-/// A certificate that nothing is wrong with but, maybe, its names.
+/// Returns the inspection of a certificate that is valid except perhaps for its names.
 fn facts(sans: &[&str]) -> Facts {
     Facts {
         ips: sans.iter().filter_map(|san| san.parse().ok()).collect(),
@@ -30,14 +30,14 @@ fn facts(sans: &[&str]) -> Facts {
 }
 
 fn problems_for(facts: &Facts, hosts: &[&str], load_balancer_ip: Option<&str>) -> Vec<String> {
-    let names = told(hosts);
+    let names = advertised(hosts);
     let load_balancer_ip = load_balancer_ip.map(|ip| ip.parse().unwrap());
     check(facts, &Expected { secret: "mine", names: &names, load_balancer_ip }, now()).problems
 }
 
 #[test]
-fn the_host_that_is_advertised_has_to_be_among_the_names() {
-    // Names of the certificate, host, whether it is covered.
+fn the_advertised_host_must_be_among_the_names() {
+    // Names of the certificate, host, whether the host is covered.
     let rows: &[(&[&str], &str, bool)] = &[
         (&["proxy.example.com"], "proxy.example.com", true),
         (&["other.example.com", "proxy.example.com"], "proxy.example.com", true),
@@ -68,14 +68,14 @@ fn the_host_that_is_advertised_has_to_be_among_the_names() {
         let problems = problems_for(&facts(sans), &[host], None);
         assert_eq!(problems.is_empty(), *covered, "{sans:?} {host}: {problems:?}");
     }
-    // An address written as a DNS name is no address.
+    // An address in a DNS name is not an address.
     let mut odd = facts(&[]);
     odd.dns_names = vec!["10.0.0.1".to_owned()];
     assert!(!problems_for(&odd, &["10.0.0.1"], None).is_empty());
 }
 
 #[test]
-fn a_wrong_host_is_told_with_what_the_certificate_is_for() {
+fn a_wrong_host_is_reported_with_the_names_of_the_certificate() {
     assert_eq!(
         problems_for(&facts(&["a.example.com", "*.b.example.com", "10.0.0.1"]), &["c.example.com"], None),
         [
@@ -89,7 +89,7 @@ fn a_wrong_host_is_told_with_what_the_certificate_is_for() {
 }
 
 #[test]
-fn names_of_a_certificate_are_told_escaped_and_not_without_end() {
+fn reported_names_are_escaped_and_limited() {
     let mut odd = facts(&[]);
     odd.dns_names = vec!["a\n\u{1b}[2J".to_owned(), "x".repeat(70_000)];
     odd.dns_names.extend((0..100_000).map(|number| format!("n{number}.example.com")));
@@ -100,8 +100,8 @@ fn names_of_a_certificate_are_told_escaped_and_not_without_end() {
 }
 
 #[test]
-fn an_address_asked_of_the_load_balancer_has_to_be_among_addresses() {
-    // Names of the certificate, address asked for, address that the load balancer has, what is missing.
+fn an_address_requested_from_the_load_balancer_must_be_among_the_addresses() {
+    // Names of the certificate, requested address, address of the load balancer, missing host.
     let rows: &[(&[&str], &str, &str, Option<&str>)] = &[
         (&["1.2.3.4"], "1.2.3.4", "1.2.3.4", None),
         (&["1.2.3.4", "5.6.7.8"], "5.6.7.8", "1.2.3.4", None),
@@ -119,7 +119,7 @@ fn an_address_asked_of_the_load_balancer_has_to_be_among_addresses() {
 }
 
 #[test]
-fn every_address_of_a_cluster_ip_service_has_to_be_among_the_names() {
+fn every_address_of_a_cluster_ip_service_must_be_among_the_names() {
     for (sans, missing) in [
         (&["10.0.0.1", "fd00::5"][..], None),
         (&["fd00::5", "10.0.0.1", "10.0.0.9"], None),
@@ -132,16 +132,16 @@ fn every_address_of_a_cluster_ip_service_has_to_be_among_the_names() {
             Some(missing) => assert!(problems[0].ends_with(&format!("not \"{missing}\"")), "{problems:?}"),
             None => assert_eq!(problems, [""; 0], "{sans:?}"),
         }
-        assert!(problems.len() <= 1, "only the first one is told: {problems:?}");
+        assert!(problems.len() <= 1, "only the first one is reported: {problems:?}");
     }
 }
 
 #[test]
-fn a_certificate_is_good_within_its_life_and_its_last_week_is_told() {
+fn a_certificate_passes_within_its_validity_and_its_last_week_is_reported() {
     let second = Duration::from_secs(1);
     let begins = now() + DAY;
     let ends = begins + 90 * DAY;
-    // Time, problem, concern, when to look again.
+    // Time, problem, concern, time until the next check.
     let millisecond = Duration::from_millis(1);
     let rows = [
         (now(), Some("not valid before 2026-11-22T12:00:00Z"), None, Some(DAY)),
@@ -157,7 +157,7 @@ fn a_certificate_is_good_within_its_life_and_its_last_week_is_told() {
     ];
     for (time, problem, concern, again) in rows {
         let facts = Facts { not_before: begins, not_after: ends, ..facts(&["h"]) };
-        let names = told(&["h"]);
+        let names = advertised(&["h"]);
         let found = check(&facts, &Expected { secret: "mine", names: &names, load_balancer_ip: None }, time);
         let full = |text: Option<&str>| match text {
             Some(text) if text.starts_with("not") => format!("certificate in secret \"mine\" is {text}"),
@@ -171,9 +171,9 @@ fn a_certificate_is_good_within_its_life_and_its_last_week_is_told() {
 }
 
 #[test]
-fn a_life_of_less_than_a_week_is_told_from_its_beginning() {
+fn a_validity_below_a_week_is_reported_from_its_start() {
     let facts = Facts { not_before: now() - DAY, not_after: now() + DAY, ..facts(&["h"]) };
-    let names = told(&["h"]);
+    let names = advertised(&["h"]);
     let found = check(&facts, &Expected { secret: "mine", names: &names, load_balancer_ip: None }, now());
     assert!(found.problems.is_empty() && found.ends_soon.is_some());
     assert_eq!(found.changes_after, Some(DAY + Duration::from_millis(1)));
@@ -208,7 +208,7 @@ fn each_other_failure_has_its_text() {
 }
 
 #[test]
-fn several_failures_come_in_the_order_of_the_checks() {
+fn several_failures_have_the_order_of_the_checks() {
     let bad = Facts {
         not_after: now() - DAY,
         may_serve: false,
@@ -218,12 +218,12 @@ fn several_failures_come_in_the_order_of_the_checks() {
     };
     let problems = problems_for(&bad, &["b"], None).join("; ");
     let at = |word: &str| problems.find(word).unwrap_or_else(|| panic!("{word} in {problems}"));
-    let places = ["valid for", "expired", "not usable", "does not verify", "weak"].map(at);
-    assert!(places.is_sorted(), "{problems}");
+    let positions = ["valid for", "expired", "not usable", "does not verify", "weak"].map(at);
+    assert!(positions.is_sorted(), "{problems}");
 }
 
 #[test]
-fn the_field_means_a_mode_and_its_absence_a_warning() {
+fn the_field_selects_the_mode_and_defaults_to_warn() {
     for (value, wanted) in [
         (None, Mode::Warn),
         (Some(""), Mode::Warn),
@@ -236,10 +236,10 @@ fn the_field_means_a_mode_and_its_absence_a_warning() {
 }
 
 #[test]
-fn concerns_are_failures_and_an_end_that_is_near() {
+fn concerns_are_failures_and_an_expiration_in_the_near_future() {
     let findings = Findings { problems: vec!["a".into()], ends_soon: Some("b".into()), changes_after: None };
     let checked = |findings| Told::Checked { secret_name: "s".into(), findings };
-    for (told, concerns, valid) in [
+    for (report, concerns, valid) in [
         (Told::Nothing, vec![], None),
         (Told::NotChecked("x".into()), vec![], None),
         (checked(Findings::default()), vec![], Some(true)),
@@ -247,7 +247,7 @@ fn concerns_are_failures_and_an_end_that_is_near() {
         (checked(findings), vec!["a", "b"], Some(false)),
     ] {
         assert_eq!(
-            (told.concerns(), told.is_valid()),
+            (report.concerns(), report.is_valid()),
             (concerns.iter().map(|&c| c.to_owned()).collect(), valid)
         );
     }

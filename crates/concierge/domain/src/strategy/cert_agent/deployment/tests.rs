@@ -15,7 +15,7 @@ fn environment(pod: &Pod) -> (String, String) {
 }
 
 #[test]
-fn the_agent_lives_beside_kubeadms_controller_manager() {
+fn the_agent_runs_beside_kubeadms_controller_manager() {
     let wanted = serde_json::to_value(wanted(&settings(), &kubeadm())).unwrap();
     let model = kubeadm().spec.unwrap();
     assert_eq!(
@@ -63,7 +63,7 @@ fn the_agent_lives_beside_kubeadms_controller_manager() {
 }
 
 #[test]
-fn what_is_configured_is_in_the_deployment() {
+fn the_deployment_follows_the_configuration() {
     let settings = Settings {
         labels: BTreeMap::new(),
         image_pull_secrets: vec!["one".to_owned(), "two".to_owned()],
@@ -84,7 +84,7 @@ fn what_is_configured_is_in_the_deployment() {
 }
 
 #[test]
-fn a_user_id_of_zero_is_root_also_when_it_is_written_down() {
+fn an_explicit_user_id_of_zero_is_root() {
     let settings = Settings { run_as_user: Some(0), ..settings() };
     let spec = wanted(&settings, &kubeadm()).spec;
     let context = &spec["template"]["spec"]["securityContext"];
@@ -92,7 +92,7 @@ fn a_user_id_of_zero_is_root_also_when_it_is_written_down() {
 }
 
 #[test]
-fn what_is_copied_is_copied_whole_also_where_nobody_here_knows_it() {
+fn copied_members_are_complete_including_unknown_fields() {
     let copied = json!({
         "nodeSelector": {"disk": "fast"},
         "tolerations": [{"key": "a", "operator": "of a later version"}],
@@ -110,7 +110,7 @@ fn what_is_copied_is_copied_whole_also_where_nobody_here_knows_it() {
 }
 
 #[test]
-fn the_paths_are_found_in_the_layouts_of_installers() {
+fn the_paths_of_each_installers_layout_are_found() {
     let tls = "/var/lib/rancher/rke2/server/tls";
     assert_eq!(
         environment(&rke2()),
@@ -123,7 +123,8 @@ fn the_paths_are_found_in_the_layouts_of_installers() {
         (pod(json!({})), fallback()),
         (containers(json!([])), fallback()),
         (containers(json!([{"name": "a"}])), fallback()),
-        // A signer of several programs in one (kops, hyperkube): the flags may stand in the arguments.
+        // A program that contains several others (kops, hyperkube): the flags may be in the
+        // arguments.
         (
             containers(json!([{
                 "name": "a", "command": ["/hyperkube", "kube-controller-manager"],
@@ -131,14 +132,14 @@ fn the_paths_are_found_in_the_layouts_of_installers() {
             }])),
             paths("/a.crt", "/a.key"),
         ),
-        // A flag may be cut in two by the border between command and arguments.
+        // A flag and its value may be split between command and arguments.
         (
             containers(
                 json!([{"name": "a", "command": ["x", "--cluster-signing-cert-file"], "args": ["/a.crt"]}]),
             ),
             paths("/a.crt", "/etc/kubernetes/ca/ca.key"),
         ),
-        // Each path is looked for by itself; empty is not given.
+        // Each path is searched independently; an empty value counts as absent.
         (
             containers(json!([
                 {"name": "a", "args": ["--cluster-signing-cert-file=", "--cluster-signing-key-file=/a.key"]},
@@ -146,7 +147,7 @@ fn the_paths_are_found_in_the_layouts_of_installers() {
             ])),
             paths("/b.crt", "/a.key"),
         ),
-        // The general flag counts before the one of the signer for API clients.
+        // The general flag takes precedence over the flag of the signer for API clients.
         (
             containers(json!([{"name": "a", "args": [
                 "--cluster-signing-kube-apiserver-client-cert-file=/client.crt", "--cluster-signing-cert-file=/a.crt",
@@ -154,7 +155,7 @@ fn the_paths_are_found_in_the_layouts_of_installers() {
             ]}])),
             paths("/a.crt", "/client.key"),
         ),
-        // A shell is no flag parser: nothing is found in its script.
+        // A shell script is not parsed for flags.
         (
             containers(
                 json!([{"name": "a", "command": ["/bin/sh", "-c", "exec kcm --cluster-signing-cert-file=/a.crt"]}]),
@@ -168,7 +169,7 @@ fn the_paths_are_found_in_the_layouts_of_installers() {
 }
 
 #[test]
-fn the_deployment_is_named_like_the_prefix_without_its_dash() {
+fn the_deployment_has_the_prefix_without_the_dash_as_its_name() {
     for (prefix, name) in
         [("agent-", "agent"), ("agent", "agent"), ("agent--", "agent-"), ("-", ""), ("", "")]
     {

@@ -7,7 +7,8 @@ use super::super::deployment::{Settings, wanted};
 use super::super::fixtures::{kubeadm, rke2, settings};
 use super::*;
 
-/// What an API server makes of the wanted one: defaults filled in, a status, bookkeeping of others.
+/// Returns the wanted Deployment as an API server stores it: with defaults, a status and additions
+/// of other clients.
 fn existing() -> Deployment {
     let mut value = serde_json::to_value(wanted(&settings(), &kubeadm())).unwrap();
     value["metadata"]["uid"] = json!("uid-1");
@@ -54,7 +55,7 @@ fn a_missing_deployment_is_created() {
 }
 
 #[test]
-fn defaults_and_additions_of_others_are_no_difference() {
+fn defaults_and_additions_of_other_clients_are_not_a_difference() {
     assert_eq!(step_to(&existing(), &settings()), Step::Nothing);
     let more_mounts = changed(|spec| {
         let mounts = pod(spec).containers[0].volume_mounts.get_or_insert_default();
@@ -66,7 +67,7 @@ fn defaults_and_additions_of_others_are_no_difference() {
 }
 
 #[test]
-fn a_difference_is_written_over_the_whole_spec_and_keeps_what_others_added_to_the_metadata() {
+fn a_difference_replaces_the_spec_and_keeps_additions_to_the_metadata() {
     let existing = changed(|spec| spec.replicas = Some(0));
     let Step::Replace(updated) = step_to(&existing, &settings()) else { panic!("no update") };
     let wanted = wanted(&settings(), &kubeadm());
@@ -102,7 +103,7 @@ fn every_wanted_field_is_repaired() {
         ("automount", |spec| pod(spec).automount_service_account_token = None),
         ("user", |spec| pod(spec).security_context.as_mut().unwrap().run_as_user = Some(1)),
         ("mount", |spec| {
-            // Not read-only is a wish, too.
+            // A mount that is not read-only must match exactly too.
             pod(spec).containers[0].volume_mounts.as_mut().unwrap()[1].read_only = Some(true);
         }),
     ];
@@ -122,7 +123,7 @@ fn labels_of_the_deployment_are_repaired() {
 }
 
 #[test]
-fn four_things_have_to_match_exactly() {
+fn four_members_must_match_exactly() {
     let with_class = Settings { priority_class_name: "high".to_owned(), ..settings() };
     let classy = changed(|spec| pod(spec).priority_class_name = Some("high".to_owned()));
     assert!(matches!(step_to(&existing(), &with_class), Step::Replace(_)), "class added");
@@ -148,9 +149,9 @@ fn four_things_have_to_match_exactly() {
 }
 
 #[test]
-fn another_selector_is_a_new_deployment() {
+fn another_selector_recreates_the_deployment() {
     let old = changed(|spec| {
-        // As versions long past made it.
+        // A selector as in old versions.
         spec.selector.match_labels.as_mut().unwrap().insert("app".to_owned(), "a".to_owned());
     });
     let wanted = wanted(&settings(), &kubeadm());

@@ -1,4 +1,4 @@
-//! What follows from the checks of an external certificate, in each mode.
+//! Consequences of the checks of an external certificate in each mode.
 
 use super::*;
 use crate::strategy::validation::Findings;
@@ -43,7 +43,7 @@ fn enforced(problem: &str) -> Verdict {
 }
 
 #[test]
-fn a_failed_check_has_the_effect_of_its_mode() {
+fn a_failed_check_has_the_consequence_of_its_mode() {
     let ready = || listening_with("https://example.com", "");
     let off = || not_checked("spec.impersonationProxy.tls.validation is Off");
     let rows: Vec<(&str, Observed, &[&str], Verdict, Told)> = vec![
@@ -131,7 +131,7 @@ fn several_failures_are_joined() {
 }
 
 #[test]
-fn a_certificate_that_ends_soon_fails_in_no_mode() {
+fn a_certificate_that_expires_soon_passes_in_every_mode() {
     let ends = now() + Duration::from_secs(3600);
     for mode in [None, Some("Warn"), Some("Enforce")] {
         let plan = decide(&world(spec(mode)).certificate(|facts| facts.not_after = ends), now());
@@ -146,7 +146,7 @@ fn a_certificate_that_ends_soon_fails_in_no_mode() {
 }
 
 #[test]
-fn nothing_is_checked_until_there_is_something_to_check() {
+fn nothing_is_checked_without_a_loadable_certificate_and_names() {
     let nowhere = "it is not known yet where clients come";
     let no_address = |mode: &str| {
         let tls = json!({"secretName": "mine", "validation": mode});
@@ -203,7 +203,7 @@ fn nothing_is_checked_until_there_is_something_to_check() {
 }
 
 #[test]
-fn a_weak_key_is_told_although_it_cannot_be_loaded() {
+fn a_weak_key_that_cannot_be_loaded_is_reported() {
     let world = world(spec(Some("Enforce"))).certificate(|facts| {
         facts.loadable = false;
         facts.weaknesses = vec!["RSA key of 1024 bits".into()];
@@ -215,7 +215,7 @@ fn a_weak_key_is_told_although_it_cannot_be_loaded() {
 }
 
 #[test]
-fn the_address_asked_for_counts_only_with_a_load_balancer_that_clients_are_sent_to() {
+fn the_requested_address_counts_only_if_clients_use_the_load_balancer() {
     let asked = |kind: &str, endpoint: &str| {
         let mut spec = with_tls(enabled(kind, endpoint), json!({"secretName": "mine"}));
         spec["service"]["loadBalancerIP"] = "5.6.7.8".into();

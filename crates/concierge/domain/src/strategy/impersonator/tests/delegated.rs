@@ -1,4 +1,4 @@
-//! What happens while the spec names a Secret of another namespace.
+//! Steps and status while the spec names a Secret of another namespace.
 
 use super::*;
 use pinniped_delegation::grants::SecretReference;
@@ -10,7 +10,7 @@ fn spec(secret_name: &str) -> Value {
 }
 
 impl Observed {
-    /// Its owner has said this about the Secret that the spec names.
+    /// Sets the owner's permission for the Secret that the spec names.
     fn delegated(mut self, permission: Permission) -> Self {
         let spec = self.credential_issuer.clone().unwrap();
         let secret = external_reference(spec.as_ref(), "ns").unwrap();
@@ -18,7 +18,7 @@ impl Observed {
         self
     }
 
-    /// Serving with this version of this Secret of another namespace.
+    /// Marks the proxy as serving with this version of this Secret of another namespace.
     fn serving_delegated(mut self, version: &str, secret: &str) -> Self {
         self = self.serving(Some(version));
         self.loaded.delegated = Some(SecretReference::parse(secret, "ns"));
@@ -27,7 +27,7 @@ impl Observed {
 }
 
 #[test]
-fn a_delegated_certificate_is_served_as_long_as_it_may_be() {
+fn a_delegated_certificate_is_served_while_permitted() {
     let denied = failed(&format!(r#"{PREFIX}: certificate delegation not permitted for Secret "certs/w""#));
     let granted = || world(spec("certs/w")).delegated(Permission::Granted);
     let ready = |bundle: &str| listening_with("https://example.com", bundle);
@@ -154,7 +154,7 @@ fn a_delegated_certificate_is_served_as_long_as_it_may_be() {
 }
 
 #[test]
-fn what_is_revoked_is_refused_even_if_the_pass_fails_for_other_reasons() {
+fn a_revoked_certificate_is_refused_even_if_the_pass_fails() {
     let revoked =
         |observed: Observed| observed.delegated(Permission::Denied).serving_delegated("e1", "certs/w");
     let mut ended = revoked(world(spec("certs/w")));
@@ -176,7 +176,7 @@ fn what_is_revoked_is_refused_even_if_the_pass_fails_for_other_reasons() {
 }
 
 #[test]
-fn without_a_credential_issuer_what_is_permitted_is_served_on() {
+fn a_permitted_certificate_is_served_without_a_credential_issuer() {
     let mut observed =
         world(spec("certs/w")).delegated(Permission::Granted).external("").serving_delegated("e1", "certs/w");
     observed.credential_issuer = None;

@@ -1,9 +1,10 @@
-//! The table of external certificates: what has to happen, and what is said.
+//! The table of situations with external certificates, and the steps and status that each one
+//! requires.
 
 use super::*;
 
 #[test]
-fn an_external_certificate_has_its_steps_and_its_verdict() {
+fn each_situation_of_an_external_certificate_has_its_steps_and_status() {
     let spec = |tls: Value| with_tls(enabled("None", "example.com"), tls);
     let named = || spec(json!({"secretName": "mine"}));
     let data = "LS0tLS1CRUdJTiBYLS0tLS0KYUdraAotLS0tLUVORCBYLS0tLS0K";

@@ -7,9 +7,9 @@
 //! | [`login`] | `TokenCredentialRequest` |
 //! | [`identity`] | `WhoAmIRequest` |
 //!
-//! [`names`] has every label, annotation and well-known name. Use the kinds with `kube::Api` through
-//! a [`GroupSuffix`](pinniped_kube_types::suffix::GroupSuffix), because the API groups of an
-//! installation may end in a suffix other than `pinniped.dev`.
+//! [`names`] has every label, annotation and well-known name. Use the kinds with `kube::Api`
+//! through a [`GroupSuffix`](pinniped_kube_types::suffix::GroupSuffix), because the API groups of
+//! an installation may end in a suffix other than `pinniped.dev`.
 //!
 //! This crate makes no decisions: `pinniped-concierge-domain` validates specs and decides statuses.
 

@@ -1,18 +1,18 @@
 //! `pinniped-concierge-kube-cert-agent`: an agent that reads the cluster's signing key.
 //!
-//! The agent runs in a pod on a control plane node, with the files of kube-controller-manager mounted.
-//! A client that may exec into the pod can read the key.
+//! The agent runs in a pod on a control plane node, with the files of kube-controller-manager
+//! mounted. A client that may exec into the pod can read the key.
 //!
 //! ```text
 //! sleep   blocks until SIGTERM or SIGINT; the command of the pod
-//! print   writes {"tls.crt": base64, "tls.key": base64} of the files named by CERT_PATH and KEY_PATH;
-//!         the Concierge runs it by exec
+//! print   writes {"tls.crt": base64, "tls.key": base64} of the files named by CERT_PATH and
+//!         KEY_PATH; the Concierge runs it by exec (print.rs)
 //! ```
 //!
-//! The pod has a limit of 32 MiB of memory and 20m of CPU, so the agent is a separate program with few
-//! dependencies. It opens no socket, starts no thread and never writes a file. Its messages and exit
-//! codes are those of upstream's agent. [`print`] has the second subcommand; the controller that
-//! deploys the agent and runs `print` is in `pinniped-concierge-controllers`.
+//! The pod has a limit of 32 MiB of memory and 20m of CPU, so the agent is a separate program with
+//! few dependencies. It opens no socket, starts no thread and never writes a file. Its messages and
+//! exit codes are those of upstream's agent. The controller that deploys the agent and runs `print`
+//! is in `pinniped-concierge-controllers`.
 
 #![forbid(unsafe_code)]
 

@@ -23,7 +23,7 @@ use pinniped_http_client::dial::{ConnectError, Dialer};
 /// Maximum number of idle HTTP/1.1 connections.
 const MAX_IDLE: usize = 4;
 
-/// Maximum idle time after which a connection is still reused; Go's default.
+/// Idle time after which a connection is no longer reused; Go's default.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Time without traffic after which an HTTP/2 connection is checked with a PING frame, as in

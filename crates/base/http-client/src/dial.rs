@@ -1,4 +1,4 @@
-//! From an endpoint to an encrypted connection, directly or through a proxy.
+//! Encrypted connections to an endpoint, directly or through a proxy.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -17,22 +17,22 @@ use url::{Host, Url};
 
 use pinniped_go_compat::network as go_text;
 
-/// How long all addresses of a name together may take to connect.
+/// Time in which all addresses of a name together must connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The least time that one address gets.
+/// Minimum time for one address.
 const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Bytes of a proxy's answer to CONNECT that are read at most.
+/// Maximum number of bytes that are read of a proxy's response to CONNECT.
 const LONGEST_PROXY_ANSWER: usize = 16 * 1024;
 
-/// A connection could not be made. The text is Go's.
+/// The error of a failed connection. The text is the one that Go prints.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct ConnectError {
-    /// What Go programs print for this failure.
+    /// The text that a program written in Go prints for this failure.
     pub message: String,
-    /// The failed read, write or connect, where that was the cause.
+    /// The failed read, write or connect, if that was the cause.
     #[source]
     pub source: Option<std::io::Error>,
 }
@@ -56,7 +56,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// What a URL names; `None` without a host.
+    /// Returns the endpoint that a URL names; `None` if the URL has no host.
     pub fn of(url: &Url) -> Option<Self> {
         let host = match url.host()? {
             Host::Domain(name) => name.to_owned(),
@@ -76,7 +76,8 @@ impl Target {
         if addresses.is_empty() { Err(failed("no such host")) } else { Ok(addresses) }
     }
 
-    /// Connects to the first address that answers; the first failure is the one reported.
+    /// Connects to the first address that accepts a connection. If none does, returns the first
+    /// error.
     async fn connect(&self) -> Result<TcpStream, ConnectError> {
         let addresses = self.addresses().await?;
         let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
@@ -85,7 +86,7 @@ impl Target {
         for address in addresses {
             let failure = match tokio::time::timeout(each, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
-                    // A request is one small write, and must not wait for more.
+                    // A request is one small write, and must not be delayed.
                     let _ = stream.set_nodelay(true);
                     return Ok(stream);
                 }
@@ -111,13 +112,13 @@ impl fmt::Display for Target {
     }
 }
 
-/// Knows all it takes to reach one endpoint.
+/// Connects to one endpoint.
 pub struct Dialer {
     /// The server.
     pub target: Target,
-    /// The proxy in front of it; `None` to connect directly.
+    /// The proxy in front of the server; `None` to connect directly.
     pub proxy: Option<HttpProxy>,
-    /// How the server is verified.
+    /// The TLS configuration that verifies the server.
     pub tls: Arc<ClientConfig>,
 }
 
@@ -144,22 +145,23 @@ impl Dialer {
     }
 }
 
-/// A proxy of the environment, which is asked for tunnels (CONNECT).
+/// A proxy from the environment that opens tunnels (CONNECT).
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpProxy(pub(crate) Url);
 
 impl fmt::Debug for HttpProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL may hold a password.
+        // The URL may contain a password.
         f.debug_tuple("HttpProxy").field(&self.0.host_str().unwrap_or_default()).finish()
     }
 }
 
 impl HttpProxy {
-    /// A connection to `host` (an address without brackets) through the proxy. The caller sets the deadline.
+    /// Opens a connection to `host` (an address without brackets) through the proxy. The caller
+    /// sets the deadline.
     ///
     /// # Errors
-    /// Go's text for what went wrong.
+    /// Returns an error with the text that Go prints.
     pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
         let target = Target { host: host.to_owned(), port };
         self.tunnel(&target).await.map_err(|error| error.message)
@@ -176,7 +178,8 @@ impl HttpProxy {
         let io_failed = |error: std::io::Error| failed(go_text::io(&error));
         stream.write_all(self.connect_request(target).as_bytes()).await.map_err(io_failed)?;
         let mut answer = Vec::new();
-        // Byte by byte: what follows the answer belongs to TLS. It happens once per connection.
+        // Reads byte by byte, because the bytes after the response belong to TLS. This happens once
+        // per connection.
         while !answer.ends_with(b"\r\n\r\n") {
             if answer.len() >= LONGEST_PROXY_ANSWER {
                 return Err(failed("answer of the proxy is too long".to_owned()));

@@ -1,17 +1,19 @@
-//! What a request occupies, kept for a moment after a client gave the request up.
+//! Delays the release of a request's resources after the client cancelled the request.
 //!
-//! A stream that is reset is over for us at once, but not for the server: its handler goes on until it notices, and a Go
-//! server ends a connection with more than a hundred handlers that run and four hundred that wait for their turn, whatever
-//! else the connection carries. No frame says when a handler has ended. So what bounds the number of requests counts a
-//! request that was given up for [`AFTER_RESET`] longer; a client which opens streams and resets them can have only so many
-//! handlers at work as if it had waited for them.
+//! A stream that is reset is finished for the client at once, but not for the server: its handler
+//! runs until it notices. A server written in Go closes a connection with more than a hundred
+//! running handlers and four hundred waiting ones, whatever else the connection carries. No frame
+//! reports the end of a handler. Therefore a limit on the number of requests counts a cancelled
+//! request for another [`AFTER_RESET`]: a client that opens streams and resets them cannot cause
+//! many more concurrent handlers than a client that waits for its responses.
 
 use std::time::Duration;
 
-/// How long a request that was given up still counts.
+/// Time for which a cancelled request still counts.
 pub(crate) const AFTER_RESET: Duration = Duration::from_secs(2);
 
-/// A value that is dropped at once by [`Lingering::finish`], and otherwise [`AFTER_RESET`] after this is dropped.
+/// A value that [`Lingering::finish`] drops at once. Without `finish`, it is dropped
+/// [`AFTER_RESET`] after this guard.
 #[derive(Debug)]
 pub struct Lingering<T: Send + 'static>(Option<T>);
 
@@ -21,12 +23,12 @@ impl<T: Send + 'static> Lingering<T> {
         Self(Some(value))
     }
 
-    /// The request is over on the server, too.
+    /// Drops the value, because the request is finished on the server too.
     pub fn finish(self) {
         drop(self.into_inner());
     }
 
-    /// The value, which something else looks after from now on.
+    /// Returns the value, whose lifetime the caller manages from now on.
     pub fn into_inner(mut self) -> Option<T> {
         self.0.take()
     }
@@ -34,7 +36,7 @@ impl<T: Send + 'static> Lingering<T> {
 
 impl<T: Send + 'static> Drop for Lingering<T> {
     fn drop(&mut self) {
-        // Without a runtime everything ends.
+        // Without a runtime all tasks have ended.
         if let Some(value) = self.0.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -53,12 +55,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_given_up_stays_for_a_moment_and_what_is_finished_does_not() {
+    async fn the_value_of_a_cancelled_request_lingers_and_that_of_a_finished_one_does_not() {
         let counted = Arc::new(());
         Lingering::new(Arc::clone(&counted)).finish();
         assert_eq!(Arc::strong_count(&counted), 1);
         drop(Lingering::new(Arc::clone(&counted)));
-        // The task begins.
+        // Lets the task begin.
         tokio::task::yield_now().await;
         tokio::time::advance(AFTER_RESET - Duration::from_millis(1)).await;
         tokio::task::yield_now().await;

@@ -1,4 +1,5 @@
-//! Which proxy the environment wants for an endpoint, by the rules of Go's `golang.org/x/net/http/httpproxy`.
+//! Selection of the proxy that the environment configures for an endpoint, by the rules of Go's
+//! `golang.org/x/net/http/httpproxy`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,7 +8,7 @@ use url::{Host, Url};
 
 use crate::dial::HttpProxy;
 
-/// `HTTPS_PROXY` is set to something that is no URL.
+/// The error for an `HTTPS_PROXY` that is not a URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid proxy address {}: {problem}", pinniped_go_compat::json::quote(address))]
 pub struct ProxyEnvironmentError {
@@ -15,7 +16,7 @@ pub struct ProxyEnvironmentError {
     problem: String,
 }
 
-/// The proxy variables, as they were when this was made.
+/// The values of the proxy variables at the time of creation.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProxyEnvironment {
     https_proxy: String,
@@ -23,7 +24,7 @@ pub struct ProxyEnvironment {
 }
 
 impl ProxyEnvironment {
-    /// From `HTTPS_PROXY` and `NO_PROXY`, or their lower-case forms.
+    /// Reads `HTTPS_PROXY` and `NO_PROXY`, or their lower-case forms.
     pub fn from_env() -> Self {
         let read = |upper: &str, lower: &str| {
             let value = std::env::var(upper).ok().filter(|value| !value.is_empty());
@@ -32,16 +33,16 @@ impl ProxyEnvironment {
         Self::new(read("HTTPS_PROXY", "https_proxy"), read("NO_PROXY", "no_proxy"))
     }
 
-    /// From values; empty means unset.
+    /// Creates an environment from values; an empty value means unset.
     pub fn new(https_proxy: impl Into<String>, no_proxy: impl Into<String>) -> Self {
         Self { https_proxy: https_proxy.into(), no_proxy: no_proxy.into() }
     }
 
-    /// The proxy for an `https` endpoint, or `None` for a direct connection.
+    /// Returns the proxy for an `https` endpoint, or `None` for a direct connection.
     ///
     /// # Errors
     ///
-    /// [`ProxyEnvironmentError`] when a proxy applies but its address is no URL.
+    /// Returns [`ProxyEnvironmentError`] when a proxy applies but its address is not a URL.
     pub fn proxy_for(&self, endpoint: &Url) -> Result<Option<HttpProxy>, ProxyEnvironmentError> {
         if self.https_proxy.is_empty() || self.is_exempt(endpoint) {
             return Ok(None);
@@ -52,7 +53,7 @@ impl ProxyEnvironment {
         {
             return Ok(Some(HttpProxy(proxy.clone())));
         }
-        // Without a scheme, it is that of the usual proxy.
+        // An address without a scheme uses `http`.
         let with_scheme = format!("http://{}", self.https_proxy);
         let problem = match parsed {
             Err(error) if self.https_proxy.contains("://") => error,
@@ -82,12 +83,12 @@ impl ProxyEnvironment {
 
 impl fmt::Debug for ProxyEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The proxy's URL may hold a password.
+        // The URL of the proxy may contain a password.
         f.debug_struct("ProxyEnvironment").field("no_proxy", &self.no_proxy).finish_non_exhaustive()
     }
 }
 
-/// Does one entry of `NO_PROXY` cover this host?
+/// Returns whether one entry of `NO_PROXY` covers this host.
 fn is_match(entry: &str, name: &str, ip: Option<IpAddr>, port: u16) -> bool {
     if entry.is_empty() {
         return false;
@@ -110,7 +111,8 @@ fn is_match(entry: &str, name: &str, ip: Option<IpAddr>, port: u16) -> bool {
     if ip.is_some() {
         return false;
     }
-    // `*.example.com` and `.example.com` cover names below only, `example.com` itself as well.
+    // `*.example.com` and `.example.com` cover only subdomains, `example.com` covers itself as
+    // well.
     let host = host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host);
     match host.strip_prefix('.') {
         Some(_) => name.ends_with(host),
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_entries_cover_what_go_says() {
+    fn no_proxy_entries_match_as_in_go() {
         for (entry, endpoint, exempt) in [
             ("", "https://example.com", false),
             ("", "https://localhost:8443", true),
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_without_a_scheme_are_http() {
+    fn proxy_addresses_without_a_scheme_use_http() {
         for (value, expected) in [
             ("http://proxy.example:3128", "http://proxy.example:3128/"),
             ("proxy.example:3128", "http://proxy.example:3128/"),
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_no_url_is_an_error_only_where_it_applies() {
+    fn an_invalid_proxy_address_is_an_error_only_for_endpoints_that_use_it() {
         let environment = ProxyEnvironment::new("http://[bad", "example.com");
         assert!(environment.proxy_for(&Url::parse("https://example.com").unwrap()).unwrap().is_none());
         let error = environment.proxy_for(&Url::parse("https://example.org").unwrap()).unwrap_err();

@@ -1,30 +1,37 @@
-//! The way to the API server: our own pool of HTTP/2 connections.
+//! A pool of connections to one upstream server.
 //!
-//! An API server lets one HTTP/2 connection carry a limited number of streams (100 unless told otherwise), and every
-//! watch is one. hyper-util's pooled client keeps a single connection a host and waits for ever at that limit, so
-//! this pool counts streams and dials again when a connection is full, as Go's client does.
+//! A server allows a limited number of streams on one HTTP/2 connection, and long responses such as
+//! streams of events occupy one each for a long time. hyper-util's pooled client has a single
+//! connection for each host and waits for ever at that limit. This pool counts streams and dials
+//! another connection when one is full, as Go's client does.
 //!
 //! ```text
-//! send() ──► Pool::lease ── room on a connection? ── yes ──► HTTP/2 stream, counted until its body ends
-//!                  └── no ──► one dial at a time, the others wait for it
+//! send() ──► Pool::lease ── capacity on a connection? ── yes ──► HTTP/2 stream, counted until its body ends
+//!                  └── no ──► one dial at a time, other requests wait for it
 //! upgrade_connection() ──► one HTTP/1.1 connection for one request, never pooled
-//! try_send_keep_alive() ──► HTTP/1.1 connections that wait for the next request, driven by the request's own task (kept.rs)
-//! try_send_short() ─► one of these if one waits, else send(); where none waits too often, one is dialled beside (growth.rs)
+//! try_send_keep_alive() ──► idle HTTP/1.1 connections, driven by the request's own task (keep_alive.rs)
+//! try_send_short() ─► an idle HTTP/1.1 connection if there is one, else send(); after frequent misses another
+//!                     HTTP/1.1 connection is dialled in the background (dial_policy.rs)
 //! ```
 //!
-//! Each [worker](pinniped_http_server::workers) has a pool of its own.
+//! Each [worker](pinniped_http_server::workers) has its own pool.
 //!
-//! A head is measured before it is sent (head.rs): what a Go server would end the whole connection for is refused, and a large
-//! one goes over a connection that nothing else uses. A stream that a client gave up counts for a moment longer (lingering.rs).
+//! The size of a request's headers is measured before the request is sent (head.rs): a request for
+//! which a server written in Go would close the whole connection is refused, and a request with
+//! large headers goes over a connection of its own. A stream of a cancelled request counts for a
+//! short time after the reset (lingering.rs).
 //!
-//! Nothing of a user is kept on a connection: credentials are headers of single requests. A request is sent again only
-//! if it never reached a connection, if the server said that it never looked at it and there is no body to repeat, or if
-//! its connection died and the request has neither body nor side effects. It is never sent again after the server ended the
-//! connection with an error such as PROTOCOL_ERROR or ENHANCE_YOUR_CALM: this request may be the reason.
+//! A connection has no state of a user: credentials are headers of single requests. A request is
+//! sent again only if it never reached a connection, if the server reported that it did not process
+//! the request and there is no body to repeat, or if its connection broke and the request has
+//! neither a body nor side effects. A request is never sent again after the server closed the
+//! connection with an error such as PROTOCOL_ERROR or ENHANCE_YOUR_CALM, because this request may
+//! be the cause.
 //!
-//! An API server tells the connection of a client that it does not know to go away (its mitigation of HTTP/2 rapid
-//! resets), and some are told to send connections away now and then (`--goaway-chance`). So requests that carry
-//! somebody else's credential, or none, go over [separate](Upstream::separate) connections.
+//! Some servers send GOAWAY to a connection that carried a request without valid credentials (a
+//! mitigation of HTTP/2 rapid resets), and some send GOAWAY at random to balance load. Therefore
+//! requests with a third party's credential, or with none, must use a
+//! [separate](Upstream::separate) set of connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -65,43 +72,45 @@ use http2::Failure as Http2Failure;
 use keep_alive::Failure;
 use pool::Pool;
 
-/// The size of a header list that a Go server takes unless told otherwise: 1 MiB, and 32 bytes for each of ten fields.
-/// kube-apiserver announces it.
+/// The maximum size of a header list that a server written in Go accepts by default: 1 MiB, and 32
+/// bytes for each of ten fields. Such servers announce this value.
 const GO_HEADER_LIST: usize = (1 << 20) + 320;
 
-/// Bounds and timeouts of the way to the API server.
+/// The limits and timeouts of the connections to an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamLimits {
-    /// For TCP to connect.
+    /// Time in which TCP must connect.
     pub dial_timeout: Duration,
-    /// For the TLS handshake.
+    /// Time in which the TLS handshake must complete.
     pub handshake_timeout: Duration,
-    /// A connection on which nothing was read for this long is pinged.
+    /// Time without incoming data after which a connection is pinged.
     pub ping_interval: Duration,
-    /// A ping that is not answered within this time ends the connection.
+    /// Time in which a ping must be answered; otherwise the connection is closed.
     pub ping_timeout: Duration,
-    /// A connection without streams for this long is closed, unless it is the only one.
+    /// Time after which a connection without streams is closed, unless it is the only one.
     pub idle_timeout: Duration,
-    /// For the head of an answer to one of our own requests. Watches begin at once, too. Requests of clients have
-    /// their own deadlines.
+    /// Time in which the response headers must arrive for a request of the program itself,
+    /// including requests with a long response. Forwarded requests have their own deadlines.
     pub answer_timeout: Duration,
-    /// HTTP/2 connections at most, for each worker.
+    /// Maximum number of HTTP/2 connections of each worker.
     pub connections: usize,
-    /// HTTP/1.1 connections for [short reads](Upstream::try_send_short) at most, for each worker. Without any they go over
-    /// HTTP/2.
+    /// Maximum number of HTTP/1.1 connections for [short reads](Upstream::try_send_short) of each
+    /// worker. If it is 0, short reads use HTTP/2.
     pub short_reads: usize,
-    /// HTTP/2 connections at most that carry one request with a large head each.
+    /// Maximum number of HTTP/2 connections that carry a single request with large headers.
     pub unshared: usize,
-    /// Size of a request's header list at most, as HTTP/2 counts it (RFC 9113, section 6.5.2): what the server takes.
+    /// Maximum size of a request's header list as HTTP/2 counts it (RFC 9113, section 6.5.2): the
+    /// size that the server accepts.
     pub request_header_list: usize,
-    /// Streams of one connection at most, where the server allows more.
+    /// Maximum number of streams of one connection, even if the server allows more.
     pub streams_per_connection: usize,
-    /// What the server may send ahead of a slow reader of one stream, in bytes. The window of a connection is as large
-    /// as those of all its streams, so that slow readers never stop the others.
+    /// Number of bytes that the server may send ahead of a slow reader of one stream. The window of
+    /// a connection is the sum of those of all its streams, so that slow readers never block other
+    /// streams.
     pub stream_window: u32,
-    /// Request bytes of one stream that may wait for the server.
+    /// Maximum number of request bytes of one stream that wait for the server.
     pub send_buffer: usize,
-    /// Bytes of all headers of one response.
+    /// Maximum size of all headers of one response, in bytes.
     pub header_bytes: u32,
 }
 
@@ -112,7 +121,8 @@ impl Default for UpstreamLimits {
             handshake_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(15),
-            // An API server closes it after 90 s, and a request on its way then would meet that.
+            // The server closes such a connection after 90 s, and a request sent at that moment
+            // would fail.
             idle_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(60),
             connections: 256,
@@ -127,25 +137,26 @@ impl Default for UpstreamLimits {
     }
 }
 
-/// What an [`Upstream`] needs.
+/// The parameters of an [`Upstream`].
 #[derive(Clone, Debug)]
 pub struct UpstreamParams {
-    /// `https://host[:port]` of the API server.
+    /// The URL of the server, `https://host[:port]`.
     pub server: Uri,
-    /// Whom to trust for the API server's certificate.
+    /// The certificate authorities that may sign the server's certificate.
     pub roots: Roots,
-    /// Versions and suites of TLS.
+    /// TLS versions and cipher suites.
     pub profile: Profile,
-    /// The name that the certificate must have, where it is not the host of `server`.
+    /// The name that the certificate must have, if it is not the host of `server`.
     pub server_name: Option<ServerName<'static>>,
-    /// Another way to get there than a plain TCP connection.
+    /// Opens connections in place of a plain TCP connection.
     pub dial: Option<Arc<dyn Dial>>,
-    /// Bounds.
+    /// The limits and timeouts.
     pub limits: UpstreamLimits,
 }
 
 impl UpstreamParams {
-    /// Parameters with default limits for a server of our own cluster: TLS 1.3, and nothing between us and it.
+    /// Returns parameters with default limits for a server that is reached directly and supports
+    /// TLS 1.3.
     pub fn new(server: Uri, roots: CaBundle) -> Self {
         Self {
             server,
@@ -158,94 +169,97 @@ impl UpstreamParams {
     }
 }
 
-/// What an [`Upstream`] to one server of many needs, which is known by its address.
+/// The parameters of an [`Upstream`] whose server is given by its address.
 #[derive(Clone, Debug)]
 pub struct AddressParams {
-    /// Where it is.
+    /// The address of the server.
     pub address: SocketAddr,
-    /// How to speak TLS with it, and the name to ask for, if there is one; without TLS it is spoken to in the clear.
+    /// The TLS configuration and the name to request, if there is one; without TLS the connection
+    /// is not encrypted.
     pub tls: Option<(Arc<ClientConfig>, Option<ServerName<'static>>)>,
-    /// Bounds.
+    /// The limits and timeouts.
     pub limits: UpstreamLimits,
 }
 
-/// The parameters of an [`Upstream`] cannot be used.
+/// The error for parameters of an [`Upstream`] that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamConfigError {
-    /// Not of the form `https://host[:port]`.
+    /// The URL does not have the form `https://host[:port]`.
     #[error("could not use {0} as the address of the API server")]
     Server(Uri),
-    /// The roots or the TLS library do not agree.
+    /// The TLS library does not accept the configuration.
     #[error("could not make the TLS configuration for the API server")]
     Tls(#[from] pinniped_pki::tls::TlsError),
-    /// What stands between us and the server cannot be used.
+    /// The proxy in front of the server cannot be used.
     #[error(transparent)]
     Dial(BoxError),
 }
 
-/// A request got no response.
+/// The reason why a request got no response.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// No connection could be made.
+    /// No connection could be opened.
     #[error("could not connect to the API server")]
     Dial(#[source] Arc<DialError>),
-    /// All connections that we may have are full.
+    /// All connections that the limits allow are full.
     #[error("all {0} connections to the API server are full")]
     Full(usize),
-    /// All connections for large heads are in use.
+    /// All connections for requests with large headers are in use.
     #[error("all {0} connections to the API server for requests with large heads are in use")]
     UnsharedFull(usize),
-    /// The server does not take such a head, or would end the connection over it.
+    /// The server would refuse the headers, or close the connection because of them.
     #[error("the head of the request counts {size} bytes, which may be too much for the limit of {limit}")]
     HeadTooLarge {
-        /// As HTTP/2 counts it.
+        /// The size as HTTP/2 counts it.
         size: usize,
-        /// What the server takes.
+        /// The size that the server accepts.
         limit: usize,
     },
-    /// The name of a header field is no token.
+    /// The name of a header field is not a token.
     #[error("the name of a header field holds a quotation mark")]
     FieldName,
     /// The request has more fields than a message can have.
     #[error("the request has too many header fields")]
     Fields(#[source] MaxSizeReached),
-    /// The connection lives, but there was no answer in time.
+    /// The connection is open, but no response arrived in time.
     #[error("the API server did not answer in time")]
     Silent,
-    /// The HTTP/1.1 connection failed, or the server broke its rules.
+    /// The HTTP/1.1 connection failed, or the server violated the protocol.
     #[error("request to the API server failed")]
     Http(#[source] hyper::Error),
-    /// The HTTP/1.1 connection of a server that is known by its address failed, or the server broke its rules.
+    /// The HTTP/1.1 connection of an [`Upstream`] with an address failed, or the server violated
+    /// the protocol.
     #[error("request to the API server failed")]
     Http1(#[source] Http1Error),
-    /// The HTTP/2 stream or connection failed, or the server broke its rules.
+    /// The HTTP/2 stream or connection failed, or the server violated the protocol.
     #[error("request to the API server failed")]
     Http2(#[source] h2::Error),
 }
 
 impl UpstreamError {
-    /// Whether the server has nothing more to do for the request.
+    /// Returns whether the server has finished with the request.
     pub fn is_over(&self) -> bool {
         !matches!(self, Self::Http2(error) if is_ours(error))
     }
 }
 
-/// Whether we ended a stream, because its client broke its body off or because the answer broke the rules. The server may
-/// still be at work then.
+/// Returns whether this client ended the stream, because the client's body failed or because the
+/// response violated the protocol. The server may still process the request then.
 pub(crate) fn is_ours(error: &h2::Error) -> bool {
     error.is_reset() && !error.is_remote()
 }
 
-/// How much of the pool is in use.
+/// The use of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamStats {
-    /// Open HTTP/2 connections.
+    /// Number of open HTTP/2 connections.
     pub connections: usize,
-    /// Open streams on them.
+    /// Number of open streams on them.
     pub streams: usize,
 }
 
-/// The way to one API server. Cheap to clone; clones share the connections, which close when the last clone is gone.
+/// The connections to one server. Cheap to clone; clones share the connections, which close when
+/// the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     inner: Arc<Inner>,
@@ -254,20 +268,22 @@ pub struct Upstream {
 #[derive(Debug)]
 struct Inner {
     connector: Arc<Connector>,
-    /// One for each worker, and one for who is on none.
+    /// One pool for each worker, and one for tasks outside of workers.
     pools: Box<[Pool]>,
 }
 
 impl Upstream {
-    /// Makes the pool. Nothing is dialled before the first request.
+    /// Creates the pool. It dials nothing before the first request.
     ///
     /// # Errors
-    /// When the address is not `https://host[:port]` or there is no usable root.
+    /// Returns an error when the address is not `https://host[:port]` or there is no usable root
+    /// certificate.
     pub fn new(params: UpstreamParams) -> Result<Self, UpstreamConfigError> {
         Ok(Self::through(Connector::new(params)?))
     }
 
-    /// The way to a server by its address. Nothing is dialled before the first request.
+    /// Creates a pool for a server that is given by its address. It dials nothing before the first
+    /// request.
     pub fn to_address(params: &AddressParams) -> Self {
         Self::through(Connector::to_address(params))
     }
@@ -280,24 +296,24 @@ impl Upstream {
         Self { inner: Arc::new(Inner { connector, pools }) }
     }
 
-    /// Another way to the same API server that shares no connection with this one.
+    /// Creates a pool for the same server that shares no connection with this one.
     ///
     /// # Errors
-    /// As [`Upstream::new`], though what worked there works here.
+    /// As [`Upstream::new`]; parameters that were valid there are valid here.
     pub fn separate(&self) -> Result<Self, UpstreamConfigError> {
         Ok(Self::through(self.inner.connector.another()))
     }
 
-    /// Host and port of the API server.
+    /// Returns the host and port of the server.
     pub fn authority(&self) -> &Authority {
         self.inner.connector.authority()
     }
 
-    /// Sends a request over HTTP/2. Dropping the future resets the stream; so does dropping the response body before
-    /// its end. A URI without authority gets the server's.
+    /// Sends a request over HTTP/2. Dropping the future resets the stream; so does dropping the
+    /// response body before its end. A URI without authority gets the server's.
     ///
     /// # Errors
-    /// When there is no response head. A failure after it shows in the body.
+    /// Returns an error when no response headers arrive. The body reports later failures.
     pub async fn send(
         &self,
         mut request: Request<RequestBody>,
@@ -305,12 +321,13 @@ impl Upstream {
         self.try_send(&mut request, &[]).await
     }
 
-    /// The same with what is `ready`, of which no field may have the name of one of the request's own. If no connection
-    /// took the request, it is still there.
+    /// Sends a request like [`Upstream::send`], together with the precomputed headers in `ready`.
+    /// None of them may have the same name as a header of the request. If no connection took the
+    /// request, the caller still has it.
     ///
     /// # Errors
-    /// As [`Upstream::send`]; with [`UpstreamError::Dial`] and [`UpstreamError::Full`] the request is as it was, and has what
-    /// is ready.
+    /// As [`Upstream::send`]; with [`UpstreamError::Dial`] and [`UpstreamError::Full`] the request
+    /// is complete and includes the precomputed headers.
     pub async fn try_send(
         &self,
         request: &mut Request<RequestBody>,
@@ -337,7 +354,7 @@ impl Upstream {
                 lease.stream.finish();
             }
             let (again, error) = match error {
-                // The connection was about to close. The next one may be, too, but not for ever.
+                // The connection was about to close. So may the next one, but not without limit.
                 Http2Failure::Unsent(error) => (count(&mut unsent, 3), error),
                 Http2Failure::Unfit(error) => (false, error),
                 Http2Failure::Sent(error) if empty && was_ignored(&error) => (count(&mut ignored, 3), error),
@@ -351,20 +368,20 @@ impl Upstream {
         }
     }
 
-    /// An HTTP/1.1 connection for one request, for upgrades. It closes when the sender, the response body and the
-    /// upgraded connection are gone.
+    /// Opens an HTTP/1.1 connection for one request, for upgrades. It closes when the sender, the
+    /// response body and the upgraded connection are dropped.
     ///
     /// # Errors
-    /// When no connection can be made.
+    /// Returns an error when no connection can be opened.
     pub async fn upgrade_connection(&self) -> Result<SendRequest<RequestBody>, UpstreamError> {
         self.pool().http1().await
     }
 
-    /// Sends one request over an HTTP/1.1 connection of its own. The `Host` header is set from the URI unless there
-    /// is one.
+    /// Sends one request over its own HTTP/1.1 connection. The `Host` header is set from the URI
+    /// unless the request has one.
     ///
     /// # Errors
-    /// When there is no response head.
+    /// Returns an error when no response headers arrive.
     pub async fn send_http1(
         &self,
         mut request: Request<RequestBody>,
@@ -376,11 +393,12 @@ impl Upstream {
         Ok(response.map(ResponseBody::http1))
     }
 
-    /// Sends one request over an HTTP/1.1 connection that is kept for the next one. The `Host` header is set as by
-    /// [`Upstream::send_http1`]. If no connection took the request, it is still there.
+    /// Sends one request over a keep-alive HTTP/1.1 connection. The `Host` header is set as by
+    /// [`Upstream::send_http1`]. If no connection took the request, the caller still has it.
     ///
     /// # Errors
-    /// When there is no response head; with [`UpstreamError::Dial`] the request is as it was.
+    /// Returns an error when no response headers arrive; with [`UpstreamError::Dial`] the request
+    /// is unchanged.
     pub async fn try_send_keep_alive(
         &self,
         request: &mut Request<RequestBody>,
@@ -395,8 +413,8 @@ impl Upstream {
             let again = is_harmless(request.method()) && request.body().is_empty();
             match kept.send(request, &[], pool.keeper(), &connector.tasks).await {
                 Ok(response) => return Ok(response),
-                // The server closed the connection at the same moment: one that is new gets the request, if that does no
-                // harm a second time.
+                // The server closed the idle connection at the same moment. Send the request over a
+                // new connection if repeating it is safe.
                 Err(Failure { unanswered: true, .. }) if again => {}
                 Err(failure) => return Err(UpstreamError::Http1(failure.error)),
             }
@@ -406,11 +424,14 @@ impl Upstream {
         sent.map_err(|failure| UpstreamError::Http1(failure.error))
     }
 
-    /// Sends a read without a body whose answer comes all at once, the cheapest way there is: over an HTTP/1.1 connection
-    /// if one waits, since the server writes a large answer to it without being asked for windows, and neither side has
-    /// a head to code; else as [`Upstream::try_send`]. Header values arrive without spaces around them.
+    /// Sends a request that has no body and whose response arrives without delay, by the cheapest
+    /// protocol. It uses an idle HTTP/1.1 connection if there is one: the server then writes a
+    /// large response without waiting for flow-control windows, and neither side encodes headers.
+    /// Otherwise it sends the request like [`Upstream::try_send`]. HTTP/1.1 removes spaces around
+    /// header values.
     ///
-    /// What is `ready` goes with the request's own fields, of which none may have the same name.
+    /// The precomputed headers in `ready` are sent with the request's own headers, and none of them
+    /// may have the same name.
     ///
     /// # Errors
     /// As [`Upstream::try_send`].
@@ -432,21 +453,24 @@ impl Upstream {
             },
             None => pool.grow(),
         }
-        // Not the usual way, and a large future, for which all others would keep room.
+        // Boxed because the future is large and this path is rare; otherwise every request future
+        // would reserve space for it.
         Box::pin(self.try_send(request, ready)).await
     }
 
-    /// Whether [`Upstream::try_send_short`] is for this request, if its answer comes all at once.
+    /// Returns whether [`Upstream::try_send_short`] can send this request, if its response arrives
+    /// without delay.
     pub fn is_read(request: &Request<RequestBody>, ready: &[&PrecomputedHeaders]) -> bool {
         is_harmless(request.method()) && request.body().is_empty() && has_small_head(request, ready)
     }
 
-    /// How long the head of an answer to a request of our own may take.
+    /// Returns the time in which the response headers of a request of the program itself must
+    /// arrive.
     pub fn answer_timeout(&self) -> Duration {
         self.inner.connector.limits.answer_timeout
     }
 
-    /// How much is in use now.
+    /// Returns the current use of the pool.
     pub fn stats(&self) -> UpstreamStats {
         self.inner.pools.iter().map(Pool::stats).fold(UpstreamStats::default(), |all, one| UpstreamStats {
             connections: all.connections + one.connections,
@@ -454,13 +478,14 @@ impl Upstream {
         })
     }
 
-    /// That of the worker that this runs on, so that a request and its stream stay on one thread.
+    /// Returns the pool of the current worker, so that a request and its stream stay on one thread.
     fn pool(&self) -> &Pool {
         let pools = &self.inner.pools;
         workers::current().and_then(|worker| pools.get(worker)).unwrap_or(&pools[pools.len() - 1])
     }
 
-    /// Adds scheme and authority where they are missing. The path stays as it is, byte for byte.
+    /// Adds the scheme and the authority if they are missing. The path stays the same, byte for
+    /// byte.
     fn complete(&self, uri: &mut Uri) {
         if uri.authority().is_some() && uri.scheme().is_some() {
             return;
@@ -473,8 +498,8 @@ impl Upstream {
     }
 }
 
-/// Fields of a short read over HTTP/1.1 at most, and bytes of its head. Servers often take no more than a hundred and some
-/// ten thousand there.
+/// Maximum number of fields of a short read over HTTP/1.1, and maximum size of its head in bytes.
+/// Many servers accept only about a hundred fields and a few ten thousand bytes.
 const SMALL_HEAD: (usize, usize) = (64, 8 << 10);
 
 fn has_small_head(request: &Request<RequestBody>, ready: &[&PrecomputedHeaders]) -> bool {
@@ -486,10 +511,10 @@ fn has_small_head(request: &Request<RequestBody>, ready: &[&PrecomputedHeaders])
     fields <= SMALL_HEAD.0 && target + bytes <= SMALL_HEAD.1
 }
 
-/// Puts what is ready among the request's own fields.
+/// Adds the precomputed headers to the request's own headers.
 ///
 /// # Errors
-/// [`UpstreamError::Fields`], and the request has some of it.
+/// Returns [`UpstreamError::Fields`]; the request then has some of them.
 pub fn add_ready(
     request: &mut Request<RequestBody>,
     ready: &[&PrecomputedHeaders],
@@ -498,7 +523,8 @@ pub fn add_ready(
     ready.iter().try_for_each(|fields| fields.append_to(headers)).map_err(UpstreamError::Fields)
 }
 
-/// HTTP/1.1 has the host in a header and only the path in the request line.
+/// Converts the request to the origin form: HTTP/1.1 has the host in a header and only the path in
+/// the request line.
 fn to_origin_form(request: &mut Request<RequestBody>) {
     *request.version_mut() = http::Version::HTTP_11;
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
@@ -512,14 +538,14 @@ fn to_origin_form(request: &mut Request<RequestBody>) {
     *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
 }
 
-/// Once more, if it was not often enough.
+/// Counts an attempt and returns whether it is within the limit.
 fn count(times: &mut u32, most: u32) -> bool {
     *times += 1;
     *times <= most
 }
 
-/// The server said that it did nothing with this stream: it went away in good order before (RFC 9113, section 6.8), or
-/// refused the stream (section 8.7).
+/// Returns whether the server reported that it did not process this stream: it sent GOAWAY before
+/// (RFC 9113, section 6.8), or refused the stream (section 8.7).
 fn was_ignored(error: &h2::Error) -> bool {
     error.is_remote()
         && match error.reason() {
@@ -529,12 +555,13 @@ fn was_ignored(error: &h2::Error) -> bool {
         }
 }
 
-/// The connection ended, and not because the server found fault with what came over it.
+/// Returns whether the connection broke, and the server did not close it because of an error of
+/// this client.
 fn has_died(error: &h2::Error) -> bool {
     !error.is_reset() && matches!(error.reason(), None | Some(h2::Reason::NO_ERROR))
 }
 
-/// The head as h2 takes it: it keeps what it is given, and the request may have to be sent again.
+/// Copies the head for h2, which consumes its argument; the request may have to be sent again.
 fn copy_of(request: &Request<RequestBody>) -> Request<()> {
     let mut copy = Request::new(());
     *copy.method_mut() = request.method().clone();
@@ -544,7 +571,7 @@ fn copy_of(request: &Request<RequestBody>) -> Request<()> {
     copy
 }
 
-/// Whether it may be sent twice (RFC 9110, section 9.2.1).
+/// Returns whether a request with this method may be sent twice (RFC 9110, section 9.2.1).
 fn is_harmless(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }

@@ -1,4 +1,4 @@
-//! Bodies on the way to the API server and back, without a box around each frame.
+//! The bodies of requests to an upstream and of its responses, without a box for each frame.
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,22 +16,22 @@ use super::pool::Stream;
 use super::upload::Upload;
 use crate::lingering::Lingering;
 
-/// What is sent to the API server.
+/// The body of a request to an upstream.
 #[derive(Default)]
 pub enum RequestBody {
-    /// Nothing.
+    /// An empty body.
     #[default]
     Empty,
-    /// All of it at once.
+    /// A body that is complete in memory.
     Full(Bytes),
-    /// A client's body, passed on as it comes, trailers included.
+    /// A client's body, forwarded frame by frame, including trailers.
     Incoming(Incoming),
-    /// A body of another kind.
+    /// A body of another type.
     Boxed(UnsyncBoxBody<Bytes, BoxError>),
 }
 
 impl RequestBody {
-    /// Is it known that nothing will come?
+    /// Returns whether the body is known to be empty.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Empty => true,
@@ -93,7 +93,8 @@ impl Body for RequestBody {
     }
 }
 
-/// What the API server answers. Its stream counts as open until the end is read or this is dropped.
+/// The body of an upstream's response. Its stream counts as open until the end is read or the body
+/// is dropped.
 #[derive(Debug)]
 pub struct ResponseBody(Source);
 
@@ -108,12 +109,12 @@ enum Source {
 struct Http2Body {
     inner: StreamBody,
     upload: Option<Upload>,
-    /// Dropped before the end, the stream is reset.
+    /// Dropping it before the end resets the stream.
     stream: Option<Lingering<Stream>>,
 }
 
 impl ResponseBody {
-    /// The rest of an answer over HTTP/2.
+    /// Creates the body of a response over HTTP/2.
     pub(super) fn http2(
         response: Response<h2::RecvStream>,
         upload: Option<Upload>,
@@ -132,13 +133,13 @@ impl ResponseBody {
         Self(Source::Http1(inner))
     }
 
-    /// The same over a connection that may serve another request then.
+    /// Creates the body of a response over a keep-alive connection.
     pub(super) fn kept(inner: KeepAliveBody) -> Self {
         Self(Source::KeepAlive(inner))
     }
 }
 
-/// The same for the error of a body, see [`is_ours`].
+/// The check of [`is_ours`] for the error of a body.
 pub fn is_ours_behind(error: &BoxError) -> bool {
     error.downcast_ref().is_some_and(is_ours)
 }
@@ -148,7 +149,7 @@ impl Http2Body {
         let frame = ready!(self.inner.poll_frame(cx));
         if !matches!(frame, Some(Ok(_))) || self.inner.is_end_stream() {
             if matches!(&frame, Some(Err(error)) if is_ours_behind(error)) {
-                // It lingers.
+                // The stream lingers.
                 self.stream = None;
             }
             self.finish();
@@ -157,7 +158,7 @@ impl Http2Body {
         Poll::Ready(frame)
     }
 
-    /// The server has nothing more to do.
+    /// Releases the stream at once, because the server has finished with it.
     fn finish(&mut self) {
         if let Some(stream) = self.stream.take() {
             stream.finish();

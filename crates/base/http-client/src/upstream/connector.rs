@@ -1,4 +1,4 @@
-//! One connection at a time: TCP, TLS, and then the HTTP that was agreed on beforehand.
+//! Opens single connections: TCP, TLS, and the HTTP version that the caller selects.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -28,10 +28,10 @@ use super::http2::Http2;
 use super::keep_alive::{Connection as KeepAlive, Socket};
 use super::{AddressParams, RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
 
-/// Tunnels carry no pings of ours, so TCP must find out that the server is gone.
+/// An upgraded connection has no HTTP/2 pings, so TCP must detect that the server is gone.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Why there is no connection to the API server.
+/// The reason why no connection to the upstream could be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// TCP did not connect in time.
@@ -40,27 +40,27 @@ pub enum DialError {
     /// TCP did not connect.
     #[error("dial tcp {address}: {source}")]
     Dial {
-        /// Whom we dialled.
+        /// The dialled address.
         address: String,
-        /// Why not.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// What stands between us and the server gave no connection.
+    /// The proxy in front of the server opened no connection.
     #[error("{0}")]
     Proxy(String),
-    /// TLS took too long.
+    /// The TLS handshake exceeded its timeout.
     #[error("net/http: TLS handshake timeout")]
     HandshakeTimeout,
-    /// TLS failed.
+    /// The TLS handshake failed.
     #[error("TLS handshake failed: {0}")]
     Handshake(#[source] io::Error),
-    /// The server did not say how many streams it takes.
+    /// The server did not send its settings in time.
     #[error("http2: timeout awaiting the server's settings")]
     SettingsTimeout,
-    /// HTTP/1.1 could not begin.
+    /// The HTTP/1.1 handshake failed.
     #[error("HTTP handshake failed: {0}")]
     Http(#[source] hyper::Error),
-    /// HTTP/2 could not begin.
+    /// The HTTP/2 handshake failed.
     #[error("HTTP handshake failed: {0}")]
     Http2(#[source] h2::Error),
     /// The server closed the connection before it could be used.
@@ -68,17 +68,18 @@ pub enum DialError {
     Closed(#[source] io::Error),
 }
 
-/// Makes connections, and owns the tasks that drive them: they end when this is dropped.
+/// Opens connections, and owns the tasks that drive them: the tasks end when the connector is
+/// dropped.
 pub(super) struct Connector {
     authority: Authority,
     pub(super) scheme: Scheme,
     address: (String, u16),
     server_name: ServerName<'static>,
     dial: Option<Arc<dyn Dial>>,
-    /// TLS for each protocol, where there is TLS.
+    /// The TLS configuration for each protocol, if TLS is used.
     tls: Option<Tls>,
     pub(super) limits: UpstreamLimits,
-    /// Headers of HTTP/1.1 are written as `Content-Type`, not as `content-type`.
+    /// Whether HTTP/1.1 header names are written as `Content-Type` instead of `content-type`.
     title_case: bool,
     pub(super) tasks: Tasks,
     ended: CancellationToken,
@@ -123,7 +124,7 @@ impl Connector {
             dial,
             tls: Some(Tls { h2: config(b"h2")?.into(), http1: config(b"http/1.1")?.into() }),
             limits,
-            // Go's servers do not mind, but some of what is behind their proxy subresource does.
+            // A server written in Go accepts both, but some servers behind it do not.
             title_case: true,
             tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
             ended,
@@ -152,14 +153,14 @@ impl Connector {
                 .as_ref()
                 .map(|(config, _)| Tls { h2: tls_for(config, b"h2"), http1: tls_for(config, b"http/1.1") }),
             limits: limits.clone(),
-            // As clients of HTTP/2 send them, and other ingresses pass them on.
+            // HTTP/2 clients send lower-case names, and other proxies forward them unchanged.
             title_case: false,
             tasks: Tasks { tracker: TaskTracker::new(), ended: ended.clone() },
             ended,
         }
     }
 
-    /// One to the same server that shares nothing with this one.
+    /// Creates a connector for the same server that shares nothing with this one.
     pub(super) fn another(&self) -> Self {
         let ended = CancellationToken::new();
         Self {
@@ -189,7 +190,7 @@ impl Connector {
         }
     }
 
-    /// Dials an HTTP/1.1 connection which can leave HTTP by an upgrade.
+    /// Dials an HTTP/1.1 connection that can be upgraded.
     pub(super) async fn http1(&self) -> Result<http1::SendRequest<RequestBody>, DialError> {
         let tcp = self.tcp().await?;
         match &self.tls {
@@ -208,9 +209,11 @@ impl Connector {
         Ok(KeepAlive::new(socket, self.limits.header_bytes as usize))
     }
 
-    /// The same for short reads. Nobody pings there, so TCP gives up what is not acknowledged for as long as a ping may
-    /// take: after a laptop slept, or a network went away, the read goes over HTTP/2 then. Only for requests without a body,
-    /// for it also ends a connection on which the other side takes nothing for so long.
+    /// Dials an HTTP/1.1 connection for short reads. It has no pings, so TCP closes the connection
+    /// when data is not acknowledged for the time in which a ping must be answered. After a
+    /// suspended machine wakes up, or a network disappears, the read then uses HTTP/2. Only for
+    /// requests without a body, because the timeout also closes a connection on which the peer
+    /// accepts no data for that time.
     pub(super) async fn kept_for_reads(&self) -> Result<Box<KeepAlive>, DialError> {
         let connection = self.kept().await?;
         if let Err(error) = connection.give_up_after(self.limits.ping_interval + self.limits.ping_timeout) {
@@ -240,7 +243,7 @@ impl Connector {
         Ok(sender)
     }
 
-    /// Runs something that ends with this.
+    /// Runs a task that ends when the connector is dropped.
     pub(super) fn spawn(&self, task: impl Future + Send + 'static) {
         self.tasks.spawn(task);
     }
@@ -276,13 +279,13 @@ impl Connector {
 
 fn tune(tcp: &TcpStream) {
     let keepalive = TcpKeepalive::new().with_time(TCP_KEEPALIVE).with_interval(TCP_KEEPALIVE);
-    let outcomes = [tcp.set_nodelay(true), SockRef::from(tcp).set_tcp_keepalive(&keepalive)];
-    for error in outcomes.into_iter().filter_map(Result::err) {
+    let results = [tcp.set_nodelay(true), SockRef::from(tcp).set_tcp_keepalive(&keepalive)];
+    for error in results.into_iter().filter_map(Result::err) {
         tracing::debug!(%error, "could not set an option of a connection to the API server");
     }
 }
 
-/// Runs what drives connections, all of which ends with the [`Connector`].
+/// Runs the tasks that drive connections. They all end when the [`Connector`] is dropped.
 #[derive(Clone)]
 pub(super) struct Tasks {
     tracker: TaskTracker,
@@ -296,8 +299,8 @@ impl Tasks {
             let mut task = pin!(task);
             let mut cancelled = pin!(ended.cancelled());
             let mut heard = false;
-            // What drives a connection runs for every request. The waker of a task stays the same, so it is enough to
-            // leave it there once.
+            // This code runs for every request. The waker of a task does not change, so registering
+            // it once is enough.
             poll_fn(|cx| {
                 let listens = std::mem::replace(&mut heard, true);
                 if ended.is_cancelled() || !listens && cancelled.as_mut().poll(cx).is_ready() {

@@ -1,17 +1,19 @@
-//! How many HTTP/1.1 connections there are for short reads.
+//! The policy that decides when to dial another HTTP/1.1 connection for short reads.
 //!
-//! No request waits for one: who finds none goes over HTTP/2, and where that happens often another one is dialled beside. So
-//! a single `kubectl` never costs the server a second handshake, and a busy controller has its connections within moments.
+//! No request waits for such a connection: a request that finds none uses HTTP/2, and after several
+//! such misses another connection is dialled in the background. A single short client therefore
+//! never costs the server a second handshake, and a busy client has its connections within moments.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// So many reads that found none are worth a handshake.
+/// Number of misses that justify a handshake.
 const MISSES: u32 = 8;
-/// The longest that misses are counted after failed dials: this power of two times [`MISSES`].
+/// Maximum exponent of the back-off after failed dials: a dial then needs this power of two times
+/// [`MISSES`].
 const MOST_FAILURES: u32 = 10;
 
-/// The connections of one pool, counted.
+/// Counts the connections of one pool.
 #[derive(Debug, Default)]
 pub(super) struct DialPolicy {
     open: AtomicUsize,
@@ -21,13 +23,14 @@ pub(super) struct DialPolicy {
 #[derive(Debug, Default)]
 struct State {
     missed: u32,
-    /// Dials that failed, one after the other.
+    /// Number of consecutive failed dials.
     failed: u32,
     dialling: bool,
 }
 
 impl DialPolicy {
-    /// A read found no connection. A turn to dial one, if it is time, nobody else does, and there are fewer than `most`.
+    /// Counts a read that found no connection. Returns a turn to dial one if there were enough
+    /// misses, no other dial is running, and there are fewer than `most` connections.
     pub(super) fn missed(self: &Arc<Self>, most: usize) -> Option<Turn> {
         if self.open.load(Ordering::Relaxed) >= most {
             return None;
@@ -43,24 +46,25 @@ impl DialPolicy {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // What it guards is whole between any two statements, so a panic elsewhere does not spoil it.
+        // The state is consistent between any two statements, so a panic elsewhere does not
+        // invalidate it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A dial that is under way, until dropped.
+/// A running dial, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Turn(Arc<DialPolicy>);
 
 impl Turn {
-    /// It made a connection, which counts until this is dropped.
+    /// Records that the dial opened a connection, which counts until the returned value is dropped.
     pub(super) fn succeeded(self) -> Place {
         self.0.state().failed = 0;
         self.0.open.fetch_add(1, Ordering::Relaxed);
         Place(Arc::clone(&self.0))
     }
 
-    /// It made none: the next one is farther off.
+    /// Records that the dial failed. The next dial needs more misses.
     pub(super) fn failed(self) {
         let mut state = self.0.state();
         state.failed = (state.failed + 1).min(MOST_FAILURES);
@@ -87,38 +91,38 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    /// Misses until it is somebody's turn.
-    fn until_turn(growth: &Arc<DialPolicy>) -> (usize, Turn) {
-        (1..).find_map(|missed| growth.missed(usize::MAX).map(|turn| (missed, turn))).expect("some time")
+    /// Returns the number of misses until the next turn, and the turn.
+    fn until_turn(policy: &Arc<DialPolicy>) -> (usize, Turn) {
+        (1..).find_map(|missed| policy.missed(usize::MAX).map(|turn| (missed, turn))).expect("some time")
     }
 
     #[test]
-    fn connections_are_made_one_at_a_time_and_only_where_many_were_missed() {
-        let growth = Arc::new(DialPolicy::default());
-        let (missed, turn) = until_turn(&growth);
+    fn connections_are_dialled_one_at_a_time_and_only_after_many_misses() {
+        let policy = Arc::new(DialPolicy::default());
+        let (missed, turn) = until_turn(&policy);
         assert_eq!(missed, 8);
         for _ in 0..100 {
-            assert!(growth.missed(usize::MAX).is_none(), "one is being dialled");
+            assert!(policy.missed(usize::MAX).is_none(), "one is being dialled");
         }
         let place = turn.succeeded();
-        assert!(growth.missed(1).is_none(), "there is one");
-        assert!(growth.missed(2).is_some(), "many were missed meanwhile");
+        assert!(policy.missed(1).is_none(), "there is one");
+        assert!(policy.missed(2).is_some(), "many were missed meanwhile");
         drop(place);
-        assert_eq!(until_turn(&growth).0, 8);
-        assert!((0..100).all(|_| growth.missed(0).is_none()), "none is wanted");
+        assert_eq!(until_turn(&policy).0, 8);
+        assert!((0..100).all(|_| policy.missed(0).is_none()), "none is wanted");
     }
 
     #[test]
-    fn dials_that_fail_come_ever_more_seldom_until_one_succeeds() {
-        let growth = Arc::new(DialPolicy::default());
+    fn failed_dials_increase_the_back_off_until_one_succeeds() {
+        let policy = Arc::new(DialPolicy::default());
         let mut waits = Vec::new();
         for _ in 0..12 {
-            let (missed, turn) = until_turn(&growth);
+            let (missed, turn) = until_turn(&policy);
             waits.push(missed);
             turn.failed();
         }
         assert_eq!(waits, [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 8192]);
-        let _place = until_turn(&growth).1.succeeded();
-        assert_eq!(until_turn(&growth).0, 8);
+        let _place = until_turn(&policy).1.succeeded();
+        assert_eq!(until_turn(&policy).0, 8);
     }
 }

@@ -1,44 +1,50 @@
-//! The size of a request's head, and which connection may carry it.
+//! The size of a request's head, and the kind of connection that may carry it.
 //!
-//! A Go server answers 431 to a header list over its limit, but closes the whole connection, with every stream of every
-//! other user, when it would have to parse much more than that (`readMetaFrame` in golang.org/x/net/http2):
+//! A server written in Go returns 431 for a header list over its limit, but closes the whole
+//! connection, with every stream of every other user, when it would have to parse much more than
+//! that (`readMetaFrame` in golang.org/x/net/http2):
 //!
-//! * when a frame of a head is more than twice as long as what is left of the limit. [`h2`] codes every string in
-//!   Huffman's code, which makes some bytes longer, and does not ask for the server's limit;
-//! * when one string is coded longer than the limit;
-//! * when a head of several frames holds a field that is invalid in Go's eyes. [`h2`] lets quotation marks through in names.
+//! * when a frame of a head is more than twice as long as the rest of the limit. [`h2`] encodes
+//!   every string with the Huffman code, which makes some bytes longer, and does not consider the
+//!   server's limit;
+//! * when one encoded string is longer than the limit;
+//! * when a head of several frames contains a field that Go considers invalid. [`h2`] accepts
+//!   quotation marks in names.
 //!
-//! So a head is counted before it goes to a connection that other users share, and refused where the server might close that
-//! connection. A head for which the client itself brings a lot gets a connection of its own all the same: what is said here
-//! about servers is true of Go's, and a mistake would harm no other user there.
+//! Therefore the size of a head is computed before the head goes to a connection that other users
+//! share, and a head is refused if the server might close that connection. A head with large fields
+//! of the client gets a connection of its own in any case: these rules describe servers written in
+//! Go, and with another server an error would not affect other users there.
 
 use http::{HeaderMap, Request};
 use pinniped_http_headers::precomputed::{FIELD_OVERHEAD, PrecomputedHeaders, field_size};
 
 use super::UpstreamError;
 
-/// Heads whose own fields count more than this go over a connection that nothing else uses. Clients of Kubernetes send a
-/// few kilobytes, most of it a token.
+/// Heads whose own fields count more than this use a connection of their own. Typical clients send
+/// a few kilobytes, most of it a token.
 pub(super) const LARGE_HEAD: usize = 64 << 10;
-/// A coded head of this size fits into one frame of HTTP/2's smallest maximum (16,384 bytes): each byte makes at most 30
-/// bits.
+/// An encoded head of this size fits into one frame of HTTP/2's smallest maximum (16,384 bytes):
+/// each byte takes at most 30 bits.
 const ONE_FRAME: usize = 4 << 10;
-/// No coding makes a head up to this size too long for a limit of twice that: 30 bits for each byte.
+/// Heads up to this size, or up to a quarter of the limit if that is smaller, need no check of
+/// their encoded size, because each byte takes at most 30 bits.
 const NEVER_TOO_LONG: usize = 256 << 10;
 
-/// Which connection a head may go over.
+/// The kind of connection that may carry a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
-    /// One with streams of other users.
+    /// A connection with streams of other users.
     Shared,
-    /// One of its own.
+    /// A connection of its own.
     Unshared,
 }
 
-/// Counts a head with what is `ready` to go with it, for a server which takes header lists of `limit` bytes.
+/// Measures a head together with the precomputed headers in `ready`, for a server that accepts
+/// header lists of `limit` bytes.
 ///
 /// # Errors
-/// [`UpstreamError::HeadTooLarge`] and [`UpstreamError::FieldName`].
+/// Returns [`UpstreamError::HeadTooLarge`] or [`UpstreamError::FieldName`].
 pub(super) fn measure<B>(
     request: &Request<B>,
     ready: &[&PrecomputedHeaders],
@@ -60,10 +66,10 @@ pub(super) fn measure<B>(
     Ok(if own > LARGE_HEAD { Sharing::Unshared } else { Sharing::Shared })
 }
 
-/// The same for trailers, which have to go over the connection that their request took.
+/// Checks trailers, which must use the same connection as their request.
 ///
 /// # Errors
-/// [`UpstreamError::HeadTooLarge`] and [`UpstreamError::FieldName`].
+/// Returns [`UpstreamError::HeadTooLarge`] or [`UpstreamError::FieldName`].
 pub(super) fn check_trailers(trailers: &HeaderMap) -> Result<(), UpstreamError> {
     let size = list_size(trailers);
     if size > LARGE_HEAD {
@@ -72,12 +78,12 @@ pub(super) fn check_trailers(trailers: &HeaderMap) -> Result<(), UpstreamError> 
     check_names(trailers)
 }
 
-/// The size of fields in a header list.
+/// Returns the size of the fields in a header list.
 pub(super) fn list_size(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| field_size(name, value)).sum()
 }
 
-/// The size of `:method`, `:scheme`, `:authority` and `:path`.
+/// Returns the size of `:method`, `:scheme`, `:authority` and `:path`.
 fn pseudo_size<B>(request: &Request<B>) -> usize {
     const NAMES_AND_SCHEME: usize = ":method:scheme:authority:pathhttps".len() + 4 * FIELD_OVERHEAD;
     NAMES_AND_SCHEME + pseudo_values(request).iter().map(|value| value.len()).sum::<usize>()
@@ -90,7 +96,8 @@ fn pseudo_values<B>(request: &Request<B>) -> [&str; 3] {
     [request.method().as_str(), authority, path]
 }
 
-/// [`http::HeaderName`] takes over from HTTP/2 what is no token (RFC 9110, section 5.6.2).
+/// Checks the names: [`http::HeaderName`] accepts names from HTTP/2 that are not tokens (RFC 9110,
+/// section 5.6.2).
 fn check_names(headers: &HeaderMap) -> Result<(), UpstreamError> {
     if headers.keys().any(|name| name.as_str().contains('"')) {
         return Err(UpstreamError::FieldName);
@@ -98,11 +105,12 @@ fn check_names(headers: &HeaderMap) -> Result<(), UpstreamError> {
     Ok(())
 }
 
-/// Whether a Go server surely takes this head as it is coded.
+/// Returns whether a server written in Go certainly accepts the encoded head.
 ///
-/// What is left of its limit before a frame is at least `limit - size` and what the fields from there on count. The coded
-/// fields may be twice as long. Only [heavy](is_heavy) bytes get longer than two bytes, at most by 1.75 bytes each, so
-/// their number may be `limit - size`.
+/// Before a frame, the rest of the server's limit is at least `limit - size` plus the size of the
+/// fields from there on. The encoded fields may be twice as long. Only [heavy](is_heavy) bytes
+/// become longer than two bytes, each by at most 1.75 bytes, so their number may be up to `limit -
+/// size`.
 fn fits_coded<B>(request: &Request<B>, ready: &[&PrecomputedHeaders], size: usize, limit: usize) -> bool {
     let fields = request.headers().iter();
     let fields = fields.flat_map(|(name, value)| [name.as_str().as_bytes(), value.as_bytes()]);
@@ -119,12 +127,13 @@ fn fits_coded<B>(request: &Request<B>, ready: &[&PrecomputedHeaders], size: usiz
     heavy <= limit - size
 }
 
-/// Whether a byte may be longer than 16 bits in HPACK's Huffman code (RFC 7541, appendix B).
+/// Returns whether a byte may be longer than 16 bits in HPACK's Huffman code (RFC 7541, appendix
+/// B).
 fn is_heavy(byte: u8) -> bool {
     byte == b'\\' || !(b' '..=b'~').contains(&byte)
 }
 
-/// How long a text may be in that code, at most.
+/// Returns the maximum length of a text in that code.
 fn coded_len(text: &[u8]) -> usize {
     let bits = |byte: &u8| match byte {
         b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => 8,
@@ -141,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// What kube-apiserver announces.
+    /// The limit that a server written in Go announces.
     const LIMIT: usize = (1 << 20) + 320;
 
     fn request(fields: usize, each: usize, byte: u8) -> Request<()> {
@@ -163,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_counted_as_http2_counts_it() {
+    fn a_head_has_the_size_that_http2_counts() {
         let mut request = Request::get("https://host/path?q").body(()).unwrap();
         request.headers_mut().insert("accept", HeaderValue::from_static("x"));
         let list = [
@@ -178,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_modest_head_is_shared_and_a_large_one_is_not() {
+    fn a_small_head_shares_a_connection_and_a_large_one_does_not() {
         assert_eq!(measured(&request(10, 100, b'a')), Ok(Sharing::Shared));
         assert_eq!(measured(&request(10, 6_000, b'\\')), Ok(Sharing::Shared));
         assert_eq!(measured(&request(10, 7_000, b'a')), Ok(Sharing::Unshared));
@@ -187,21 +196,21 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_when_it_is_coded_is_too_large_earlier() {
-        // 1,040,000 bytes of either.
-        for (byte, outcome) in
+    fn a_head_that_grows_when_encoded_has_a_lower_limit() {
+        // 1,040,000 bytes of each.
+        for (byte, expected) in
             [(b'a', Ok(Sharing::Unshared)), (b'\\', Err("too large")), (0xf9, Err("too large"))]
         {
-            assert_eq!(measured(&request(13, 80_000, byte)), outcome, "{byte}");
+            assert_eq!(measured(&request(13, 80_000, byte)), expected, "{byte}");
         }
-        // Half of it is never too large, unless it is one string.
+        // Half of that is never too large, unless it is one string.
         assert_eq!(measured(&request(5, 100_000, b'\\')), Ok(Sharing::Unshared));
         assert_eq!(measured(&request(1, 500_000, b'\\')), Err("too large"));
         assert_eq!(measured(&request(1, 1_000_000, b'a')), Ok(Sharing::Unshared));
     }
 
     #[test]
-    fn only_what_the_client_brings_makes_a_head_unshared() {
+    fn only_headers_of_the_client_make_a_head_unshared() {
         let group = (
             HeaderName::from_static("impersonate-group"),
             HeaderValue::from_static("a-group-of-a-directory"),
@@ -210,24 +219,24 @@ mod tests {
         assert!(ready.list_size() > 2 * LARGE_HEAD);
         assert_eq!(measure(&request(1, 10, b'a'), &[&ready], LIMIT).ok(), Some(Sharing::Shared));
         assert!(measure(&request(1, 10, b'a'), &[&ready], LIMIT / 10).is_err());
-        // Its bytes count when the whole is coded.
+        // These bytes count when the whole head is encoded.
         let value = HeaderValue::from_bytes(&[0xf9; 600_000]).unwrap();
         let odd = PrecomputedHeaders::new(vec![(HeaderName::from_static("x"), value)]);
         assert!(measure(&request(1, 10, b'a'), &[&odd], LIMIT).is_err());
     }
 
     #[test]
-    fn a_name_that_is_no_token_goes_nowhere_in_a_head_of_several_frames() {
-        for (more, outcome) in [(1, Ok(Sharing::Shared)), (5_000, Err("a name")), (70_000, Err("a name"))] {
+    fn a_name_that_is_not_a_token_is_refused_in_a_head_of_several_frames() {
+        for (more, expected) in [(1, Ok(Sharing::Shared)), (5_000, Err("a name")), (70_000, Err("a name"))] {
             let mut request = request(1, more, b'a');
             let name = HeaderName::from_lowercase(b"x\"y").unwrap();
             request.headers_mut().insert(name, HeaderValue::from_static("z"));
-            assert_eq!(measured(&request), outcome, "{more}");
+            assert_eq!(measured(&request), expected, "{more}");
         }
     }
 
     #[test]
-    fn trailers_are_modest() {
+    fn trailers_have_a_size_limit() {
         assert!(check_trailers(request(10, 6_000, b'\\').headers()).is_ok());
         assert!(check_trailers(request(10, 7_000, b'a').headers()).is_err());
         let name = HeaderName::from_lowercase(b"x\"y").unwrap();
@@ -235,8 +244,8 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_is_longer_than_thought() {
-        // RFC 7541, appendix B, in the words of h2: what it codes a text of one byte, repeated, to.
+    fn no_byte_has_a_longer_code_than_assumed() {
+        // Measures RFC 7541, appendix B, through h2: the length of a text that repeats one byte.
         for byte in (b'\t'..=b'\t').chain(b' '..=b'~').chain(0x80..=0xff) {
             let text = vec![byte; 8];
             let coded = huffman_bits(byte);
@@ -246,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Bits of a byte's code.
+    /// Returns the number of bits of a byte's code.
     fn huffman_bits(byte: u8) -> usize {
         match byte {
             b'0' | b'1' | b'2' | b'a' | b'c' | b'e' | b'i' | b'o' | b's' | b't' => 5,

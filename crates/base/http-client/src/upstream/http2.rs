@@ -1,8 +1,9 @@
-//! One HTTP/2 connection to the API server, straight on the `h2` crate.
+//! One HTTP/2 connection to an upstream, directly on the `h2` crate.
 //!
-//! hyper's client for HTTP/2 puts a channel and a task of its own between a request and its stream; at the rate of a
-//! proxy both are felt. Here the task of a request opens its stream itself and waits for the answer itself; only
-//! the connection is driven by another task, and a body that does not go out at once by a third.
+//! hyper's HTTP/2 client uses a channel and an additional task between a request and its stream,
+//! and at the request rate of a proxy both have a measurable cost. Here the task of a request opens
+//! its stream and waits for the response itself. Only the connection is driven by another task, and
+//! a body that cannot be sent at once by a third.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -24,11 +25,11 @@ use super::connector::{DialError, Tasks};
 use super::upload::Upload;
 use super::{RequestBody, UpstreamLimits};
 
-/// How often a new connection is asked whether the server's settings have come.
+/// Interval at which a new connection is checked for the server's settings.
 const SETTINGS_TICK: Duration = Duration::from_millis(1);
 
-/// A connection that takes requests. Clones are the same connection, which closes in good order when the last one and
-/// all streams are gone.
+/// A connection that accepts requests. Clones share the connection, which closes gracefully when
+/// the last clone and all streams are dropped.
 #[derive(Clone)]
 pub(super) struct Http2 {
     sender: SendRequest<Bytes>,
@@ -44,39 +45,39 @@ impl std::fmt::Debug for Http2 {
 
 #[derive(Debug)]
 struct Shared {
-    /// Takes no more requests.
+    /// Set when the connection accepts no more requests.
     closed: AtomicBool,
-    /// Streams the server allows, kept current.
+    /// Number of streams that the server allows, kept current.
     allowed: AtomicUsize,
 }
 
-/// Why a request has no answer.
+/// The reason why a request has no response.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It never got a stream: another connection may take it.
+    /// The request got no stream: another connection may accept it.
     Unsent(h2::Error),
-    /// It is none that HTTP/2 can carry: no connection would take it, and this one is as good as before.
+    /// HTTP/2 cannot carry the request: no connection would accept it, and this one stays usable.
     Unfit(h2::Error),
-    /// It had a stream.
+    /// The request had a stream.
     Sent(h2::Error),
 }
 
-/// An answer's head, the stream of its body, and what is still on its way up.
+/// The head of a response with the stream of its body, and the upload that is still running.
 pub(super) type Answer = (Response<h2::RecvStream>, Option<Upload>);
 
 impl Http2 {
-    /// Begins HTTP/2 on `io` and waits for the server's settings.
+    /// Starts HTTP/2 on `io` and waits for the server's settings.
     pub(super) async fn handshake<T>(io: T, limits: &UpstreamLimits, tasks: &Tasks) -> Result<Self, DialError>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let streams = u32::try_from(limits.streams_per_connection).unwrap_or(u32::MAX);
-        // The protocol's largest window is 2^31 - 1.
+        // The largest window of the protocol is 2^31 - 1.
         let connection_window = limits.stream_window.saturating_mul(streams).min(i32::MAX.unsigned_abs());
         let (io, heard) = Heard::on(io);
         let (sender, mut connection) = h2::client::Builder::new()
             .enable_push(false)
-            // None before the server has said how many, see below.
+            // No stream before the server's limit is known, see below.
             .initial_max_send_streams(0)
             .initial_window_size(limits.stream_window)
             .initial_connection_window_size(connection_window)
@@ -86,8 +87,9 @@ impl Http2 {
             .await
             .map_err(DialError::Http2)?;
         let pings = connection.ping_pong();
-        // A stream beyond the server's limit would wait for ever, so the limit must be known before the first one. h2
-        // tells nobody when it comes; it follows the handshake at once.
+        // A stream beyond the server's limit would wait for ever, so the limit must be known before
+        // the first stream. h2 does not signal its arrival; the settings arrive directly after the
+        // handshake.
         let announced = async {
             while connection.max_concurrent_send_streams() == 0 {
                 match futures::poll!(&mut connection) {
@@ -110,17 +112,18 @@ impl Http2 {
         Ok(Self { sender, shared, tasks: tasks.clone() })
     }
 
-    /// Streams that the server allows now.
+    /// Returns the number of streams that the server allows now.
     pub(super) fn allowed(&self) -> usize {
         self.shared.allowed.load(Ordering::Relaxed)
     }
 
-    /// Takes no more requests.
+    /// Returns whether the connection accepts no more requests.
     pub(super) fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
     }
 
-    /// Sends a request and waits for the head of the answer. Dropping this, or later the answer, resets the stream.
+    /// Sends a request and waits for the head of the response. Dropping this future, or later the
+    /// response, resets the stream.
     pub(super) async fn send(
         &mut self,
         head: http::Request<()>,
@@ -141,7 +144,7 @@ impl Http2 {
         } else {
             let (upload, work) = Upload::new(std::mem::take(body), stream);
             let mut work = Box::pin(work);
-            // Most bodies are here already and small: no task for those.
+            // Most bodies are small and already complete, and need no task.
             if futures::poll!(&mut work).is_pending() {
                 self.tasks.spawn(work);
             }
@@ -149,7 +152,7 @@ impl Http2 {
         };
         let mut answer = answer;
         let answer = poll_fn(|cx| {
-            // What goes before the answer, first.
+            // Interim responses first.
             while let Poll::Ready(Some(Ok(interim))) = answer.poll_informational(cx) {
                 pinniped_http_server::interim(interim);
             }
@@ -160,14 +163,15 @@ impl Http2 {
             Err(error) if error.is_reset() => Err(Failure::Sent(error)),
             Err(error) => {
                 self.shared.closed.store(true, Ordering::Release);
-                Err(Failure::Sent(self.condemned().await.unwrap_or(error)))
+                Err(Failure::Sent(self.connection_error().await.unwrap_or(error)))
             }
         }
     }
 
-    /// What the server found fault with before it ended the connection. Streams that it had seen are not told: they end with
-    /// the connection, as if nothing had been said.
-    async fn condemned(&mut self) -> Option<h2::Error> {
+    /// Returns the error for which the server closed the connection. h2 does not report it to
+    /// streams that the server had processed: they end like streams of a connection that closed
+    /// without an error.
+    async fn connection_error(&mut self) -> Option<h2::Error> {
         match futures::poll!(poll_fn(|cx| self.sender.poll_ready(cx))) {
             Poll::Ready(Err(why)) if why.reason().is_some_and(|reason| reason != Reason::NO_ERROR) => {
                 Some(why)
@@ -182,12 +186,12 @@ impl Http2 {
     }
 }
 
-/// h2 itself did not like what it was given; nothing happened to the connection.
+/// Returns whether h2 itself refused its input; the connection is not affected.
 fn is_misuse(error: &h2::Error) -> bool {
     error.reason().is_none() && !error.is_io()
 }
 
-/// Runs a connection to its end, and asks after a server that has been silent.
+/// Drives a connection until it ends, and pings a server that sends nothing.
 async fn drive<T>(
     connection: Connection<Listening<T>, Bytes>,
     shared: Arc<Shared>,
@@ -195,15 +199,15 @@ async fn drive<T>(
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // Also when this is dropped before its end, with the runtime that it runs on.
+    // Also when this future is dropped early, together with its runtime.
     let _closed = CloseOnDrop(Arc::clone(&shared));
     let mut connection = pin!(connection);
     let mut silence = pin!(silence);
     let ended = poll_fn(|cx| {
         let polled = connection.as_mut().poll(cx);
         shared.allowed.store(connection.max_concurrent_send_streams(), Ordering::Relaxed);
-        if let Poll::Ready(outcome) = polled {
-            return Poll::Ready(outcome.map_err(|error| error.to_string()));
+        if let Poll::Ready(result) = polled {
+            return Poll::Ready(result.map_err(|error| error.to_string()));
         }
         silence.as_mut().poll(cx).map(|()| Err("the API server does not answer pings".to_owned()))
     })

@@ -1,31 +1,32 @@
-//! HTTP/1.1 connections between two requests.
+//! A pool of idle HTTP/1.1 connections.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::keep_alive::Connection;
 
-/// Connections that wait at most; a crowd's others are closed after it.
+/// Maximum number of idle connections; more are closed.
 const MOST: usize = 256;
 
-/// Those of one pool.
+/// The idle connections of one pool.
 #[derive(Debug, Default)]
 pub(super) struct IdlePool(Mutex<Connections>);
 
 #[derive(Debug, Default)]
 struct Connections {
-    /// The last used one at the end.
+    /// Ordered by time of last use, the latest at the end.
     all: Vec<(Box<Connection>, Instant)>,
-    /// A task looks after them.
+    /// Whether a task closes expired connections.
     swept: bool,
 }
 
 impl IdlePool {
-    /// One that was used less than `idle_timeout` ago, and which the server has not closed since.
+    /// Returns a connection that was used less than `idle_timeout` ago and that the server has not
+    /// closed since.
     pub(super) fn take(&self, idle_timeout: Duration) -> Option<Box<Connection>> {
         let mut connections = self.lock();
         loop {
-            // The others have waited for even longer.
+            // All other connections have been idle for longer.
             let (mut connection, since) = connections.all.pop()?;
             if since.elapsed() >= idle_timeout {
                 connections.all.clear();
@@ -37,7 +38,8 @@ impl IdlePool {
         }
     }
 
-    /// Keeps a connection. Whether somebody should look after them from now on.
+    /// Stores a connection. Returns whether the caller must start a task that closes expired
+    /// connections.
     pub(super) fn put(&self, connection: Box<Connection>) -> bool {
         let mut connections = self.lock();
         if connections.all.len() >= MOST {
@@ -48,21 +50,23 @@ impl IdlePool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Connections> {
-        // What it guards is whole between any two statements, so a panic elsewhere does not spoil it.
+        // The state is consistent between any two statements, so a panic elsewhere does not
+        // invalidate it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How long a connection may stay here that its server has closed.
+/// Maximum time for which a connection that its server has closed may stay here.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
-/// Closes connections that waited for too long, or that the server has closed, until there are none.
-pub(super) async fn keep_swept(waiting: Weak<IdlePool>, idle_timeout: Duration) {
-    let _over = NotSwept(Weak::clone(&waiting));
+/// Closes connections that were idle for too long or that the server has closed, until the pool is
+/// empty.
+pub(super) async fn keep_swept(pool: Weak<IdlePool>, idle_timeout: Duration) {
+    let _over = NotSwept(Weak::clone(&pool));
     loop {
         tokio::time::sleep((idle_timeout / 2).min(LONGEST_LOOK)).await;
-        let Some(waiting) = waiting.upgrade() else { return };
-        let mut connections = waiting.lock();
+        let Some(pool) = pool.upgrade() else { return };
+        let mut connections = pool.lock();
         connections
             .all
             .retain_mut(|(connection, since)| since.elapsed() < idle_timeout && connection.is_quiet());
@@ -73,13 +77,14 @@ pub(super) async fn keep_swept(waiting: Weak<IdlePool>, idle_timeout: Duration) 
     }
 }
 
-/// Says that nobody sweeps any more when the task is dropped, with the runtime that it runs on.
+/// Records that no task closes expired connections any more when the task is dropped, together with
+/// its runtime.
 struct NotSwept(Weak<IdlePool>);
 
 impl Drop for NotSwept {
     fn drop(&mut self) {
-        if let Some(waiting) = self.0.upgrade() {
-            waiting.lock().swept = false;
+        if let Some(pool) = self.0.upgrade() {
+            pool.lock().swept = false;
         }
     }
 }

@@ -1,12 +1,14 @@
-//! HTTP/1.1 connections that serve one request after the other, driven by the tasks of the requests themselves.
+//! Keep-alive HTTP/1.1 connections that the tasks of the requests drive themselves.
 //!
-//! Most backends of an ingress speak nothing else, so this is on the way of nearly each of its requests. hyper's client has
-//! a task for each connection, and channels for the request, for the answer and for its body; together with the copy of
-//! the head that a second attempt needed, that was a quarter of what a request cost. Here a head is written from where it
-//! is, and read where it arrives (by `httparse`, as in hyper); who waits for an answer reads it.
+//! Most backends of an ingress speak only HTTP/1.1, so almost every request of an ingress uses this
+//! module. hyper's client has a task for each connection, and channels for the request, the
+//! response and the body; together with the copy of the head for a second attempt, that was a
+//! quarter of the cost of a request. Here a head is written without a copy, and parsed in the
+//! buffer in which it arrives (by `httparse`, as in hyper); the task that waits for a response
+//! reads it.
 //!
-//! What is strict about it keeps answers apart: one field says where a body ends, a coding that is not undone here is an
-//! error, and a connection on which anything came that nobody had asked for is not used again.
+//! Strict rules keep responses apart: exactly one field defines the end of a body, an unknown
+//! transfer coding is an error, and a connection with unexpected bytes is not used again.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -42,39 +44,39 @@ use framing::Decoder;
 use head::{Fields, Head, Length};
 use upload::Uploading;
 
-/// Interim answers at most before the one that counts.
+/// Maximum number of interim responses before the final one.
 const MOST_INTERIM: usize = 32;
-/// What is read at once at first, and at most when a server sends as fast as that.
+/// Initial size of a read, and the maximum when a server sends fast enough.
 const READ: (usize, usize) = (8 << 10, 256 << 10);
 
-/// An exchange over HTTP/1.1 failed.
+/// The error of a failed exchange over HTTP/1.1.
 #[derive(Debug, thiserror::Error)]
 pub enum Http1Error {
     /// The connection broke.
     #[error("the connection broke: {0}")]
     Io(#[from] io::Error),
-    /// The server closed the connection before its answer was complete.
+    /// The server closed the connection before the response was complete.
     #[error("the server closed the connection in the middle of its answer")]
     Closed,
-    /// What came is not the head of an answer.
+    /// The received bytes are not the head of a response.
     #[error("the head of the answer is none: {0}")]
     Head(httparse::Error),
-    /// The head is longer than it may be.
+    /// The head exceeds its maximum size.
     #[error("the head of the answer is too long")]
     LongHead,
-    /// It is coded in another way than in chunks.
+    /// The transfer coding is not `chunked`.
     #[error("the transfer coding of the answer is unknown")]
     Coding,
-    /// Its length is no number, or there are several.
+    /// The content length is not a number, or there are several different ones.
     #[error("the length of the answer is not clear")]
     Length,
-    /// The chunks are not as they must be.
+    /// The chunks are malformed.
     #[error("a chunk of the answer is none")]
     Chunk,
-    /// The trailers are not as they must be.
+    /// The trailers are malformed.
     #[error("the trailers of the answer are none: {0}")]
     Trailers(httparse::Error),
-    /// There was no end of interim answers.
+    /// The server sent too many interim responses.
     #[error("too many interim answers")]
     Interim,
     /// The body of the request failed.
@@ -82,11 +84,12 @@ pub enum Http1Error {
     Body(#[source] BoxError),
 }
 
-/// Why a request has no answer.
+/// The reason why a request has no response.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: Http1Error,
-    /// The connection ended without a byte of an answer, as one does that was closed between two requests.
+    /// The connection ended without a byte of a response, as a connection does that was closed
+    /// between two requests.
     pub(super) unanswered: bool,
 }
 
@@ -96,7 +99,7 @@ impl From<Http1Error> for Failure {
     }
 }
 
-/// A socket, with TLS or without.
+/// A socket, with or without TLS.
 #[derive(Debug)]
 pub(super) enum Socket {
     Plain(Single<TcpStream>),
@@ -110,13 +113,13 @@ pub(super) struct Connection {
     output: Vec<u8>,
     header_bytes: usize,
     known: Fields,
-    /// Among those for short reads, if it is one.
+    /// Counts the connection as one for short reads.
     place: Option<Place>,
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not what was read or is to be written: there may be credentials in it.
+        // Not the buffers: they may contain credentials.
         f.debug_struct("Connection").field("way", &self.way).finish_non_exhaustive()
     }
 }
@@ -124,11 +127,11 @@ impl fmt::Debug for Connection {
 #[derive(Debug)]
 enum Way {
     Both(Socket),
-    /// The other half is with a body that is on its way.
+    /// The other half belongs to the upload of a body.
     Reading(ReadHalf<Socket>, Uploading),
 }
 
-/// What has come and was not used yet.
+/// Received bytes that are not used yet.
 struct Input {
     ready: Bytes,
     room: BytesMut,
@@ -148,13 +151,13 @@ impl Connection {
         })
     }
 
-    /// The same, counted.
+    /// Marks the connection as one for short reads.
     pub(super) fn counted(mut self: Box<Self>, place: Place) -> Box<Self> {
         self.place = Some(place);
         self
     }
 
-    /// Ends the connection when nothing that was sent is acknowledged for so long (`TCP_USER_TIMEOUT`).
+    /// Closes the connection when sent data is not acknowledged for this time (`TCP_USER_TIMEOUT`).
     pub(super) fn give_up_after(&self, silence: Duration) -> io::Result<()> {
         let tcp = match &self.way {
             Way::Both(Socket::Plain(tcp)) => &tcp.0,
@@ -164,18 +167,20 @@ impl Connection {
         socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(silence))
     }
 
-    /// Nothing came since the last answer, not even the end. Only a connection on which nobody waits may be asked.
+    /// Returns whether nothing was received since the last response, including end of stream. Call
+    /// it only for an idle connection.
     pub(super) fn is_quiet(&mut self) -> bool {
         let Way::Both(socket) = &mut self.way else { return false };
         let mut byte = [0];
-        let nobody = &mut Context::from_waker(Waker::noop());
+        let noop = &mut Context::from_waker(Waker::noop());
         self.input.ready.is_empty()
-            && (socket.is_dry(nobody)
-                || Pin::new(socket).poll_read(nobody, &mut ReadBuf::new(&mut byte)).is_pending())
+            && (socket.is_read_pending(noop)
+                || Pin::new(socket).poll_read(noop, &mut ReadBuf::new(&mut byte)).is_pending())
     }
 
-    /// Sends a request and waits for the head of its answer. Dropping this, or later the answer, closes the connection.
-    /// The head stays as it is; the body is used up. What is `ready` goes with the head.
+    /// Sends a request and waits for the head of its response. Dropping this future, or later the
+    /// response, closes the connection. The head stays unchanged; the body is consumed. The
+    /// precomputed headers in `ready` are sent with the head.
     pub(super) async fn send(
         mut self: Box<Self>,
         request: &mut Request<RequestBody>,
@@ -222,8 +227,9 @@ impl Connection {
         Pin::new(socket).poll_flush(cx)
     }
 
-    /// Begins to send a request with a body: as much as goes at once here, the rest from a task of its own, since a client
-    /// may want to have sent everything before it reads anything.
+    /// Starts to send a request with a body. This task sends what can be sent at once, and a
+    /// separate task sends the rest, because a client may send its whole body before it reads
+    /// anything.
     async fn upload(
         self: Box<Self>,
         request: &mut Request<RequestBody>,
@@ -244,7 +250,7 @@ impl Connection {
         Box::new(Self { way, input, output: Vec::new(), header_bytes, known, place })
     }
 
-    /// The head of the answer, and how its body ends.
+    /// Reads the head of the response, and determines how its body ends.
     async fn answer(&mut self, method: &Method) -> Result<(Head, Decoder), Failure> {
         let mut heard = false;
         for _interim in 0..=MOST_INTERIM {
@@ -265,7 +271,7 @@ impl Connection {
                     }
                 }
             };
-            // Whoever leaves HTTP though nobody asked for it has given its last answer.
+            // A server that switches protocols without a request for it sends no further response.
             let status = head.response.status();
             if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
                 let decoder = Decoder::of(method, &head)?;
@@ -276,10 +282,10 @@ impl Connection {
         Err(Http1Error::Interim.into())
     }
 
-    /// Reads more: how much; 0 is the end.
+    /// Reads more bytes and returns their number; 0 means end of stream.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Http1Error>> {
         match &mut self.way {
-            Way::Both(socket) if socket.is_dry(cx) => Poll::Pending,
+            Way::Both(socket) if socket.is_read_pending(cx) => Poll::Pending,
             Way::Both(socket) => self.input.poll_read(socket, cx),
             Way::Reading(socket, uploading) => {
                 if let Poll::Ready(error) = uploading.poll_failed(cx) {
@@ -291,7 +297,7 @@ impl Connection {
         .map_err(Http1Error::from)
     }
 
-    /// The connection as it was before the request, if it can serve another one.
+    /// Returns the connection as it was before the request, if it can serve another one.
     fn reunited(self: Box<Self>) -> Option<Box<Self>> {
         if !self.input.ready.is_empty() {
             return None;
@@ -315,8 +321,8 @@ impl Input {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         if !self.ready.is_empty() {
-            // A part of something: it must be in one piece with the rest. It is the only user of its memory, as a rule,
-            // once the free part of it is no more.
+            // The rest of a partial message must be in one contiguous buffer. The message is
+            // usually the only user of its memory once the unused part of the buffer is dropped.
             self.room = BytesMut::new();
             let part = std::mem::take(&mut self.ready);
             self.room = part.try_into_mut().unwrap_or_else(|part| BytesMut::from(&part[..]));
@@ -344,18 +350,20 @@ impl Input {
     }
 }
 
-/// Makes of an answer's head what is true behind this connection. Whether the connection may be used again.
+/// Adjusts the head of a response for the client of this proxy. Returns whether the connection may
+/// be used again.
 fn tidy(head: &mut Head) -> Result<bool, Http1Error> {
     let headers = head.response.headers_mut();
     if !head.special || !headers.contains_key(CONTENT_LENGTH) {
         return Ok(true);
     }
-    // Both at once is how answers are smuggled (RFC 9112, section 6.1): the length goes, and the connection too.
+    // Both fields together are used for response smuggling (RFC 9112, section 6.1): the length is
+    // removed, and the connection is not used again.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
         return Ok(false);
     }
-    // It may have been said several times.
+    // The field may occur several times.
     if let Some(length) = framing::length(headers)? {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
@@ -363,9 +371,9 @@ fn tidy(head: &mut Head) -> Result<bool, Http1Error> {
 }
 
 impl Socket {
-    /// Reading would have to wait, and whoever asks is woken when that is over. TLS would be asked in vain, at several
-    /// times the cost.
-    fn is_dry(&self, cx: &mut Context<'_>) -> bool {
+    /// Returns whether a read would be pending; the task is woken when data arrives. A read through
+    /// TLS would give the same result at several times the cost.
+    fn is_read_pending(&self, cx: &mut Context<'_>) -> bool {
         let tcp = match self {
             Self::Plain(tcp) => tcp,
             Self::Tls(tls) => {

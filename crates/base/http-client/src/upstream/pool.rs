@@ -1,4 +1,4 @@
-//! HTTP/2 connections and how many streams each carries.
+//! A pool of HTTP/2 connections that counts the streams of each.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,37 +15,38 @@ use super::keep_alive::Connection as KeepAlive;
 use super::{RequestBody, UpstreamError, UpstreamStats};
 use crate::lingering::Lingering;
 
-/// Nothing is looked after more often than at twice this rate.
+/// Minimum value that the clean-up uses as idle timeout; it runs at most at twice this rate.
 const SHORTEST_IDLE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Pool {
     connector: Arc<Connector>,
     connections: Arc<Mutex<Connections>>,
-    /// One dial at a time: who waits for it usually finds room on the new connection.
+    /// Allows one dial at a time: a request that waits for it usually finds capacity on the new
+    /// connection.
     dialing: Semaphore,
-    /// Dials that have ended.
+    /// Number of dials that have ended.
     dials: AtomicU64,
-    /// Why the last dial failed; whoever waited for it fails with it.
+    /// The error of the last dial; requests that waited for that dial fail with it.
     failure: Mutex<Option<Arc<DialError>>>,
-    /// HTTP/1.1 connections between two requests.
+    /// Idle HTTP/1.1 connections.
     pub(super) waiting: Arc<IdlePool>,
-    /// Those of them that are for short reads.
-    growth: Arc<DialPolicy>,
-    /// Connections that may be opened for one request each.
+    /// Decides when to dial HTTP/1.1 connections for short reads.
+    dial_policy: Arc<DialPolicy>,
+    /// Permits for connections that carry one request each.
     unshared: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct Connections {
     all: Vec<Connection>,
-    /// A task looks after those that are idle.
+    /// Whether a task closes idle connections.
     swept: bool,
 }
 
 impl Connections {
-    /// Forgets those that are closed, and those without streams for this long, unless it is the first: with the last
-    /// reference they close in good order.
+    /// Removes connections that are closed, and those without streams for this long except for the
+    /// first: they close gracefully with the last reference.
     fn sweep(&mut self, idle_timeout: Duration) {
         self.all.retain(|connection| !connection.http2.is_closed());
         if self.all.len() > 1 {
@@ -60,7 +61,8 @@ impl Connections {
     }
 }
 
-/// Sweeps until there is one connection at most. Without it, what a crowd has opened would stay until the next request.
+/// Removes idle connections until at most one connection is left. Without it, the connections of a
+/// burst would stay open until the next request.
 async fn keep_swept(connections: Weak<Mutex<Connections>>, idle_timeout: Duration) {
     let _over = NotSwept(Weak::clone(&connections));
     loop {
@@ -75,7 +77,8 @@ async fn keep_swept(connections: Weak<Mutex<Connections>>, idle_timeout: Duratio
     }
 }
 
-/// Says that nobody sweeps any more when the task is dropped, with the runtime that it runs on.
+/// Records that no task removes idle connections any more when the task is dropped, together with
+/// its runtime.
 struct NotSwept(Weak<Mutex<Connections>>);
 
 impl Drop for NotSwept {
@@ -98,12 +101,12 @@ struct Load {
     made: Instant,
     /// Milliseconds from `made` to the end of the last stream.
     last_used: AtomicU64,
-    /// Where the connection is for one request.
+    /// The permit of a connection that carries one request.
     _turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Load {
-    /// Of a connection with its first stream.
+    /// Creates the load of a connection with its first stream.
     fn first(turn: Option<OwnedSemaphorePermit>) -> Arc<Self> {
         let (open, last_used) = (AtomicUsize::new(1), AtomicU64::new(0));
         Arc::new(Self { open, made: Instant::now(), last_used, _turn: turn })
@@ -115,7 +118,7 @@ impl Load {
     }
 }
 
-/// An open stream; it stops counting when this is dropped.
+/// An open stream, counted until it is dropped.
 #[derive(Debug)]
 pub(super) struct Stream(Arc<Load>);
 
@@ -127,7 +130,7 @@ impl Drop for Stream {
     }
 }
 
-/// Room for one stream on a connection.
+/// Capacity for one stream on a connection.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) http2: Http2,
@@ -149,23 +152,24 @@ impl Pool {
             dials: AtomicU64::new(0),
             failure: Mutex::default(),
             waiting: Arc::default(),
-            growth: Arc::default(),
+            dial_policy: Arc::default(),
             unshared,
         }
     }
 
-    /// Room for a stream, on a connection there is or on a new one.
+    /// Reserves a stream on an existing connection or on a new one.
     pub(super) async fn lease(&self) -> Result<Lease, UpstreamError> {
         match self.room() {
             Some(lease) => Ok(lease),
-            // Rare, and a large future: every request would carry its room.
+            // Boxed because it is large and rare; otherwise every request future would reserve
+            // space for it.
             None => Box::pin(self.dial()).await,
         }
     }
 
     async fn dial(&self) -> Result<Lease, UpstreamError> {
         let seen = self.dials.load(Ordering::Acquire);
-        // The semaphore is never closed; were it, dialling without it would only be wasteful.
+        // The semaphore is never closed; if it were, the only effect would be superfluous dials.
         let _turn = self.dialing.acquire().await.ok();
         if let Some(lease) = self.room() {
             return Ok(lease);
@@ -194,32 +198,33 @@ impl Pool {
         }
     }
 
-    /// A new connection for one stream, which closes after it.
+    /// Dials a new connection for one stream, which closes after it.
     pub(super) async fn unshared(&self) -> Result<Lease, UpstreamError> {
         let Ok(turn) = Arc::clone(&self.unshared).try_acquire_owned() else {
             return Err(UpstreamError::UnsharedFull(self.connector.limits.unshared));
         };
-        // Large, as above.
+        // Boxed because it is large, as above.
         let dialled = Box::pin(self.connector.h2()).await;
         let http2 = dialled.map_err(|error| UpstreamError::Dial(Arc::new(error)))?;
         Ok(Lease::new(http2, Load::first(Some(turn))))
     }
 
     pub(super) async fn http1(&self) -> Result<http1::SendRequest<RequestBody>, UpstreamError> {
-        // Large, as above.
+        // Boxed because it is large, as above.
         Box::pin(self.connector.http1()).await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
     }
 
-    /// A new HTTP/1.1 connection that can be kept.
+    /// Dials a new keep-alive HTTP/1.1 connection.
     pub(super) async fn kept(&self) -> Result<Box<KeepAlive>, UpstreamError> {
-        // Large, as above.
+        // Boxed because it is large, as above.
         Box::pin(self.connector.kept()).await.map_err(|error| UpstreamError::Dial(Arc::new(error)))
     }
 
-    /// A short read found no HTTP/1.1 connection: perhaps the next one does.
+    /// Records that a short read found no HTTP/1.1 connection, and dials one if the policy decides
+    /// so.
     pub(super) fn grow(&self) {
-        let Some(turn) = self.growth.missed(self.connector.limits.short_reads) else { return };
-        // Of its own, so that the dial does not keep alive what it belongs to.
+        let Some(turn) = self.dial_policy.missed(self.connector.limits.short_reads) else { return };
+        // A connector of its own, so that the dial does not keep the pool alive.
         let connector = self.connector.another();
         let keeper = self.keeper();
         self.connector.spawn(async move {
@@ -233,7 +238,7 @@ impl Pool {
         });
     }
 
-    /// Takes an HTTP/1.1 connection back that has served a request.
+    /// Returns a keeper that returns a used HTTP/1.1 connection to the pool.
     pub(super) fn keeper(&self) -> Keeper {
         Keeper { waiting: Arc::clone(&self.waiting), connector: Arc::downgrade(&self.connector) }
     }
@@ -247,7 +252,8 @@ impl Pool {
         })
     }
 
-    /// Takes the first connection with room, so that the last ones run dry and can be closed.
+    /// Reserves a stream on the first connection with capacity, so that the last connections become
+    /// idle and can be closed.
     fn room(&self) -> Option<Lease> {
         let limits = &self.connector.limits;
         let mut connections = lock(&self.connections);
@@ -271,7 +277,7 @@ impl Pool {
     }
 }
 
-/// The way back of an HTTP/1.1 connection to its pool.
+/// Returns an HTTP/1.1 connection to its pool.
 #[derive(Debug)]
 pub(super) struct Keeper {
     waiting: Arc<IdlePool>,
@@ -290,7 +296,7 @@ impl Keeper {
 
 impl Connection {
     fn take(&self, allowed: usize) -> Option<Lease> {
-        // Only ever raised under the pool's lock, so the check cannot be overtaken by another one.
+        // Increased only under the pool's lock, so no concurrent check can pass as well.
         if self.load.open.load(Ordering::Acquire) >= allowed {
             return None;
         }
@@ -299,7 +305,8 @@ impl Connection {
     }
 }
 
-/// What the locks guard is whole between any two statements, so a panic elsewhere does not spoil it.
+/// Locks a mutex. The state behind each lock is consistent between any two statements, so a panic
+/// elsewhere does not invalidate it.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A request's body on its way into an HTTP/2 stream.
+//! The upload of a request's body into an HTTP/2 stream.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -11,14 +11,15 @@ use tokio::sync::oneshot;
 
 use super::{RequestBody, UpstreamError, head};
 
-/// Keeps an upload going. When it is dropped, what is not sent yet never will be.
+/// A running upload. Dropping it stops the upload.
 #[derive(Debug)]
 pub(super) struct Upload {
     _wanted: oneshot::Sender<()>,
 }
 
 impl Upload {
-    /// The handle, and the work. `stream` is reset when the work ends before the body does.
+    /// Creates the handle and the future. `stream` is reset when the future ends before the body
+    /// does.
     pub(super) fn new(
         body: RequestBody,
         stream: SendStream<Bytes>,
@@ -26,20 +27,21 @@ impl Upload {
         let (wanted, unwanted) = oneshot::channel::<()>();
         let work = async move {
             let mut sending = Sending { stream, done: false };
-            let outcome = {
+            let result = {
                 let mut copy = pin!(copy(body, &mut sending.stream));
                 let mut unwanted = pin!(unwanted);
                 poll_fn(|cx| {
-                    // The last byte counts for more than the news that nobody waits for the answer any more.
-                    if let Poll::Ready(outcome) = copy.as_mut().poll(cx) {
-                        return Poll::Ready(outcome);
+                    // The end of the upload takes precedence over the cancellation, so poll it
+                    // first.
+                    if let Poll::Ready(result) = copy.as_mut().poll(cx) {
+                        return Poll::Ready(result);
                     }
                     unwanted.as_mut().poll(cx).map(|_dropped| Err(Ended::Unwanted))
                 })
                 .await
             };
-            sending.done = outcome.is_ok();
-            if let Err(ended) = outcome {
+            sending.done = result.is_ok();
+            if let Err(ended) = result {
                 tracing::debug!(%ended, "the body of a request did not reach the API server");
             }
         };
@@ -47,7 +49,7 @@ impl Upload {
     }
 }
 
-/// Resets the stream unless all of the body went out; also when the work is dropped in the middle.
+/// Resets the stream unless the whole body was sent; also when the future is dropped early.
 struct Sending {
     stream: SendStream<Bytes>,
     done: bool,
@@ -61,7 +63,7 @@ impl Drop for Sending {
     }
 }
 
-/// Why a body did not go out whole.
+/// The reason why a body was not sent completely.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
     #[error("nobody waits for the answer")]
@@ -79,7 +81,7 @@ enum Ended {
 async fn copy(mut body: RequestBody, stream: &mut SendStream<Bytes>) -> Result<(), Ended> {
     loop {
         let frame = poll_fn(|cx| {
-            // A server that has seen enough says so while the client may be silent.
+            // A server that needs no more data resets the stream while the client may send nothing.
             if let Poll::Ready(reset) = stream.poll_reset(cx) {
                 return Poll::Ready(Err(reset.map_or_else(Ended::Stream, Ended::Reset)));
             }
@@ -108,7 +110,7 @@ async fn copy(mut body: RequestBody, stream: &mut SendStream<Bytes>) -> Result<(
     }
 }
 
-/// Sends one chunk as the server makes room for it.
+/// Sends one chunk as flow-control capacity becomes available.
 async fn send(mut chunk: Bytes, last: bool, stream: &mut SendStream<Bytes>) -> Result<(), Ended> {
     if chunk.is_empty() {
         if last {

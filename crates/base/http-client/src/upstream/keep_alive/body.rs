@@ -1,4 +1,4 @@
-//! The body of an answer, read by whoever wants it.
+//! The body of a response, which its reader reads from the connection.
 
 use std::task::{Context, Poll, ready};
 
@@ -13,18 +13,18 @@ use super::{Connection, Http1Error, tidy};
 use crate::upstream::ResponseBody;
 use crate::upstream::pool::Keeper;
 
-/// The rest of an answer. When its end is read, its connection goes back to the pool if it can serve another request;
-/// when it is dropped before, the connection is closed.
+/// The body of a response. When its end is read, its connection returns to the pool if it can serve
+/// another request; when it is dropped earlier, the connection is closed.
 #[derive(Debug)]
 pub(in crate::upstream) struct KeepAliveBody {
-    /// Until the end.
+    /// `None` after the end.
     connection: Option<Box<Connection>>,
     decoder: Decoder,
-    /// Where the connection goes then.
+    /// Returns the connection to its pool.
     keeper: Option<Keeper>,
 }
 
-/// An answer with its head read.
+/// Creates a response whose head was read.
 pub(super) fn answer(
     connection: Box<Connection>,
     mut head: Head,

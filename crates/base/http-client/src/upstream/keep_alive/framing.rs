@@ -1,4 +1,4 @@
-//! Where the body of an answer ends (RFC 9112, sections 6 and 7).
+//! The framing of response bodies (RFC 9112, sections 6 and 7).
 
 use bytes::{Buf as _, Bytes};
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TRAILER, TRANSFER_ENCODING};
@@ -9,52 +9,53 @@ use pinniped_http_headers::hop_by_hop::has_token;
 use super::head::{Fields, Head};
 use super::{Http1Error, head};
 
-/// Bytes of a line with the size of a chunk, and of all trailers, at most.
+/// Maximum size of a line with the size of a chunk, and of all trailers, in bytes.
 const MOST_META: usize = 16 << 10;
 const MOST_TRAILERS: usize = 64;
 
-/// Trailers that would say something of the message as a whole (RFC 9110, section 6.5.1).
+/// Names that are not allowed as trailers because they concern the message as a whole (RFC 9110,
+/// section 6.5.1).
 static NEVER_TRAILERS: [HeaderName; 5] = [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, HOST, TRAILER];
 
-/// What is to come of a body.
+/// The rest of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decoder {
-    /// All of it was read.
+    /// The body is complete.
     Done,
-    /// So many bytes.
+    /// This number of bytes follows.
     Length(u64),
-    /// Chunks.
+    /// Chunks follow.
     Chunked(Chunk),
-    /// All until the server closes the connection.
+    /// All bytes until the server closes the connection.
     UntilClose,
 }
 
-/// Where in a chunked body we are.
+/// The position in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chunk {
-    /// Before the line with the size of the next one.
+    /// Before the line with the size of the next chunk.
     Size,
-    /// So many bytes of it are to come.
+    /// In the data of a chunk, with this number of bytes left.
     Data(u64),
-    /// Before the end of its line.
+    /// Before the end of line after a chunk.
     End,
-    /// Behind the last one.
+    /// After the last chunk.
     Trailers,
 }
 
-/// What was found.
+/// The result of one decoding step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Decoded {
     Data(Bytes),
     Trailers(HeaderMap),
-    /// There is no more.
+    /// The body is complete.
     End,
     /// More bytes are needed.
     More,
 }
 
 impl Decoder {
-    /// What the head of an answer to a request with `method` says.
+    /// Returns the framing that the head of a response to a request with `method` defines.
     pub(super) fn of(method: &Method, head: &Head) -> Result<Self, Http1Error> {
         let Head { response, special, .. } = head;
         let status = response.status();
@@ -66,7 +67,8 @@ impl Decoder {
             && let mut codings = headers.get_all(TRANSFER_ENCODING).iter()
             && let Some(coding) = codings.next()
         {
-            // Another coding would have to be undone here, since the field is not passed on; HTTP/1.0 has none.
+            // Another coding would have to be decoded here, because the field is not forwarded;
+            // HTTP/1.0 has none.
             let chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
             return match chunked && response.version() == Version::HTTP_11 {
                 _ if bodiless => Ok(Self::Done),
@@ -74,7 +76,7 @@ impl Decoder {
                 false => Err(Http1Error::Coding),
             };
         }
-        // Also where no body follows: the client gets it.
+        // Also checked for a response without a body, because the client receives the field.
         Ok(match length(headers)? {
             _ if bodiless => Self::Done,
             Some(0) => Self::Done,
@@ -83,7 +85,7 @@ impl Decoder {
         })
     }
 
-    /// Takes what is next from `input`.
+    /// Takes the next item from `input`.
     pub(super) fn decode(&mut self, input: &mut Bytes) -> Result<Decoded, Http1Error> {
         loop {
             return match self {
@@ -131,25 +133,26 @@ impl Decoder {
         }
     }
 
-    /// Goes over what is no data at the beginning of `input`, so that an end that is there already is known.
+    /// Skips framing at the beginning of `input`, so that an end that has already arrived is
+    /// detected.
     pub(super) fn skip_to_data(&mut self, input: &mut Bytes) -> Result<(), Http1Error> {
         if *self == Self::Chunked(Chunk::End) && input.starts_with(b"\r\n") {
             input.advance(2);
             *self = Self::Chunked(Chunk::Size);
         }
-        // Trailers are for the next one to find.
+        // Trailers remain for the next call.
         if *self == Self::Chunked(Chunk::Size) && input.starts_with(b"0\r\n\r\n") {
             let _end = self.decode(input)?;
         }
         Ok(())
     }
 
-    /// Whether this is a good place for the connection to end.
+    /// Returns whether the body may end here by the end of the connection.
     pub(super) fn may_end(&self) -> bool {
         matches!(self, Self::Done | Self::UntilClose)
     }
 
-    /// How much is still to come, if that is known.
+    /// Returns the rest of the body's length, if it is known.
     pub(super) fn left(&self) -> Option<u64> {
         match self {
             Self::Done => Some(0),
@@ -159,7 +162,7 @@ impl Decoder {
     }
 }
 
-/// Whether a connection may serve another request after an answer that ends by itself.
+/// Returns whether a connection may serve another request after a response that ends by itself.
 pub(super) fn is_kept(head: &Head) -> bool {
     let says = |token| head.special && has_token(head.response.headers(), &CONNECTION, token);
     match head.response.version() {
@@ -168,7 +171,8 @@ pub(super) fn is_kept(head: &Head) -> bool {
     }
 }
 
-/// What `Content-Length` says, once or several times the same (RFC 9110, section 8.6).
+/// Returns the value of `Content-Length`, which may occur several times with the same value (RFC
+/// 9110, section 8.6).
 pub(super) fn length(headers: &HeaderMap) -> Result<Option<u64>, Http1Error> {
     let mut length = None;
     for value in headers.get_all(CONTENT_LENGTH) {
@@ -183,7 +187,7 @@ pub(super) fn length(headers: &HeaderMap) -> Result<Option<u64>, Http1Error> {
 }
 
 fn digits(text: &[u8]) -> Option<u64> {
-    // `parse` would take a sign, too.
+    // `parse` would also accept a sign.
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -204,8 +208,9 @@ fn chunk_size(input: &mut Bytes) -> Result<Option<u64>, Http1Error> {
         return Err(Http1Error::Chunk);
     }
     let parsed = httparse::parse_chunk_size(input).map_err(|_| Http1Error::Chunk)?;
-    // httparse lets anything pass in an extension. A line end of half its characters is one to some readers: where two
-    // readers see different lines, one of them sees an answer that the other does not.
+    // httparse accepts anything in a chunk extension. Some parsers accept a line end with only one
+    // of its two characters. If two parsers disagree about lines, one of them finds a response that
+    // the other does not.
     let line = match parsed {
         Status::Complete((length, _)) => &input[..length - b"\r\n".len()],
         Status::Partial => input.strip_suffix(b"\r").unwrap_or(input),
@@ -225,7 +230,7 @@ fn chunk_size(input: &mut Bytes) -> Result<Option<u64>, Http1Error> {
 fn trailers(input: &mut Bytes) -> Result<Option<HeaderMap>, Http1Error> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_TRAILERS];
     match httparse::parse_headers(input, &mut fields).map_err(Http1Error::Trailers)? {
-        // As in the line of a size: here is where the next answer begins.
+        // As in the line of a size: the next response begins here.
         Status::Complete((length, _)) if !ends_whole_lines(&input[..length]) => Err(Http1Error::Chunk),
         Status::Complete((length, fields)) => {
             let (mut map, _) = head::map(input, fields, &mut Fields::default())?;
@@ -242,7 +247,7 @@ fn trailers(input: &mut Bytes) -> Result<Option<HeaderMap>, Http1Error> {
     }
 }
 
-/// Whether each line ends with both characters of its end.
+/// Returns whether each line ends with both characters of the line end.
 fn ends_whole_lines(text: &[u8]) -> bool {
     text.split_inclusive(|byte| *byte == b'\n').all(|line| line.ends_with(b"\r\n"))
 }
@@ -259,7 +264,7 @@ mod tests {
         head::read(&Bytes::from(text + "\r\n"), &mut Fields::default()).unwrap().expect("a whole head")
     }
 
-    /// Everything that a decoder finds in bytes that come in pieces of this size.
+    /// Returns everything that a decoder finds in input that is split into pieces of this size.
     fn decoded(
         mut decoder: Decoder,
         bytes: &str,
@@ -288,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_says_where_the_body_ends() {
+    fn the_head_defines_the_end_of_the_body() {
         let v1 = Version::HTTP_11;
         let length = |text: &'static str| ("content-length", text);
         let coding = |text: &'static str| ("transfer-encoding", text);
@@ -323,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_kept_as_version_and_header_say() {
+    fn version_and_connection_header_decide_about_keep_alive() {
         let (old, new) = (Version::HTTP_10, Version::HTTP_11);
         let connection = |text: &'static str| [("connection", text)];
         assert!(is_kept(&head(new, 200, &[])));
@@ -334,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_put_together_however_they_come() {
+    fn chunks_are_decoded_independently_of_how_the_input_is_split() {
         let chunked = Decoder::Chunked(Chunk::Size);
         let body = "3\r\none\r\nA;name=\"value\"\r\n0123456789\r\n000\r\nX-Sum: 7\r\nHost: evil\r\n\r\n";
         for pieces in 1..=body.len() {
@@ -351,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_chunks_are_errors_and_never_an_end() {
+    fn malformed_chunks_are_errors_and_never_an_end() {
         let long = format!("1;{}\r\nx\r\n0\r\n\r\n", "x".repeat(MOST_META));
         for body in [
             "",
@@ -384,13 +389,13 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_kept_to_and_a_body_without_one_ends_with_the_connection() {
+    fn a_body_ends_at_its_length_or_with_the_connection() {
         for pieces in 1..6 {
             assert_eq!(decoded(Decoder::Length(5), "12345", pieces).unwrap().0, "12345");
             assert!(matches!(decoded(Decoder::Length(6), "12345", pieces), Err(Http1Error::Closed)));
             assert_eq!(decoded(Decoder::UntilClose, "12345", pieces).unwrap().0, "12345");
         }
-        // What comes behind it is left where it is.
+        // The bytes after the body stay in the input.
         let mut input = Bytes::from_static(b"12345HTTP/1.1");
         assert_eq!(
             Decoder::Length(5).decode(&mut input).unwrap(),
@@ -400,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_body_is_known_with_its_last_data() {
+    fn the_end_of_a_body_is_detected_with_its_last_data() {
         let mut input = Bytes::from_static(b"2\r\nab\r\n0\r\n\r\n");
         let mut decoder = Decoder::Chunked(Chunk::Size);
         assert_eq!(decoder.decode(&mut input).unwrap(), Decoded::Data(Bytes::from_static(b"ab")));

@@ -1,4 +1,4 @@
-//! The heads of messages, to and from bytes (RFC 9112, sections 2 to 5).
+//! Serialization and parsing of message heads (RFC 9112, sections 2 to 5).
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -14,19 +14,19 @@ use pinniped_http_headers::precomputed::{PrecomputedHeaders, write_field};
 use super::Http1Error;
 use crate::upstream::RequestBody;
 
-/// Header fields of an answer at most.
+/// Maximum number of header fields of a response.
 const MOST_FIELDS: usize = 2000;
-/// Room for those that are added to an answer later.
+/// Space for the fields that are added to a response later.
 const ADDED_FIELDS: usize = 10;
-/// So many are read without a box for them.
+/// Number of fields that are parsed without a heap allocation.
 const USUAL_FIELDS: usize = 64;
-/// Longer names and values are not kept.
+/// Longer names and values are not cached.
 const USUAL_LENGTH: usize = 64;
 
-/// How the end of a request's body is known to the server.
+/// The way in which the server detects the end of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
-    /// There is none.
+    /// There is no body.
     None,
     /// By its length.
     Known(u64),
@@ -34,9 +34,9 @@ pub(super) enum Length {
     Chunked,
 }
 
-/// Writes the head of a request. What says how long its body is comes from `length` and from nowhere else: two different
-/// answers to that question are how one request is made to look like two. The host is that of the URI where no field says it.
-/// What is `ready` follows the request's own fields.
+/// Writes the head of a request. The fields that define the end of the body come from `length`
+/// alone, because two contradictory definitions allow request smuggling. The host is that of the
+/// URI if no field contains it. The precomputed headers in `ready` follow the request's own fields.
 pub(super) fn write(
     request: &Request<RequestBody>,
     ready: &[&PrecomputedHeaders],
@@ -67,7 +67,7 @@ pub(super) fn write(
     }
     ready.iter().for_each(|fields| out.extend_from_slice(fields.as_http1()));
     match length {
-        // RFC 9110, section 8.6: where a body would mean something, that there is none is said.
+        // RFC 9110, section 8.6: a request whose method allows a body states that there is none.
         Length::None if matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH) => {
             out.extend_from_slice(b"content-length: 0\r\n");
         }
@@ -82,57 +82,57 @@ pub(super) fn write(
     out.extend_from_slice(b"\r\n");
 }
 
-/// The head of an answer.
+/// The head of a response.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) response: Response<()>,
-    /// Its bytes.
+    /// The size of the head in bytes.
     pub(super) length: usize,
-    /// Whether it has fields about its framing, beside one content length, and about its connection. Each field is seen
-    /// once anyway; most heads have neither.
+    /// Whether the head has fields about its framing, other than one content length, or about its
+    /// connection. Each field is visited in any case, and most heads have none of them.
     pub(super) special: bool,
 }
 
-/// The fields of a connection's last heads, as they came and as they are known. A server says the same fields in the same
-/// order again and again, most of them with the same values, and to look up a name, or to check a value byte by byte,
-/// costs several times what it takes to see that it is still the same.
+/// The fields of a connection's last heads, as raw bytes and parsed. A server sends the same fields
+/// in the same order again and again, mostly with the same values. Looking up a name or validating
+/// a value byte by byte costs several times as much as a comparison with the previous one.
 #[derive(Default)]
 pub(super) struct Fields(Vec<Field>);
 
 struct Field {
     raw: Box<[u8]>,
     name: HeaderName,
-    /// Not in the memory that was read into, which would be kept with it.
+    /// A copy, because the value would otherwise keep the read buffer alive.
     value: HeaderValue,
-    /// How often in a row it was another one.
+    /// Number of consecutive changes of the value.
     changes: u8,
 }
 
 impl fmt::Debug for Fields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No values: they are somebody's answer.
+        // No values: they belong to a user's response.
         f.debug_struct("Fields").field("known", &self.0.len()).finish_non_exhaustive()
     }
 }
 
 impl Fields {
-    /// The field in this place.
+    /// Returns the field at this position.
     fn known(
         &mut self,
-        place: usize,
+        position: usize,
         bytes: &Bytes,
         field: &httparse::Header<'_>,
     ) -> Result<(HeaderName, HeaderValue), http::Error> {
         let raw = field.name.as_bytes();
-        if let Some(known) = self.0.get_mut(place)
+        if let Some(known) = self.0.get_mut(position)
             && *known.raw == *raw
         {
             return Ok((known.name.clone(), known.value(bytes, field.value)?));
         }
         let name = HeaderName::from_bytes(raw)?;
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value))?;
-        if raw.len() <= USUAL_LENGTH && place < USUAL_FIELDS && place <= self.0.len() {
-            self.0.truncate(place);
+        if raw.len() <= USUAL_LENGTH && position < USUAL_FIELDS && position <= self.0.len() {
+            self.0.truncate(position);
             let empty = HeaderValue::from_static("");
             self.0.push(Field { raw: raw.into(), name: name.clone(), value: empty, changes: 0 });
         }
@@ -147,7 +147,7 @@ impl Field {
             return Ok(self.value.clone());
         }
         self.changes = self.changes.wrapping_add(1);
-        // What is new each time is not kept each time.
+        // A value that changes every time is not cached every time.
         if raw.len() <= USUAL_LENGTH && (self.changes < 4 || self.changes.is_multiple_of(64)) {
             self.value = HeaderValue::from_bytes(raw)?;
         }
@@ -155,7 +155,8 @@ impl Field {
     }
 }
 
-/// The head of an answer at the beginning of `bytes`; `None` when it is not all there yet.
+/// Parses the head of a response at the beginning of `bytes`; returns `None` while it is
+/// incomplete.
 pub(super) fn read(bytes: &Bytes, known: &mut Fields) -> Result<Option<Head>, Http1Error> {
     if bytes.is_empty() {
         return Ok(None);
@@ -187,17 +188,18 @@ fn read_with<'b>(
     Ok(Some(Head { response, length, special }))
 }
 
-/// Fields as a map, their values still in place, and whether there are [special](Head::special) ones.
+/// Returns the fields as a map, with values that share the buffer, and whether there are
+/// [special](Head::special) ones.
 pub(super) fn map(
     bytes: &Bytes,
     fields: &[httparse::Header<'_>],
     known: &mut Fields,
 ) -> Result<(HeaderMap, bool), Http1Error> {
-    // Who passes the answer on has fields to add.
+    // A proxy adds fields to the response.
     let mut map = HeaderMap::with_capacity(fields.len() + ADDED_FIELDS);
     let mut special = false;
-    for (place, field) in fields.iter().enumerate() {
-        let known = known.known(place, bytes, field);
+    for (position, field) in fields.iter().enumerate() {
+        let known = known.known(position, bytes, field);
         let (name, value) = known.map_err(|_| Http1Error::Head(httparse::Error::HeaderValue))?;
         special |= name == TRANSFER_ENCODING
             || name == CONNECTION
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_the_length_of_its_body_once_and_rightly() {
+    fn a_request_states_the_length_of_its_body_once_and_correctly() {
         let cases = [
             ("GET", Length::None, ""),
             ("DELETE", Length::None, ""),
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_follows_the_requests_own_fields() {
+    fn precomputed_headers_follow_the_requests_own_fields() {
         let ready = |name, value| {
             PrecomputedHeaders::new(vec![(HeaderName::from_static(name), HeaderValue::from_static(value))])
         };
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_about_the_framing_or_the_connection_are_noticed() {
+    fn fields_about_the_framing_or_the_connection_are_detected() {
         for (fields, special) in [
             ("", false),
             ("content-length: 2\r\ndate: x\r\n", false),
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_usual_fields_are_read_and_far_too_many_are_not() {
+    fn more_than_the_usual_number_of_fields_is_accepted_up_to_the_limit() {
         for (fields, readable) in [(USUAL_FIELDS + 1, true), (MOST_FIELDS, true), (MOST_FIELDS + 1, false)] {
             let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(fields));
             let read = read(&Bytes::from(head), &mut Fields::default());
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_remembered_change_no_answer() {
+    fn cached_fields_do_not_change_a_response() {
         let long = "n".repeat(USUAL_LENGTH + 1);
         let heads = [
             "a: 1\r\nContent-Type: x\r\n".to_owned(),
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_remembered_without_the_memory_they_came_in_and_not_for_ever_if_each_is_new() {
+    fn values_are_cached_without_their_buffer_and_rarely_if_each_is_new() {
         let mut known = Fields::default();
         let mut copies = 0;
         for round in 0..200 {
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_of_http1_is_refused() {
+    fn a_malformed_http1_head_is_refused() {
         for head in [
             "HTTP/2 200 OK\r\n\r\n",
             "HTTP/1.1 99 Low\r\n\r\n",

@@ -15,7 +15,7 @@ use crate::upstream::{AddressParams, RequestBody, ResponseBody, Upstream, Upstre
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server whose every byte is written in the test.
+/// A server whose bytes the test writes itself.
 struct Server {
     listener: TcpListener,
     upstream: Upstream,
@@ -37,7 +37,7 @@ impl Server {
         Far(within(self.listener.accept()).await.unwrap().0)
     }
 
-    /// Asks, while the test plays the server.
+    /// Sends a request while the test plays the server.
     async fn ask<T>(
         &self,
         mut request: Request<RequestBody>,
@@ -46,7 +46,7 @@ impl Server {
         within(futures::future::join(self.upstream.try_send_keep_alive(&mut request), serve)).await
     }
 
-    /// A connection that has served a request and waits for the next one.
+    /// Returns a connection that has served a request and is idle.
     async fn used(&self) -> Far {
         let serve = async {
             let mut far = self.accept().await;
@@ -78,7 +78,7 @@ impl Far {
         within(self.0.write_all(text.as_bytes())).await.unwrap();
     }
 
-    /// Reads a head and answers it.
+    /// Reads a head and sends a response.
     async fn answer(&mut self, text: &str) -> String {
         let head = self.read_until("\r\n\r\n").await;
         self.write(text).await;
@@ -105,7 +105,7 @@ fn get() -> Request<RequestBody> {
 
 type Frames = mpsc::Sender<Result<Frame<Bytes>, BoxError>>;
 
-/// A body that the test feeds; its end comes when the sender is dropped.
+/// Returns a body whose frames the test sends; it ends when the sender is dropped.
 fn fed() -> (Frames, RequestBody) {
     let (sender, receiver) = mpsc::channel(1);
     let frames = futures::stream::unfold(receiver, async |mut receiver: mpsc::Receiver<_>| {
@@ -122,7 +122,7 @@ async fn text(answer: Response<ResponseBody>) -> Result<String, String> {
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 #[tokio::test]
-async fn one_request_after_the_other_goes_over_one_connection() {
+async fn consecutive_requests_use_one_connection() {
     let server = Server::start().await;
     let mut far = None;
     let answers = [
@@ -159,7 +159,7 @@ async fn one_request_after_the_other_goes_over_one_connection() {
 }
 
 #[tokio::test]
-async fn a_get_that_met_the_end_of_its_connection_goes_over_a_new_one_and_a_post_does_not() {
+async fn a_get_on_a_closed_connection_is_sent_again_and_a_post_is_not() {
     for (method, body, again) in [
         (Method::GET, RequestBody::Empty, true),
         (Method::DELETE, RequestBody::Empty, false),
@@ -192,8 +192,8 @@ async fn a_connection_that_the_server_has_closed_or_written_to_is_not_used_again
         if unasked.is_empty() {
             drop(far);
         }
-        // What comes on the loopback is there once the runtime has looked for it.
-        for _look in 0..10 {
+        // Data on the loopback interface is visible after the runtime has polled the socket.
+        for _attempt in 0..10 {
             tokio::task::yield_now().await;
         }
         let serve = async { server.accept().await.answer(OK).await };
@@ -205,7 +205,7 @@ async fn a_connection_that_the_server_has_closed_or_written_to_is_not_used_again
 }
 
 #[tokio::test]
-async fn what_comes_behind_an_answer_is_no_answer_to_the_next_request() {
+async fn bytes_after_a_response_are_not_the_response_to_the_next_request() {
     for answer in [
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil",
         "HTTP/1.1 200 OK\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
@@ -232,7 +232,7 @@ async fn what_comes_behind_an_answer_is_no_answer_to_the_next_request() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_an_error_and_one_without_a_length_ends_with_its_connection() {
+async fn a_truncated_response_is_an_error_and_one_without_a_length_ends_with_its_connection() {
     for (answer, wanted) in [
         ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok", None),
         ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n", None),
@@ -249,7 +249,7 @@ async fn an_answer_that_breaks_off_is_an_error_and_one_without_a_length_ends_wit
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_an_error_that_says_why() {
+async fn a_malformed_response_is_an_error_with_its_cause() {
     let many = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(super::MOST_INTERIM + 1);
     let long = format!("HTTP/1.1 200 OK\r\nlong: {}", "x".repeat(70 << 10));
     for (answer, why) in [
@@ -273,8 +273,8 @@ async fn what_is_no_answer_is_an_error_that_says_why() {
             .ask(get(), async {
                 let mut far = server.accept().await;
                 far.read_until("\r\n\r\n").await;
-                // The client may have seen enough before all of it is out.
-                let _seen_enough = far.0.write_all(answer.as_bytes()).await;
+                // The client may have closed the connection before all bytes are sent.
+                let _may_be_closed = far.0.write_all(answer.as_bytes()).await;
             })
             .await;
         let Err(UpstreamError::Http1(error)) = got else { panic!("{answer:.40}: {got:?}") };
@@ -283,7 +283,7 @@ async fn what_is_no_answer_is_an_error_that_says_why() {
 }
 
 #[tokio::test]
-async fn bodies_go_up_with_their_length_or_in_chunks_and_the_connection_is_kept() {
+async fn bodies_are_sent_with_a_length_or_in_chunks_and_the_connection_stays_open() {
     let server = Server::start().await;
     let (frames, body) = fed();
     let mut far = None;
@@ -328,7 +328,7 @@ async fn bodies_go_up_with_their_length_or_in_chunks_and_the_connection_is_kept(
 }
 
 #[tokio::test]
-async fn an_answer_may_come_and_end_while_the_body_is_still_on_its_way() {
+async fn a_response_may_arrive_and_end_during_the_upload() {
     let server = Server::start().await;
     let (frames, body) = fed();
     let serve = async {
@@ -339,7 +339,8 @@ async fn an_answer_may_come_and_end_while_the_body_is_still_on_its_way() {
     let (answer, mut far) = server.ask(request(Method::POST, body), serve).await;
     let answer = answer.unwrap();
     assert_eq!(answer.status(), 413);
-    // It goes on for as long as the answer is read, also when nobody reads at the moment.
+    // The upload continues while the response is open, even when the response is not read at the
+    // moment.
     frames.send(Ok(Frame::data(Bytes::from_static(b"more")))).await.unwrap();
     assert_eq!(far.read_until("more\r\n").await, "4\r\nmore\r\n");
     assert_eq!(text(answer).await.unwrap(), "big");
@@ -348,7 +349,7 @@ async fn an_answer_may_come_and_end_while_the_body_is_still_on_its_way() {
 }
 
 #[tokio::test]
-async fn a_body_that_fails_or_is_not_as_long_as_it_said_ends_the_exchange_and_its_connection() {
+async fn a_body_that_fails_or_has_the_wrong_length_ends_the_exchange_and_its_connection() {
     struct Lying(u64, RequestBody);
     impl http_body::Body for Lying {
         type Data = Bytes;
@@ -388,7 +389,7 @@ async fn a_body_that_fails_or_is_not_as_long_as_it_said_ends_the_exchange_and_it
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_wants_any_more_ends_its_connection() {
+async fn dropping_a_response_closes_its_connection() {
     let server = Server::start().await;
     let mut get = get();
     let (mut far, head) = {
@@ -418,7 +419,7 @@ async fn an_answer_that_nobody_wants_any_more_ends_its_connection() {
 }
 
 #[test]
-fn no_credential_is_shown_by_debug() {
+fn debug_prints_no_credential() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _runtime = runtime.enter();
@@ -432,7 +433,7 @@ fn no_credential_is_shown_by_debug() {
 }
 
 #[tokio::test]
-async fn a_connection_for_reads_gives_up_what_is_not_acknowledged() {
+async fn a_connection_for_reads_closes_when_data_is_not_acknowledged() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let connection = Connection::new(Socket::Plain(Single(tcp)), 1 << 10);

@@ -1,4 +1,4 @@
-//! The body of a request, on its way to the server.
+//! The upload of a request's body over HTTP/1.1.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -18,10 +18,11 @@ use super::Socket;
 use super::head::Length;
 use crate::upstream::RequestBody;
 
-/// A chunk of so many bytes is better sent alone than copied.
+/// A chunk of at least this size is sent without being copied.
 const LARGE: usize = 16 << 10;
 
-/// A body that is sent, as its answer's reader sees it. When this is dropped, what is not sent yet never will be.
+/// The running upload of a body, as seen by the reader of the response. Dropping it stops the
+/// upload.
 #[derive(Debug)]
 pub(super) struct Uploading {
     ended: oneshot::Receiver<End>,
@@ -29,25 +30,26 @@ pub(super) struct Uploading {
     _wanted: oneshot::Sender<()>,
 }
 
-/// How it ended.
+/// The result of an upload.
 #[derive(Debug)]
 enum End {
-    /// All of it is out.
+    /// The whole body is sent.
     Whole(WriteHalf<Socket>),
-    /// The server takes no more, which it may say in an answer.
+    /// The server accepts no more bytes; its response may contain the reason.
     Refused,
-    /// There is no more, and there should be.
+    /// The body failed before its end.
     Failed(BoxError),
 }
 
-/// Names of the trailers that a request announces (RFC 9110, section 6.6.2): others are not sent on.
+/// Returns the names of the trailers that a request announces (RFC 9110, section 6.6.2); other
+/// trailers are not forwarded.
 pub(super) fn announced_trailers(headers: &HeaderMap) -> Vec<HeaderName> {
     let values = headers.get_all(TRAILER).iter();
     let names = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
 }
 
-/// The work of sending a head and what follows it, and a handle to it.
+/// Creates the future that sends a head and its body, and a handle to it.
 pub(super) fn begin(
     mut socket: WriteHalf<Socket>,
     head: Vec<u8>,
@@ -58,12 +60,12 @@ pub(super) fn begin(
     let (wanted, mut unwanted) = oneshot::channel::<()>();
     let (end, ended) = oneshot::channel();
     let work = async move {
-        let outcome = tokio::select! {
+        let result = tokio::select! {
             biased;
-            outcome = send(&mut socket, head, body, length, &trailers) => outcome,
+            result = send(&mut socket, head, body, length, &trailers) => result,
             _dropped = &mut unwanted => return,
         };
-        let outcome = match outcome {
+        let result = match result {
             Ok(()) => End::Whole(socket),
             Err(Stop::Socket(error)) => {
                 tracing::debug!(%error, "a backend takes no more of a body");
@@ -71,29 +73,29 @@ pub(super) fn begin(
             }
             Err(Stop::Body(error)) => End::Failed(error),
         };
-        let _nobody_waits = end.send(outcome);
+        let _may_be_dropped = end.send(result);
     };
     (Uploading { ended, known: None, _wanted: wanted }, work)
 }
 
 impl Uploading {
-    /// Ready when the body failed, so that there is nothing to wait for any more.
+    /// Ready when the body failed, so that waiting for a response is useless.
     pub(super) fn poll_failed(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
         if self.known.is_none() {
-            // The work ends without a word only when the whole connection is at its end.
+            // The future ends without a result only when the whole connection ends.
             self.known = Some(ready!(Pin::new(&mut self.ended).poll(cx)).unwrap_or(End::Refused));
         }
         if !matches!(self.known, Some(End::Failed(_))) {
             return Poll::Pending;
         }
-        // The error is reported once; after it nothing more is sent.
+        // The error is reported once, and nothing is sent after it.
         match self.known.replace(End::Refused) {
             Some(End::Failed(error)) => Poll::Ready(error),
             _ => Poll::Pending,
         }
     }
 
-    /// The other half of the socket, if all of the body is out.
+    /// Returns the other half of the socket if the whole body is sent.
     pub(super) fn done(mut self) -> Option<WriteHalf<Socket>> {
         match self.known.take().or_else(|| self.ended.try_recv().ok()) {
             Some(End::Whole(half)) => Some(half),
@@ -102,7 +104,7 @@ impl Uploading {
     }
 }
 
-/// Why a body is not out.
+/// The reason why a body was not sent.
 enum Stop {
     Socket(io::Error),
     Body(BoxError),
@@ -121,7 +123,7 @@ async fn send(
     length: Length,
     announced: &[HeaderName],
 ) -> Result<(), Stop> {
-    // The head leaves with the first bytes of the body, if these are there.
+    // The head is sent together with the first bytes of the body, if they are available.
     let mut out = head;
     let mut left = match length {
         Length::Known(length) => Some(length),
@@ -141,7 +143,8 @@ async fn send(
             Ok(data) if data.is_empty() => {}
             Ok(data) => {
                 match &mut left {
-                    // Less than was promised would leave the server waiting, more would be read as another request.
+                    // With fewer bytes than announced the server would wait, and more would be
+                    // parsed as another request.
                     Some(left) => {
                         *left = left
                             .checked_sub(data.len() as u64)
@@ -209,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_failure_of_a_body_is_reported_once_and_then_nothing_is() {
+    fn the_failure_of_a_body_is_reported_exactly_once() {
         let (end, ended) = oneshot::channel();
         let mut uploading = Uploading { ended, known: None, _wanted: oneshot::channel().0 };
         let cx = &mut Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! One answer from bytes, without a connection.
+//! Parsing of one response from bytes, without a connection.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
@@ -6,24 +6,25 @@ use http::{HeaderMap, Method, Response};
 use super::framing::{Decoded, Decoder, is_kept};
 use super::{Http1Error, head, tidy};
 
-/// An answer with everything that belongs to it.
+/// A complete response.
 #[derive(Debug)]
 pub struct WholeAnswer {
-    /// As it is passed on, but for hop-by-hop headers.
+    /// The head as it is forwarded, but with hop-by-hop headers.
     pub head: Response<()>,
-    /// All of it.
+    /// The whole body.
     pub body: Vec<u8>,
-    /// Where there are some.
+    /// The trailers, if there are any.
     pub trailers: Option<HeaderMap>,
     /// Whether the connection would serve another request.
     pub reusable: bool,
 }
 
-/// Reads the answer to a request with `method` from bytes as they come: the rules of a connection to a backend, for whoever
-/// wants to see what they make of something. Interim answers are left out; `pieces` is over when the server closes.
+/// Parses the response to a request with `method` from pieces of bytes, with the rules of a
+/// connection to a backend; useful for tests and fuzzing. Interim responses are skipped; the end of
+/// `pieces` means that the server closes the connection.
 ///
 /// # Errors
-/// [`Http1Error`], where a connection would end with it.
+/// Returns the [`Http1Error`] with which a connection would end.
 pub fn read_whole(
     method: &Method,
     pieces: impl IntoIterator<Item = Bytes>,
@@ -72,7 +73,7 @@ pub fn read_whole(
             Decoded::More => return Err(Http1Error::Closed),
         }
     }
-    // What comes behind an answer is nothing that was asked for.
+    // Bytes after a response were not requested.
     let behind = !input.is_empty() || more(&mut input);
     Ok(WholeAnswer { head: head.response, body, trailers, reusable: kept && !closed && !behind })
 }

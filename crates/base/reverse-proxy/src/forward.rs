@@ -1,4 +1,4 @@
-//! A request to the server behind us, and its answer as it comes.
+//! Forwarding of a request to the upstream, and of its response as it arrives.
 
 use http::header::HeaderValue;
 use http::{Request, Response, StatusCode};
@@ -13,17 +13,17 @@ use crate::response::{FirstFrame, ForwardedBody, Pace};
 use pinniped_http_client::lingering::Lingering;
 use pinniped_http_client::upstream::{RequestBody, ResponseBody, Upstream, UpstreamError};
 
-/// How an answer comes.
+/// The deadline of a response, which depends on the kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseDeadline {
-    /// All at once, at this time at the latest, if there is a limit.
+    /// A response that arrives as a whole, before this time if there is one.
     Short(Option<Instant>),
-    /// Bit by bit, with silence between that means nothing: each byte is passed on at once.
+    /// A stream of data with pauses of any length: each byte is forwarded at once.
     Long,
 }
 
 impl ResponseDeadline {
-    /// When the answer must be out.
+    /// Returns the time by which the response must be complete.
     pub(crate) fn end(self) -> Option<Instant> {
         match self {
             Self::Short(end) => end,
@@ -32,74 +32,76 @@ impl ResponseDeadline {
     }
 }
 
-/// What may carry a request to the server that is no [`upgrade`](crate::upgrade()).
+/// The HTTP versions that may carry a request that is not an [`upgrade`](crate::upgrade()).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolPolicy {
-    /// Whatever is cheapest. Header values may lose the spaces around them.
+    /// The cheapest one. HTTP/1.1 may remove spaces around header values.
     Any,
     /// HTTP/2, which carries every byte.
     Http2,
 }
 
 impl ProtocolPolicy {
-    /// What may carry a request as a user whom HTTP/1.1 names exactly or not.
+    /// Returns the policy for a request whose header values are or are not exact in HTTP/1.1.
     pub fn of(exact_in_http1: bool) -> Self {
         if exact_in_http1 { Self::Any } else { Self::Http2 }
     }
 }
 
-/// Why there is no answer to pass on.
+/// The reason why there is no response to forward.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The server gave none.
+    /// The server sent no response.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
-    /// The server left HTTP by itself.
+    /// The server switched protocols without a request for it.
     #[error("the API server switched protocols, though nobody had asked for it")]
     UnaskedSwitch,
-    /// The server left HTTP for something else than was asked for.
+    /// The server switched to a protocol other than the requested one.
     #[error("API server switched to another protocol than the client asked for")]
     OtherProtocol,
 }
 
-/// A bearer token as a header that is not printed and not kept in HTTP/2's compression tables.
+/// Returns the header value for a bearer token, marked as sensitive: it is not printed and not
+/// stored in HTTP/2's compression tables.
 pub fn bearer(token: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_bytes(format!("Bearer {token}").as_bytes()).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
 
-/// Sends a request on and gives the answer back as it comes. The head is the caller's business: hop-by-hop headers are off,
-/// and credentials on or `ready`, which goes with the request's own fields.
+/// Forwards a request and returns the response as it arrives. The caller prepares the headers: it
+/// removes hop-by-hop headers, and puts credentials into the request or into `ready`, which is sent
+/// with the request's own headers.
 ///
 /// # Errors
-/// When there is no head of an answer. What goes wrong after it shows in the body.
+/// Returns an error when no response headers arrive. The body reports later failures.
 pub async fn forward<H>(
     upstream: &Upstream,
     request: &mut Request<RequestBody>,
     ready: &[&PrecomputedHeaders],
     carrier: ProtocolPolicy,
     span: ResponseDeadline,
-    hold: H,
+    guard: H,
 ) -> Result<Response<Body>, ForwardError>
 where
     H: Send + Unpin + 'static,
 {
     debug_assert!(!ready.iter().any(|fields| fields.clash_with(request.headers())), "one of each");
-    // Who drops this in the middle gives the request up.
-    let hold = Lingering::new(hold);
+    // Dropping this future cancels the request.
+    let guard = Lingering::new(guard);
     let is_short = carrier == ProtocolPolicy::Any && matches!(span, ResponseDeadline::Short(_));
     let sent = if is_short && Upstream::is_read(request, ready) {
         upstream.try_send_short(request, ready).await
     } else {
-        // Larger than what a short read takes.
+        // Boxed because it is larger than the future of a short read.
         Box::pin(upstream.try_send(request, ready)).await
     };
     let mut response = match sent {
         Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => response,
         failed => {
             if failed.as_ref().err().is_none_or(UpstreamError::is_over) {
-                hold.finish();
+                guard.finish();
             }
             return Err(failed.map_or_else(ForwardError::from, |_| ForwardError::UnaskedSwitch));
         }
@@ -108,13 +110,14 @@ where
         ResponseDeadline::Short(_) => first_frame(response.body_mut()).await,
         ResponseDeadline::Long => None,
     };
-    Ok(relay_from(response, first, Pace { deadline: span.end(), idle: None }, hold))
+    Ok(relay_from(response, first, Pace { deadline: span.end(), idle: None }, guard))
 }
 
-/// The beginning of the body of a short answer, where it is sure to come.
+/// Reads the beginning of the body of a short response, if it certainly arrives.
 ///
-/// The API server sends the head and a short body apart, a moment after one another. One packet with both costs half as
-/// much, for us and for the client, and with the length in the head there is no doubt that the body follows.
+/// Servers often send the headers and a short body separately, with a short delay in between. One
+/// packet with both costs half as much, for the proxy and for the client. If the headers contain
+/// the length, the body certainly follows.
 async fn first_frame(body: &mut ResponseBody) -> Option<FirstFrame> {
     if body.is_end_stream() {
         return None;
@@ -126,19 +129,20 @@ async fn first_frame(body: &mut ResponseBody) -> Option<FirstFrame> {
     body.frame().await
 }
 
-/// An answer as an answer of ours: without hop-by-hop headers, its body passed on as it comes.
-pub fn relay<H>(response: Response<ResponseBody>, pace: Pace, hold: H) -> Response<Body>
+/// Converts a response of the upstream to a response for the client: without hop-by-hop headers,
+/// and with a body that is forwarded as it arrives.
+pub fn relay<H>(response: Response<ResponseBody>, pace: Pace, guard: H) -> Response<Body>
 where
     H: Send + Unpin + 'static,
 {
-    relay_from(response, None, pace, Lingering::new(hold))
+    relay_from(response, None, pace, Lingering::new(guard))
 }
 
 fn relay_from<H>(
     response: Response<ResponseBody>,
     first: Option<FirstFrame>,
     pace: Pace,
-    hold: Lingering<H>,
+    guard: Lingering<H>,
 ) -> Response<Body>
 where
     H: Send + Unpin + 'static,
@@ -150,5 +154,5 @@ where
     if let Some(deadline) = pace.deadline {
         EndBy(deadline).set();
     }
-    Response::from_parts(parts, ForwardedBody::new(body, first, pace, hold).boxed_unsync())
+    Response::from_parts(parts, ForwardedBody::new(body, first, pace, guard).boxed_unsync())
 }

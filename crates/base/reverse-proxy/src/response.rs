@@ -1,4 +1,4 @@
-//! The server's body on its way to the client.
+//! The body of an upstream's response, forwarded to the client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use tokio::time::{Instant, Sleep};
 use pinniped_http_client::lingering::Lingering;
 use pinniped_http_client::upstream::{ResponseBody, is_ours_behind};
 
-/// The deadline passed after the answer had begun: the stream is reset, the connection closed.
+/// The deadline passed during the response: the stream is reset, or the connection is closed.
 #[derive(Debug, thiserror::Error)]
 #[error("request did not complete within the allotted timeout")]
 struct DeadlinePassed;
 
-/// What was read of a body before its answer was passed on.
+/// The part of a body that was read before its response was forwarded.
 pub(crate) type FirstFrame = Result<Frame<Bytes>, BoxError>;
 
-/// How fast an answer must come.
+/// The time limits of a response.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
-    /// When all of it must be out.
+    /// The time by which the response must be complete.
     pub deadline: Option<Instant>,
-    /// How long there may be silence.
+    /// The limit for pauses in the response.
     pub idle: Option<Idle>,
 }
 
-/// How long there may be silence.
+/// The limit for pauses in a response.
 #[derive(Clone, Debug)]
 pub struct Idle {
-    /// Nothing of the answer for this long.
+    /// Maximum time without data.
     pub after: Duration,
-    /// Set by whoever else keeps the exchange alive; what is set counts once.
+    /// Set by other code that keeps the exchange alive; each set counts once.
     pub alive: Option<Arc<AtomicBool>>,
 }
 
@@ -46,47 +46,47 @@ impl Idle {
     }
 }
 
-/// Nothing was heard for too long: the stream is reset, the connection closed.
+/// The response paused for too long: the stream is reset, or the connection is closed.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was silent for too long")]
 struct Silent;
 
-/// A body with an end, which keeps something until then.
+/// A body with time limits, which keeps a request guard until its end.
 #[derive(Debug)]
 pub(crate) struct ForwardedBody<H: Send + 'static> {
     first: Option<FirstFrame>,
     inner: ResponseBody,
     pace: Pace,
-    /// The end of the silence that began last.
+    /// The end of the current pause limit.
     silent_until: Option<Instant>,
-    // Made when a read has to wait for the first time; most short answers never wait.
+    // Created when a read is pending for the first time, which most short responses avoid.
     timer: Option<Pin<Box<Sleep>>>,
-    hold: Option<Lingering<H>>,
+    guard: Option<Lingering<H>>,
 }
 
 impl<H: Send + 'static> ForwardedBody<H> {
-    /// `first` is what was read of `inner` already.
+    /// Creates the body. `first` is the part of `inner` that was already read.
     pub(crate) fn new(
         inner: ResponseBody,
         first: Option<FirstFrame>,
         pace: Pace,
-        hold: Lingering<H>,
+        guard: Lingering<H>,
     ) -> Self {
-        let mut body = Self { first, inner, pace, silent_until: None, timer: None, hold: Some(hold) };
+        let mut body = Self { first, inner, pace, silent_until: None, timer: None, guard: Some(guard) };
         if body.first.is_none() && body.inner.is_end_stream() {
             body.finish();
         }
         body
     }
 
-    /// The server has nothing more to do.
+    /// Releases the request guard at once, because the server has finished.
     fn finish(&mut self) {
-        if let Some(hold) = self.hold.take() {
-            hold.finish();
+        if let Some(guard) = self.guard.take() {
+            guard.finish();
         }
     }
 
-    /// Ready when the answer is too slow.
+    /// Ready when the response exceeds a limit.
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
         loop {
             if let Some(idle) = &self.pace.idle {
@@ -112,7 +112,7 @@ impl<H: Send + 'static> ForwardedBody<H> {
 
 impl<H: Send + 'static> Drop for ForwardedBody<H> {
     fn drop(&mut self) {
-        // What comes out of an upstream that is at its end need not be taken.
+        // An upstream body that has ended needs no further poll.
         if self.inner.is_end_stream() {
             self.finish();
         }
@@ -138,16 +138,16 @@ impl<H: Send + Unpin + 'static> Body for ForwardedBody<H> {
             }
             Poll::Ready(ended) => {
                 if matches!(&ended, Some(Err(error)) if is_ours_behind(error)) {
-                    // It lingers.
-                    this.hold = None;
+                    // The guard lingers.
+                    this.guard = None;
                 }
                 this.finish();
                 Poll::Ready(ended)
             }
             Poll::Pending => {
                 let late = std::task::ready!(this.poll_late(cx));
-                // It lingers: the server is still at it.
-                this.hold = None;
+                // The guard lingers, because the server may still process the request.
+                this.guard = None;
                 Poll::Ready(Some(Err(late)))
             }
         }

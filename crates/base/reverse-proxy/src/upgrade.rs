@@ -1,8 +1,8 @@
-//! Requests that leave HTTP: exec, attach, port-forward, and watches over WebSockets.
+//! Requests that leave HTTP through an upgrade, for example to WebSockets.
 //!
-//! HTTP/1.1 on both sides. After a 101 the bytes are copied both ways until both sides have ended; the end of one side
-//! is passed on as a half-close. Any other answer is relayed as it is: kubectl falls back from WebSockets to SPDY by
-//! reading it.
+//! Both sides use HTTP/1.1. After a 101 response the bytes are copied in both directions until both
+//! sides have ended; the end of one side is forwarded as a half-close. Any other response is
+//! relayed unchanged, because clients read it to fall back to another protocol.
 
 use std::io;
 use std::pin::Pin;
@@ -28,41 +28,41 @@ use pinniped_http_client::upstream::{RequestBody, Upstream};
 /// The client's side of an upgrade.
 #[derive(Debug)]
 pub struct Wanted {
-    /// Value of the `Upgrade` header.
+    /// The value of the `Upgrade` header.
     pub protocol: HeaderValue,
-    /// Its connection, after the 101.
+    /// The client's connection after the 101 response.
     pub client: OnUpgrade,
-    /// Ends the tunnel.
+    /// Closes the tunnel.
     pub ended: CancellationToken,
-    /// How long nothing may come from either side; for ever if `None`.
+    /// Maximum time without data from either side; `None` for no limit.
     pub idle: Option<Duration>,
 }
 
-/// Asks the server for the upgrade; `None` deadline for what may last. The head is as [`forward`](crate::forward()) takes
-/// it.
+/// Sends the request for an upgrade to the upstream. A `deadline` of `None` means no limit. The
+/// caller prepares the headers as for [`forward`](crate::forward()).
 ///
 /// # Errors
-/// When there is no answer, or one that cannot be passed on.
+/// Returns an error when there is no response, or one that cannot be forwarded.
 pub async fn upgrade<H>(
     upstream: &Upstream,
     mut request: Request<RequestBody>,
     wanted: Wanted,
     tunnels: &Tunnels,
     deadline: Option<Instant>,
-    hold: H,
+    guard: H,
 ) -> Result<Response<Body>, ForwardError>
 where
     H: Send + Unpin + 'static,
 {
     request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     request.headers_mut().insert(UPGRADE, wanted.protocol.clone());
-    // Who drops this before the answer gives the request up.
-    let waiting = Lingering::new(hold);
+    // Dropping this future before the response cancels the request.
+    let lingering = Lingering::new(guard);
     let sent = upstream.send_http1(request).await;
-    let hold = waiting.into_inner();
+    let guard = lingering.into_inner();
     let mut response = sent?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(relay(response, Pace { deadline, idle: None }, hold));
+        return Ok(relay(response, Pace { deadline, idle: None }, guard));
     }
     let agreed = response.headers().get(UPGRADE).map_or(&b""[..], HeaderValue::as_bytes);
     if !agreed.eq_ignore_ascii_case(wanted.protocol.as_bytes()) {
@@ -70,7 +70,7 @@ where
     }
     let server = hyper::upgrade::on(&mut response);
     tunnels.spawn(async move {
-        let _hold = hold;
+        let _guard = guard;
         let tunnel = run(wanted.client, server, wanted.idle);
         let in_time = async {
             match deadline {
@@ -91,7 +91,7 @@ where
     Ok(Response::from_parts(head, body::empty()))
 }
 
-/// Why a tunnel ended other than by its ends.
+/// The reason why a tunnel ended before both sides ended.
 #[derive(Debug, thiserror::Error)]
 enum TunnelError {
     #[error("could not take over the connection: {0}")]
@@ -119,17 +119,17 @@ async fn run(client: OnUpgrade, server: OnUpgrade, idle: Option<Duration>) -> Re
     }
 }
 
-/// When something was read.
+/// The time of the last read.
 struct LastHeard(Mutex<Instant>);
 
 impl LastHeard {
     fn at(&self) -> std::sync::MutexGuard<'_, Instant> {
-        // Nothing can go wrong while it is held.
+        // No code can panic while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Ends when nothing was heard for this long.
+/// Returns when nothing was read for this time.
 async fn silence(heard: &LastHeard, idle: Duration) {
     loop {
         let end = *heard.at() + idle;
@@ -140,7 +140,7 @@ async fn silence(heard: &LastHeard, idle: Duration) {
     }
 }
 
-/// Notes when something is read.
+/// Records the time of each read.
 struct Heard<'a, T> {
     inner: T,
     last: &'a LastHeard,

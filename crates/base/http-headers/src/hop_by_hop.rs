@@ -1,10 +1,10 @@
-//! Which headers cross a proxy (RFC 9110 §7.6.1), in place.
+//! Removal of hop-by-hop headers (RFC 9110, section 7.6.1), in place.
 //!
-//! Hop-by-hop headers are removed before the identity is added: a client which names `Impersonate-User` in its
-//! `Connection` header must not be able to remove ours.
+//! Remove hop-by-hop headers before you add headers of the proxy: a client that names one of these
+//! in its `Connection` header must not be able to remove it.
 //!
-//! `Trailer` stays: trailers are passed on, so what it announces remains true, and Go's servers hand their handlers only
-//! those that were announced.
+//! `Trailer` stays: trailers are forwarded, so its announcement remains true, and a server written
+//! in Go passes only announced trailers to its handlers.
 
 use http::HeaderMap;
 use http::header::{CONNECTION, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
@@ -17,8 +17,8 @@ const PROXY_AUTHORIZATION: HeaderName = HeaderName::from_static("proxy-authoriza
 const HOP_BY_HOP: [HeaderName; 7] =
     [PROXY_CONNECTION, KEEP_ALIVE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE];
 
-/// Whether a header has to do with one connection only. Where this is asked of each name of a message, it is a good deal
-/// cheaper than to look for each of these names in the map.
+/// Returns whether a header applies to one connection only. For a check of each name of a message,
+/// this is considerably cheaper than a lookup of each hop-by-hop name in the map.
 pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
@@ -33,7 +33,8 @@ pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     )
 }
 
-/// Removes the hop-by-hop headers of a request. `TE: trailers` stays, because it asks for something we pass on.
+/// Removes the hop-by-hop headers of a request. `TE: trailers` stays, because it requests a feature
+/// that the proxy forwards.
 pub fn strip_request(headers: &mut HeaderMap) {
     if !headers.keys().any(is_hop_by_hop) {
         return;
@@ -71,7 +72,8 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// The protocol a request wants to upgrade to: the `Upgrade` value, if `Connection` has the token `upgrade`.
+/// Returns the protocol to which a request wants to upgrade: the value of `Upgrade`, if
+/// `Connection` has the token `upgrade`.
 pub fn upgrade_type(headers: &HeaderMap) -> Option<HeaderValue> {
     if !has_token(headers, &CONNECTION, "upgrade") {
         return None;
@@ -79,8 +81,9 @@ pub fn upgrade_type(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(UPGRADE).filter(|value| !value.is_empty()).cloned()
 }
 
-/// Whether Go's libraries for the API server's clients take this for a request that upgrades: any `Connection` value which
-/// contains `upgrade`. Logs say so. Only one with an [`upgrade_type`] can leave HTTP.
+/// Returns whether client libraries written in Go treat this as a request for an upgrade: any
+/// `Connection` value that contains `upgrade`. Use it for logs. Only a request with an
+/// [`upgrade_type`] can leave HTTP.
 pub fn wants_http1(headers: &HeaderMap) -> bool {
     headers
         .get_all(CONNECTION)
@@ -88,7 +91,7 @@ pub fn wants_http1(headers: &HeaderMap) -> bool {
         .any(|value| value.as_bytes().windows(7).any(|window| window.eq_ignore_ascii_case(b"upgrade")))
 }
 
-/// Does a comma-separated header hold this token, in any case?
+/// Returns whether a comma-separated header contains this token, in any case.
 pub fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     headers
         .get_all(name)
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn each_name_that_is_removed_is_known_as_one() {
+    fn each_removed_name_is_a_hop_by_hop_header() {
         for name in HOP_BY_HOP.iter().chain([&CONNECTION]) {
             assert!(is_hop_by_hop(name), "{name}");
         }
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn te_trailers_is_kept_alone() {
+    fn te_is_reduced_to_trailers() {
         let mut given = headers(&[("te", "deflate, Trailers")]);
         strip_request(&mut given);
         assert_eq!(given, headers(&[("te", "trailers")]));

@@ -1,11 +1,11 @@
-//! Header fields that go with many requests, made ready once.
+//! Header fields that are serialized once and sent with many requests.
 
 use std::fmt;
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue, MaxSizeReached};
 
-/// Fields of a request, and the same as HTTP/1.1 writes them.
+/// Fields of a request, and their HTTP/1.1 serialization.
 pub struct PrecomputedHeaders {
     fields: Vec<(HeaderName, HeaderValue)>,
     text: Vec<u8>,
@@ -15,17 +15,17 @@ pub struct PrecomputedHeaders {
 
 impl fmt::Debug for PrecomputedHeaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither names nor values: there may be a credential among them.
+        // Neither names nor values: they may contain a credential.
         f.debug_struct("PrecomputedHeaders").field("fields", &self.fields.len()).finish_non_exhaustive()
     }
 }
 
-/// No field at all.
+/// An instance without fields.
 pub static NO_FIELDS: PrecomputedHeaders =
     PrecomputedHeaders { fields: Vec::new(), text: Vec::new(), list_size: 0, exact_in_http1: true };
 
 impl PrecomputedHeaders {
-    /// Makes them ready, in this order.
+    /// Serializes the fields, in this order.
     pub fn new(fields: Vec<(HeaderName, HeaderValue)>) -> Self {
         let mut text = Vec::new();
         for (name, value) in &fields {
@@ -39,60 +39,60 @@ impl PrecomputedHeaders {
         Self { fields, text, list_size, exact_in_http1 }
     }
 
-    /// Adds them to those that are there.
+    /// Appends the fields to `headers`.
     ///
     /// # Errors
-    /// When the map has no room for so many names.
+    /// Returns an error when the map cannot contain so many names.
     pub fn append_to(&self, headers: &mut HeaderMap) -> Result<(), MaxSizeReached> {
         self.fields.iter().try_for_each(|(name, value)| headers.try_append(name, value.clone()).map(drop))
     }
 
-    /// Each field.
+    /// Returns the fields.
     pub fn fields(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
         self.fields.iter().map(|(name, value)| (name, value))
     }
 
-    /// Each field in a line of its own.
+    /// Returns the fields as HTTP/1.1 header lines.
     pub fn as_http1(&self) -> &[u8] {
         &self.text
     }
 
-    /// Their size in a header list, see [`field_size`].
+    /// Returns the size of the fields in a header list, see [`field_size`].
     pub fn list_size(&self) -> usize {
         self.list_size
     }
 
-    /// Does HTTP/1.1 carry the values as they are? Spaces around a value are none of it there, so that `" admin"` would
-    /// arrive as `"admin"`. HTTP/2 carries every byte.
+    /// Returns whether HTTP/1.1 carries the values unchanged. Spaces around a value are not part of
+    /// it there, so that `" admin"` would arrive as `"admin"`. HTTP/2 carries every byte.
     pub fn is_exact_in_http1(&self) -> bool {
         self.exact_in_http1
     }
 
-    /// Whether one of them is there already.
+    /// Returns whether `headers` already contains one of the names.
     pub fn clash_with(&self, headers: &HeaderMap) -> bool {
         self.fields.iter().any(|(name, _)| headers.contains_key(name))
     }
 
-    /// How many there are.
+    /// Returns the number of fields.
     pub fn len(&self) -> usize {
         self.fields.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 }
 
-/// The size of a field in a header list, as HTTP/2 counts it (RFC 9113, section 6.5.2).
+/// Returns the size of a field in a header list, as HTTP/2 counts it (RFC 9113, section 6.5.2).
 pub fn field_size(name: &HeaderName, value: &HeaderValue) -> usize {
     name.as_str().len() + value.len() + FIELD_OVERHEAD
 }
 
-/// What HTTP/2 counts for a field beside its name and value.
+/// The number of bytes that HTTP/2 counts for a field in addition to its name and value.
 pub const FIELD_OVERHEAD: usize = 32;
 
-/// Writes one field of a head or a trailer as HTTP/1.1 has it (RFC 9112, section 5).
+/// Writes one field of a head or a trailer in the syntax of HTTP/1.1 (RFC 9112, section 5).
 pub fn write_field(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_str().as_bytes());
     out.extend_from_slice(b": ");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_say_the_same_in_the_same_order() {
+    fn both_forms_have_the_same_fields_in_the_same_order() {
         let ready = ready(&[("b", "1"), ("a", ""), ("b", "2")]);
         assert_eq!(ready.as_http1(), b"b: 1\r\na: \r\nb: 2\r\n");
         let mut headers = HeaderMap::new();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_there_already_is_noticed() {
+    fn a_name_that_already_exists_is_detected() {
         let ready = ready(&[("a", "1"), ("b", "2")]);
         for (name, clash) in [("a", true), ("b", true), ("c", false)] {
             let headers =
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_around_a_value_are_lost_in_http1() {
+    fn spaces_around_a_value_make_it_inexact_in_http1() {
         for (value, exact) in [
             ("", true),
             ("a", true),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_them_is_printed() {
+    fn debug_prints_no_fields() {
         let text = format!("{:?}", ready(&[("authorization", "Bearer secret")]));
         assert_eq!(text, "PrecomputedHeaders { fields: 1, .. }");
     }

@@ -1,5 +1,5 @@
-//! Tells objects what has become of them. The leader alone does it; a right that is missing costs the statuses it is
-//! for, and nothing else.
+//! Writes the statuses of objects. Only the leader writes; a missing permission affects only the
+//! statuses that need it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,19 +22,19 @@ use pinniped_controller::client::{WriteError, Writer};
 use pinniped_controller::lease::Leadership;
 use pinniped_controller::runtime::{RESYNC, Trigger, became_leader};
 
-/// How many statuses are written at the same time.
+/// The maximum number of concurrent status writes.
 const AT_ONCE: usize = 8;
 
-/// How long one write may take.
+/// The timeout of one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a write that lost against another one is tried again at once.
+/// The number of immediate attempts for a write that fails with a conflict.
 const TRIES: u32 = 4;
 
-/// First and longest delay after a pass with failures.
+/// The first and the longest delay after a pass with failures.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// How long no status of a kind is written in a namespace where that was forbidden.
+/// The time without writes to a kind in a namespace after a write there was forbidden.
 const AFTER_FORBIDDEN: Duration = Duration::from_secs(60);
 
 /// Writes statuses.
@@ -44,57 +44,58 @@ pub(super) struct StatusWriter {
     pub(super) verdicts: watch::Receiver<Arc<Verdicts>>,
     pub(super) addresses: watch::Receiver<LoadBalancerStatus>,
     pub(super) leadership: Leadership,
-    /// Pulled when an object is not what it was.
+    /// Triggered when an object has changed.
     pub(super) trigger: Trigger,
     pub(super) metrics: GatewayMetrics,
     pub(super) memory: Memory,
 }
 
-/// What was learned from writes.
+/// State that earlier writes established.
 #[derive(Default)]
 pub(super) struct Memory(Mutex<Learned>);
 
 #[derive(Default)]
 struct Learned {
-    /// Where writing is forbidden, and since when.
+    /// The kinds and namespaces where writing is forbidden, with the time of the last attempt.
     forbidden: HashMap<(Kind, String), Instant>,
-    /// Of which kinds that has been said.
-    said: BTreeSet<Kind>,
-    /// The versions of objects that are not worth a write: the one that was written over, of which the news may still
-    /// be on its way; and the one after that, if the definition did not keep what was written.
+    /// The kinds for which the missing permission has been logged.
+    logged_kinds: BTreeSet<Kind>,
+    /// The versions of objects that need no write: the version before the last write, because the
+    /// watch event of that write may still be on its way, and the version after it, if the CRD
+    /// dropped a part of the status.
     settled: HashMap<(Kind, Name), Vec<String>>,
     /// The first failure of the last pass.
     failure: Option<String>,
 }
 
-/// What one pass came to.
+/// The result of a pass.
 #[derive(Default)]
-struct Outcome {
+struct PassResult {
     failures: usize,
     first: Option<String>,
     skipped: bool,
 }
 
 impl StatusWriter {
-    /// Runs for ever.
+    /// Never returns.
     pub(super) async fn run(mut self) {
         let mut leadership = self.leadership.subscribe();
         let mut delay = BACKOFF.0;
         loop {
-            let outcome = if self.leadership.is_leader() { self.pass().await } else { Outcome::default() };
-            let rest = match &outcome {
-                Outcome { failures: 1.., .. } => {
+            let result = if self.leadership.is_leader() { self.pass().await } else { PassResult::default() };
+            let rest = match &result {
+                PassResult { failures: 1.., .. } => {
                     let now = delay;
                     delay = (delay * 2).min(BACKOFF.1);
                     now
                 }
-                Outcome { skipped: true, .. } => AFTER_FORBIDDEN,
+                PassResult { skipped: true, .. } => AFTER_FORBIDDEN,
                 _ => RESYNC,
             };
-            if outcome.failures == 0 {
+            if result.failures == 0 {
                 delay = BACKOFF.0;
             }
-            self.report(outcome);
+            self.report(result);
             tokio::select! {
                 biased;
                 () = changed(&mut self.verdicts) => {}
@@ -106,9 +107,9 @@ impl StatusWriter {
         }
     }
 
-    /// Looks at every object, and writes what is not there. Breaks off when newer verdicts are there, since those
-    /// count.
-    async fn pass(&mut self) -> Outcome {
+    /// Compares every object with its validation result and writes the statuses that differ. Stops
+    /// when newer validation results arrive, because those apply.
+    async fn pass(&mut self) -> PassResult {
         let verdicts = Arc::clone(&self.verdicts.borrow_and_update());
         let addresses = self.addresses.borrow_and_update().clone();
         self.memory.with(|learned| {
@@ -117,73 +118,75 @@ impl StatusWriter {
                 self.version(*kind, name).is_some_and(|version| versions.contains(&version))
             });
         });
-        let outcome = Mutex::new(Outcome::default());
+        let result = Mutex::new(PassResult::default());
         let this = &*self;
-        let (verdicts, addresses, outcome_ref) = (&*verdicts, &addresses, &outcome);
-        futures::stream::iter(this.untold(verdicts, addresses))
+        let (verdicts, addresses, result_ref) = (&*verdicts, &addresses, &result);
+        futures::stream::iter(this.outdated(verdicts, addresses))
             .take_while(|_| futures::future::ready(this.goes_on()))
             .for_each_concurrent(AT_ONCE, |(kind, name)| async move {
                 let observed = &this.observed;
                 let told = match kind {
-                    Kind::HttpProxy => this.tell(&observed.http_proxies, &name, verdicts, addresses).await,
-                    Kind::IngressRoute => {
-                        this.tell(&observed.ingress_routes, &name, verdicts, addresses).await
+                    Kind::HttpProxy => {
+                        this.write_status(&observed.http_proxies, &name, verdicts, addresses).await
                     }
-                    _ => this.tell(&observed.ingresses, &name, verdicts, addresses).await,
+                    Kind::IngressRoute => {
+                        this.write_status(&observed.ingress_routes, &name, verdicts, addresses).await
+                    }
+                    _ => this.write_status(&observed.ingresses, &name, verdicts, addresses).await,
                 };
-                let mut outcome = outcome_ref.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut result = result_ref.lock().unwrap_or_else(PoisonError::into_inner);
                 match told {
                     Ok(()) => {}
-                    Err(Untold::Forbidden) => outcome.skipped = true,
-                    Err(Untold::Failed(error)) => {
-                        outcome.failures += 1;
-                        outcome.first.get_or_insert_with(|| format!("{kind} {name}: {error}"));
+                    Err(NotWritten::Forbidden) => result.skipped = true,
+                    Err(NotWritten::Failed(error)) => {
+                        result.failures += 1;
+                        result.first.get_or_insert_with(|| format!("{kind} {name}: {error}"));
                     }
                 }
             })
             .await;
-        outcome.into_inner().unwrap_or_else(PoisonError::into_inner)
+        result.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The objects that have something to be told, by what is known of them.
-    fn untold(&self, verdicts: &Verdicts, addresses: &LoadBalancerStatus) -> Vec<(Kind, Name)> {
-        let mut untold = Vec::new();
-        self.add_untold(
+    /// Returns the objects whose statuses differ from the validation results and addresses.
+    fn outdated(&self, verdicts: &Verdicts, addresses: &LoadBalancerStatus) -> Vec<(Kind, Name)> {
+        let mut outdated = Vec::new();
+        self.add_outdated(
             &self.observed.http_proxies,
             verdicts.http_proxies.keys(),
             verdicts,
             addresses,
-            &mut untold,
+            &mut outdated,
         );
-        self.add_untold(
+        self.add_outdated(
             &self.observed.ingress_routes,
             verdicts.ingress_routes.keys(),
             verdicts,
             addresses,
-            &mut untold,
+            &mut outdated,
         );
-        self.add_untold(
+        self.add_outdated(
             &self.observed.ingresses,
             verdicts.ingresses.iter(),
             verdicts,
             addresses,
-            &mut untold,
+            &mut outdated,
         );
-        untold
+        outdated
     }
 
-    fn add_untold<'n, K: Told>(
+    fn add_outdated<'n, K: Told>(
         &self,
         mirrors: &Mirrors<K>,
         names: impl Iterator<Item = &'n Name>,
         verdicts: &Verdicts,
         addresses: &LoadBalancerStatus,
-        untold: &mut Vec<(Kind, Name)>,
+        outdated: &mut Vec<(Kind, Name)>,
     ) {
         for name in names {
             let Some(object) = mirrors.get(name) else { continue };
             if object.wanted(name, verdicts, addresses).is_some() && !self.is_settled(&*object, name) {
-                untold.push((K::KIND, name.clone()));
+                outdated.push((K::KIND, name.clone()));
             }
         }
     }
@@ -192,18 +195,18 @@ impl StatusWriter {
         self.leadership.is_leader() && !self.verdicts.has_changed().unwrap_or(true)
     }
 
-    /// Tells one object, unless it knows.
-    async fn tell<K: Told>(
+    /// Writes the status of one object, unless it is up to date.
+    async fn write_status<K: Told>(
         &self,
         mirrors: &Mirrors<K>,
         name: &Name,
         verdicts: &Verdicts,
         addresses: &LoadBalancerStatus,
-    ) -> Result<(), Untold> {
+    ) -> Result<(), NotWritten> {
         let Some(mirrored) = mirrors.get(name) else { return Ok(()) };
         let key = (K::KIND, name.namespace.clone());
         if self.memory.with(|learned| learned.forbidden.contains_key(&key)) {
-            return Err(Untold::Forbidden);
+            return Err(NotWritten::Forbidden);
         }
         let mut object = K::clone(&mirrored);
         for _ in 0..TRIES {
@@ -212,7 +215,7 @@ impl StatusWriter {
             match sent {
                 Err(_) => {
                     self.metrics.wrote(Written::Failed);
-                    return Err(Untold::Failed("the API server did not answer in time".to_owned()));
+                    return Err(NotWritten::Failed("the API server did not answer in time".to_owned()));
                 }
                 Ok(Ok(after)) => {
                     self.metrics.wrote(Written::Done);
@@ -225,25 +228,25 @@ impl StatusWriter {
                 Ok(Err(error)) if error.is_forbidden() => {
                     self.metrics.wrote(Written::Forbidden);
                     self.forbidden(key, &error);
-                    return Err(Untold::Forbidden);
+                    return Err(NotWritten::Forbidden);
                 }
                 Ok(Err(error)) if error.is_race() => self.metrics.wrote(Written::Conflict),
                 Ok(Err(error)) => {
                     self.metrics.wrote(Written::Failed);
-                    return Err(Untold::Failed(error.to_string()));
+                    return Err(NotWritten::Failed(error.to_string()));
                 }
             }
             let api: Api<K> = Api::namespaced(self.client.clone(), &name.namespace);
             match api.get_opt(&name.name).await {
                 Ok(Some(current)) => object = current,
                 Ok(None) => return Ok(()),
-                Err(error) => return Err(Untold::Failed(WriteError::Api(error).to_string())),
+                Err(error) => return Err(NotWritten::Failed(WriteError::Api(error).to_string())),
             }
         }
-        Err(Untold::Failed("others write to it all the time".to_owned()))
+        Err(NotWritten::Failed("others write to it all the time".to_owned()))
     }
 
-    /// Writes one status, and answers the object as it is then.
+    /// Writes a status and returns the updated object.
     async fn send<K: Told>(
         &self,
         object: &K,
@@ -256,7 +259,7 @@ impl StatusWriter {
         let version = object.meta().resource_version.as_deref();
         match K::WAY {
             Way::Subresource => {
-                // Of a custom resource nothing but the status is taken from here.
+                // The status subresource of a custom resource ignores everything except the status.
                 let mut update = DynamicObject::new(&name.name, &resource).within(&name.namespace);
                 update.metadata.resource_version = version.map(str::to_owned);
                 update.data = json!({"status": status});
@@ -275,7 +278,7 @@ impl StatusWriter {
         }
     }
 
-    /// Remembers which versions of an object need not be written to, after it was.
+    /// Records the versions of an object that need no further write.
     fn settle<K: Told>(
         &self,
         before: [Option<String>; 2],
@@ -317,15 +320,15 @@ impl StatusWriter {
         let kind = key.0;
         let first = self.memory.with(|learned| {
             learned.forbidden.insert(key, Instant::now());
-            learned.said.insert(kind)
+            learned.logged_kinds.insert(kind)
         });
         if first {
             tracing::warn!(%kind, %error, "a right is missing: statuses are not written");
         }
     }
 
-    fn report(&self, outcome: Outcome) {
-        let Outcome { failures, first, .. } = outcome;
+    fn report(&self, result: PassResult) {
+        let PassResult { failures, first, .. } = result;
         let before = self.memory.with(|learned| std::mem::replace(&mut learned.failure, first.clone()));
         match first {
             Some(error) if before.as_ref() != Some(&error) => {
@@ -338,8 +341,8 @@ impl StatusWriter {
     }
 }
 
-/// Why an object was not told.
-enum Untold {
+/// The reason why a status was not written.
+enum NotWritten {
     Forbidden,
     Failed(String),
 }
@@ -350,7 +353,7 @@ impl Memory {
     }
 }
 
-/// A value that nobody can change any more does not change.
+/// Waits for a change. Never resolves after the sender is dropped.
 pub(super) async fn changed<T>(value: &mut watch::Receiver<T>) {
     if value.changed().await.is_err() {
         std::future::pending::<()>().await;

@@ -1,4 +1,4 @@
-//! What has happened since the last table, gathered until it is worth another one.
+//! Collects the changes since the last routing table until the next build is due.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -8,27 +8,27 @@ use pinniped_gateway_routing::{LookedUp, Name};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// How long nothing may happen before a table is made of what did.
+/// The time without changes after which a build starts.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// How long the first thing that happened may wait for that.
+/// The maximum delay between the first change and the build.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// How many names are remembered. More than that is as good as everything.
+/// The maximum number of names to record. Beyond it, every object counts as changed.
 const MOST_NAMES: usize = 10_000;
 
-/// What may have to be looked at again.
+/// An object that may require a new table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Touched {
-    /// An object that says something about routes or certificates.
+    /// An object that affects routes or certificates directly.
     Routing,
-    /// A Secret, of interest if somebody refers to it.
+    /// A Secret, relevant if an object refers to it.
     Secret(Name),
-    /// A Service or its endpoints, of interest if somebody refers to it.
+    /// A Service or its endpoints, relevant if an object refers to it.
     Service(Name),
 }
 
-/// What has happened since the last table. One task waits; any number tell.
+/// The changes since the last table. One task waits; any number of tasks add changes.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     gathered: Mutex<Gathered>,
@@ -61,7 +61,7 @@ impl Gathered {
 }
 
 impl Changes {
-    /// Takes note. What happened must be visible to whoever looks, by then.
+    /// Records changes. They must be visible in the mirrors before this call.
     pub(super) fn add(&self, touched: impl IntoIterator<Item = Touched>) {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         touched.into_iter().for_each(|touched| gathered.add(touched));
@@ -69,14 +69,14 @@ impl Changes {
         self.notify.notify_one();
     }
 
-    /// Forgets what has happened so far. Call it before the objects are looked at, so that what comes in between counts
-    /// for the next time.
+    /// Discards the recorded changes. Call this before reading the objects, so that later changes
+    /// count for the next build.
     pub(super) fn forget(&self) {
         self.take();
     }
 
-    /// Resolves when another table is due: something that the last one, which `looked_up` these, depends on has
-    /// happened, and then nothing for a moment, or for as long as it may take.
+    /// Resolves when the next build is due: a dependency of the last table (`looked_up`) has
+    /// changed, followed by a quiet period, or the maximum delay has passed.
     pub(super) async fn batch(&self, looked_up: &LookedUp) {
         self.relevant(looked_up).await;
         let latest = Instant::now() + LONGEST;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_the_table_depends_on_counts() {
+    async fn only_dependencies_of_the_table_trigger_a_build() {
         for (touched, counts) in [
             (Touched::Routing, true),
             (Touched::Secret(name("a")), true),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn events_without_end_are_a_table_after_half_a_second() {
+    async fn continuous_events_trigger_a_build_after_the_maximum_delay() {
         let every = |pause: u64| {
             async move |changes: Arc<Changes>| {
                 for _ in 0..100 {
@@ -154,7 +154,7 @@ mod tests {
         };
         let after = batched(every(30)).await.unwrap();
         assert!((500..=531).contains(&after), "{after}");
-        // What does not count does not make it wait either.
+        // Irrelevant changes do not prolong the wait.
         let after = batched(async |changes| {
             changes.add([Touched::Routing]);
             for _ in 0..100 {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn more_names_than_are_remembered_count_as_everything() {
+    async fn too_many_names_count_as_a_change_of_every_object() {
         let after = batched(async |changes| {
             changes.add((0..=MOST_NAMES).map(|n| Touched::Secret(name(&format!("x{n}")))));
         });
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_forgotten_makes_no_table() {
+    async fn discarded_changes_trigger_no_build() {
         let after = batched(async |changes| {
             changes.add([Touched::Routing]);
             changes.forget();

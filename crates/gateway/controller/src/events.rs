@@ -1,4 +1,4 @@
-//! Events about objects of kind `Ingress` of which something is refused: their status has no field for a reason.
+//! Events about refused `Ingress` objects, whose status has no field for a reason.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -26,32 +26,32 @@ const COMPONENT: &str = "pinniped-gateway";
 
 const REASON: &str = "Refused";
 
-/// How many Events are written at the same time.
+/// The maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
 
-/// How long one write may take.
+/// The timeout of one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to wait after a pass in which an Event could not be written.
+/// The delay after a pass with a failed write.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// The longest part of an object's name that goes into the name of an Event, which has room for 253 bytes.
+/// The maximum length of the object's name within the name of an Event, which may have 253 bytes.
 const LONGEST_NAME: usize = 200;
 
-/// Writes an Event each time a refusal appears. The leader alone does it.
+/// Writes an Event for each new refusal. Only the leader writes.
 pub(super) struct EventWriter {
     pub(super) client: kube::Client,
     pub(super) observed: Arc<Observed>,
     pub(super) verdicts: watch::Receiver<Arc<Verdicts>>,
     pub(super) leadership: Leadership,
-    /// The refusals that were announced, as long as they stand.
+    /// The current refusals that have an Event.
     pub(super) announced: BTreeMap<Name, String>,
-    /// The log names the missing permission.
+    /// Whether the missing permission has been logged.
     pub(super) forbidden: bool,
 }
 
 impl EventWriter {
-    /// Runs for ever.
+    /// Never returns.
     pub(super) async fn run(mut self) {
         let mut leadership = self.leadership.subscribe();
         loop {
@@ -65,7 +65,7 @@ impl EventWriter {
         }
     }
 
-    /// Announces what was not announced yet; `false` if something is left to be tried again.
+    /// Writes Events for new refusals. Returns `false` if a write must be retried.
     async fn pass(&mut self) -> bool {
         let verdicts = Arc::clone(&self.verdicts.borrow_and_update());
         let refused = &verdicts.refused_ingresses;
@@ -115,7 +115,7 @@ impl EventWriter {
         let writer = Writer::new(self.leadership.clone());
         let event = event(&object, name, why, Timestamp::now());
         match tokio::time::timeout(WRITE_TIMEOUT, writer.create(&events, &event)).await {
-            // The leader before this one has written it, or the namespace is gone.
+            // The previous leader has already written the Event, or the namespace no longer exists.
             Ok(Err(error)) if error.is_race() || error.is_not_found() => Ok(()),
             Ok(outcome) => outcome.map(drop),
             // The next pass writes it under the same name.
@@ -124,7 +124,8 @@ impl EventWriter {
     }
 }
 
-/// The Event about a refusal. Its name depends on the object and the reason, so that it is written once.
+/// Returns the Event for a refusal. Its name is derived from the object and the reason, so that it
+/// is written once.
 fn event(object: &Ingress, name: &Name, why: &str, now: Timestamp) -> Event {
     let mut hasher = DefaultHasher::new();
     (&object.metadata.uid, why).hash(&mut hasher);
@@ -157,7 +158,8 @@ mod tests {
     use super::super::observe::Mirrors;
     use super::*;
 
-    /// A writer before an API server that answers every request with these codes, one after the other.
+    /// Returns a writer with an API server that responds to consecutive requests with these status
+    /// codes.
     fn writer(
         codes: &'static [u16],
         asked: &Arc<Mutex<Vec<String>>>,
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_one_event_each_time_it_appears() {
+    async fn each_new_refusal_results_in_one_event() {
         let asked = Arc::default();
         let (mut writer, verdicts) = writer(&[201], &asked);
         for (step, now, events) in [
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_that_is_there_is_enough_and_one_that_fails_is_tried_again() {
+    async fn an_existing_event_is_sufficient_and_a_failed_one_is_retried() {
         for (codes, passes) in
             [(&[409, 500][..], &[true, true][..]), (&[403, 500, 201], &[false, false, true])]
         {
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_fits_whatever_the_name_and_the_reason() {
+    fn an_event_respects_the_length_limits() {
         let name = Name { namespace: "ns".to_owned(), name: "n".repeat(253) };
         let event = event(&Ingress::default(), &name, &"ä".repeat(2000), Timestamp::UNIX_EPOCH);
         assert!(event.metadata.name.unwrap().len() <= 253);

@@ -1,7 +1,7 @@
-//! Which kinds are mirrored, and how much of each.
+//! The mirrored kinds, and the parts of their objects that the mirrors store.
 //!
-//! What is not read here is cut away as soon as an object arrives: managed fields, foreign annotations, and whatever a
-//! Secret holds that no route could ever use.
+//! Unused parts are removed as soon as an object arrives: managed fields, foreign annotations, and
+//! all content of a Secret that no route can use.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -23,34 +23,34 @@ const SECRET_TYPES: [&str; 2] = ["kubernetes.io/tls", "Opaque"];
 /// The keys of a Secret that routes can use.
 const SECRET_KEYS: [&str; 4] = ["tls.crt", "tls.key", "ca.crt", "crl.pem"];
 
-/// The label by which a slice belongs to a Service.
+/// The label that associates an EndpointSlice with a Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// The annotations that say something about routes start with one of these.
+/// The prefixes of annotations that affect routes.
 const ANNOTATIONS: [&str; 4] =
     ["projectcontour.io/", "contour.heptio.com/", "kubernetes.io/ingress.", "ingress.kubernetes.io/"];
 
-/// A kind of which a mirror is kept.
+/// A mirrored kind.
 pub(super) trait Mirrored:
     kube::Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static
 {
-    /// Whether its objects are forgotten when the right to see them stays away: they are permissions, and may have
-    /// been taken back.
+    /// Whether the objects are removed from the mirror when the permission to read them is missing
+    /// for some time: they grant permissions, which may have been revoked.
     const PERMISSION: bool = false;
 
-    /// Cuts away what nobody here reads.
+    /// Removes all parts that the gateway does not use.
     fn slim(&mut self);
 
-    /// Whether a table would be the same with the other one.
+    /// Returns whether a table would be the same with the other object.
     fn means_the_same(&self, other: &Self) -> bool;
 
-    /// What has to be looked at again when it changes.
+    /// Returns the change that a new version of the object represents.
     fn touched(&self) -> Touched {
         Touched::Routing
     }
 }
 
-/// Keeps names, and the annotations that count.
+/// Keeps names and the relevant annotations.
 fn slim_metadata(metadata: &mut ObjectMeta) {
     let annotations: BTreeMap<String, String> = metadata
         .annotations
@@ -70,7 +70,7 @@ fn slim_metadata(metadata: &mut ObjectMeta) {
     };
 }
 
-/// Keeps names alone: nobody writes to it, and nothing else about it counts.
+/// Keeps names only: the gateway does not write to the object, and no other metadata is relevant.
 fn slim_to_name(metadata: &mut ObjectMeta) {
     *metadata = ObjectMeta {
         name: metadata.name.take(),
@@ -98,7 +98,8 @@ impl Mirrored for IngressRoute {
     }
 
     fn means_the_same(&self, other: &Self) -> bool {
-        // Not its generation: without a status subresource that counts statuses, too.
+        // The generation is not compared: without a status subresource, it also counts status
+        // changes.
         self.spec == other.spec
             && self.metadata.annotations == other.metadata.annotations
             && self.metadata.creation_timestamp == other.metadata.creation_timestamp
@@ -107,7 +108,7 @@ impl Mirrored for IngressRoute {
 
 impl Mirrored for Ingress {
     fn slim(&mut self) {
-        // Events about it name it.
+        // Events about the object refer to its UID.
         let uid = self.metadata.uid.take();
         slim_metadata(&mut self.metadata);
         self.metadata.uid = uid;
@@ -138,7 +139,8 @@ impl Mirrored for Secret {
     fn slim(&mut self) {
         slim_to_name(&mut self.metadata);
         let usable = self.type_.as_deref().is_some_and(|type_| SECRET_TYPES.contains(&type_));
-        // One of another type is kept without anything in it: a reference to it has another fault than one to nothing.
+        // A Secret of another type is kept without its content, because a reference to it causes a
+        // different error than a reference to a missing Secret.
         self.data = self.data.take().filter(|_| usable).map(|mut data| {
             data.retain(|key, _| SECRET_KEYS.contains(&key.as_str()));
             data
@@ -186,7 +188,7 @@ impl Mirrored for EndpointSlice {
             .and_then(|mut labels| labels.remove_entry(SERVICE_NAME))
             .map(|(label, service)| BTreeMap::from([(label, service)]));
         for endpoint in self.endpoints.iter_mut().flatten() {
-            // The first address is the one that is used.
+            // Only the first address is used.
             endpoint.addresses.truncate(1);
             if let Some(conditions) = &mut endpoint.conditions {
                 (conditions.serving, conditions.terminating) = (None, None);
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_secret_only_what_routes_can_use_is_kept() {
+    fn only_the_usable_content_of_a_secret_is_kept() {
         let data = json!({
             "tls.crt": "AAAA", "tls.key": "AAAA", "ca.crt": "AAAA", "crl.pem": "AAAA", "password": "AAAA",
         });
@@ -255,13 +257,13 @@ mod tests {
         );
         assert_eq!(serde_json::to_value(&other.metadata).unwrap(), json!({"namespace": "ns", "name": "n"}));
         assert!(!secret("Opaque", &json!({"ca.crt": "AAAA"})).means_the_same(&secret("Opaque", &json!({}))));
-        // A password that changes is nothing to us.
+        // A change of an unused key does not count.
         let one = secret("Opaque", &json!({"password": "AAAA"}));
         assert!(one.means_the_same(&secret("Opaque", &json!({"password": "BBBB"}))));
     }
 
     #[test]
-    fn annotations_that_say_nothing_about_routes_are_dropped() {
+    fn irrelevant_annotations_are_removed() {
         let annotations = json!({
             "projectcontour.io/ingress.class": "a", "kubernetes.io/ingress.allow-http": "false",
             "contour.heptio.com/request-timeout": "1s", "ingress.kubernetes.io/force-ssl-redirect": "true",
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_was_made_anew_is_another_one() {
+    fn a_recreated_object_is_a_different_object() {
         let made =
             |at: &str| json!({"namespace": "ns", "name": "n", "generation": 1, "creationTimestamp": at});
         let [old, new] = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"].map(made);
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_or_a_label_of_a_service_means_nothing() {
+    fn the_status_and_labels_of_a_service_are_irrelevant() {
         let service = |label: &str, port: u16| -> Service {
             let mut metadata = metadata(&json!({"projectcontour.io/upstream-protocol.tls": "443"}));
             metadata["labels"] = json!({"x": label});
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_endpoint_its_address_and_readiness_are_kept() {
+    fn the_address_and_readiness_of_an_endpoint_are_kept() {
         let slice = |ready: bool, node: &str| -> EndpointSlice {
             slimmed(json!({
                 "metadata": {

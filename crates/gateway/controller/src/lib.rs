@@ -1,17 +1,19 @@
-//! The gateway's control plane: what lies in the cluster becomes the routing table, and the objects are told.
+//! The control plane of the gateway: builds the routing table from the objects of the cluster, and
+//! writes their statuses.
 //!
 //! ```text
-//! observe   ── watches ──► mirrors of what the table can depend on, and no more
+//! observe   ── watches ──► mirrors of the parts that the table can depend on
 //! batch     ── 100 ms after an event, at most 500 ms after the first
-//! rebuild   ── off the async threads ──► publish(table)             every replica
-//!                                    └─► verdicts ──► statuses, Events of Ingresses    the leader alone
+//! rebuild   ── on a blocking thread ──► publish(table)      every replica
+//!                                   └─► validation results ──► statuses, Events of Ingresses
+//!                                                              (the leader only)
 //! ```
 //!
-//! What objects mean is decided in `pinniped-gateway-routing`. This crate refuses to know it: it brings the objects there,
-//! and carries the answers to where they belong.
+//! `pinniped-gateway-routing` interprets the objects. This crate only reads them, passes them to
+//! the builder, and delivers the results.
 //!
-//! A kind that is not installed contributes nothing and is asked for again; a right that is missing is named once in
-//! the log and costs only what needs it. Neither blocks the start.
+//! A kind that is not installed contributes nothing, and the watch is retried. A missing permission
+//! is logged once and affects only the features that need it. Neither blocks the start.
 
 mod apply;
 mod changes;
@@ -40,51 +42,52 @@ use pinniped_controller::runtime::Trigger;
 
 pub use metrics::GatewayMetrics;
 
-/// What the control plane is told.
+/// The parameters of the control plane.
 #[derive(Clone)]
 pub struct Params {
-    /// For watches, and for writing statuses.
+    /// The client for watches and status writes.
     pub client: kube::Client,
-    /// What objects mean to this gateway.
+    /// The settings of the routing table.
     pub settings: Settings,
-    /// The namespaces whose objects it sees. None: every one.
+    /// The namespaces to watch. If empty: all namespaces.
     pub watch_namespaces: Vec<String>,
-    /// What statuses say about where the gateway can be reached.
+    /// The source of the addresses in statuses.
     pub addresses: StatusAddresses,
-    /// Who writes statuses.
+    /// The election of the replica that writes statuses.
     pub election: Election,
-    /// Receives the unexpected end of the election or of a watch.
+    /// Receives the unexpected termination of the election or of a watch.
     pub monitor: TaskMonitor,
 }
 
-/// Where the gateway can be reached, as statuses tell it.
+/// The source of the gateway's addresses in statuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusAddresses {
-    /// At these addresses and names, with commas between.
+    /// These comma-separated addresses and host names.
     Configured(String),
-    /// Where the load balancer of this Service is.
+    /// The load balancer addresses of this Service.
     OfService {
-        /// Its namespace.
+        /// The namespace of the Service.
         namespace: String,
-        /// Its name.
+        /// The name of the Service.
         name: String,
     },
 }
 
-/// Which of several replicas writes statuses. All of them serve.
+/// The election of the replica that writes statuses. All replicas serve.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one of it")]
 pub enum Election {
-    /// The one that holds this Lease.
+    /// The replica that holds this Lease.
     Lease(LeaseParams),
-    /// This one: there is no other.
+    /// This replica, because there is no other.
     Alone,
 }
 
-/// Runs until `stop`. Calls `publish` with each new table: first when every kind has been listed, or refused to be. It
-/// is called on a thread that may block, by one caller at a time, within the runtime's context.
+/// Runs until `stop` is cancelled. Calls `publish` with each new table, for the first time when
+/// every kind has been listed or its list has been refused. `publish` is called by one caller at a
+/// time, on a thread that may block, within the context of the runtime.
 ///
-/// At the end nobody writes any more, then the Lease is given back.
+/// Before it returns, all writes stop first, and then the Lease is released.
 pub async fn run(
     params: Params,
     publish: impl Fn(Arc<RoutingTable>) + Send + Sync + 'static,

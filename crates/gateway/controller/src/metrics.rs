@@ -1,4 +1,4 @@
-//! What the control plane shows to a scraper.
+//! The metrics of the control plane.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use prometheus_client::registry::Registry;
 
 use super::rebuild::Verdicts;
 
-/// Metrics of the gateway's control plane. Make it once and [`register`](Self::register) it. Clones are the same
-/// metrics.
+/// The metrics of the gateway's control plane. Create them once and [`register`](Self::register)
+/// them. Clones share the same metrics.
 #[derive(Clone, Debug)]
 pub struct GatewayMetrics {
     rebuilds: Family<RebuildLabels, Counter>,
@@ -39,16 +39,16 @@ struct ObjectLabels {
     state: &'static str,
 }
 
-/// What became of a write of a status.
+/// The result of a status write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(super) enum Written {
-    /// It is there.
+    /// The status was written.
     Done,
-    /// Somebody else was quicker; it is tried again.
+    /// Another client wrote first; the write is retried.
     Conflict,
-    /// The right is missing.
+    /// The permission is missing.
     Forbidden,
-    /// Anything else.
+    /// Any other failure.
     Failed,
 }
 
@@ -70,7 +70,7 @@ impl Default for GatewayMetrics {
 }
 
 impl GatewayMetrics {
-    /// Adds them to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("pinniped_gateway");
         registry.register(
@@ -113,7 +113,8 @@ impl GatewayMetrics {
     }
 }
 
-/// How many objects of each kind are in each state; all states, so that none keeps an old count.
+/// Counts the objects of each kind in each state. Includes all states, so that no state keeps an
+/// old count.
 fn states(verdicts: &Verdicts) -> [(&'static str, &'static str, usize); 7] {
     let proxies = |state: &str| {
         verdicts.http_proxies.values().filter(|verdict| verdict.current_status() == state).count()
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_counted_by_state_and_a_state_that_empties_goes_back_to_zero() {
+    fn objects_are_counted_by_state_and_empty_states_are_zero() {
         let metrics = GatewayMetrics::default();
         let mut registry = Registry::default();
         metrics.register(&mut registry);

@@ -1,8 +1,8 @@
-//! What one watch has shown, cut down to what the table can depend on.
+//! The objects of one watch, reduced to the parts that the routing table can depend on.
 //!
-//! Not `kube`'s store: a mirror tells what a change means for the table, so that a list that brings nothing new makes no
-//! new one; it can be emptied when its kind is no longer served; and its keys are names alone, which counts with ten
-//! thousand objects.
+//! This is not `kube`'s store: a mirror reports the effect of a change on the table, so that a list
+//! without changes causes no build; it can be emptied when its kind is no longer served; and its
+//! keys are names only, which matters with ten thousand objects.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use pinniped_gateway_routing::Name;
 use super::changes::Touched;
 use super::kinds::Mirrored;
 
-/// The objects of one watch by name.
+/// The objects of one watch, by name.
 pub(super) struct Mirror<K>(Mutex<HashMap<Name, Arc<K>>>);
 
-/// Their number alone: Secrets are among them.
+/// Prints only the number of objects, because they may be Secrets.
 impl<K> fmt::Debug for Mirror<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.0.lock().unwrap_or_else(PoisonError::into_inner).len();
@@ -30,12 +30,12 @@ impl<K> Default for Mirror<K> {
     }
 }
 
-/// What a change means.
+/// The effect of a change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct News {
-    /// For the table.
+    /// The changes that are relevant for the table.
     pub(super) touched: Vec<Touched>,
-    /// Some object is not what it was, if only in its status.
+    /// Whether any object has changed, even if only in its status.
     pub(super) any: bool,
 }
 
@@ -66,7 +66,7 @@ impl News {
 }
 
 impl<K: Mirrored> Mirror<K> {
-    /// These are all. An object that is as it was stays the very same.
+    /// Replaces all objects. An unchanged object remains the same value.
     pub(super) fn replace_all(&self, objects: Vec<K>) -> News {
         self.with(|known| {
             let mut news = News::default();
@@ -85,7 +85,7 @@ impl<K: Mirrored> Mirror<K> {
         })
     }
 
-    /// This one was made or changed.
+    /// Adds or replaces an object.
     pub(super) fn set(&self, object: K) -> News {
         self.with(|known| {
             let name = Name::of(object.meta());
@@ -95,17 +95,17 @@ impl<K: Mirrored> Mirror<K> {
         })
     }
 
-    /// This one is gone.
+    /// Removes an object.
     pub(super) fn remove(&self, name: &Name) -> News {
         self.with(|known| News::of(known.remove(name).as_ref(), None))
     }
 
-    /// This one.
+    /// Returns an object.
     pub(super) fn get(&self, name: &Name) -> Option<Arc<K>> {
         self.with(|known| known.get(name).cloned())
     }
 
-    /// All of them, in no order.
+    /// Returns all objects, in no particular order.
     pub(super) fn all(&self) -> Vec<Arc<K>> {
         self.with(|known| known.values().cloned().collect())
     }
@@ -143,11 +143,11 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changes_is_told() {
+    fn only_changes_are_reported() {
         let mirror = Mirror::default();
         let news = mirror.replace_all(vec![secret("a", "1", "AAAA"), secret("b", "2", "AAAA")]);
         assert_eq!(news.touched, [touched("a"), touched("b")]);
-        // The same list again, one object written without a change.
+        // The same list again, with one object that was written without a change.
         let news = mirror.replace_all(vec![secret("a", "3", "AAAA"), secret("b", "2", "AAAA")]);
         assert_eq!(news.touched, []);
         assert_eq!(mirror.set(secret("a", "4", "AAAA")).touched, []);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_news_but_not_for_the_table() {
+    fn a_status_change_is_reported_but_not_relevant_for_the_table() {
         let mirror = Mirror::default();
         let (spec, other) = (json!({"virtualhost": {"fqdn": "h"}}), json!({"virtualhost": {"fqdn": "i"}}));
         assert_eq!(mirror.set(proxy("1", &spec, &Value::Null)).touched, [Touched::Routing]);

@@ -1,4 +1,4 @@
-//! The watches, and the mirrors that they fill.
+//! The watches and the mirrors that they fill.
 
 mod keeper;
 
@@ -24,10 +24,10 @@ use super::mirror::Mirror;
 use pinniped_controller::follow::{Change, follow, follow_slim};
 use pinniped_controller::runtime::Trigger;
 
-/// Helm's own, which are many and large, are not even sent.
+/// Excludes Helm's release Secrets, which are numerous and large, on the server side.
 const SECRETS: &str = "type!=helm.sh/release.v1";
 
-/// Mirrors of all watches of a kind.
+/// The mirrors of all watches of a kind.
 #[derive(Debug)]
 pub(super) struct Mirrors<K>(Vec<Arc<Mirror<K>>>);
 
@@ -38,7 +38,7 @@ impl<K> Default for Mirrors<K> {
 }
 
 impl<K: Mirrored> Mirrors<K> {
-    /// All objects, in no order.
+    /// Returns all objects, in no particular order.
     pub(super) fn all(&self) -> Vec<Arc<K>> {
         match self.0.as_slice() {
             [one] => one.all(),
@@ -58,13 +58,13 @@ impl<K: Mirrored> Mirrors<K> {
         self.0[0].set(object);
     }
 
-    /// This one.
+    /// Returns an object.
     pub(super) fn get(&self, name: &Name) -> Option<Arc<K>> {
         self.0.iter().find_map(|mirror| mirror.get(name))
     }
 }
 
-/// What lies in the cluster, as far as it is known.
+/// The known objects of the cluster.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     pub(super) http_proxies: Mirrors<HttpProxy>,
@@ -77,7 +77,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// What a table is made of.
+    /// Returns the input for a build.
     pub(super) fn objects(&self) -> Objects {
         Objects {
             http_proxies: self.http_proxies.all(),
@@ -91,31 +91,32 @@ impl Observed {
     }
 }
 
-/// Running watches. They end when this is dropped.
+/// The running watches. Dropping this value stops them.
 pub(super) struct Watching {
     pub(super) observed: Arc<Observed>,
-    /// Where the gateway can be reached; nowhere while that is not known.
+    /// The addresses of the gateway; empty while they are unknown.
     pub(super) addresses: watch::Receiver<LoadBalancerStatus>,
     answered: Vec<watch::Receiver<bool>>,
     _tasks: TaskGroup,
 }
 
 impl Watching {
-    /// Resolves when each kind has been listed once, or refused to be.
+    /// Resolves when each kind has been listed once, or its list has been refused.
     pub(super) async fn answered(&mut self) {
         for answered in &mut self.answered {
-            // A watch ends only with all of them.
+            // The channel closes only when all watches stop.
             let _ended = answered.wait_for(|answered| *answered).await;
         }
     }
 }
 
-/// What is told about changes.
+/// The receivers of changes.
 #[derive(Clone)]
 pub(super) struct Listeners {
-    /// About what counts for the table.
+    /// Receives the changes that are relevant for the table.
     pub(super) changes: Arc<Changes>,
-    /// About anything, if only a status, of an object that has one of us.
+    /// Triggered by any change of an object whose status the gateway writes, including a change of
+    /// its status only.
     pub(super) statuses: Trigger,
 }
 
@@ -148,11 +149,11 @@ pub(super) fn start(
     Watching { observed: Arc::new(observed), addresses, answered: starter.answered, _tasks: starter.tasks }
 }
 
-/// Where a kind is watched.
+/// The namespaces in which a kind is watched.
 #[derive(Debug, PartialEq, Eq)]
 enum Scope {
     Everywhere,
-    /// In these namespaces.
+    /// These namespaces.
     Namespaces(BTreeSet<String>),
 }
 
@@ -165,7 +166,7 @@ impl Scope {
         }
     }
 
-    /// Also in these.
+    /// Adds these namespaces.
     fn and<'a>(self, more: impl IntoIterator<Item = &'a String>) -> Self {
         match self {
             Self::Everywhere => Self::Everywhere,
@@ -177,13 +178,14 @@ impl Scope {
     }
 }
 
-/// Where the owners of Secrets say who may use them. An administrator's choice of a certificate counts wherever it lies.
+/// Returns the namespaces in which the owners of Secrets can grant their use. Certificates that an
+/// administrator configures need no grant.
 fn grants_scope(settings: &Settings, namespaces: &[String]) -> Scope {
     Scope::of(namespaces).and(settings.fallback_certificate.iter().map(|secret| &secret.namespace))
 }
 
-/// Where roots may be, Secrets are read: nowhere else does anybody need them, as far as the administrator is
-/// concerned.
+/// Returns the namespaces in which roots may exist and those of configured certificates. Secrets in
+/// other namespaces are not needed.
 fn secrets_scope(settings: &Settings, namespaces: &[String]) -> Scope {
     let roots = &settings.root_namespaces;
     let scope = if roots.is_empty() {

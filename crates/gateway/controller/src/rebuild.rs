@@ -1,4 +1,4 @@
-//! Makes a table whenever another one is due, and hands it on.
+//! Builds a new routing table when one is due, and publishes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,23 +12,24 @@ use super::changes::Changes;
 use super::metrics::GatewayMetrics;
 use super::observe::Observed;
 
-/// How long to wait after a build that failed. It is a defect, and the next objects may not have it.
+/// The delay after a build that panicked. The panic is a defect, and the next set of objects may
+/// not trigger it.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 
-/// What objects' statuses should say, as of the last table.
+/// The validation results of the last table, for the statuses of objects.
 #[derive(Debug, Default)]
 pub(super) struct Verdicts {
     pub(super) http_proxies: BTreeMap<Name, ProxyVerdict>,
     pub(super) ingress_routes: BTreeMap<Name, RouteVerdict>,
     pub(super) ingresses: Vec<Name>,
-    /// Ingresses of which something is refused, and why.
+    /// The Ingresses that are refused in part or completely, with the reason.
     pub(super) refused_ingresses: BTreeMap<Name, String>,
 }
 
-/// Takes each table.
+/// The receiver of tables.
 pub(super) type Publish = Arc<dyn Fn(Arc<RoutingTable>) + Send + Sync>;
 
-/// Makes tables.
+/// Builds routing tables.
 pub(super) struct Rebuilder {
     pub(super) settings: Settings,
     pub(super) observed: Arc<Observed>,
@@ -39,16 +40,16 @@ pub(super) struct Rebuilder {
 }
 
 impl Rebuilder {
-    /// Makes one at once, and then whenever it is due. Never ends.
+    /// Builds a table immediately, and then whenever one is due. Never returns.
     pub(super) async fn run(self) {
         let mut builder = Builder::new(self.settings.clone());
-        let mut notices = Said::default();
+        let mut notices = LoggedNotices::default();
         let mut looked_up = LookedUp::default();
         loop {
             match self.rebuild(builder).await {
                 Ok((kept, last, told)) => {
                     (builder, looked_up) = (kept, last);
-                    notices.say(told);
+                    notices.log_new(told);
                 }
                 Err(error) => {
                     self.metrics.failed();
@@ -61,7 +62,7 @@ impl Rebuilder {
         }
     }
 
-    /// One table, made and handed on where it may take its time.
+    /// Builds and publishes one table on a thread that may block.
     async fn rebuild(
         &self,
         mut builder: Builder,
@@ -94,19 +95,19 @@ impl Rebuilder {
             ingresses = verdicts.ingresses.len(),
             "new routing table"
         );
-        // After the table: who reads in a status that an object is valid finds it served.
+        // Published after the table, so that an object with a valid status is already served.
         self.verdicts.send_replace(Arc::new(verdicts));
         Ok((builder, looked_up, notices))
     }
 }
 
-/// Notices that have been logged, as long as they stand.
+/// The current notices that have been logged.
 #[derive(Default)]
-struct Said(BTreeSet<Notice>);
+struct LoggedNotices(BTreeSet<Notice>);
 
-impl Said {
-    /// Logs those that are new, and answers how many.
-    fn say(&mut self, notices: Vec<Notice>) -> usize {
+impl LoggedNotices {
+    /// Logs the new notices and returns their number.
+    fn log_new(&mut self, notices: Vec<Notice>) -> usize {
         let standing: BTreeSet<Notice> = notices.into_iter().collect();
         let mut new = 0;
         for notice in standing.difference(&self.0) {
@@ -126,16 +127,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_notice_is_said_each_time_it_appears_and_not_while_it_stands() {
+    fn a_notice_is_logged_once_each_time_it_appears() {
         let notice = |text: &str| Notice {
             kind: Kind::Ingress,
             name: Name { namespace: "ns".to_owned(), name: "i".to_owned() },
             text: text.to_owned(),
         };
-        let mut said = Said::default();
-        assert_eq!(said.say(vec![notice("a"), notice("b")]), 2);
-        assert_eq!(said.say(vec![notice("a"), notice("b"), notice("c")]), 1);
-        assert_eq!(said.say(vec![notice("c")]), 0);
-        assert_eq!(said.say(vec![notice("a")]), 1);
+        let mut logged = LoggedNotices::default();
+        assert_eq!(logged.log_new(vec![notice("a"), notice("b")]), 2);
+        assert_eq!(logged.log_new(vec![notice("a"), notice("b"), notice("c")]), 1);
+        assert_eq!(logged.log_new(vec![notice("c")]), 0);
+        assert_eq!(logged.log_new(vec![notice("a")]), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! The kinds that are told what has become of them, and how each is written to.
+//! The kinds whose statuses the gateway writes, and the request that writes each of them.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::LoadBalancerStatus;
@@ -13,27 +13,29 @@ use super::kinds::Mirrored;
 use super::rebuild::Verdicts;
 use super::statuses;
 
-/// How a status is written.
+/// The request that writes a status.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
-    /// To the status subresource, of which nothing else is taken.
+    /// The status subresource, which ignores all other fields.
     Subresource,
-    /// To the status subresource, which takes labels and annotations, too: with all of the object.
+    /// The status subresource, which also accepts labels and annotations: the request contains the
+    /// whole object.
     WholeSubresource,
-    /// To the object, which has no subresource.
+    /// The object itself, which has no status subresource.
     Object,
 }
 
-/// A kind whose objects are told.
+/// A kind whose status the gateway writes.
 pub(super) trait Told:
     Mirrored + kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
 {
     /// The kind.
     const KIND: Kind;
-    /// How.
+    /// The request that writes its status.
     const WAY: Way;
 
-    /// What its status should become, or `None` if it is as it should be. Of an Ingress, the load balancer.
+    /// Returns the new status, or `None` if it is up to date. For an Ingress: the load balancer
+    /// part.
     fn wanted(&self, name: &Name, verdicts: &Verdicts, addresses: &LoadBalancerStatus) -> Option<Value>;
 }
 
@@ -66,6 +68,6 @@ impl Told for Ingress {
 }
 
 fn value(status: impl Serialize) -> Option<Value> {
-    // None of them has keys that are not text.
+    // All keys of a status are strings, so that serialization cannot fail.
     serde_json::to_value(status).ok()
 }

@@ -1,4 +1,5 @@
-//! What an object's status should become: pure, so that who writes it can ask again after a lost race.
+//! Computes the statuses of objects. The functions are pure, so that a writer can repeat them after
+//! a conflict.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus};
@@ -8,8 +9,8 @@ use pinniped_gateway_api::ingress_route::IngressRouteStatus;
 use pinniped_gateway_api::{HttpProxy, IngressRoute};
 use pinniped_gateway_routing::status::{ProxyVerdict, RouteVerdict};
 
-/// An `HTTPProxy`'s, or `None` if it is as it should be, or if the verdict is about another generation: one about this
-/// one is on its way.
+/// Returns the status of an `HTTPProxy`, or `None` if it is up to date, or if the validation result
+/// is for another generation: a result for this generation follows.
 pub(super) fn http_proxy(
     object: &HttpProxy,
     verdict: &ProxyVerdict,
@@ -23,7 +24,7 @@ pub(super) fn http_proxy(
     let known = said.as_ref().or(object.status.as_ref())?;
     let reachable = known.load_balancer.as_ref().and_then(|known| known.ingress.as_deref());
     let reachable = reachable.unwrap_or_default();
-    let wanted = places(addresses);
+    let wanted = addresses_only(addresses);
     let is_there = wanted.len() == reachable.len()
         && wanted
             .iter()
@@ -37,16 +38,16 @@ pub(super) fn http_proxy(
     Some(status)
 }
 
-/// An `IngressRoute`'s, or `None` if it is as it should be.
+/// Returns the status of an `IngressRoute`, or `None` if it is up to date.
 pub(super) fn ingress_route(object: &IngressRoute, verdict: &RouteVerdict) -> Option<IngressRouteStatus> {
     verdict.status(object.status.as_ref())
 }
 
-/// An `Ingress`'s load balancer, or `None` if it is as it should be.
+/// Returns the load balancer status of an `Ingress`, or `None` if it is up to date.
 pub(super) fn ingress(object: &Ingress, addresses: &LoadBalancerStatus) -> Option<IngressLoadBalancerStatus> {
     let known = object.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_deref());
     let known = known.unwrap_or_default();
-    let wanted = places(addresses);
+    let wanted = addresses_only(addresses);
     let is_there = wanted.len() == known.len()
         && wanted
             .iter()
@@ -58,8 +59,9 @@ pub(super) fn ingress(object: &Ingress, addresses: &LoadBalancerStatus) -> Optio
         .then(|| IngressLoadBalancerStatus { ingress: Some(wanted.into_iter().map(place).collect()) })
 }
 
-/// Addresses and names alone: what else a load balancer says about itself not every definition has room for.
-fn places(addresses: &LoadBalancerStatus) -> Vec<LoadBalancerIngress> {
+/// Returns the addresses and host names only: not every CRD has fields for the other properties of
+/// a load balancer.
+fn addresses_only(addresses: &LoadBalancerStatus) -> Vec<LoadBalancerIngress> {
     let all = addresses.ingress.iter().flatten();
     all.map(|place| LoadBalancerIngress {
         ip: place.ip.clone(),
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_s_status_and_where_it_is_reached_are_one_write() {
+    fn the_status_and_addresses_of_a_proxy_are_one_write() {
         let (none, one, two) = (addresses(""), addresses("10.0.0.1"), addresses("10.0.0.1,lb.example"));
         let first = value(http_proxy(&proxy(1, &Value::Null), &verdict(1), &none, now()));
         assert_eq!((&first["currentStatus"], &first["loadBalancer"]), (&json!("valid"), &Value::Null));
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_about_another_generation_is_not_written() {
+    fn a_result_for_another_generation_is_not_written() {
         for generation in [1, 3] {
             let status = http_proxy(&proxy(2, &Value::Null), &verdict(generation), &addresses("h"), now());
             assert_eq!(status, None, "{generation}");
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_not_every_definition_keeps_is_not_written() {
+    fn fields_that_some_definitions_drop_are_not_written() {
         let mut of_service = addresses("10.0.0.1");
         of_service.ingress.as_mut().unwrap()[0].ip_mode = Some("VIP".to_owned());
         let status = value(http_proxy(&proxy(1, &Value::Null), &verdict(1), &of_service, now()));
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ingress_has_addresses_alone() {
+    fn an_ingress_status_contains_only_addresses() {
         let object = |status: Value| -> Ingress {
             serde_json::from_value(json!({"metadata": {"name": "i"}, "status": status})).unwrap()
         };
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_s_status_is_the_verdict() {
+    fn the_status_of_a_route_is_its_validation_result() {
         let object = |status: Value| -> IngressRoute {
             serde_json::from_value(json!({"metadata": {}, "spec": {}, "status": status})).unwrap()
         };

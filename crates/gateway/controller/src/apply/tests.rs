@@ -8,7 +8,7 @@ use pinniped_gateway_routing::status::ProxyVerdict;
 
 use super::*;
 
-/// An API server that has one answer for everything, and what it was asked.
+/// An API server with the same response to every request, and the requests that it received.
 #[derive(Clone, Default)]
 struct Server {
     asked: Arc<Mutex<Vec<(Method, String)>>>,
@@ -63,7 +63,7 @@ fn name(name: &str) -> Name {
     Name { namespace: "ns".to_owned(), name: name.to_owned() }
 }
 
-/// A writer for these proxies, all of them valid.
+/// Returns a writer for these proxies, which are all valid.
 fn writer(
     client: kube::Client,
     names: &[String],
@@ -88,7 +88,7 @@ fn writer(
     (writer, sender)
 }
 
-/// What the API server has stored after a write that it kept.
+/// Returns the object that the API server has stored after a complete write.
 fn stored(name: &str, version: &str) -> Value {
     let object: HttpProxy = serde_json::from_value(proxy(name, "1", &Value::Null)).unwrap();
     let verdict = ProxyVerdict { generation: Some(1), ..ProxyVerdict::default() };
@@ -106,7 +106,7 @@ fn put(name: &str) -> (Method, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_leader_writes_and_only_a_few_at_the_same_time() {
+async fn only_the_leader_writes_and_concurrency_is_limited() {
     let names: Vec<String> = (0..100).map(|n| format!("p{n:03}")).collect();
     let server = Server::default();
     let client = server.client(|_, path, _| (200, stored(path.split('/').nth(7).unwrap(), "2")));
@@ -120,7 +120,7 @@ async fn only_the_leader_writes_and_only_a_few_at_the_same_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_race_is_tried_again_with_the_object_as_it_is_then() {
+async fn a_conflict_is_retried_with_the_current_object() {
     let server = Server::default();
     let client = server.client(|method, _, nth| match (method, nth) {
         (&Method::GET, _) => (200, proxy("p", "5", &Value::Null)),
@@ -133,7 +133,7 @@ async fn a_lost_race_is_tried_again_with_the_object_as_it_is_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn races_that_are_always_lost_come_to_an_end() {
+async fn retries_after_conflicts_are_limited() {
     let server = Server::default();
     let client = server.client(|method, _, _| match *method {
         Method::GET => (200, proxy("p", "5", &Value::Null)),
@@ -145,7 +145,7 @@ async fn races_that_are_always_lost_come_to_an_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_right_costs_one_try_a_minute_and_not_one_for_each_object() {
+async fn a_missing_permission_is_retried_once_a_minute_and_not_for_each_object() {
     let names: Vec<String> = (0..100).map(|n| format!("p{n:03}")).collect();
     let server = Server::default();
     let client = server.client(|_, _, _| refusal(403));
@@ -154,7 +154,7 @@ async fn a_missing_right_costs_one_try_a_minute_and_not_one_for_each_object() {
         let outcome = leader.pass().await;
         assert!(outcome.skipped && outcome.failures == 0, "{round}");
         let asked = server.asked().len();
-        // Those that were under way, then none.
+        // First the concurrent writes, then none.
         assert!(if round == 0 { (1..=AT_ONCE).contains(&asked) } else { asked == 0 }, "{round}: {asked}");
     }
     tokio::time::advance(AFTER_FORBIDDEN).await;
@@ -163,7 +163,7 @@ async fn a_missing_right_costs_one_try_a_minute_and_not_one_for_each_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_is_not_kept_is_not_written_again_until_the_object_changes() {
+async fn a_dropped_status_is_not_written_again_until_the_object_changes() {
     let server = Server::default();
     let client = server.client(|_, _, _| (200, proxy("p", "2", &Value::Null)));
     let (mut leader, _kept) = writer(client, &["p".to_owned()], true);
@@ -179,7 +179,7 @@ async fn a_status_that_is_not_kept_is_not_written_again_until_the_object_changes
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_news_are_on_their_way_is_not_repeated() {
+async fn a_write_is_not_repeated_before_its_watch_event_arrives() {
     let server = Server::default();
     let client = server.client(|_, _, _| (200, stored("p", "2")));
     let (mut leader, _kept) = writer(client, &["p".to_owned()], true);
@@ -190,14 +190,14 @@ async fn a_write_whose_news_are_on_their_way_is_not_repeated() {
     leader.observed.http_proxies.set(serde_json::from_value(stored("p", "2")).unwrap());
     leader.pass().await;
     assert!(server.asked().is_empty() && leader.memory.with(|learned| learned.settled.is_empty()));
-    // Somebody took it away.
+    // Another client has removed the status.
     leader.observed.http_proxies.set(serde_json::from_value(proxy("p", "3", &Value::Null)).unwrap());
     leader.pass().await;
     assert_eq!(server.asked(), [put("p")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_cannot_be_written_spoils_no_other() {
+async fn a_failed_write_does_not_affect_other_objects() {
     let server = Server::default();
     let client = server.client(|_, path, _| match path.contains("/a/") {
         true => refusal(422),
@@ -211,7 +211,7 @@ async fn an_object_that_cannot_be_written_spoils_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn newer_verdicts_end_a_pass() {
+async fn newer_validation_results_end_a_pass() {
     let names: Vec<String> = (0..100).map(|n| format!("p{n:03}")).collect();
     let server = Server::default();
     let client = server.client(|_, _, _| refusal(500));

@@ -1,4 +1,4 @@
-//! What a watch shows, carried into its mirror, and what is said about a watch that does not work.
+//! Applies watch events to a mirror, and logs failures of the watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::kinds::Mirrored;
 use crate::mirror::{Mirror, News};
 use pinniped_controller::follow::{Change, Refusal};
 
-/// How long a right may stay away before the permissions that it let us see are forgotten. An API server that has just
-/// started refuses rights that it does not know of yet.
+/// The time without permission after which the objects of a permission kind are removed from the
+/// mirror. An API server that has just started denies permissions that it has not loaded yet.
 pub(super) const FORGET_AFTER: Duration = Duration::from_secs(30);
 
-/// Carries what a watch shows into its mirror.
+/// Applies watch events to a mirror.
 pub(super) struct Keeper<K> {
     pub(super) mirror: Arc<Mirror<K>>,
     pub(super) listeners: Listeners,
@@ -25,7 +25,7 @@ pub(super) struct Keeper<K> {
 }
 
 impl<K: Mirrored> Keeper<K> {
-    /// Takes in what happened, and tells who has to know.
+    /// Applies an event and notifies the listeners.
     pub(super) fn take(&mut self, change: Change<K>) {
         let news = match change {
             Change::All(objects) => {
@@ -36,14 +36,14 @@ impl<K: Mirrored> Keeper<K> {
             Change::Gone(object) => self.mirror.remove(&Name::of(object.meta())),
             Change::Refused(refusal) => {
                 self.trouble.refused(&refusal);
-                // Where there is no such kind, there is no such object.
+                // A kind that is not installed has no objects.
                 if refusal.missing || (K::PERMISSION && self.trouble.refused_for(FORGET_AFTER)) {
                     self.mirror.replace_all(Vec::new())
                 } else {
                     News::default()
                 }
             }
-            // What was known before stays true: nobody has said otherwise.
+            // The known objects remain valid, because the server has not reported a change.
             Change::Failing(error) => return self.trouble.failing(&error),
         };
         if !news.touched.is_empty() {
@@ -56,7 +56,7 @@ impl<K: Mirrored> Keeper<K> {
     }
 }
 
-/// Says once what is wrong with a watch, and once that it is over.
+/// Logs the failure of a watch once, and its recovery once.
 pub(super) struct Trouble {
     what: String,
     refused: Option<(Refusal, Instant)>,
@@ -90,7 +90,7 @@ impl Trouble {
         if std::mem::replace(&mut self.failing, true) {
             tracing::debug!(resource, error, "watch still fails");
         } else {
-            // The first failure is often an ordinary end of a connection.
+            // The first failure is often a regular close of the connection.
             tracing::info!(resource, error, "watch failed, trying again");
         }
     }

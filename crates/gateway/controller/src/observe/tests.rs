@@ -14,7 +14,7 @@ fn inside(names: &[&str]) -> Scope {
 }
 
 #[test]
-fn secrets_are_read_where_roots_may_be_and_where_an_administrator_says() {
+fn secrets_are_read_in_root_namespaces_and_where_an_administrator_configures_them() {
     let fallback = Some(SecretReference::parse("certs/fb", ""));
     let client = Some(SecretReference::parse("own/client", ""));
     for (roots, watched, fallback, client, secrets, grants) in [
@@ -59,7 +59,7 @@ fn refused<K>(missing: bool) -> Change<K> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permissions_are_forgotten_when_they_cannot_be_seen_any_more_but_not_for_a_moment_s_refusal() {
+async fn grants_are_removed_after_a_lasting_refusal_but_not_after_a_temporary_one() {
     let (mut keeper, mirror) = keeper();
     keeper.take(Change::All(vec![grant()]));
     keeper.take(Change::Failing("the network".to_owned()));
@@ -67,7 +67,7 @@ async fn permissions_are_forgotten_when_they_cannot_be_seen_any_more_but_not_for
     tokio::time::advance(FORGET_AFTER / 2).await;
     keeper.take(refused(false));
     assert_eq!(mirror.all().len(), 1);
-    // It was a moment's.
+    // The refusal was temporary.
     keeper.take(Change::All(vec![grant()]));
     tokio::time::advance(FORGET_AFTER).await;
     keeper.take(refused(false));
@@ -78,7 +78,7 @@ async fn permissions_are_forgotten_when_they_cannot_be_seen_any_more_but_not_for
 }
 
 #[tokio::test(start_paused = true)]
-async fn routes_are_served_on_without_the_right_to_see_them_until_their_kind_is_gone() {
+async fn routes_stay_without_the_permission_to_read_them_until_their_kind_is_uninstalled() {
     let (mut keeper, mirror) = keeper::<HttpProxy>();
     let proxy = json!({"metadata": {"name": "p", "namespace": "app"}, "spec": {}});
     keeper.take(Change::All(vec![serde_json::from_value(proxy).unwrap()]));
@@ -92,7 +92,7 @@ async fn routes_are_served_on_without_the_right_to_see_them_until_their_kind_is_
 }
 
 #[tokio::test]
-async fn a_refusal_is_an_answer_and_a_failure_is_none() {
+async fn a_refusal_completes_the_first_list_and_a_failure_does_not() {
     for (change, wanted) in [
         (refused(false), true),
         (refused(true), true),

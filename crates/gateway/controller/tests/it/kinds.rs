@@ -1,4 +1,4 @@
-//! Kinds that are not installed, are installed later, and go away.
+//! Kinds that are not installed, are installed later, and are removed.
 
 use pinniped_test_support::wait;
 use serde_json::json;
@@ -18,7 +18,7 @@ async fn kinds_that_are_not_installed_contribute_nothing_until_they_are() -> any
     let pair = issue("p.example")?;
     certs.secret("w", &pair).await?;
 
-    // The whole cluster, as installed; nothing of Contour's is there.
+    // Watches the whole cluster, in which Contour is not installed.
     let replica = Replica::start(params(gateway(&plane, "kinds").await?, &[]));
     replica.sees("the Ingress", |table| table.plain("i.example")).await?;
 
@@ -39,8 +39,8 @@ async fn kinds_that_are_not_installed_contribute_nothing_until_they_are() -> any
     });
     app.put(ROUTE, "r", json!({"spec": spec})).await?;
     replica.sees("an IngressRoute", |table| table.certificate("r.example").is_some()).await?;
-    // A grant of an old group holds when the one of today's goes, with its definition and all. That it is known shows in
-    // a host which has no other.
+    // A grant of an old group remains effective when the grant of the current group is removed
+    // together with its CRD. A host without another grant shows that the control plane has read it.
     let old = Namespace::new(&client, "old").await?;
     old.secret("w", &issue("old.example")?).await?;
     let vmware = ("contour.vmware.com/v1", GRANT.1);

@@ -1,4 +1,5 @@
-//! The gateway's control plane on a real API server, with exactly the rights that the manifests give it.
+//! Tests of the gateway's control plane on a real API server, with exactly the permissions of the
+//! manifests.
 
 mod kinds;
 mod objects;
@@ -20,15 +21,16 @@ const LEGACY: &str = include_str!("../../../../../deploy/install-tls-certificate
 const GATEWAY: &str = include_str!("../../../../../deploy/install-pinniped-gateway.yaml");
 const GATEWAY_LEGACY: &str = include_str!("../../../../../deploy/install-pinniped-gateway-legacy.yaml");
 
-/// The group of all gateways of these tests. A user for each tells them apart in the audit log.
+/// The group of all gateways of these tests. Each test has its own user, which identifies its
+/// requests in the audit log.
 const GATEWAYS: &str = "gateways";
 
-/// The gateway's namespace.
+/// The namespace of the gateway.
 const NAMESPACE: &str = "pinniped-gateway";
 
 static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 
-/// A control plane with all kinds of the gateway, which its tests share.
+/// Returns a control plane with all kinds of the gateway, which the tests share.
 async fn plane() -> anyhow::Result<&'static ControlPlane> {
     PLANE
         .get_or_try_init(async || {
@@ -41,7 +43,7 @@ async fn plane() -> anyhow::Result<&'static ControlPlane> {
         .await
 }
 
-/// A control plane without them, but with the gateway's rights.
+/// Returns a control plane without the kinds, but with the permissions of the gateway.
 async fn bare_plane() -> anyhow::Result<ControlPlane> {
     pinniped_pki::install_crypto_provider();
     let plane = ControlPlane::start(Default::default()).await?;
@@ -70,7 +72,7 @@ async fn bare_plane() -> anyhow::Result<ControlPlane> {
     Ok(plane)
 }
 
-/// A client with a gateway's rights.
+/// Returns a client with the permissions of a gateway.
 async fn gateway(plane: &ControlPlane, user: &str) -> anyhow::Result<Client> {
     plane.client_as(user, &[GATEWAYS, "system:authenticated"]).await
 }

@@ -1,4 +1,4 @@
-//! Objects that tests make, in namespaces of their own.
+//! Test objects, in a separate namespace for each test.
 
 use anyhow::Context as _;
 use base64::Engine as _;
@@ -20,7 +20,7 @@ pub(crate) const SERVICE: (&str, &str) = ("v1", "Service");
 pub(crate) const SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
 pub(crate) const GRANT: (&str, &str) = ("projectcontour.io/v1", "TLSCertificateDelegation");
 
-/// A namespace of a test.
+/// The namespace of a test.
 #[derive(Clone)]
 pub(crate) struct Namespace {
     client: Client,
@@ -28,7 +28,7 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// Makes it.
+    /// Creates the namespace.
     pub(crate) async fn new(client: &Client, name: &str) -> anyhow::Result<Self> {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
@@ -42,7 +42,7 @@ impl Namespace {
         Api::namespaced_with(self.client.clone(), &self.name, &resource)
     }
 
-    /// Makes or changes an object; waits until its kind is served.
+    /// Creates or updates an object; waits until its kind is served.
     pub(crate) async fn put(&self, kind: (&str, &str), name: &str, mut object: Value) -> anyhow::Result<()> {
         (object["apiVersion"], object["kind"]) = (kind.0.into(), kind.1.into());
         object["metadata"]["name"] = name.into();
@@ -58,7 +58,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// A host with its certificate from this Secret, whose requests are answered at once.
+    /// Creates a proxy for a host with the certificate of this Secret and a direct response.
     pub(crate) async fn host(&self, name: &str, host: &str, secret: Option<&str>) -> anyhow::Result<()> {
         let mut virtualhost = json!({"fqdn": host});
         if let Some(secret) = secret {
@@ -67,12 +67,12 @@ impl Namespace {
         self.put(PROXY, name, json!({"spec": {"virtualhost": virtualhost, "routes": [answer()]}})).await
     }
 
-    /// Lets others use a Secret of this namespace.
+    /// Delegates a Secret of this namespace.
     pub(crate) async fn grant(&self, secret: &str, targets: &[&str]) -> anyhow::Result<()> {
         self.grant_in(GRANT, secret, targets).await
     }
 
-    /// The same in a certain API group.
+    /// Delegates a Secret with an object of the given API group.
     pub(crate) async fn grant_in(
         &self,
         kind: (&str, &str),
@@ -91,20 +91,20 @@ impl Namespace {
         self.put(SECRET, name, json!({"type": "kubernetes.io/tls", "data": data})).await
     }
 
-    /// An Ingress with a rule for this host, which leads to `web:80`.
+    /// Creates an Ingress with a rule for this host that forwards to `web:80`.
     pub(crate) async fn ingress(&self, name: &str, host: &str) -> anyhow::Result<()> {
         let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
         let path = json!({"path": "/", "pathType": "Prefix", "backend": backend});
         self.put(INGRESS, name, json!({"spec": {"rules": [{"host": host, "http": {"paths": [path]}}]}})).await
     }
 
-    /// A Service without pods.
+    /// Creates a Service without pods.
     pub(crate) async fn service(&self, name: &str) -> anyhow::Result<()> {
         let ports = json!([{"port": 80, "targetPort": 8080, "protocol": "TCP"}]);
         self.put(SERVICE, name, json!({"spec": {"ports": ports}})).await
     }
 
-    /// Its endpoints, and whether they are ready.
+    /// Creates or updates the endpoints of a Service, with their readiness.
     pub(crate) async fn endpoints(&self, service: &str, addresses: &[(&str, bool)]) -> anyhow::Result<()> {
         let endpoint =
             |(address, ready): &(&str, bool)| json!({"addresses": [address], "conditions": {"ready": ready}});
@@ -117,13 +117,13 @@ impl Namespace {
         self.put(SLICE, &format!("{service}-x"), object).await
     }
 
-    /// The status of an object.
+    /// Returns the status of an object.
     pub(crate) async fn status(&self, kind: (&str, &str), name: &str) -> anyhow::Result<Value> {
         let object = self.api(kind).get(name).await?;
         Ok(object.data.get("status").cloned().unwrap_or_default())
     }
 
-    /// Waits for a status that passes `is_so`.
+    /// Waits for a status that satisfies `is_so`.
     pub(crate) async fn await_status(
         &self,
         kind: (&str, &str),
@@ -139,7 +139,7 @@ impl Namespace {
         .await
     }
 
-    /// Waits until a proxy is what `word` says.
+    /// Waits until the current status of a proxy is `word`.
     pub(crate) async fn await_word(&self, name: &str, word: &str) -> anyhow::Result<Value> {
         self.await_status(PROXY, name, word, |status| status["currentStatus"] == word).await
     }
@@ -149,17 +149,17 @@ fn apply() -> PatchParams {
     PatchParams::apply("test").force()
 }
 
-/// A route that needs no backend.
+/// Returns a route that needs no backend.
 pub(crate) fn answer() -> Value {
     json!({"directResponsePolicy": {"statusCode": 200}})
 }
 
-/// The reason of the first error of a status.
+/// Returns the reason of the first error in a status.
 pub(crate) fn reason(status: &Value) -> &str {
     status["conditions"][0]["errors"][0]["reason"].as_str().unwrap_or_default()
 }
 
-/// A certificate for this name. Each is another one.
+/// Returns a new certificate for this name. Each call returns a different one.
 pub(crate) fn issue(name: &str) -> anyhow::Result<IssuedPair> {
     let validity = Validity::starting(jiff::Timestamp::now(), PATIENCE * 100);
     let authority = CertificateAuthority::generate("owner", &validity)?;

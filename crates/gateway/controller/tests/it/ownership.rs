@@ -1,4 +1,4 @@
-//! Hosts that objects of several namespaces want.
+//! Hosts that objects of several namespaces request.
 
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
@@ -9,7 +9,8 @@ use super::{gateway, plane};
 
 const EVENT: (&str, &str) = ("v1", "Event");
 
-/// Makes an object and waits until the clock of the API server has gone on: ages are whole seconds.
+/// Creates an object and waits until the clock of the API server has advanced: creation times have
+/// a resolution of one second.
 async fn made(namespace: &Namespace, kind: (&str, &str), name: &str) -> anyhow::Result<()> {
     let created = namespace.api(kind).get(name).await?.metadata.creation_timestamp;
     wait::until(PATIENCE, "another second".to_owned(), async || {
@@ -19,7 +20,7 @@ async fn made(namespace: &Namespace, kind: (&str, &str), name: &str) -> anyhow::
     .await
 }
 
-/// The messages of the Events about an Ingress.
+/// Returns the messages of the Events about an Ingress.
 async fn events(namespace: &Namespace, ingress: &str) -> anyhow::Result<Vec<String>> {
     let uid = namespace.api(INGRESS).get(ingress).await?.metadata.uid;
     let all = namespace.api(EVENT).list(&Default::default()).await?;
@@ -28,7 +29,7 @@ async fn events(namespace: &Namespace, ingress: &str) -> anyhow::Result<Vec<Stri
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_is_served_for_its_oldest_namespace_and_the_others_are_told() -> anyhow::Result<()> {
+async fn a_host_is_served_for_its_oldest_namespace_and_refused_for_others() -> anyhow::Result<()> {
     let plane = plane().await?;
     let client = plane.client().await?;
     let own = Namespace::new(&client, "owner-own").await?;
@@ -64,7 +65,7 @@ async fn a_host_is_served_for_its_oldest_namespace_and_the_others_are_told() -> 
     })
     .await?;
 
-    // Its owner gives it up, and the next oldest has it.
+    // The owner releases the host, and the next oldest object owns it.
     own.delete(PROXY, "p").await?;
     replica.sees("the other's host", |table| serves(&theirs.certificate_pem, table)).await?;
     other.await_word("p", "valid").await?;
@@ -72,7 +73,7 @@ async fn a_host_is_served_for_its_oldest_namespace_and_the_others_are_told() -> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ingress_of_a_namespace_without_roots_is_not_served_and_told_so() -> anyhow::Result<()> {
+async fn an_ingress_in_a_namespace_without_roots_is_refused_with_an_event() -> anyhow::Result<()> {
     let plane = plane().await?;
     let client = plane.client().await?;
     let roots = Namespace::new(&client, "roots-only").await?;

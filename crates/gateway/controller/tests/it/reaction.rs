@@ -1,4 +1,4 @@
-//! What follows from a change: the rows of "reaction to change".
+//! Reactions to changes: the rows of "reaction to change".
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use super::replica::{Replica, params};
 use super::{gateway, plane};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_brings_a_host_up_and_its_end_takes_it_down_at_once() -> anyhow::Result<()> {
+async fn a_grant_enables_a_host_and_its_removal_disables_it_immediately() -> anyhow::Result<()> {
     let plane = plane().await?;
     let client = plane.client().await?;
     let app = Namespace::new(&client, "grant-app").await?;
@@ -55,7 +55,7 @@ async fn a_grant_brings_a_host_up_and_its_end_takes_it_down_at_once() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_secret_is_renewed_broken_lost_and_back_without_a_restart() -> anyhow::Result<()> {
+async fn a_secret_is_renewed_corrupted_deleted_and_restored_without_a_restart() -> anyhow::Result<()> {
     let plane = plane().await?;
     let app = Namespace::new(&plane.client().await?, "secret").await?;
     app.host("p", "s.example", Some("w")).await?;
@@ -85,9 +85,10 @@ async fn a_secret_is_renewed_broken_lost_and_back_without_a_restart() -> anyhow:
     replica.end().await
 }
 
-/// Changes go on for longer than any batch waits: a table that was made for one of them is counted.
+/// The changes last longer than the maximum delay, so that a build for one of them would be
+/// counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_route_depends_on_makes_no_new_table() -> anyhow::Result<()> {
+async fn irrelevant_changes_cause_no_new_table() -> anyhow::Result<()> {
     let plane = plane().await?;
     let app = Namespace::new(&plane.client().await?, "quiet").await?;
     app.secret("used", &issue("q.example")?).await?;
@@ -101,7 +102,7 @@ async fn what_no_route_depends_on_makes_no_new_table() -> anyhow::Result<()> {
     let (began, mut round) = (Instant::now(), 0);
     while began.elapsed() < Duration::from_secs(2) {
         round += 1;
-        // Content that nobody refers to, and no content of what somebody does.
+        // Changes a Secret without references, and an unused key of a Secret with a reference.
         app.put(
             SECRET,
             "unused",
@@ -124,7 +125,7 @@ async fn what_no_route_depends_on_makes_no_new_table() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_changes_at_once_are_few_tables() -> anyhow::Result<()> {
+async fn many_concurrent_changes_cause_few_tables() -> anyhow::Result<()> {
     const HOSTS: usize = 200;
     let plane = plane().await?;
     let app = Namespace::new(&plane.client().await?, "burst").await?;
@@ -140,13 +141,13 @@ async fn many_changes_at_once_are_few_tables() -> anyhow::Result<()> {
     replica.sees("all of them", all).await?;
     let (tables, took) = (replica.published() - before, began.elapsed());
     println!("{HOSTS} hosts in {took:?}: {tables} tables");
-    // At most one each time that it was quiet for a moment.
+    // At most one table for each quiet period.
     assert!(tables as u128 <= took.as_millis() / 100 + 1, "{tables} tables in {took:?}");
     replica.end().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints_come_and_go() -> anyhow::Result<()> {
+async fn endpoints_are_added_and_removed() -> anyhow::Result<()> {
     let plane = plane().await?;
     let app = Namespace::new(&plane.client().await?, "endpoints").await?;
     let route = json!({"services": [{"name": "web", "port": 80}]});
@@ -173,7 +174,7 @@ async fn endpoints_come_and_go() -> anyhow::Result<()> {
         };
         replica.sees(&format!("{wanted:?}"), there).await?;
     }
-    // A class that is not ours takes the object away.
+    // The object moves to another class.
     let spec = json!({
         "virtualhost": {"fqdn": "e.example"}, "routes": [answer()], "ingressClassName": "other",
     });

@@ -1,4 +1,4 @@
-//! One replica of the control plane, in this process, and what its data plane would serve.
+//! A replica of the control plane in this process, and the tables that it publishes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::NAMESPACE;
 
-/// A machine that compiles beside it needs long for a few thousand requests.
+/// Long enough for a few thousand requests while a compiler uses the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Replica {
@@ -26,7 +26,8 @@ pub(crate) struct Replica {
     task: JoinHandle<()>,
 }
 
-/// Looks at these namespaces alone, tells no addresses, and writes statuses without asking anybody.
+/// Returns parameters that watch these namespaces, write no addresses, and write statuses without
+/// an election.
 pub(crate) fn params(client: kube::Client, namespaces: &[&str]) -> Params {
     Params {
         client,
@@ -38,7 +39,7 @@ pub(crate) fn params(client: kube::Client, namespaces: &[&str]) -> Params {
     }
 }
 
-/// A quick election, by this name.
+/// Returns a fast election with this Lease name.
 pub(crate) fn lease(name: &str, identity: &str) -> Election {
     Election::Lease(LeaseParams {
         namespace: NAMESPACE.to_owned(),
@@ -67,7 +68,7 @@ impl Replica {
         Self { tables, published, stop, task }
     }
 
-    /// Waits for a table that passes `is_so`, and says how long that took.
+    /// Waits for a table that satisfies `is_so` and returns the elapsed time.
     pub(crate) async fn sees(&self, what: &str, is_so: impl Fn(&Table) -> bool) -> anyhow::Result<Duration> {
         let began = Instant::now();
         let mut tables = self.tables.clone();
@@ -79,7 +80,7 @@ impl Replica {
         Ok(began.elapsed())
     }
 
-    /// How many tables there have been.
+    /// Returns the number of published tables.
     pub(crate) fn published(&self) -> usize {
         self.published.load(Ordering::SeqCst)
     }
@@ -89,7 +90,7 @@ impl Replica {
         self.sees("a table", |_| true).await.map(drop)
     }
 
-    /// The table of this moment.
+    /// Returns the current table.
     pub(crate) fn table(&self) -> anyhow::Result<Table> {
         Ok(Table(self.tables.borrow().clone().context("no table yet")?))
     }
@@ -101,11 +102,11 @@ impl Replica {
     }
 }
 
-/// What is served.
+/// A published table.
 pub(crate) struct Table(Arc<RoutingTable>);
 
 impl Table {
-    /// The certificate that a client gets who asks for this host.
+    /// Returns the certificate that a client gets for this host.
     pub(crate) fn certificate(&self, host: &str) -> Option<String> {
         match self.0.tls.by_sni(Some(host))? {
             TlsTarget::Host(found) => match &found.action {
@@ -116,12 +117,12 @@ impl Table {
         }
     }
 
-    /// Whether the host is known on port 80.
+    /// Returns whether port 80 serves the host.
     pub(crate) fn plain(&self, host: &str) -> bool {
         self.decide(host, |decision| !matches!(decision, Decision::NotFound))
     }
 
-    /// The endpoints of a host's first backend on port 80.
+    /// Returns the endpoints of a host's first backend on port 80.
     pub(crate) fn endpoints(&self, host: &str) -> Vec<String> {
         self.decide(host, |decision| match decision {
             Decision::Take(route) => match &route.action {

@@ -1,4 +1,4 @@
-//! Which namespaces count.
+//! The namespaces that the gateway watches.
 
 use pinniped_delegation::grants::SecretReference;
 use pinniped_gateway_routing::Settings;
@@ -8,7 +8,7 @@ use super::replica::{Replica, params};
 use super::{gateway, plane};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delegated_secret_of_a_namespace_that_is_not_watched_looks_missing() -> anyhow::Result<()> {
+async fn a_delegated_secret_in_a_namespace_that_is_not_watched_appears_missing() -> anyhow::Result<()> {
     let plane = plane().await?;
     let client = plane.client().await?;
     let app = Namespace::new(&client, "scope-app").await?;
@@ -19,7 +19,7 @@ async fn a_delegated_secret_of_a_namespace_that_is_not_watched_looks_missing() -
     app.host("p", "scope.example", Some("scope-certs/w")).await?;
     other.host("p", "other.scope.example", None).await?;
 
-    // Not watched at all: nobody sees its grants, and whose objects lie there is not served.
+    // The namespace is not watched: its grants are not read, and its objects are not served.
     let replica = Replica::start(params(gateway(plane, "scope-1").await?, &[&app.name]));
     replica.ready().await?;
     assert!(replica.table()?.certificate("scope.example").is_none());
@@ -27,7 +27,8 @@ async fn a_delegated_secret_of_a_namespace_that_is_not_watched_looks_missing() -
     assert_eq!(reason(&app.await_word("p", "invalid").await?), "DelegationNotPermitted");
     replica.end().await?;
 
-    // Roots elsewhere: permitted, and missing.
+    // With restricted root namespaces, a Secret in another namespace appears missing, and a root
+    // there is refused.
     let with_roots = |roots: &[&str], client| {
         let mut params = params(client, &[&app.name, &certs.name, &other.name]);
         params.settings.root_namespaces = roots.iter().map(|&name| name.to_owned()).collect();
@@ -46,7 +47,7 @@ async fn a_delegated_secret_of_a_namespace_that_is_not_watched_looks_missing() -
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_fallback_certificate_is_read_wherever_it_lies() -> anyhow::Result<()> {
+async fn the_fallback_certificate_is_read_from_any_namespace() -> anyhow::Result<()> {
     let plane = plane().await?;
     let client = plane.client().await?;
     let app = Namespace::new(&client, "fallback-app").await?;

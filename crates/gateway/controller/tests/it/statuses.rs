@@ -1,4 +1,4 @@
-//! Who is told what, and by whom.
+//! The contents of statuses, and the replicas that write them.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
@@ -12,7 +12,7 @@ use super::objects::{INGRESS, Namespace, PROXY, ROUTE, SERVICE, answer, issue};
 use super::replica::{PATIENCE, Replica, lease, params};
 use super::{GATEWAYS, gateway, plane};
 
-/// How often `user` has written to objects of this namespace.
+/// Returns the number of writes by `user` to objects of this namespace.
 fn writes(plane: &ControlPlane, user: &str, namespace: &str) -> anyhow::Result<usize> {
     let is_write = |event: &Value| {
         event["impersonatedUser"]["username"] == user
@@ -23,7 +23,7 @@ fn writes(plane: &ControlPlane, user: &str, namespace: &str) -> anyhow::Result<u
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_leader_alone_tells_what_has_become_of_objects_and_another_takes_over() -> anyhow::Result<()> {
+async fn only_the_leader_writes_statuses_and_another_replica_takes_over() -> anyhow::Result<()> {
     let plane = plane().await?;
     let app = Namespace::new(&plane.client().await?, "leader").await?;
     let start = async |user: &str| -> anyhow::Result<Replica> {
@@ -32,7 +32,7 @@ async fn the_leader_alone_tells_what_has_become_of_objects_and_another_takes_ove
         Ok(Replica::start(params))
     };
     app.host("first", "first.leader.example", None).await?;
-    // Somebody else's condition is there before.
+    // The object already has a condition of another controller.
     let foreign = json!({
         "type": "Ready", "status": "Unknown", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z",
     });
@@ -50,7 +50,8 @@ async fn the_leader_alone_tells_what_has_become_of_objects_and_another_takes_ove
     assert_eq!(conditions[1]["observedGeneration"], 1);
     assert_eq!(status["loadBalancer"], Value::Null, "nobody knows where");
 
-    // What says the same is not written again: another object's status is the third, not more.
+    // An unchanged status is not written again: the write for another object is the third and last
+    // one.
     app.host("second", "second.leader.example", None).await?;
     app.await_word("second", "valid").await?;
     let spec = json!({"virtualhost": {"fqdn": "second.leader.example", "tls": {"secretName": "w"}}, "routes": [answer()]});
@@ -64,7 +65,7 @@ async fn the_leader_alone_tells_what_has_become_of_objects_and_another_takes_ove
     app.await_word("second", "valid").await?;
     assert_eq!((writes(plane, "leader-one", "leader")?, writes(plane, "leader-two", "leader")?), (3, 1));
 
-    // A status that somebody takes away is given back.
+    // A status that another client removes is restored.
     let patch = Patch::Merge(json!({"status": {"currentStatus": "x", "conditions": []}}));
     app.api(PROXY).patch_status("first", &PatchParams::default(), &patch).await?;
     app.await_word("first", "valid").await?;
@@ -72,7 +73,7 @@ async fn the_leader_alone_tells_what_has_become_of_objects_and_another_takes_ove
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_are_told_where_the_gateway_can_be_reached() -> anyhow::Result<()> {
+async fn statuses_contain_the_addresses_of_the_gateway() -> anyhow::Result<()> {
     let plane = plane().await?;
     let client = plane.client().await?;
     let app = Namespace::new(&client, "addresses").await?;
@@ -103,7 +104,7 @@ async fn objects_are_told_where_the_gateway_can_be_reached() -> anyhow::Result<(
     assert_eq!(kept.get("example.com/mine").map(String::as_str), Some("kept"));
     replica.end().await?;
 
-    // Of a Service that has no address yet: what was there stays, until there is one.
+    // The Service has no address yet: existing addresses stay until it gets one.
     home.service("envoy").await?;
     let service: Api<Service> = Api::namespaced(client, &home.name);
     let patch = Patch::Merge(json!({"spec": {"type": "LoadBalancer"}}));
@@ -127,7 +128,7 @@ async fn objects_are_told_where_the_gateway_can_be_reached() -> anyhow::Result<(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ingress_route_is_told_in_the_object_itself() -> anyhow::Result<()> {
+async fn the_status_of_an_ingress_route_is_written_to_the_object_itself() -> anyhow::Result<()> {
     let plane = plane().await?;
     let app = Namespace::new(&plane.client().await?, "routes").await?;
     let route =
@@ -158,14 +159,14 @@ async fn an_ingress_route_is_told_in_the_object_itself() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_right_that_is_missing_costs_what_needs_it_and_nothing_else() -> anyhow::Result<()> {
+async fn a_missing_permission_affects_only_the_features_that_need_it() -> anyhow::Result<()> {
     let plane = plane().await?;
     let app = Namespace::new(&plane.client().await?, "rights").await?;
     app.service("web").await?;
     app.secret("w", &issue("rights.example")?).await?;
     app.host("p", "rights.example", Some("w")).await?;
     app.ingress("i", "i.rights.example").await?;
-    // All but Secrets and the statuses of proxies.
+    // All permissions except those for Secrets and the statuses of proxies.
     let rule = |group: &str, resources: Value, verbs: Value| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let read = json!(["get", "list", "watch"]);
     let mut rules = json!([
@@ -207,7 +208,7 @@ async fn a_right_that_is_missing_costs_what_needs_it_and_nothing_else() -> anyho
         .sees("the host, with the right", |table| table.certificate("rights.example").is_some())
         .await?;
     println!("the right to Secrets was noticed after {took:?}");
-    // Writing is tried again once in a minute, and at once by who starts.
+    // The writer retries after one minute, a restarted replica immediately.
     replica.end().await?;
     let client = plane.client_as("rights", &[group, "system:authenticated"]).await?;
     let replica = Replica::start(params(client, &[&app.name]));

@@ -1,24 +1,24 @@
-//! The impersonation proxy: one request's way, outermost first.
+//! The impersonation proxy: the handler chain of one request, outermost first.
 //!
 //! ```text
-//!  1 security headers       serve::layers     on every answer, errors too
-//!  2 remember the tokens    bearer            before 8 takes them out of the headers
-//!  3 audit id               serve::layers     the client's, or a fresh one
-//!  4 panic guard            serve::layers     500, and the connection lives on
-//!  5 request info           core              what follows needs verb and resource; a bad path ends here
-//!  6 stopping?              (here)            503 once the stop has begun
-//!  7 deadline               deadline          60 s or less; none for what is meant to last
-//!  8 authenticate           authenticate      certificate, token, front proxy, anonymous; 401
-//!  9 permit                 in_flight         429; charged to the client's own name, before anything is reviewed for it
-//! 10 client impersonation   nested            the client's Impersonate-* headers, each part reviewed; 403
-//! 11 authorize              authorize         SubjectAccessReview; 403
-//! 12 identity               core, (here)      impersonate, pass through, or refuse
-//! 13 forward or upgrade     reverse_proxy     streamed both ways; 502
+//!  1 security headers       http server layers      on every response, errors included
+//!  2 tokens                 bearer                  copied before step 8 removes them from the headers
+//!  3 audit ID               http server layers      the client's, or a new one
+//!  4 panic guard            http server layers      500; the connection stays open
+//!  5 request info           kubernetes request      verb and resource for the steps below; 400 or 500 for a bad path
+//!  6 shutdown               draining                503 once the shutdown has begun
+//!  7 deadline               deadline                60 s or less; none for long-running requests
+//!  8 authenticate           authenticate            certificate, token, front proxy, anonymous; 401
+//!  9 max in flight          in_flight               429; charged to the client itself, before any review for the request
+//! 10 client impersonation   client_impersonation    the client's Impersonate-* headers, each part reviewed; 403
+//! 11 authorize              authorize               SubjectAccessReview; 403
+//! 12 identity               kubernetes request      impersonate, pass through, or refuse
+//! 13 forward or upgrade     forward, reverse_proxy  streamed in both directions; 502
 //! ```
 //!
-//! The order from 3 to 11 is that of a Kubernetes API server (`DefaultBuildHandlerChain` in k8s.io/apiserver), which
-//! upstream Pinniped embeds: clients can see it. Every refusal is a [`refusal::Refusal`], which alone knows what
-//! the client gets to read.
+//! The order of steps 3 to 11 is that of a Kubernetes API server (`DefaultBuildHandlerChain` in
+//! k8s.io/apiserver), which upstream Pinniped embeds. Clients can observe it. Every error is a
+//! [`refusal::Refusal`], the single permit that defines the response of the client.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ use metrics::Outcome;
 use refusal::{Presentation, Refusal};
 use request_guard::RequestGuard;
 
-/// The stack as a service. Clones are the same stack.
+/// The handler chain as a service. Clones share the chain.
 #[derive(Clone)]
 pub(crate) struct Stack(Arc<StackInner>);
 
@@ -90,28 +90,30 @@ struct StackInner {
     authorizer: Authorizer,
     impersonations: Impersonations,
     upstream: pinniped_kube_client::Upstream,
-    /// For requests with a client's own credential: the API server may dislike it, and the connection with it.
+    /// For requests with the client's own credential: the API server may reject the credential and
+    /// close the connection.
     passthrough_upstream: pinniped_kube_client::Upstream,
-    /// For requests that a program of some user answers: what it answers may be more than a connection bears.
+    /// For requests to a pod, service or node: its responses may exhaust the connection.
     foreign_upstream: pinniped_kube_client::Upstream,
     impersonator: Credential,
     capabilities: Arc<Capabilities>,
     in_flight: InFlight,
     tunnels: Tunnels,
     draining: Draining,
-    /// Cancelled when the proxy is gone.
+    /// Cancelled when the proxy has terminated.
     ended: CancellationToken,
     metrics: ImpersonatorMetrics,
 }
 
-/// What is known of a request before anybody decides about it.
-struct Facts<'a> {
+/// The context of a request: its attributes before any decision.
+struct RequestContext<'a> {
     connection: &'a Connection,
     url: &'a str,
-    /// Set when the client deserves to know that its token did not count.
+    /// Set when the response must warn the client that its token was ignored.
     ignored_token: &'a AtomicBool,
     info: RequestInfo,
-    /// A pod, service or node answers, and the API server passes the answer on.
+    /// Whether a pod, service or node answers the request through the API server's proxy
+    /// subresource.
     foreign: bool,
     deadline: Option<Instant>,
 }
@@ -119,9 +121,10 @@ struct Facts<'a> {
 impl Service for Stack {
     fn call(&self, connection: &Arc<Connection>, request: Request<Incoming>) -> Answer {
         let (stack, connection) = (Arc::clone(&self.0), Arc::clone(connection));
-        // It stays where it is until it is sent on: each step that took it over would keep room for it once more.
+        // The request is not moved until it is forwarded: each future that took ownership of it
+        // would reserve space for it again.
         let mut request = request.map(RequestBody::from);
-        Box::pin(async move { stack.answer(&connection, &mut request).await })
+        Box::pin(async move { stack.respond(&connection, &mut request).await })
     }
 
     fn knows(&self, connection: &Connection) -> bool {
@@ -130,34 +133,35 @@ impl Service for Stack {
 }
 
 impl StackInner {
-    /// 1 to 4: whatever happens below, there is one answer with these headers.
-    async fn answer(&self, connection: &Connection, request: &mut Request<RequestBody>) -> Response<Body> {
+    /// Steps 1 to 4: one response with these headers, for every result of the steps below.
+    async fn respond(&self, connection: &Connection, request: &mut Request<RequestBody>) -> Response<Body> {
         let received = Instant::now();
-        let asked = Presentation::of(request.uri(), request.version(), request.headers());
+        let presentation = Presentation::of(request.uri(), request.version(), request.headers());
         let audit_id = layers::audit_id(request.headers());
-        // The API server takes it over: one identifier for the logs of both.
+        // The API server uses the same identifier, so the logs of both can be correlated.
         request.headers_mut().insert(layers::AUDIT_ID, audit_id.clone());
         let tokens = Tokens::of(request.headers());
         let ignored_token = AtomicBool::new(false);
 
-        let serve = pin!(self.serve(connection, request, tokens, &ignored_token, &asked, received));
+        let serve = pin!(self.serve(connection, request, tokens, &ignored_token, &presentation, received));
         let served = layers::guard_panic(serve).await;
-        let (mut response, outcome) = match served {
+        let (mut response, result) = match served {
             Ok(Ok(response)) if response.status().as_u16() == 101 => (response, Outcome::Upgraded),
             Ok(Ok(response)) => (response, Outcome::Forwarded),
             Ok(Err(refusal)) => {
-                let outcome = refusal.outcome();
-                let mut response = refusal.into_response(&asked);
-                // Small as it is, a client that does not take it must not keep it, and its connection, for ever.
+                let result = refusal.outcome();
+                let mut response = refusal.into_response(&presentation);
+                // Even a small response must not keep a connection open for ever when the client
+                // does not read it.
                 response.extensions_mut().insert(EndBy(Instant::now() + deadline::LONGEST));
-                (response, outcome)
+                (response, result)
             }
             Err(panicked) => {
                 tracing::error!(error = %panicked, auditID = ?audit_id, "request handler panicked");
                 (layers::panic_response(), Outcome::Panicked)
             }
         };
-        self.metrics.ended(outcome, received.elapsed());
+        self.metrics.ended(result, received.elapsed());
 
         if ignored_token.load(Ordering::Relaxed)
             && let Ok(warning) = HeaderValue::try_from(format!("299 - \"{EXTRA_SPACE_WARNING}\""))
@@ -169,27 +173,34 @@ impl StackInner {
         response
     }
 
-    /// 5 to 7: what the request is, and how long it may take.
+    /// Steps 5 to 7: the attributes of the request and its deadline.
     async fn serve(
         &self,
         connection: &Connection,
         request: &mut Request<RequestBody>,
         tokens: Tokens,
         ignored_token: &AtomicBool,
-        asked: &Presentation,
+        presentation: &Presentation,
         received: Instant,
     ) -> Result<Response<Body>, Refusal> {
         let info = request_info(request.method(), request.uri())?;
         let foreign = info.subresource == "proxy";
-        let mut facts =
-            Facts { connection, url: asked.request_uri(), ignored_token, info, foreign, deadline: None };
+        let mut context = RequestContext {
+            connection,
+            url: presentation.request_uri(),
+            ignored_token,
+            info,
+            foreign,
+            deadline: None,
+        };
         if self.draining.refuses(received) {
             return Err(Refusal::ShuttingDown);
         }
-        let deadline = deadline::of(facts.info.is_long_running(), request.uri().query(), received)?;
-        facts.deadline = deadline;
-        // Pinned here, so that there is one of it, not one for each way to wait for it.
-        let admitted = pin!(self.admit(request, &mut facts, tokens));
+        let deadline = deadline::of(context.info.is_long_running(), request.uri().query(), received)?;
+        context.deadline = deadline;
+        // Pinned here, so that both arms share one future instead of each reserving space for its
+        // own.
+        let admitted = pin!(self.admit(request, &mut context, tokens));
         match deadline {
             None => admitted.await,
             Some(deadline) => {
@@ -198,30 +209,36 @@ impl StackInner {
         }
     }
 
-    /// 8 to 11: who asks, as whom, and whether they may.
+    /// Steps 8 to 11: authentication, client impersonation and authorization.
     async fn admit(
         &self,
         request: &mut Request<RequestBody>,
-        facts: &mut Facts<'_>,
+        context: &mut RequestContext<'_>,
         tokens: Tokens,
     ) -> Result<Response<Body>, Refusal> {
         let policy = self.capabilities.anonymous();
-        let client = Client::of(facts.connection);
-        let (headers, info) = (request.headers_mut(), &facts.info);
-        let caller =
-            authenticate::authenticate(&self.authenticator, policy, info, headers, facts.connection, client)
-                .await;
+        let client = Client::of(context.connection);
+        let (headers, info) = (request.headers_mut(), &context.info);
+        let caller = authenticate::authenticate(
+            &self.authenticator,
+            policy,
+            info,
+            headers,
+            context.connection,
+            client,
+        )
+        .await;
         if tokens.has_extra_space() && !authenticate::by_certificate(&caller) {
-            facts.ignored_token.store(true, Ordering::Relaxed);
+            context.ignored_token.store(true, Ordering::Relaxed);
         }
         let caller = caller?;
 
-        let long_running = facts.info.is_long_running();
-        let attributes = Attributes::from(std::mem::take(&mut facts.info));
-        let address = Some(facts.connection.peer_addr.ip());
+        let long_running = context.info.is_long_running();
+        let attributes = Attributes::from(std::mem::take(&mut context.info));
+        let address = Some(context.connection.peer_addr.ip());
         let key = ClientKey::of(&caller.user, caller.method, address, request.headers());
-        let place = self.in_flight.enter(&key, long_running).await?;
-        let target = match self.nested(request.headers_mut(), &caller.user, &attributes)? {
+        let permit = self.in_flight.enter(&key, long_running).await?;
+        let target = match self.client_impersonation(request.headers_mut(), &caller.user, &attributes)? {
             None => None,
             Some(target) => Some(target.await?),
         };
@@ -233,18 +250,18 @@ impl StackInner {
         authorize::authorize(&self.authorizer, key, user, &attributes).await?;
 
         let upgrade = hop_by_hop::wants_http1(request.headers());
-        let hold = RequestGuard::new(place, facts.url, request.method(), upgrade);
+        let guard = RequestGuard::new(permit, context.url, request.method(), upgrade);
         tracing::debug!(target: TRACE, username = user.name, "impersonation proxy servicing request was for user");
         forward::check_clean(request)?;
         let token = tokens.into_token(caller.method);
-        let asked = (request.method(), request.uri());
-        let identity = self.identity(user, original, token, facts, asked, upgrade).await?;
+        let request_line = (request.method(), request.uri());
+        let identity = self.identity(user, original, token, context, request_line, upgrade).await?;
         let address = client.and_then(|client| client.address.clone());
-        self.send(request, &identity, address, facts, hold).await
+        self.send(request, &identity, address, context, guard).await
     }
 
-    /// 10: whom the client wants to be, and whether it may.
-    fn nested<'a>(
+    /// Step 10: the user that the client impersonates, if the client is allowed to.
+    fn client_impersonation<'a>(
         &'a self,
         headers: &mut HeaderMap,
         caller: &'a User,
@@ -252,29 +269,30 @@ impl StackInner {
     ) -> Result<Option<BoxFuture<'a, Result<KnownUser, Refusal>>>, Refusal> {
         let wanted = intake(headers).map_err(|error| Refusal::BadImpersonation(error.to_string()))?;
         let Some(wanted) = wanted else { return Ok(None) };
-        // Rare, and large: every other request would carry its room.
+        // Boxed because it is large and rare; otherwise every request future would reserve space
+        // for it.
         Ok(Some(Box::pin(async move {
             self.impersonations.become_user(caller, &wanted, attributes).await.map(KnownUser::from)
         })))
     }
 
-    /// 12: as whom the API server will see the request.
+    /// Step 12: the identity with which the request reaches the API server.
     async fn identity<'a>(
         &self,
         user: &'a KnownUser,
         original: Option<&'a User>,
         token: Option<Token>,
-        facts: &Facts<'_>,
+        context: &RequestContext<'_>,
         (method, uri): (&Method, &Uri),
         upgrade: bool,
     ) -> Result<Identity<'a>, Refusal> {
-        let verdict = match &token {
+        let token_owner = match &token {
             Some(token) if needs_token_verdict(user, original.is_some()) => {
-                Box::pin(self.whose(token, facts.connection)).await?
+                Box::pin(self.token_owner(token, context.connection)).await?
             }
             _ => TokenVerdict::None,
         };
-        let refusal = match (plan(user, original, &verdict, self.capabilities.uids()), token) {
+        let refusal = match (plan(user, original, &token_owner, self.capabilities.uids()), token) {
             (Plan::Impersonate(impersonation), _) => return Ok(Identity::Impersonate(user, impersonation)),
             (Plan::Passthrough, Some(token)) => return Ok(Identity::Passthrough(token)),
             (Plan::Passthrough, None) => pinniped_kube_request::impersonation::Refusal::NoToken,
@@ -290,7 +308,7 @@ impl StackInner {
         Err(Refusal::Internal("unimplemented functionality - unable to act as current user"))
     }
 
-    async fn whose(&self, token: &Token, connection: &Connection) -> Result<TokenVerdict, Refusal> {
+    async fn token_owner(&self, token: &Token, connection: &Connection) -> Result<TokenVerdict, Refusal> {
         match self.reviewer.review(token, Some(connection.peer_addr.ip())).await {
             Ok(Some(user)) => Ok(TokenVerdict::Is(User::clone(&user).with_authenticated_group())),
             Ok(None) => Ok(TokenVerdict::Rejected),
@@ -299,50 +317,66 @@ impl StackInner {
         }
     }
 
-    /// 13: to the API server and back.
+    /// Step 13: forwards the request to the API server.
     async fn send(
         &self,
         request: &mut Request<RequestBody>,
         identity: &Identity<'_>,
         address: Option<HeaderValue>,
-        facts: &Facts<'_>,
-        hold: RequestGuard,
+        context: &RequestContext<'_>,
+        guard: RequestGuard,
     ) -> Result<Response<Body>, Refusal> {
-        let deadline = facts.deadline;
-        let carrier = ProtocolPolicy::of(identity.is_exact_in_http1());
+        let deadline = context.deadline;
+        let policy = ProtocolPolicy::of(identity.is_exact_in_http1());
         let protocol = hop_by_hop::upgrade_type(request.headers());
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let ours = self.impersonator.header();
         let added = forward::rewrite(request, identity, ours, address)?;
-        let ready = added.ready();
+        let precomputed = added.ready();
         let upstream = match identity {
-            Identity::Impersonate(..) if facts.foreign => &self.foreign_upstream,
+            Identity::Impersonate(..) if context.foreign => &self.foreign_upstream,
             Identity::Impersonate(..) => &self.upstream,
             Identity::Passthrough(_) => &self.passthrough_upstream,
         };
         let sent = match (protocol, client) {
-            // An upgrade goes over HTTP/1.1.
-            (Some(_), Some(_)) if carrier == ProtocolPolicy::Http2 => {
+            // An upgrade requires HTTP/1.1.
+            (Some(_), Some(_)) if policy == ProtocolPolicy::Http2 => {
                 return Err(forward::identity_does_not_fit());
             }
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, ended: self.ended.clone(), idle: None };
-                add_ready(request, &ready).map_err(|error| forward::refusal_of(&error.into()))?;
+                add_ready(request, &precomputed).map_err(|error| forward::refusal_of(&error.into()))?;
                 let request = std::mem::take(request);
-                let upgrade =
-                    pinniped_reverse_proxy::upgrade(upstream, request, wanted, &self.tunnels, deadline, hold);
-                // Rare, and large: every other request would carry its room.
+                let upgrade = pinniped_reverse_proxy::upgrade(
+                    upstream,
+                    request,
+                    wanted,
+                    &self.tunnels,
+                    deadline,
+                    guard,
+                );
+                // Boxed because it is large and rare; otherwise every request future would reserve
+                // space for it.
                 Box::pin(upgrade).await
             }
             _ => {
-                // What has no deadline may be silent for long.
-                let span = deadline
+                // A request without a deadline may be silent for a long time.
+                let response_deadline = deadline
                     .map_or(ResponseDeadline::Long, |deadline| ResponseDeadline::Short(Some(deadline)));
-                pinniped_reverse_proxy::forward(upstream, request, &ready, carrier, span, hold).await
+                pinniped_reverse_proxy::forward(
+                    upstream,
+                    request,
+                    &precomputed,
+                    policy,
+                    response_deadline,
+                    guard,
+                )
+                .await
             }
         };
         let response = sent.map_err(|error| forward::refusal_of(&error))?;
-        // Of the API server, or of a server behind it that wants a credential of its own: the token's source finds out.
+        // The 401 may come from the API server, or from a server behind it that requires its own
+        // credential. The source of the token checks which one it is.
         if response.status() == StatusCode::UNAUTHORIZED && matches!(identity, Identity::Impersonate(..)) {
             self.impersonator.refused(added.authorization());
         }

@@ -1,9 +1,10 @@
-//! The impersonation proxy: a data plane from a client's TLS connection to the API server.
+//! The impersonation proxy: the data plane between a client's TLS connection and the API server.
 //!
-//! [`impersonator`] is the stack, in order, and the page to read first.
+//! [`impersonator`] is the handler chain in order; start reading there.
 //!
-//! Invariants: a client's `Impersonate-*` header fields are never forwarded as they came; a review that fails ends the
-//! request; bodies are passed on frame by frame and never collected; a token is never logged.
+//! Invariants: a client's `Impersonate-*` header fields are never forwarded unmodified; a review
+//! that fails refuses the request; bodies are forwarded frame by frame and never collected; a token
+//! is never logged.
 
 #![forbid(unsafe_code)]
 

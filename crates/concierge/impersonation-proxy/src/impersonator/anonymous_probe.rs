@@ -1,5 +1,5 @@
-//! What the API server can do, asked at start and every minute: does it know anonymous users, and may we impersonate
-//! UIDs.
+//! Probes of the API server at start and every minute: whether anonymous authentication is enabled,
+//! and whether the proxy may impersonate UIDs.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
@@ -15,16 +15,16 @@ use pinniped_kube_request::impersonation::UidImpersonation;
 
 use pinniped_kube_client::{AGENT, RequestBody, Upstream, UpstreamError};
 
-/// How long one question may take.
+/// Timeout of one probe.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often the questions are asked again in a running cluster.
+/// Interval of the probes.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(60);
-/// Bytes of an answer that are looked at.
+/// Maximum number of bytes of a response that are read.
 const ANSWER: usize = 64 << 10;
-/// The first minor version of Kubernetes 1 that knows `Impersonate-Uid`.
+/// The first minor version of Kubernetes 1 that supports `Impersonate-Uid`.
 const UIDS_SINCE: (u32, u32) = (1, 22);
 
-/// The API server's answer to a request without credentials tells nothing.
+/// The response of the API server to a request without credentials is inconclusive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("error from {api} API: {error}")]
 pub struct ProbeError {
@@ -32,16 +32,16 @@ pub struct ProbeError {
     error: String,
 }
 
-/// Asks as nobody.
+/// Probes the API server without credentials.
 pub(super) async fn probe_anonymous(upstream: &Upstream) -> Result<AnonymousPolicy, ProbeError> {
-    let health = ask(upstream, "healthz", "/healthz", "").await?;
-    let other = ask(upstream, "v1 nodes", "/api/v1/nodes?limit=1", " (get nodes)").await?;
+    let health = send_probe(upstream, "healthz", "/healthz", "").await?;
+    let other = send_probe(upstream, "v1 nodes", "/api/v1/nodes?limit=1", " (get nodes)").await?;
     tracing::debug!(results = ?[("healthz", health), ("nodes", other)], "anonymous authentication probed");
     Ok(AnonymousPolicy { health, other })
 }
 
-/// `what` names the resource in errors, in client-go's way.
-async fn ask(
+/// Sends one probe. `what` names the resource in errors, in the format of client-go.
+async fn send_probe(
     upstream: &Upstream,
     api: &'static str,
     path: &'static str,
@@ -70,12 +70,12 @@ async fn get(upstream: &Upstream, path: &'static str) -> Result<(StatusCode, Vec
         other => other.to_string(),
     })?;
     let status = response.status();
-    // What the body says matters only for the text of an error.
+    // The body only contributes to the text of an error.
     let body = Limited::new(response.into_body(), ANSWER).collect().await.map(|all| all.to_bytes().to_vec());
     Ok((status, body.unwrap_or_default()))
 }
 
-/// The error which client-go makes of an unexpected answer.
+/// Returns the error that client-go derives from an unexpected response.
 fn client_go_text(status: StatusCode, body: &[u8], what: &str) -> String {
     #[derive(serde::Deserialize)]
     struct Told {
@@ -104,7 +104,7 @@ fn client_go_text(status: StatusCode, body: &[u8], what: &str) -> String {
     }
 }
 
-/// The latest answers. An answer that cannot be had leaves the one before.
+/// The latest results of the probes. A probe that fails keeps the previous result.
 #[derive(Debug)]
 pub(super) struct Capabilities {
     anonymous: AtomicU8,
@@ -145,7 +145,8 @@ impl Capabilities {
     }
 }
 
-/// May the impersonating service account send `Impersonate-Uid` to this API server? `None` when that cannot be told.
+/// Returns whether the impersonating service account may send `Impersonate-Uid` to this API server.
+/// `None` when the probe fails.
 pub(super) async fn probe_uids(
     client: &kube::Client,
     authorizer: &Authorizer,
@@ -170,14 +171,14 @@ pub(super) async fn probe_uids(
             AUTHENTICATED.to_owned(),
         ];
     }
-    let question = Attributes::Resource(ResourceAttributes {
+    let attributes = Attributes::Resource(ResourceAttributes {
         verb: "impersonate".to_owned(),
         group: "authentication.k8s.io".to_owned(),
         version: "v1".to_owned(),
         resource: "uids".to_owned(),
         ..ResourceAttributes::default()
     });
-    match authorizer.authorize(impersonator, &user.into(), &question).await {
+    match authorizer.authorize(impersonator, &user.into(), &attributes).await {
         Ok(decision) => Some(decision == Decision::Allow),
         Err(error) => {
             tracing::debug!(%error, "could not review the impersonation of user IDs");
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn unexpected_answers_are_told_as_client_go_tells_them() {
+    fn unexpected_responses_have_the_error_texts_of_client_go() {
         for (code, body, what, wanted) in [
             (
                 500,
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_kept_as_they_were_given() {
+    fn capabilities_return_the_stored_results() {
         for health in [false, true] {
             for other in [false, true] {
                 let policy = AnonymousPolicy { health, other };

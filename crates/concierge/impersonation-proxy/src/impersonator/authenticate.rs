@@ -1,4 +1,4 @@
-//! Who sends the request, and whether nobody may.
+//! Identifies the caller and decides whether anonymous access is allowed.
 
 use std::net::IpAddr;
 use std::sync::LazyLock;
@@ -13,26 +13,27 @@ use pinniped_kube_request::request_info::RequestInfo;
 
 use super::refusal::Refusal;
 
-/// A client with a name.
+/// An identified client.
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) user: KnownUser,
-    /// `None` for the anonymous user.
+    /// The authentication method; `None` for the anonymous user.
     pub(super) method: Option<Method>,
 }
 
-/// What is the same for all requests of a connection.
+/// The values that are the same for all requests of a connection.
 pub(super) struct Client {
-    verdict: KeptVerdict,
-    /// Its address, as `X-Forwarded-For` has it.
+    verification: KeptVerdict,
+    /// The address of the client, as written to `X-Forwarded-For`.
     pub(super) address: Option<HeaderValue>,
 }
 
 impl Client {
-    /// That of this connection; `None` when something else is kept there.
+    /// Returns the value of this connection, or `None` when a value of another type is stored
+    /// there.
     pub(super) fn of(connection: &Connection) -> Option<&Self> {
         connection.kept.get_or_init(|| Self {
-            verdict: KeptVerdict::default(),
+            verification: KeptVerdict::default(),
             address: address(connection.peer_addr.ip()),
         })
     }
@@ -44,8 +45,8 @@ fn address(ip: IpAddr) -> Option<HeaderValue> {
 
 static ANONYMOUS: LazyLock<KnownUser> = LazyLock::new(|| User::anonymous().into());
 
-/// Recognises the client and removes its credentials from the headers. Judged anew for each request, so an expired
-/// certificate ends at the next one.
+/// Identifies the client and removes its credentials from the headers. Each request is
+/// authenticated by itself, so an expired certificate is refused with the next request.
 pub(super) async fn authenticate(
     authenticator: &RequestAuthenticator,
     policy: AnonymousPolicy,
@@ -56,11 +57,11 @@ pub(super) async fn authenticate(
 ) -> Result<Caller, Refusal> {
     let peer = Peer {
         chain: &connection.peer_certificates,
-        kept: client.map(|client| &client.verdict),
+        kept: client.map(|client| &client.verification),
         address: Some(connection.peer_addr.ip()),
     };
-    let outcome = authenticator.authenticate(headers, peer, Timestamp::now()).await;
-    let caller = match outcome {
+    let result = authenticator.authenticate(headers, peer, Timestamp::now()).await;
+    let caller = match result {
         Outcome::User { user, method } => Caller { user, method: Some(method) },
         Outcome::Anonymous => Caller { user: ANONYMOUS.clone(), method: None },
         Outcome::Overloaded => return Err(Refusal::Overloaded),
@@ -76,13 +77,14 @@ pub(super) async fn authenticate(
     Ok(caller)
 }
 
-/// Whether the client of a new connection is known by its certificate.
+/// Returns whether the certificate identifies the client of a new connection.
 pub(super) fn knows(authenticator: &RequestAuthenticator, connection: &Connection) -> bool {
-    let kept = Client::of(connection).map(|client| &client.verdict);
-    authenticator.knows(Peer { chain: &connection.peer_certificates, kept, address: None }, Timestamp::now())
+    let cached = Client::of(connection).map(|client| &client.verification);
+    authenticator
+        .knows(Peer { chain: &connection.peer_certificates, kept: cached, address: None }, Timestamp::now())
 }
 
-/// Was the client recognised before anybody looked for a token?
+/// Returns whether the client was identified before its token was read.
 pub(super) fn by_certificate(caller: &Result<Caller, Refusal>) -> bool {
     matches!(caller, Ok(Caller { method: Some(Method::FrontProxy | Method::ClientCertificate), .. }))
 }
@@ -92,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_the_fourth_version_is_written_as_one_however_it_came() {
+    fn an_ipv4_mapped_address_is_written_as_ipv4() {
         for (ip, wanted) in
             [("::ffff:10.0.0.7", "10.0.0.7"), ("10.0.0.7", "10.0.0.7"), ("2001:db8::7", "2001:db8::7")]
         {

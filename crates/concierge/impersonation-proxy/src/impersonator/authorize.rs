@@ -1,4 +1,5 @@
-//! May this user do that? Asked of the API server, in its words, with our name in every reason.
+//! Authorization by the API server, in the wording of the API server. Every reason ends with the
+//! name of this proxy.
 
 use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_delegated_auth::cluster::{Authorizer, Decision, ReviewError};
@@ -8,21 +9,22 @@ use pinniped_kube_request::identity::KnownUser;
 
 use super::refusal::Refusal;
 
-/// Ends the reason of every decision which is passed on by this proxy, so that people know where to look.
+/// The suffix of every reason that this proxy returns, so that users can find the component that
+/// decided.
 const DECIDED_BY: &str = "decision made by impersonation-proxy.concierge.pinniped.dev";
 
-/// A question that was not answered with yes.
+/// A review that did not allow the request.
 #[derive(Debug)]
 pub(super) enum Denial {
-    /// No, and why.
+    /// Denied, with the reason.
     No(String),
-    /// The question could not be asked.
+    /// The review failed.
     Failed(String),
     /// Too many reviews are in flight for this client.
     Overloaded,
 }
 
-/// Asks one question for this client.
+/// Performs one review for this client.
 pub(super) async fn ask(
     authorizer: &Authorizer,
     client: ClientKey<'_>,
@@ -37,7 +39,7 @@ pub(super) async fn ask(
     }
 }
 
-/// Lets a request pass or says why not.
+/// Authorizes a request, or returns the refusal.
 pub(super) async fn authorize(
     authorizer: &Authorizer,
     client: ClientKey<'_>,
@@ -57,14 +59,14 @@ pub(super) async fn authorize(
     })
 }
 
-/// The reason of a decision, with our name.
+/// Appends the name of this proxy to the reason of a decision.
 pub(super) fn decided(reason: &str) -> String {
     if reason.is_empty() { DECIDED_BY.to_owned() } else { format!("{reason}, {DECIDED_BY}") }
 }
 
 impl Denial {
-    /// The reason in a refused impersonation, where a failed review is a refusal too; `None` where nothing was refused,
-    /// but the client shall come again.
+    /// Returns the reason for a refused impersonation, where a failed review is a refusal, too.
+    /// `None` when the client should retry instead.
     pub(super) fn into_reason(self) -> Option<String> {
         match self {
             Self::No(reason) => Some(reason),

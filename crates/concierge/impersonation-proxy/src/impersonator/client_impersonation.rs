@@ -1,4 +1,5 @@
-//! Lets a client act as somebody else, after the reviews which [`pinniped_kube_request::client_impersonation`] demands.
+//! Impersonation of other users by clients, after the reviews that
+//! [`pinniped_kube_request::client_impersonation`] requires.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -13,15 +14,16 @@ use pinniped_kube_request::identity::{KnownUser, User};
 use super::authorize::{Denial, ask, decided};
 use super::refusal::Refusal;
 
-/// Requestors whose last successful mode is remembered.
+/// Maximum number of requestors whose last successful mode is cached.
 const REMEMBERED: u64 = 10_000;
-/// Requestors who have not impersonated for this long start afresh.
+/// How long the last successful mode of a requestor is cached.
 const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
 
-/// Impersonation by clients.
+/// Decides on the impersonation of users by clients.
 pub(super) struct Impersonations {
     authorizer: Authorizer,
-    /// By a hash of the requestor's name: a collision only changes the order in which modes are tried.
+    /// Keyed by a hash of the requestor's name: a collision only changes the order in which modes
+    /// are tried.
     last_mode: Cache<u64, Mode>,
     hasher: RandomState,
 }
@@ -31,16 +33,16 @@ impl Impersonations {
         Self { authorizer, last_mode: Cache::new(REMEMBERED, REMEMBERED_FOR), hasher: RandomState::new() }
     }
 
-    /// As whom the request goes on. Modes are tried in order, the one that worked last time first; when none works the
-    /// first refusal is told.
+    /// Returns the user with which the request continues. Modes are tried in order, after the last
+    /// successful one. When none succeeds, the first refusal is returned.
     pub(super) async fn become_user(
         &self,
         requestor: &User,
         wanted: &User,
         attributes: &Attributes,
     ) -> Result<User, Refusal> {
-        if let Some(question) = refused_unasked(requestor, wanted, attributes) {
-            return Err(refuse(requestor, &question, &decided("")));
+        if let Some(refused) = refused_unasked(requestor, wanted, attributes) {
+            return Err(refuse(requestor, &refused, &decided("")));
         }
         let key = self.hasher.hash_one(&requestor.name);
         let last = self.last_mode.get(&key);
@@ -49,9 +51,9 @@ impl Impersonations {
         for mode in last.into_iter().chain(others) {
             let Some(plan) = plan_mode(mode, requestor, wanted, attributes) else { continue };
             let ModePlan { reviewed_as, steps, becomes } = plan;
-            match self.meets(&reviewed_as.into(), &steps).await {
+            match self.meets_all(&reviewed_as.into(), &steps).await {
                 Ok(()) => {
-                    // Also the one that is known, which is remembered from now on.
+                    // Also for a mode that is already cached, which extends its lifetime.
                     self.last_mode.insert(key, mode);
                     tracing::debug!(mode = mode.as_str(), "request is impersonating another user");
                     return Ok(becomes);
@@ -62,21 +64,21 @@ impl Impersonations {
                 }
             }
         }
-        // The legacy mode applies to everybody, so there is always a refusal here.
+        // The legacy mode applies to every user, so there is always a refusal here.
         Err(first_refusal.unwrap_or(Refusal::Internal("all impersonation modes failed")))
     }
 
-    async fn meets(&self, user: &KnownUser, steps: &[Step]) -> Result<(), Refusal> {
+    async fn meets_all(&self, user: &KnownUser, steps: &[Step]) -> Result<(), Refusal> {
         for step in steps {
             match step {
-                Step::Ask(attributes) => self.must(user, attributes).await?,
+                Step::Ask(attributes) => self.require(user, attributes).await?,
                 Step::AskAnyOrEach { any, each } => {
                     match ask(&self.authorizer, user.name.as_str().into(), user, any).await {
                         Ok(()) => {}
                         Err(Denial::Overloaded) => return Err(Refusal::Overloaded),
                         Err(Denial::No(_) | Denial::Failed(_)) => {
                             for attributes in each {
-                                self.must(user, attributes).await?;
+                                self.require(user, attributes).await?;
                             }
                         }
                     }
@@ -87,10 +89,10 @@ impl Impersonations {
         Ok(())
     }
 
-    async fn must(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Refusal> {
-        // A requestor is reviewed under its own name in all modes.
-        let asked = ask(&self.authorizer, user.name.as_str().into(), user, attributes).await;
-        asked.map_err(|denial| match denial.into_reason() {
+    async fn require(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Refusal> {
+        // Reviews are charged to the requestor, whose name is the same in all modes.
+        let review = ask(&self.authorizer, user.name.as_str().into(), user, attributes).await;
+        review.map_err(|denial| match denial.into_reason() {
             Some(reason) => refuse(user, attributes, &reason),
             None => Refusal::Overloaded,
         })

@@ -1,4 +1,4 @@
-//! Our own service account's token, as the header that every impersonated request carries.
+//! The token of our own service account, as the header of every impersonated request.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use http::header::AUTHORIZATION;
 use pinniped_http_headers::precomputed::PrecomputedHeaders;
 use pinniped_secret::{Token, TokenSource};
 
-/// A token that may be swapped, and the header made of it.
+/// A token that may be replaced, and its header.
 pub(super) struct Credential {
     tokens: Arc<dyn TokenSource>,
     made: ArcSwapOption<(Arc<Token>, Arc<PrecomputedHeaders>)>,
@@ -19,8 +19,8 @@ impl Credential {
         Self { tokens, made: ArcSwapOption::empty() }
     }
 
-    /// Reports that the API server has refused a request with this header to the source of its token, unless there is
-    /// another token by now.
+    /// Reports to the source of the token that the API server has refused a request with this
+    /// header, unless the token has been replaced.
     pub(super) fn refused(&self, header: &Arc<PrecomputedHeaders>) {
         if let Some(made) = &*self.made.load()
             && Arc::ptr_eq(&made.1, header)
@@ -29,8 +29,8 @@ impl Credential {
         }
     }
 
-    /// The header for the token of this moment, if there is one. Made once for each token: they are a kilobyte long, and
-    /// checked byte by byte.
+    /// Returns the header for the current token, if there is one. It is built once per token,
+    /// because a token is a kilobyte long and validated byte by byte.
     pub(super) fn header(&self) -> Option<Arc<PrecomputedHeaders>> {
         let token = self.tokens.token()?;
         if let Some(made) = &*self.made.load()
@@ -45,7 +45,7 @@ impl Credential {
     }
 }
 
-/// A credential as it goes with a request.
+/// Returns a credential in the form in which it is added to a request.
 pub(super) fn ready(authorization: HeaderValue) -> PrecomputedHeaders {
     PrecomputedHeaders::new(vec![(AUTHORIZATION, authorization)])
 }
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_reported_while_the_token_is_the_one_in_use() {
+    fn a_refusal_is_reported_only_for_the_current_token() {
         let tokens = Arc::new(Swapped::default());
         let credential = Credential::new(tokens.clone());
         let refused = || tokens.1.swap(None).map(|token| token.expose().to_owned());
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_follows_the_token_at_once() {
+    fn the_header_changes_with_the_token() {
         let tokens = Arc::new(Swapped::default());
         let credential = Credential::new(tokens.clone());
         let header = || {

@@ -1,4 +1,5 @@
-//! How long a request may take: 60 seconds, less if the client says so, without end for those that are meant to last.
+//! The deadline of a request: 60 seconds, less if the client requests it, none for long-running
+//! requests.
 
 use std::time::Duration;
 
@@ -7,11 +8,11 @@ use tokio::time::Instant;
 
 use super::refusal::Refusal;
 
-/// What a request without any wish gets.
+/// The default time limit.
 pub(super) const LONGEST: Duration = Duration::from_secs(60);
 
-/// When a request ends at the latest; `None` for long-running ones, whose `timeout` parameter is the API server's
-/// business.
+/// Returns the deadline; `None` for long-running requests, whose `timeout` parameter is left to the
+/// API server.
 pub(super) fn of(
     long_running: bool,
     query: Option<&str>,
@@ -29,7 +30,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_short_requests_have_a_deadline_and_read_the_clients_wish() {
+    async fn only_short_requests_have_a_deadline_which_the_client_can_shorten() {
         let now = Instant::now();
         assert_eq!(of(false, Some("timeout=10s"), now).unwrap(), Some(now + Duration::from_secs(10)));
         assert_eq!(of(true, Some("timeout=abc"), now).unwrap(), None);

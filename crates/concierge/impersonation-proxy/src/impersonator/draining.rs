@@ -1,15 +1,16 @@
-//! That the proxy stops, for those who have to know.
+//! Broadcasts that the proxy is shutting down.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A client that sends a request has not heard of the stop until this has passed. Upstream refuses such a request,
-/// which a client cannot tell from a failure; here it is served, and the connection ends with its answer.
+/// How long requests are still served after the shutdown has begun, because their clients may not
+/// have been notified. Upstream refuses such a request, which a client cannot distinguish from a
+/// failure; here the request is served, and the connection closes after its response.
 const UNHEARD: Duration = Duration::from_secs(2);
 
-/// Set once. Clones are the same.
+/// The start of the shutdown, set once. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Draining(Arc<OnceLock<Instant>>);
 
@@ -18,7 +19,7 @@ impl Draining {
         self.0.get_or_init(Instant::now);
     }
 
-    /// Whether requests that arrive at `now` are refused.
+    /// Returns whether requests that arrive at `now` are refused.
     pub(super) fn refuses(&self, now: Instant) -> bool {
         self.0.get().is_some_and(|at| now.duration_since(*at) > UNHEARD)
     }
@@ -29,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_refused_only_when_their_clients_must_have_heard_of_the_stop() {
+    fn requests_are_refused_only_after_their_clients_have_been_notified() {
         let draining = Draining::default();
         let before = Instant::now();
         assert!(!draining.refuses(before + Duration::from_secs(3600)));

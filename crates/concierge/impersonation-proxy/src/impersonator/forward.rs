@@ -1,4 +1,4 @@
-//! The request as the API server gets it, and what the log says when there is no answer.
+//! The rewrite of a request for the API server, and the log lines for requests without a response.
 
 use std::sync::Arc;
 
@@ -19,15 +19,16 @@ use super::refusal::Refusal;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// As whom a request goes on.
+/// The identity with which a request is forwarded.
 pub(super) enum Identity<'a> {
-    /// With our service account's token, as this user.
+    /// Our service account's token, and impersonation of this user.
     Impersonate(&'a KnownUser, Impersonation<'a>),
-    /// With the client's own token.
+    /// The client's own token.
     Passthrough(Token),
 }
 
-/// Refuses what only the stages before may have left: credentials, and impersonation headers of unknown kinds.
+/// Refuses a request with headers that only a fault in an earlier step can leave behind:
+/// credentials, and impersonation headers of unknown kinds.
 pub(super) fn check_clean<B>(request: &Request<B>) -> Result<(), Refusal> {
     if request.headers().contains_key(AUTHORIZATION) {
         tracing::warn!(
@@ -43,13 +44,13 @@ pub(super) fn check_clean<B>(request: &Request<B>) -> Result<(), Refusal> {
 }
 
 impl Identity<'_> {
-    /// Does HTTP/1.1 carry this identity as it is?
+    /// Returns whether HTTP/1.1 transports this identity unchanged.
     pub(super) fn is_exact_in_http1(&self) -> bool {
         match self {
             Self::Passthrough(_) => true,
             Self::Impersonate(user, impersonation) if !impersonation.is_nested() => {
                 match user.impersonation() {
-                    Ok(Some(ready)) => ready.is_exact_in_http1(),
+                    Ok(Some(precomputed)) => precomputed.is_exact_in_http1(),
                     Ok(None) | Err(_) => impersonation.is_exact_in_http1(),
                 }
             }
@@ -58,10 +59,10 @@ impl Identity<'_> {
     }
 }
 
-/// What goes with a head that was rewritten.
+/// Headers to send in addition to the rewritten head.
 #[derive(Debug)]
 pub(super) struct Added<'a> {
-    /// Nothing where it is in the head.
+    /// The identity; empty when it is part of the head.
     identity: &'a PrecomputedHeaders,
     authorization: Arc<PrecomputedHeaders>,
 }
@@ -71,15 +72,16 @@ impl Added<'_> {
         [self.identity, &self.authorization]
     }
 
-    /// The credential.
+    /// Returns the credential.
     pub(super) fn authorization(&self) -> &Arc<PrecomputedHeaders> {
         &self.authorization
     }
 }
 
-/// Rewrites the head: hop-by-hop headers off first, so that a client cannot use them to take ours off, then who and
-/// from where; of that, what is ready comes back. `ours` is our service account's token, as a header; `address` is the
-/// client's. [`check_clean`] was asked before.
+/// Rewrites the head of a request. Hop-by-hop headers are removed first, so that a client cannot
+/// use `Connection` to remove headers of the proxy. Then the identity and the address of the client
+/// are added; precomputed headers are returned instead. `ours` is the header of our service
+/// account's token. [`check_clean`] must be called before.
 pub(super) fn rewrite<'a, B>(
     request: &mut Request<B>,
     identity: &Identity<'a>,
@@ -88,8 +90,8 @@ pub(super) fn rewrite<'a, B>(
 ) -> Result<Added<'a>, Refusal> {
     let headers = request.headers_mut();
     hop_by_hop::strip_request(headers);
-    // A look at the few names that are there costs less than a search for one that is not. `Expect` the server below us
-    // answers as soon as the body is read.
+    // Iterating over the few names that are present costs less than a lookup of a missing one. The
+    // HTTP server answers `Expect` itself as soon as the body is read.
     if headers.keys().any(|name| *name == EXPECT) {
         headers.remove(EXPECT);
     }
@@ -118,24 +120,25 @@ pub(super) fn rewrite<'a, B>(
     Ok(added)
 }
 
-/// The identity as headers: those which are ready, or else written.
+/// Returns the precomputed headers of the identity, or else writes them to the head.
 fn impersonate<'a>(
     headers: &mut HeaderMap,
     user: &'a KnownUser,
     impersonation: &Impersonation<'_>,
 ) -> Result<&'a PrecomputedHeaders, InvalidHeader> {
     if !impersonation.is_nested()
-        && let Some(ready) = user.impersonation()?
+        && let Some(precomputed) = user.impersonation()?
     {
-        return Ok(ready);
+        return Ok(precomputed);
     }
     impersonation.write(headers)?;
     Ok(&NO_FIELDS)
 }
 
-/// Sets the client's own host and its path, byte for byte. The host is not where we connect to.
+/// Sets the client's own host and its path, byte for byte. The host differs from the address of the
+/// connection.
 fn aim<B>(request: &mut Request<B>) -> Result<(), Refusal> {
-    // As HTTP/2 has it.
+    // The form that HTTP/2 requires.
     if request.uri().authority().is_some() && request.uri().scheme() == Some(&Scheme::HTTPS) {
         return Ok(());
     }
@@ -145,20 +148,20 @@ fn aim<B>(request: &mut Request<B>) -> Result<(), Refusal> {
     {
         target.authority = Some(Authority::try_from(host.as_bytes()).map_err(|_| Refusal::BadPath)?);
     }
-    // Without any host the upstream fills in its own.
+    // Without a host, the upstream client sets its own.
     target.scheme = target.authority.is_some().then_some(Scheme::HTTPS);
     *request.uri_mut() = Uri::from_parts(target).map_err(|_| Refusal::BadPath)?;
     Ok(())
 }
 
-/// What a client gets when there is no answer to pass on.
+/// Returns the refusal for a request without a response of the API server.
 pub(super) fn refusal_of(error: &ForwardError) -> Refusal {
     match error {
         ForwardError::OtherProtocol => {
             tracing::error!("{error}");
             return Refusal::BadGateway;
         }
-        // The client's doing, and nothing that an administrator could change.
+        // Caused by the client, so an administrator cannot fix it.
         ForwardError::Upstream(UpstreamError::HeadTooLarge { .. }) => return Refusal::HeadTooLarge,
         ForwardError::Upstream(UpstreamError::FieldName) => return Refusal::BadPath,
         ForwardError::Upstream(UpstreamError::UnsharedFull(_)) => return Refusal::Overloaded,
@@ -178,7 +181,7 @@ fn failed(error: &dyn std::fmt::Display) {
     tracing::error!(%error, "could not RoundTrip impersonation proxy request to API server");
 }
 
-/// The identity would arrive as another one.
+/// Returns the refusal for an identity that the transport would change.
 pub(super) fn identity_does_not_fit() -> Refusal {
     failed(&"invalid header field value");
     Refusal::BadGateway

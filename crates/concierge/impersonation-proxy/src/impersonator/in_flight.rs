@@ -1,9 +1,10 @@
-//! How many requests may be on their way at once, and how many of them may be one user's.
+//! Limits on the number of requests in flight, in total and per user.
 //!
-//! The API server limits with priority and fairness; ahead of it stands a plain cap on short requests. Watches and
-//! tunnels live for hours, so they do not count against it, but they are bounded in number too. Clients share each kind
-//! of permit as [`FairSemaphore`] says: one client in a loop leaves room for the others. Anonymous clients are known by
-//! their address, and share what one user may hold.
+//! The API server limits requests with priority and fairness; this limit on short requests comes
+//! before it. Watches and tunnels are long-lived, so they do not count against that limit, but
+//! against one of their own. Clients share each kind of permit by the rules of [`FairSemaphore`]:
+//! one client in a loop leaves permits for the others. Anonymous clients are identified by their
+//! address, and share the limit of one user.
 
 use std::time::Duration;
 
@@ -13,22 +14,22 @@ use pinniped_fair_semaphore::{FairSemaphore, Permit};
 use super::metrics::{ImpersonatorMetrics, InFlightGauge, Kind};
 use super::refusal::Refusal;
 
-/// Bounds on requests being forwarded.
+/// Limits on requests that are being forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlightLimits {
-    /// Short requests at once.
+    /// Maximum number of concurrent short requests.
     pub short: usize,
-    /// Short requests that may wait for their turn.
+    /// Maximum number of short requests that wait for a permit.
     pub waiting: usize,
-    /// How long they wait before they get 429.
+    /// How long they wait before they are refused with 429.
     pub patience: Duration,
-    /// Watches, logs, execs and other long-running requests at once.
+    /// Maximum number of concurrent watches, logs, execs and other long-running requests.
     pub long: usize,
 }
 
 impl Default for InFlightLimits {
     fn default() -> Self {
-        // 400 and 200 seats are an API server's own defaults for reads and writes.
+        // An API server's own defaults are 400 for reads and 200 for writes.
         Self { short: 600, waiting: 1200, patience: Duration::from_secs(5), long: 20_000 }
     }
 }
@@ -41,7 +42,7 @@ pub(super) struct InFlight {
     metrics: ImpersonatorMetrics,
 }
 
-/// A permit among the requests in flight, given back when dropped.
+/// A permit for a request in flight, released when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     _permit: Permit,
@@ -58,7 +59,7 @@ impl InFlight {
         }
     }
 
-    /// A permit for a request of this client, for a short one perhaps after a while.
+    /// Acquires a permit for a request of this client. Short requests may wait for it.
     pub(super) async fn enter(&self, client: &ClientKey<'_>, long_running: bool) -> Result<Place, Refusal> {
         let (permits, kind) =
             if long_running { (&self.long, Kind::Long) } else { (&self.short, Kind::Short) };
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn short_requests_wait_in_bounds_and_long_ones_are_counted_apart() {
+    async fn short_requests_wait_within_limits_and_long_ones_are_counted_separately() {
         let (in_flight, u) = (in_flight(1, 1, 1), &ClientKey::user("u"));
         let short = in_flight.enter(u, false).await.unwrap();
         let long = in_flight.enter(u, true).await.unwrap();
@@ -111,52 +112,53 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_quarter_is_for_users_who_hold_little() {
+    async fn the_last_quarter_is_reserved_for_users_with_few_permits() {
         for long_running in [false, true] {
             let in_flight = in_flight(8, 4, 8);
             let (heavy, light) = (&ClientKey::user("heavy"), &ClientKey::user("light"));
-            let mut places = Vec::new();
+            let mut permits = Vec::new();
             for _ in 0..6 {
-                places.push(in_flight.enter(heavy, long_running).await.unwrap());
+                permits.push(in_flight.enter(heavy, long_running).await.unwrap());
             }
             assert!(in_flight.enter(heavy, long_running).await.is_err());
             for _ in 0..2 {
-                places.push(in_flight.enter(light, long_running).await.unwrap());
+                permits.push(in_flight.enter(light, long_running).await.unwrap());
             }
             assert!(in_flight.enter(light, long_running).await.is_err(), "it is full");
-            // What is given back is as good as new, wherever it came from.
-            drop(places);
-            let mut places = Vec::new();
+            // A released permit is available to every user again.
+            drop(permits);
+            let mut permits = Vec::new();
             for user in [heavy, heavy, heavy, heavy, heavy, heavy, light, light] {
-                places.push(in_flight.enter(user, long_running).await.unwrap());
+                permits.push(in_flight.enter(user, long_running).await.unwrap());
             }
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_user_who_waits_a_lot_leaves_room_to_wait_and_is_not_served_first() {
+    async fn a_user_with_many_waiting_requests_does_not_delay_other_users() {
         let in_flight = in_flight(16, 8, 1);
         let [heavy, light, other] = &["heavy", "light", "other"].map(ClientKey::user);
-        let mut places = Vec::new();
+        let mut permits = Vec::new();
         for (user, times) in [(heavy, 12), (other, 3), (light, 1)] {
             for _ in 0..times {
-                places.push(in_flight.enter(user, false).await.unwrap());
+                permits.push(in_flight.enter(user, false).await.unwrap());
             }
         }
 
         let started = tokio::time::Instant::now();
-        let crowd = futures::future::join_all((0..10).map(|_| in_flight.enter(heavy, false)));
+        let others = futures::future::join_all((0..10).map(|_| in_flight.enter(heavy, false)));
         let one_more = async {
             let mut waiting = std::pin::pin!(in_flight.enter(light, false));
             assert!(futures::poll!(&mut waiting).is_pending(), "it may wait");
-            // A kept place. The crowd was there before, and does not get it.
-            drop(places.pop());
-            let place = waiting.await.unwrap();
+            // One of the reserved permits. The requests of the heavy user came first, but do not
+            // get it.
+            drop(permits.pop());
+            let permit = waiting.await.unwrap();
             assert_eq!(started.elapsed(), Duration::ZERO);
-            place
+            permit
         };
-        let (crowd, _place) = tokio::join!(crowd, one_more);
-        assert!(crowd.iter().all(Result::is_err));
+        let (others, _permit) = tokio::join!(others, one_more);
+        assert!(others.iter().all(Result::is_err));
         assert_eq!(started.elapsed(), Duration::from_secs(5));
     }
 }

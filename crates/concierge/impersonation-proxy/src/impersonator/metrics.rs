@@ -1,4 +1,4 @@
-//! What the data plane counts. Label sets are closed: never a user name, never a path.
+//! Metrics of the data plane. Label sets are closed: they never contain a user name or a path.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(super) enum Outcome {
     Forwarded,
@@ -32,11 +32,11 @@ struct OutcomeLabels {
     outcome: Outcome,
 }
 
-/// Which limit a request counts against.
+/// The limit against which a request counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(super) enum Kind {
     Short,
-    /// Short, and not being forwarded yet.
+    /// A short request that waits for its permit.
     Waiting,
     Long,
 }
@@ -46,7 +46,8 @@ struct KindLabels {
     kind: Kind,
 }
 
-/// Metrics of all impersonators of a process, whichever runs. Make it once and [`register`](Self::register) it.
+/// Metrics of all proxies of a process, whichever runs. Create it once and
+/// [`register`](Self::register) it.
 #[derive(Clone, Debug)]
 pub struct ImpersonatorMetrics {
     requests: Family<OutcomeLabels, Counter>,
@@ -58,7 +59,7 @@ pub struct ImpersonatorMetrics {
     at_hand: Arc<AtHand>,
 }
 
-/// Members of the families that every request needs, so that it need not look for them under a lock.
+/// Metrics that every request needs, resolved once to avoid a lookup under a lock.
 #[derive(Debug, Default)]
 struct AtHand {
     ended: [OnceLock<Counter>; Outcome::Panicked as usize + 1],
@@ -81,7 +82,7 @@ impl Default for ImpersonatorMetrics {
 }
 
 impl ImpersonatorMetrics {
-    /// Makes them visible.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("pinniped_impersonator");
         registry.register("requests", "Requests by how they ended", self.requests.clone());

@@ -1,4 +1,5 @@
-//! Every way in which the stack itself answers, and the response that goes with it. Nothing else makes error bodies.
+//! The errors that the handler chain produces, and their responses. No other module builds error
+//! bodies.
 
 use http::header::{ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, Response, StatusCode, Uri, Version};
@@ -10,38 +11,42 @@ use pinniped_kube_types::status::Status;
 
 use super::metrics::Outcome;
 
-/// Why a request was not forwarded, or why there is no answer to pass on.
+/// The reasons why a request was not forwarded, or why it has no response of the API server.
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// The request target cannot be decoded.
     BadPath,
-    /// The request target begins like a resource and then ends; the API server's error.
+    /// The request target begins like a resource but is incomplete; the text is that of the API
+    /// server.
     NoRequestInfo(String),
     /// The server is stopping.
     ShuttingDown,
-    /// The `timeout` parameter is no duration.
+    /// The `timeout` parameter is not a duration.
     BadTimeout(String),
-    /// The deadline passed before there was an answer.
+    /// The deadline passed before there was a response.
     Deadline,
-    /// No credential, or a bad one.
+    /// No credential, or an invalid one.
     Unauthenticated,
-    /// The client's `Impersonate-*` headers make no sense.
+    /// The client's `Impersonate-*` headers are invalid.
     BadImpersonation(String),
-    /// A review said no.
+    /// A review denied the request.
     Forbidden(Box<Status>),
-    /// A review could not be asked.
+    /// A review failed.
     Review(String),
-    /// Too many requests at once.
+    /// Too many requests in flight.
     Overloaded,
-    /// The API server does not take so large a head.
+    /// The head exceeds the size limit of the API server.
     HeadTooLarge,
-    /// The headers hold what only the proxy may add, or we cannot act as this user.
+    /// The request contains headers that only the proxy may add, or the user cannot be
+    /// impersonated.
     Internal(&'static str),
-    /// The API server did not answer, or there is no token for it, or the identity does not fit into headers.
+    /// The API server did not respond, or its token is missing, or the identity does not fit into
+    /// headers.
     BadGateway,
 }
 
-/// What of a request decides how an error is written, kept aside because the headers move on.
+/// The properties of a request that determine the format of an error, copied because the headers
+/// are forwarded.
 #[derive(Debug)]
 pub(super) struct Presentation {
     uri: Uri,
@@ -70,7 +75,7 @@ impl Presentation {
         Negotiated::from_headers(&headers, self.uri.query())
     }
 
-    /// Path and query as the client sent them.
+    /// Returns path and query as the client sent them.
     pub(super) fn request_uri(&self) -> &str {
         self.uri.path_and_query().map_or("/", |path| path.as_str())
     }
@@ -138,7 +143,8 @@ impl Refusal {
     }
 }
 
-/// As Go's servers answer, each for its version of HTTP: below everything that knows a `Status`.
+/// Returns the response of Go's HTTP servers for each version of HTTP. It is not a `Status`,
+/// because Go sends it below the handler chain.
 fn head_too_large(version: Version) -> Response<Body> {
     let (text, media_type) = if version == Version::HTTP_2 {
         ("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>", "text/html; charset=utf-8")

@@ -1,20 +1,20 @@
-//! What a request keeps until its last byte: a place among those in flight, and its line in the log.
+//! The resources of a request until its last byte: a permit and the log line of its end.
 
 use http::Method;
 
 use super::in_flight::Place;
 
-/// Held while a request is served, whichever way it ends.
+/// Lives as long as a request is served, with any result.
 #[derive(Debug)]
 pub(super) struct RequestGuard {
-    _place: Place,
+    _permit: Place,
     _log: Option<ServingLog>,
 }
 
 impl RequestGuard {
-    pub(super) fn new(place: Place, url: &str, method: &Method, upgrade: bool) -> Self {
+    pub(super) fn new(permit: Place, url: &str, method: &Method, upgrade: bool) -> Self {
         let log = tracing::enabled!(tracing::Level::DEBUG).then(|| ServingLog::begin(url, method, upgrade));
-        Self { _place: place, _log: log }
+        Self { _permit: permit, _log: log }
     }
 }
 

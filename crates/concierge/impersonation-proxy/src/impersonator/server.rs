@@ -1,4 +1,4 @@
-//! A running impersonation proxy: what it is made of, how it starts and how it stops.
+//! A running impersonation proxy: its parts, its start and its shutdown.
 
 use std::future::Future;
 use std::io;
@@ -27,66 +27,66 @@ use super::metrics::ImpersonatorMetrics;
 use super::{Stack, StackInner};
 use pinniped_kube_client::{Upstream, UpstreamConfigError};
 
-/// What an impersonation proxy is made of.
+/// The parameters of an impersonation proxy.
 pub struct ImpersonatorParams {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// The certificate that clients see.
+    /// The serving certificate.
     pub serving: CertificateStore,
-    /// The CA whose client certificates are accepted beside the cluster's own.
+    /// The CA whose client certificates are accepted in addition to the cluster's own.
     pub signer: CertificateStore,
-    /// Cipher suites of TLS 1.2.
+    /// Allowed cipher suites for TLS 1.2.
     pub ciphers: CipherRestriction,
-    /// The way to the API server.
+    /// The connection pool to the API server.
     pub upstream: Upstream,
-    /// Our own client, for questions about the API server itself.
+    /// Our own client, for requests about the API server itself.
     pub client: kube::Client,
-    /// Judges tokens.
+    /// Reviews tokens.
     pub reviewer: TokenReviewer,
-    /// Judges access.
+    /// Reviews access.
     pub authorizer: Authorizer,
     /// The cluster's client CA and front proxy.
     pub cluster_auth: ClusterAuthConfigWatch,
-    /// Token of the service account that may impersonate, and may do nothing else.
+    /// Token of the service account that may impersonate, and has no other permissions.
     pub impersonator_token: Arc<dyn TokenSource>,
-    /// The user name of that account, `system:serviceaccount:<namespace>:<name>`.
+    /// The user name of that service account, `system:serviceaccount:<namespace>:<name>`.
     pub impersonator_username: String,
-    /// Whether users with a UID are impersonated, where the API server lets us.
+    /// Whether users with a UID are impersonated, if the API server allows it.
     pub uid_impersonation: bool,
-    /// How often to ask anew what the API server can do: [`PROBE_INTERVAL`](super::PROBE_INTERVAL).
+    /// The interval of probes of the API server: [`PROBE_INTERVAL`](super::PROBE_INTERVAL).
     pub probe_interval: Duration,
-    /// Bounds on connections.
+    /// Limits on connections.
     pub limits: Limits,
-    /// Bounds on requests.
+    /// Limits on requests.
     pub in_flight: InFlightLimits,
-    /// What is counted. They outlive a single proxy.
+    /// The metrics, which outlive a single proxy.
     pub metrics: ImpersonatorMetrics,
 }
 
-/// Why a proxy did not start. Nothing of it is left then, the port is free.
+/// The reasons why a proxy did not start. All its resources are released, including the port.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The port cannot be had.
+    /// The port cannot be bound.
     #[error("could not listen on {address}")]
     Listen {
-        /// The wanted address.
+        /// The requested address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// There are no threads to be had.
+    /// Threads cannot be created.
     #[error("could not start the threads of the proxy: {0}")]
     Threads(#[source] io::Error),
     /// The API server's address or CA is not usable.
     #[error(transparent)]
     Upstream(UpstreamConfigError),
-    /// It is not known what anonymous clients may do.
+    /// The anonymous access of the API server is unknown.
     #[error("could not detect if anonymous authentication is enabled: {0}")]
     Anonymous(ProbeError),
 }
 
-/// A running proxy. Dropping it ends it without ceremony.
+/// A running proxy. Dropping it terminates it without a graceful shutdown.
 #[derive(Debug)]
 pub struct Impersonator {
     handle: ServerHandle,
@@ -95,14 +95,14 @@ pub struct Impersonator {
     probes: TaskGroup,
     monitor: TaskMonitor,
     ended: DropGuard,
-    /// The last to go: tunnels run on them.
+    /// Dropped last, because tunnels run on them.
     workers: Arc<Workers>,
 }
 
 /// Starts a proxy.
 ///
 /// # Errors
-/// [`StartError`], after which the port is free again.
+/// [`StartError`], after which the port is released.
 pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartError> {
     let address = params.listen;
     let listener = Listener::bind(address).map_err(|source| StartError::Listen { address, source })?;
@@ -153,7 +153,8 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
         capabilities,
         metrics: params.metrics,
     };
-    // The first answer is awaited, so that the first request does not see another behaviour than the next.
+    // The first probe completes before requests are served, so that all requests are handled in the
+    // same way.
     probes.uids().await;
     let handle = serve_on(Some(Arc::clone(&workers)), listener, tls, stack, params.limits);
     let monitor = TaskMonitor::default();
@@ -163,12 +164,12 @@ pub async fn start(params: ImpersonatorParams) -> Result<Impersonator, StartErro
 }
 
 impl Impersonator {
-    /// The address it listens on.
+    /// Returns the address on which the proxy listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.handle.local_addr()
     }
 
-    /// Resolves with the reason when the proxy ends by itself.
+    /// Resolves with the reason when the proxy terminates unexpectedly.
     pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
         let (server, probes) = (self.handle.failed(), self.monitor.failed());
         async move {
@@ -179,29 +180,32 @@ impl Impersonator {
         }
     }
 
-    /// Connection counts, for metrics.
+    /// Returns connection counts for metrics.
     pub fn stats(&self) -> pinniped_http_server::Stats {
         self.handle.stats()
     }
 
-    /// Tasks that run on its threads, those of idle connections to the API server included.
+    /// Returns the number of tasks on its threads, including those of idle connections to the API
+    /// server.
     pub fn tasks(&self) -> usize {
         self.workers.tasks()
     }
 
-    /// Upgraded connections that are open.
+    /// Returns the number of open upgraded connections.
     pub fn tunnels(&self) -> usize {
         self.tunnels.open()
     }
 
-    /// Refuses new connections from now on, and requests of clients that must have heard of it.
+    /// Begins the shutdown: refuses new connections, and requests of clients that have been
+    /// notified.
     pub fn begin_stop(&self) {
         self.probes.cancel();
         self.draining.begin();
         self.handle.begin_drain();
     }
 
-    /// Stops: the port is closed at once, requests get `grace` to finish, then everything that is left is reset.
+    /// Shuts down: closes the port immediately, gives requests `grace` to finish, then resets
+    /// everything that is still open.
     pub async fn stop(self, grace: Duration) {
         self.begin_stop();
         let Self { handle, tunnels, draining: _, probes, monitor: _, ended, workers } = self;
@@ -212,7 +216,8 @@ impl Impersonator {
 
 struct Probes {
     upstream: Upstream,
-    /// Never the way of other requests: the API server ends the connection of who is anonymous.
+    /// Separate from the connections of other requests: the API server closes connections of
+    /// anonymous clients.
     anonymous_upstream: Upstream,
     client: kube::Client,
     authorizer: Authorizer,

@@ -1,4 +1,4 @@
-//! A scripted API server: real TLS, real HTTP, answers from closures.
+//! A scripted API server: real TLS, real HTTP, responses from closures.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -21,15 +21,15 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::tls_server::TlsServer;
 
-/// Answers a request that is no review and no probe.
+/// Responds to a request that is neither a review nor a probe.
 pub(crate) type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
-/// Answers a review: the `spec` of a SubjectAccessReview.
+/// Decides a review, given the `spec` of a SubjectAccessReview.
 pub(crate) type Policy = Arc<dyn Fn(&Value) -> bool + Send + Sync>;
 
-/// Waits before a review is answered: the `spec` of a TokenReview or SubjectAccessReview.
+/// Delays the response to a review, given the `spec` of a TokenReview or SubjectAccessReview.
 pub(crate) type Delay = Arc<dyn Fn(&Value) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// A request as it arrived.
+/// A request as the server received it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: Method,
@@ -59,20 +59,20 @@ impl Seen {
 /// A token whose review fails.
 pub(crate) const UNREVIEWABLE: &str = "unreviewable";
 
-/// What the server does.
+/// The behavior of the server.
 #[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) handler: Handler,
     pub(crate) policy: Policy,
     pub(crate) delay: Delay,
-    /// Token to the `user` of its TokenReview.
+    /// Maps a token to the `user` of its TokenReview.
     pub(crate) tokens: HashMap<String, Value>,
     pub(crate) healthz: StatusCode,
     pub(crate) nodes: StatusCode,
     pub(crate) max_streams: u32,
-    /// May UIDs be impersonated?
+    /// Whether UIDs may be impersonated.
     pub(crate) uids: bool,
-    /// SubjectAccessReviews are answered 500.
+    /// Whether SubjectAccessReviews fail with 500.
     pub(crate) broken_reviews: bool,
 }
 
@@ -106,13 +106,13 @@ struct Shared {
     reviews: Mutex<Vec<Value>>,
     connections: Mutex<usize>,
     open_connections: AtomicUsize,
-    /// Of each connection: did it carry reviews, and did it carry requests of clients?
+    /// For each connection, whether it carried reviews, and whether it carried requests of clients.
     carried: Mutex<Vec<(bool, bool)>>,
-    /// What probes without credentials are answered: health, nodes; and how many there were.
+    /// The responses to probes without credentials (health, nodes), and the number of such probes.
     probes: Mutex<(StatusCode, StatusCode, usize)>,
 }
 
-/// The server; it ends when dropped.
+/// The server; it terminates when dropped.
 pub(crate) struct ApiServer {
     pub(crate) address: SocketAddr,
     pub(crate) roots: CaBundle,
@@ -138,47 +138,49 @@ impl ApiServer {
         Self { address, roots, shared, _tasks: tasks }
     }
 
-    /// The requests that were neither reviews nor probes.
+    /// Returns the requests that were neither reviews nor probes.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.shared.seen.lock().unwrap().clone()
     }
 
-    /// The only one.
+    /// Returns the only such request.
     pub(crate) fn only_seen(&self) -> Seen {
         let seen = self.seen();
         assert_eq!(seen.len(), 1, "{seen:?}");
         seen[0].clone()
     }
 
-    /// `verb group/version resource/subresource namespace/name` (or `verb path`) of each SubjectAccessReview.
+    /// Returns `verb group/version resource/subresource namespace/name` (or `verb path`) of each
+    /// SubjectAccessReview.
     pub(crate) fn reviews(&self) -> Vec<String> {
         self.shared.reviews.lock().unwrap().iter().map(describe).collect()
     }
 
-    /// Answers probes without credentials in another way from now on.
+    /// Changes the responses to probes without credentials.
     pub(crate) fn set_probes(&self, healthz: StatusCode, nodes: StatusCode) {
         let mut probes = self.shared.probes.lock().unwrap();
         (probes.0, probes.1) = (healthz, nodes);
     }
 
-    /// Probes that were answered.
+    /// Returns the number of probes that were answered.
     pub(crate) fn probes(&self) -> usize {
         self.shared.probes.lock().unwrap().2
     }
 
-    /// Connections that carried reviews, and of those the ones that carried requests of clients, too.
+    /// Returns the number of connections that carried reviews, and how many of them also carried
+    /// requests of clients.
     pub(crate) fn review_connections(&self) -> (usize, usize) {
         let carried = self.shared.carried.lock().unwrap();
         let with_reviews = carried.iter().filter(|(reviews, _)| *reviews);
         (with_reviews.clone().count(), with_reviews.filter(|(_, clients)| *clients).count())
     }
 
-    /// HTTP connections that were opened.
+    /// Returns the number of HTTP connections that were opened.
     pub(crate) fn connections(&self) -> usize {
         *self.shared.connections.lock().unwrap()
     }
 
-    /// Those of them that are open.
+    /// Returns the number of HTTP connections that are open.
     pub(crate) fn open_connections(&self) -> usize {
         self.shared.open_connections.load(Ordering::SeqCst)
     }
@@ -222,7 +224,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
                 }
                 async move { Ok::<_, Infallible>(answer(&shared, request).await) }
             });
-            // How a connection ends is the client's business.
+            // The tests of the client check how a connection ends.
             if h2 {
                 let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                 builder.max_concurrent_streams(streams).max_header_list_size(1 << 20);

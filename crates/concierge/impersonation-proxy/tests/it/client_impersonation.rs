@@ -1,4 +1,4 @@
-//! `Impersonate-*` headers in every shape.
+//! All forms of `Impersonate-*` headers.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ async fn get(client: &Client<'_>, headers: &[(&str, &[u8])]) -> Answer {
 }
 
 #[tokio::test]
-async fn every_shape_of_impersonation_header_is_taken_or_refused() {
+async fn every_form_of_impersonation_headers_is_accepted_or_refused() {
     const USER: (&str, &[u8]) = ("impersonate-user", b"u");
     let without = |dump: &str| (400, format!("requested {dump} without impersonating a user name"));
     let not_text = |name: &str| (400, format!("header {name} is not valid UTF-8"));
@@ -37,7 +37,7 @@ async fn every_shape_of_impersonation_header_is_taken_or_refused() {
     let world = world().await;
     let admin = world.certificate("admin", &["system:masters"]);
     for (headers, (code, message)) in [
-        // Nobody, but something.
+        // Without a user name.
         (
             vec![("impersonate-uid", &b"007"[..])],
             without(
@@ -62,7 +62,7 @@ async fn every_shape_of_impersonation_header_is_taken_or_refused() {
                 r#"&user.DefaultInfo{Name:"", UID:"", Groups:[]string{""}, Extra:map[string][]string(nil)}"#,
             ),
         ),
-        // The first value counts, also when it is empty.
+        // The first value applies, even if it is empty.
         (
             vec![("impersonate-user", b""), USER, ("impersonate-group", b"g")],
             without(
@@ -72,7 +72,7 @@ async fn every_shape_of_impersonation_header_is_taken_or_refused() {
         (vec![("impersonate-user", b""), USER], unknown()),
         (vec![("impersonate-user", b"")], unknown()),
         (vec![("impersonate-uid", b"")], unknown()),
-        // Of unknown kinds.
+        // Headers of unknown kinds.
         (vec![USER, ("impersonate-something", b"x")], unknown()),
         (vec![USER, ("impersonate", b"x")], unknown()),
         (vec![USER, ("impersonate-", b"x")], unknown()),
@@ -81,7 +81,7 @@ async fn every_shape_of_impersonation_header_is_taken_or_refused() {
         (vec![USER, ("impersonate_user", b"x")], unknown()),
         (vec![USER, ("impersonated", b"")], unknown()),
         (vec![("impersonate-something", b"x")], unknown()),
-        // What is not text.
+        // Values that are not UTF-8.
         (vec![("impersonate-user", b"\xff")], not_text("impersonate-user")),
         (vec![("impersonate-user", b"a\xc3(")], not_text("impersonate-user")),
         (vec![USER, ("impersonate-uid", b"\x80")], not_text("impersonate-uid")),
@@ -92,7 +92,7 @@ async fn every_shape_of_impersonation_header_is_taken_or_refused() {
         (vec![USER, ("impersonate-extra-k", b"\xed\xa0\x80")], not_text("impersonate-extra-k")),
         (vec![USER, ("impersonate-extra-%ff", b"v")], not_text("impersonate-extra-%ff")),
         (vec![("impersonate-group", b"\xfe")], not_text("impersonate-group")),
-        // Keys that cannot be written, or are ours.
+        // Keys that cannot be written, or are reserved.
         (vec![USER, ("impersonate-extra-", b"v")], unable()),
         (vec![USER, ("impersonate-extra-a%zz", b"v")], unable()),
         (vec![USER, ("impersonate-extra-%", b"v")], unable()),
@@ -111,7 +111,7 @@ async fn every_shape_of_impersonation_header_is_taken_or_refused() {
 }
 
 #[tokio::test]
-async fn what_is_taken_arrives_as_it_was_meant() {
+async fn accepted_impersonations_arrive_unchanged() {
     for (headers, wanted) in [
         (&[("impersonate-user", "ü"), ("impersonate-user", "second")][..], &[("impersonate-user", "ü")][..]),
         (
@@ -176,7 +176,7 @@ async fn what_is_taken_arrives_as_it_was_meant() {
 }
 
 #[tokio::test]
-async fn control_characters_in_headers_end_the_request_before_anybody_is_asked() {
+async fn control_characters_in_headers_are_refused_without_a_review() {
     for header in [
         &b"Impersonate-User: a\x00b"[..],
         b"Impersonate-User: a\x01b",
@@ -221,7 +221,7 @@ async fn the_case_of_header_names_does_not_matter() {
 }
 
 #[tokio::test]
-async fn a_review_that_cannot_be_asked_is_a_refusal_in_impersonation() {
+async fn a_failed_review_refuses_an_impersonation() {
     let world = World::start(Script { broken_reviews: true, ..Script::default() }).await;
     let answer = get(&world.certificate("u", &[]), &[("impersonate-user", b"other")]).await;
     let message = answer.message();
@@ -234,8 +234,9 @@ async fn a_review_that_cannot_be_asked_is_a_refusal_in_impersonation() {
 }
 
 #[tokio::test]
-async fn reviews_are_asked_in_the_order_of_the_api_server_and_only_once_in_ten_seconds() {
-    // Everything but all groups at once, and all extras of legacy impersonation.
+async fn reviews_have_the_order_of_the_api_server_and_are_cached_for_ten_seconds() {
+    // Allows everything except the reviews with `*` for all groups, and for all extras of legacy
+    // impersonation.
     let policy = Arc::new(|spec: &serde_json::Value| {
         let asked = describe(spec);
         !asked.ends_with("groups/ /*") && !asked.starts_with("impersonate ")
@@ -267,7 +268,7 @@ async fn reviews_are_asked_in_the_order_of_the_api_server_and_only_once_in_ten_s
             ]
         );
     }
-    // The mode that worked is the first one now, and its first refusal ends it.
+    // The mode that succeeded is tried first now, and its first refusal ends it.
     headers[1].1 = b"system:masters";
     let answer = get(&client, &headers).await;
     let wanted = "groups.authentication.k8s.io \"system:masters\" is forbidden: User \"u\" cannot impersonate:user-info \

@@ -1,4 +1,4 @@
-//! What counts as a credential, and for how long.
+//! Credentials and their validity.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn script() -> Script {
     Script { tokens, ..Script::default() }
 }
 
-/// GET with headers whose values are bytes.
+/// Sends a GET request with headers whose values are bytes.
 async fn get(client: &Client<'_>, headers: &[(&str, &[u8])]) -> Answer {
     let mut request = client.request(NAMESPACES);
     for (name, value) in headers {
@@ -34,7 +34,7 @@ async fn get(client: &Client<'_>, headers: &[(&str, &[u8])]) -> Answer {
 }
 
 #[tokio::test]
-async fn of_authorization_headers_the_first_counts_and_only_as_a_bearer_token() {
+async fn only_a_bearer_token_in_the_first_authorization_header_authenticates() {
     let (anonymous, gina, account) = ("system:anonymous", "gina", "(passed through)");
     let long = [b"Bearer ", "x".repeat(60_000).as_bytes()].concat();
     for (values, wanted) in [
@@ -89,7 +89,7 @@ async fn of_authorization_headers_the_first_counts_and_only_as_a_bearer_token() 
 }
 
 #[tokio::test]
-async fn the_warning_about_a_space_comes_only_where_a_token_was_looked_for() {
+async fn the_warning_about_a_space_appears_only_when_the_token_was_read() {
     let world = World::start_with(script(), Options { front_proxy: true, ..Options::default() }).await;
     let (spaced, front) = (("authorization", &b"Bearer  good"[..]), ("x-remote-user", &b"fred"[..]));
     for (client, headers, warned) in [
@@ -107,9 +107,9 @@ async fn the_warning_about_a_space_comes_only_where_a_token_was_looked_for() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_expires_while_its_connection_is_open_is_refused_with_the_next_request() {
+async fn a_certificate_that_expires_on_an_open_connection_is_refused_with_the_next_request() {
     let world = World::start(script()).await;
-    // Whole seconds count, so it is valid for two at least.
+    // Certificates have whole seconds, so it is valid for at least two.
     let client = world.certificate_for(Duration::from_secs(3), "shortly");
     let mut sender = client.h2::<Empty<Bytes>>().await;
     let mut last = None;
@@ -127,7 +127,7 @@ async fn a_certificate_that_expires_while_its_connection_is_open_is_refused_with
     };
     tokio::time::timeout(PATIENCE, waiting).await.expect("the end of the certificate");
     assert!(last.is_some(), "it was good at first");
-    // A token helps on the same connection.
+    // A token authenticates on the same connection.
     let request =
         client.request(NAMESPACES).header("authorization", "Bearer good").body(Empty::new()).unwrap();
     assert_eq!(sender.send_request(request).await.unwrap().status(), StatusCode::OK);
@@ -135,7 +135,7 @@ async fn a_certificate_that_expires_while_its_connection_is_open_is_refused_with
 }
 
 #[tokio::test]
-async fn what_anonymous_clients_may_do_is_asked_again_and_a_failure_changes_nothing() {
+async fn anonymous_access_is_probed_again_and_a_failed_probe_changes_nothing() {
     let (yes, no, broken) =
         (StatusCode::FORBIDDEN, StatusCode::UNAUTHORIZED, StatusCode::INTERNAL_SERVER_ERROR);
     let script = Script { healthz: no, nodes: no, ..script() };
@@ -154,20 +154,21 @@ async fn what_anonymous_clients_may_do_is_asked_again_and_a_failure_changes_noth
         (yes, no, [200, 401]),
         (broken, broken, [200, 401]),
         (yes, yes, [200, 200]),
-        // Half an answer is none.
+        // An incomplete result is ignored.
         (no, broken, [200, 200]),
         (no, no, [401, 401]),
     ] {
         world.api.set_probes(healthz, nodes);
         let before = world.api.probes();
-        // One round may be under way, the next is whole; another probe begins only after it was read.
+        // One round may be in progress, the next one is complete; a probe begins only after the
+        // previous response was read.
         eventually("new probes", || world.api.probes() > before + 4).await;
         assert_eq!(statuses().await, wanted, "{healthz} {nodes}");
     }
 }
 
 #[tokio::test]
-async fn names_with_spaces_around_them_are_not_changed_on_the_way() {
+async fn names_with_surrounding_spaces_arrive_unchanged() {
     let mut script = script();
     script.tokens.insert("spaces".to_owned(), json!({"username": " admin", "groups": ["g "]}));
     script.policy = Arc::new(|spec| spec["user"] == " admin" && spec["groups"][0] == "g ");
@@ -178,7 +179,7 @@ async fn names_with_spaces_around_them_are_not_changed_on_the_way() {
     assert_eq!(seen.all("impersonate-user"), [" admin"]);
     assert_eq!(seen.all("impersonate-group"), ["g ", "system:authenticated"]);
 
-    // HTTP/1.1, over which upgrades go, would make `admin` of it.
+    // Upgrades use HTTP/1.1, which would change the name to `admin`.
     for (upgrade, status) in [
         (&[("connection", "upgrade")][..], StatusCode::OK),
         (&[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")], StatusCode::BAD_GATEWAY),

@@ -1,4 +1,5 @@
-//! How one request and its answer go to and fro: over HTTP/1.1, with clients and servers that leave in the middle.
+//! Single requests and responses over HTTP/1.1, with clients and servers that disconnect in the
+//! middle.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::raw::Raw;
 use crate::tls_server::TlsServer;
 use crate::world::{PATIENCE, World, eventually};
 
-/// Sends back what comes, as it comes, trailers too.
+/// Returns the request as the response, including trailers.
 fn echo() -> Handler {
     Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
@@ -37,7 +38,7 @@ async fn echo_world() -> World {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_for_100_gets_it_and_the_api_server_never_hears_of_it() {
+async fn the_proxy_answers_expect_continue_itself() {
     let world = echo_world().await;
     let client = world.certificate("u", &[]);
     let head = "POST /api/v1/namespaces HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 5\r\n";
@@ -50,7 +51,7 @@ async fn a_client_that_waits_for_100_gets_it_and_the_api_server_never_hears_of_i
 }
 
 #[tokio::test]
-async fn a_client_that_is_refused_is_not_asked_for_its_body() {
+async fn a_refused_client_receives_no_100_continue() {
     let world = World::start(Script { policy: Arc::new(|_| false), ..Script::default() }).await;
     let client = world.certificate("u", &[]);
     let head = "POST /api/v1/namespaces HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 5\r\n";
@@ -60,7 +61,7 @@ async fn a_client_that_is_refused_is_not_asked_for_its_body() {
 }
 
 #[tokio::test]
-async fn chunks_and_announced_trailers_cross_over_http1_as_they_come() {
+async fn chunks_and_trailers_are_forwarded_over_http1() {
     let world = echo_world().await;
     let client = world.certificate("u", &[]);
     let head = "PATCH /api/v1/namespaces/n HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\nte: trailers\r\n\
@@ -81,7 +82,7 @@ async fn chunks_and_announced_trailers_cross_over_http1_as_they_come() {
 async fn a_request_over_http1_upstream_keeps_its_trailers() {
     let world = echo_world().await;
     let client = world.certificate("u", &[]);
-    // An upgrade that the server does not do: an ordinary request over HTTP/1.1.
+    // An upgrade that the server does not support: an ordinary request over HTTP/1.1.
     let head = "POST /api/v1/namespaces HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\nte: trailers\r\n\
         connection: upgrade\r\nupgrade: x\r\ntrailer: x-sum\r\n\r\n";
     let mut raw = Raw::ask(&client, head).await;
@@ -91,7 +92,7 @@ async fn a_request_over_http1_upstream_keeps_its_trailers() {
     assert_eq!(world.api.only_seen().version, http::Version::HTTP_11);
 }
 
-/// Never answers; tells when a request has come, and when it is given up.
+/// Never responds; reports when a request arrives, and when it is cancelled.
 fn silent() -> (Handler, mpsc::UnboundedReceiver<&'static str>) {
     struct Tell(mpsc::UnboundedSender<&'static str>);
     impl Drop for Tell {
@@ -112,7 +113,7 @@ fn silent() -> (Handler, mpsc::UnboundedReceiver<&'static str>) {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_the_answer_ends_its_request_upstream() {
+async fn a_disconnect_before_the_response_cancels_the_upstream_request() {
     let (handler, mut told) = silent();
     let world = World::start(Script { handler, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
@@ -144,12 +145,13 @@ async fn a_client_that_leaves_before_the_answer_ends_its_request_upstream() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_in_the_middle_of_its_body_ends_its_request_upstream() {
+async fn a_disconnect_during_the_body_cancels_the_upstream_request() {
     let (gone, mut is_gone) = mpsc::unbounded_channel();
     let handler: Handler = Arc::new(move |request: Request<Incoming>| {
         let gone = gone.clone();
         Box::pin(async move {
-            // Not an end, or half a body would be taken for a whole one.
+            // The error must be visible, or the server would accept half of a body as a complete
+            // one.
             let broken = request.into_body().collect().await.is_err();
             gone.send(broken).unwrap();
             Response::new(body::empty())
@@ -168,7 +170,7 @@ async fn a_client_that_leaves_in_the_middle_of_its_body_ends_its_request_upstrea
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_after_its_length_was_promised_is_cut_and_not_padded() {
+async fn a_broken_response_with_a_content_length_is_truncated() {
     let handler: Handler = Arc::new(|_| {
         Box::pin(async {
             let frames = futures::stream::iter([
@@ -182,7 +184,7 @@ async fn an_answer_that_breaks_after_its_length_was_promised_is_cut_and_not_padd
     });
     let world = World::start(Script { handler, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
-    // Short and long-running requests go different ways here.
+    // Short and long-running requests use different connections here.
     for path in ["/api/v1/pods", "/api/v1/pods?watch=1"] {
         let mut raw =
             Raw::ask(&client, format!("GET {path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")).await;
@@ -201,7 +203,7 @@ async fn an_answer_that_breaks_after_its_length_was_promised_is_cut_and_not_padd
 }
 
 #[tokio::test]
-async fn interim_answers_are_skipped_and_the_final_one_counts() {
+async fn informational_responses_are_skipped_over_http1() {
     let get = || Request::get("/api/v1/pods").body(RequestBody::Empty).unwrap();
     let server = TlsServer::bind(&[b"h2"]).await;
     let upstream = Upstream::new(server.params()).unwrap();
@@ -239,7 +241,7 @@ async fn interim_answers_are_skipped_and_the_final_one_counts() {
 }
 
 #[tokio::test]
-async fn interim_answers_of_the_server_reach_a_client_over_http2() {
+async fn informational_responses_reach_a_client_over_http2() {
     let behind = TlsServer::bind(&[b"h2"]).await;
     let upstream = Upstream::new(behind.params()).unwrap();
     let front = TlsServer::bind(&[b"h2"]).await;
@@ -266,7 +268,7 @@ async fn interim_answers_of_the_server_reach_a_client_over_http2() {
         let (_, mut respond) = connection.accept().await.unwrap().unwrap();
         let early = Response::builder().status(103).header("link", "</x>").body(()).unwrap();
         respond.send_informational(early).unwrap();
-        // The answer itself comes only after the client has seen what goes before it.
+        // The final response is sent only after the client has received the informational one.
         let mut asked = std::pin::pin!(std::future::poll_fn(|cx| answer.poll_informational(cx)));
         let early = tokio::select! {
             early = asked.as_mut() => early.unwrap().unwrap(),
@@ -284,7 +286,7 @@ async fn interim_answers_of_the_server_reach_a_client_over_http2() {
 }
 
 #[tokio::test]
-async fn warnings_and_other_repeated_headers_stay_apart_and_in_order_over_http1() {
+async fn repeated_headers_stay_separate_and_in_order_over_http1() {
     let handler: Handler = Arc::new(|_| {
         Box::pin(async {
             let mut response = Response::new(body::full("x"));

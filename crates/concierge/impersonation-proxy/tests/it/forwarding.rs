@@ -1,4 +1,5 @@
-//! What crosses the proxy unchanged, and what does not.
+//! The parts of requests and responses that the proxy forwards unchanged, and those that it
+//! changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +59,7 @@ async fn path_and_query_arrive_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn the_clients_host_and_headers_are_kept_and_hop_by_hop_ones_are_not() {
+async fn the_host_and_end_to_end_headers_of_the_client_are_preserved() {
     let world = World::start(Script::default()).await;
     let request = Request::get("/api/v1/namespaces")
         .header("host", "proxy.example:8444")
@@ -106,7 +107,7 @@ async fn the_clients_host_and_headers_are_kept_and_hop_by_hop_ones_are_not() {
 }
 
 #[tokio::test]
-async fn headers_are_not_invented() {
+async fn the_proxy_adds_no_unexpected_headers() {
     let world = World::start(Script::default()).await;
     world.certificate("u", &[]).get("/api/v1/namespaces").await;
     let seen = world.api.only_seen();
@@ -116,7 +117,7 @@ async fn headers_are_not_invented() {
 }
 
 #[tokio::test]
-async fn answers_are_passed_on_with_our_headers_before_theirs() {
+async fn responses_are_forwarded_after_the_headers_of_the_proxy() {
     let script = Script {
         handler: handler(|_| async {
             let mut response = Response::new(body::full("gone"));
@@ -148,7 +149,7 @@ async fn answers_are_passed_on_with_our_headers_before_theirs() {
     assert!(answer.headers.contains_key("date"));
 }
 
-/// Answers with the audit identifier of the request, as API servers do.
+/// Responds with the audit ID of the request, as API servers do.
 fn taking_over_audit_ids() -> Script {
     Script {
         handler: handler(|request: Request<Incoming>| async move {
@@ -163,7 +164,7 @@ fn taking_over_audit_ids() -> Script {
 }
 
 #[tokio::test]
-async fn one_audit_identifier_is_for_the_logs_of_the_proxy_and_of_the_api_server() {
+async fn the_proxy_and_the_api_server_log_the_same_audit_id() {
     let world = World::start(taking_over_audit_ids()).await;
     let client = world.certificate("u", &[]);
     let (fresh, given, unfit) = (
@@ -181,10 +182,10 @@ async fn one_audit_identifier_is_for_the_logs_of_the_proxy_and_of_the_api_server
 }
 
 #[tokio::test]
-async fn bodies_and_trailers_stream_both_ways() {
+async fn bodies_and_trailers_stream_in_both_directions() {
     let script = Script {
         handler: handler(|request: Request<Incoming>| async move {
-            // What comes in goes out, trailers too.
+            // Echoes the body, including trailers.
             Response::new(request.into_body().map_err(BoxError::from).boxed_unsync())
         }),
         ..Script::default()
@@ -211,7 +212,7 @@ async fn bodies_and_trailers_stream_both_ways() {
 }
 
 #[tokio::test]
-async fn a_large_body_is_passed_on_whole() {
+async fn a_large_body_is_forwarded_completely() {
     let script = Script {
         handler: handler(|request: Request<Incoming>| async move {
             let bytes = request.into_body().collect().await.unwrap().to_bytes();
@@ -229,7 +230,7 @@ async fn a_large_body_is_passed_on_whole() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_is_broken_for_the_client_too() {
+async fn a_broken_response_body_is_an_error_for_the_client() {
     let go = Arc::new(tokio::sync::Semaphore::new(0));
     let begun = Arc::clone(&go);
     let script = Script {
@@ -239,7 +240,8 @@ async fn a_body_that_breaks_is_broken_for_the_client_too() {
                 let (sender, frames) = tokio::sync::mpsc::channel(1);
                 tokio::spawn(async move {
                     sender.send(Ok(Frame::data(Bytes::from("begin")))).await.unwrap();
-                    // Broken only once the client has read: a reset overtakes what waits to be sent.
+                    // Fails only after the client has read, because a reset overtakes data that is
+                    // not sent yet.
                     go.acquire().await.unwrap().forget();
                     sender.send(Err(BoxError::from("broken"))).await.unwrap();
                 });
@@ -259,14 +261,14 @@ async fn a_body_that_breaks_is_broken_for_the_client_too() {
         let mut body = response.into_body();
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "begin");
         go.add_permits(1);
-        // HTTP/2: the stream is reset. HTTP/1.1: the connection is closed before the last chunk.
+        // HTTP/2 resets the stream. HTTP/1.1 closes the connection before the last chunk.
         body.collect().await.expect_err("broken");
     }
     eventually("all streams end", || world.upstream.stats().streams == 0).await;
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_its_stream() {
+async fn a_client_that_disconnects_closes_its_upstream_stream() {
     let (gone, mut is_gone) = tokio::sync::mpsc::channel::<()>(1);
     let script = Script {
         handler: handler(move |_| {
@@ -296,7 +298,7 @@ async fn a_client_that_goes_away_ends_its_stream() {
 }
 
 #[tokio::test]
-async fn the_deadline_also_ends_an_answer_that_has_begun() {
+async fn the_deadline_also_ends_a_response_that_has_begun() {
     let script = Script {
         handler: handler(|_| async {
             let (sender, frames) = tokio::sync::mpsc::channel(2);
@@ -316,7 +318,7 @@ async fn the_deadline_also_ends_an_answer_that_has_begun() {
 }
 
 #[tokio::test]
-async fn an_answer_of_known_length_that_never_begins_meets_the_deadline_with_a_status() {
+async fn a_response_body_that_never_begins_becomes_a_timeout_status() {
     let script = Script {
         handler: handler(|_| async {
             let (sender, frames) = tokio::sync::mpsc::channel(2);
@@ -335,10 +337,10 @@ async fn an_answer_of_known_length_that_never_begins_meets_the_deadline_with_a_s
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_gone_is_a_bad_gateway() {
+async fn an_unreachable_api_server_is_a_bad_gateway() {
     let world = World::start(Script::default()).await;
     let client = world.certificate("u", &[]);
-    // Reviews are remembered, so only the forwarding fails.
+    // Reviews are cached, so only forwarding fails.
     assert_eq!(client.get("/api/v1/pods").await.status, StatusCode::OK);
     let mut h2 = client.h2::<Body>().await;
     let World { api, proxy, .. } = world;
@@ -351,7 +353,7 @@ async fn an_api_server_that_is_gone_is_a_bad_gateway() {
 }
 
 #[tokio::test]
-async fn huge_headers_pass() {
+async fn huge_headers_are_forwarded() {
     let world = World::start(Script::default()).await;
     let big = "x".repeat(200_000);
     let answer = world.certificate("u", &[]).get_with("/api/v1/pods", &[("x-big", &big)]).await;

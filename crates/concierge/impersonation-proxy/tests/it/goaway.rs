@@ -1,5 +1,5 @@
-//! What happens to requests on a connection that the API server sends away: frame by frame, since a whole server
-//! cannot be made to do it at the right moment.
+//! Requests on a connection that the API server closes with GOAWAY. The server is scripted frame by
+//! frame, because a complete server cannot be made to do this at the right moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Reads frames until the head of a request comes; its stream.
+/// Reads frames up to the head of a request; returns its stream.
 async fn next_request(io: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> std::io::Result<u32> {
     loop {
         let mut head = [0; 9];
@@ -49,23 +49,23 @@ async fn next_request(io: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> std::io
     }
 }
 
-/// What a server does with a request that it does not simply answer.
+/// The reaction of a server to a request.
 #[derive(Clone, Copy, Debug)]
 enum Reaction {
-    /// Sends the connection away, without having looked at the stream.
+    /// Sends GOAWAY without having processed the stream.
     SendAway,
-    /// Sends the connection away, and answers all the same.
+    /// Sends GOAWAY and responds nevertheless.
     AnswerAndSendAway,
-    /// Resets the stream, with this code.
+    /// Resets the stream with this code.
     Reset(u8),
-    /// Ends the connection over this stream, with this code.
+    /// Closes the connection because of this stream, with this code.
     Condemn(u8),
 }
 
 impl Reaction {
     fn bytes(self, stream: u32) -> Vec<u8> {
         match self {
-            // No stream was looked at; NO_ERROR.
+            // No stream was processed; NO_ERROR.
             Self::SendAway => frame(GOAWAY, 0, 0, &[0; 8]),
             Self::AnswerAndSendAway => {
                 let last = [&stream.to_be_bytes()[..], &[0; 4]].concat();
@@ -90,13 +90,14 @@ struct Seen {
 }
 
 impl Seen {
-    /// Connections and requests so far.
+    /// Returns the numbers of connections and requests so far.
     fn so_far(&self) -> (usize, usize) {
         (self.connections.load(Ordering::SeqCst), self.requests.load(Ordering::SeqCst))
     }
 }
 
-/// A server that reacts so to its first `times` requests, and answers the others.
+/// Starts a server that reacts like this to its first `times` requests, and responds normally to
+/// the others.
 async fn server(times: usize, reaction: Reaction) -> (Upstream, Arc<Seen>, JoinSet<()>) {
     let server = TlsServer::bind(&[b"h2"]).await;
     let params = server.params();
@@ -131,14 +132,14 @@ fn request(method: Method, body: RequestBody) -> Request<RequestBody> {
     Request::builder().method(method).uri("/api/v1/pods").body(body).unwrap()
 }
 
-/// An ordinary request, and its answer.
+/// Sends an ordinary request and checks the response.
 async fn ordinary(upstream: &Upstream) {
     let response = upstream.send(request(Method::GET, RequestBody::Empty)).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
 }
 
 #[tokio::test]
-async fn a_request_that_the_server_never_looked_at_is_sent_again() {
+async fn a_request_that_the_server_did_not_process_is_retried() {
     for (reaction, connections) in [(Reaction::SendAway, 2), (Reaction::Reset(REFUSED_STREAM), 1)] {
         for method in [Method::GET, Method::DELETE, Method::POST] {
             let (upstream, seen, _tasks) = server(1, reaction).await;
@@ -150,7 +151,7 @@ async fn a_request_that_the_server_never_looked_at_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_request_that_may_have_run_or_has_a_body_is_not_sent_again() {
+async fn a_request_that_may_have_run_or_has_a_body_is_not_retried() {
     let body = || RequestBody::Full(Bytes::from_static(b"once"));
     for (reaction, method, body) in [
         (Reaction::Reset(INTERNAL_ERROR), Method::GET, RequestBody::Empty),
@@ -162,7 +163,7 @@ async fn a_request_that_may_have_run_or_has_a_body_is_not_sent_again() {
         let error = upstream.send(request(method.clone(), body)).await.unwrap_err();
         assert!(matches!(error, UpstreamError::Http2(_)), "{error}");
         assert_eq!(seen.so_far(), (1, 1), "{method} {reaction:?}");
-        // A stream that is reset is no reason to leave the connection.
+        // A reset stream does not close the connection.
         ordinary(&upstream).await;
         let connections = if matches!(reaction, Reaction::Reset(_)) { 1 } else { 2 };
         assert_eq!(seen.so_far(), (connections, 2), "{method} {reaction:?}");
@@ -170,7 +171,7 @@ async fn a_request_that_may_have_run_or_has_a_body_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_request_that_may_be_why_its_connection_was_condemned_is_not_sent_again() {
+async fn a_request_that_may_have_caused_the_close_is_not_retried() {
     for code in [PROTOCOL_ERROR, INTERNAL_ERROR, ENHANCE_YOUR_CALM] {
         let (upstream, seen, _tasks) = server(1, Reaction::Condemn(code)).await;
         let error = upstream.send(request(Method::GET, RequestBody::Empty)).await.unwrap_err();
@@ -182,7 +183,7 @@ async fn a_request_that_may_be_why_its_connection_was_condemned_is_not_sent_agai
 }
 
 #[tokio::test]
-async fn a_connection_that_is_sent_away_ends_what_it_has_begun_and_begins_nothing() {
+async fn a_connection_with_goaway_finishes_its_streams_and_opens_no_others() {
     let (upstream, seen, _tasks) = server(1, Reaction::AnswerAndSendAway).await;
     for connections in [1, 2, 2] {
         ordinary(&upstream).await;
@@ -191,7 +192,7 @@ async fn a_connection_that_is_sent_away_ends_what_it_has_begun_and_begins_nothin
 }
 
 #[tokio::test]
-async fn a_server_that_sends_everybody_away_is_an_error_in_the_end() {
+async fn repeated_goaways_are_an_error() {
     let (upstream, seen, _tasks) = server(usize::MAX, Reaction::SendAway).await;
     let error = upstream.send(request(Method::GET, RequestBody::Empty)).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Http2(_)), "{error}");
@@ -199,17 +200,17 @@ async fn a_server_that_sends_everybody_away_is_an_error_in_the_end() {
 }
 
 #[tokio::test]
-async fn a_separate_way_shares_no_connection() {
+async fn a_separate_pool_shares_no_connection() {
     let (upstream, seen, _tasks) = server(0, Reaction::SendAway).await;
     let other = upstream.separate().unwrap();
-    for way in [&upstream, &other, &upstream, &other] {
-        ordinary(way).await;
+    for pool in [&upstream, &other, &upstream, &other] {
+        ordinary(pool).await;
     }
     assert_eq!(seen.so_far(), (2, 4));
 }
 
 #[tokio::test]
-async fn a_request_that_http2_cannot_carry_costs_nobody_else_the_connection() {
+async fn a_request_that_is_invalid_in_http2_does_not_close_the_connection() {
     let (upstream, seen, _tasks) = server(0, Reaction::SendAway).await;
     ordinary(&upstream).await;
     for (name, value) in [("connection", "close"), ("te", "gzip"), ("keep-alive", "5")] {

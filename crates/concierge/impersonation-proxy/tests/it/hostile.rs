@@ -1,17 +1,17 @@
-//! Requests that no kube client makes, byte for byte over HTTP/1.1.
+//! Requests that no Kubernetes client sends, byte for byte over HTTP/1.1.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::api_server::Script;
 use crate::world::{Client, PATIENCE, World};
 
-/// The status of the answer, if there is one.
+/// Returns the status of the response, if there is one.
 async fn raw(client: &Client<'_>, request: &str) -> Option<u16> {
     let mut tls = client.tls(b"http/1.1").await;
     tls.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     let reading = async {
-        // A cut connection is an answer as good as any.
+        // The server may also close the connection.
         while tls.read_buf(&mut answer).await.unwrap_or(0) > 0 {}
     };
     tokio::time::timeout(PATIENCE, reading).await.expect("an answer or the end");
@@ -20,8 +20,8 @@ async fn raw(client: &Client<'_>, request: &str) -> Option<u16> {
 }
 
 #[tokio::test]
-async fn odd_request_targets_are_authorized_as_what_is_forwarded_or_refused() {
-    // The request line, the answer, the path that arrives, the review that was asked.
+async fn unusual_request_targets_are_authorized_as_forwarded_or_refused() {
+    // Request line, response status, path at the API server, review.
     for (line, status, path, review) in [
         ("GET https://evil.example/api/v1/pods", Some(200), "/api/v1/pods", "list /v1 pods/ /"),
         ("GET //api/v1/pods", Some(200), "//api/v1/pods", "list /v1 pods/ /"),
@@ -55,7 +55,7 @@ async fn odd_request_targets_are_authorized_as_what_is_forwarded_or_refused() {
 }
 
 #[tokio::test]
-async fn a_request_with_two_lengths_or_two_hosts_arrives_with_one_or_not_at_all() {
+async fn a_request_with_two_lengths_or_hosts_arrives_with_one_or_is_refused() {
     for (headers, status) in [
         ("host: a\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n", Some(200)),
         ("host: a\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n", Some(200)),

@@ -1,4 +1,4 @@
-//! As whom requests reach the API server.
+//! Identities of requests at the API server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ async fn a_certificate_user_is_impersonated_with_groups_and_credential_id() {
 }
 
 #[tokio::test]
-async fn anonymous_and_basic_auth_users_go_on_as_nobody() {
+async fn requests_without_credentials_and_with_basic_auth_are_anonymous() {
     let world = World::start(Script::default()).await;
     for headers in [&[][..], &[("Authorization", "Basic Zm9vOmJhcg==")]] {
         let answer = world.nobody().get_with(NAMESPACES, headers).await;
@@ -86,11 +86,11 @@ async fn only_a_401_to_an_impersonated_request_is_reported_to_the_source_of_our_
     for code in [200, 403, 404, 500] {
         assert_eq!(client.get(&format!("/api/{code}")).await.status, code);
     }
-    // Of a client's own token.
+    // A response to a client's own token.
     let passed_through = [("authorization", "Bearer client-token")];
     assert_eq!(world.nobody().get_with("/api/401", &passed_through).await.status, 401);
     assert_eq!(refusals(), 0);
-    // The client gets the answer as it came.
+    // The client receives the response unchanged.
     assert_eq!(client.get("/api/401").await.status, 401);
     assert_eq!(refusals(), 1);
 }
@@ -130,7 +130,7 @@ async fn a_token_user_without_uid_is_impersonated_and_bad_keys_are_refused() {
 }
 
 #[tokio::test]
-async fn values_that_no_header_can_hold_are_a_bad_gateway() {
+async fn an_identity_with_invalid_header_values_is_a_bad_gateway() {
     let world = World::start(with_tokens(&[("t", json!({"username": "a\nb"}))])).await;
     let answer = world.nobody().get_with(NAMESPACES, &[("authorization", "Bearer t")]).await;
     assert_eq!((answer.status, answer.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
@@ -202,12 +202,12 @@ async fn an_administrator_impersonates_with_every_part() {
         "{original:?}"
     );
     assert_eq!(seen.names_starting_with("impersonate").len(), 6);
-    // Only the final user is reviewed by the API server: system:masters may do anything.
+    // Only the final user would be reviewed, and system:masters may do everything.
     assert_eq!(world.api.reviews(), ["list /v1 namespaces/ /"]);
 }
 
 #[tokio::test]
-async fn nested_uids_and_reserved_keys_are_refused_when_switched_off() {
+async fn impersonated_uids_and_reserved_keys_are_refused_when_disabled() {
     let world = World::start(Script { uids: true, ..Script::default() }).await;
     let admin = world.certificate("admin", &["system:masters"]);
     for (name, value) in [
@@ -228,7 +228,7 @@ async fn nested_uids_and_reserved_keys_are_refused_when_switched_off() {
 }
 
 #[tokio::test]
-async fn uids_are_impersonated_where_the_api_server_lets_us() {
+async fn uids_are_impersonated_when_the_api_server_allows_it() {
     let mut script = with_tokens(&[("t", json!({"username": "tom", "uid": "7"}))]);
     script.uids = true;
     let options = Options { uid_impersonation: true, ..Options::default() };
@@ -237,14 +237,14 @@ async fn uids_are_impersonated_where_the_api_server_lets_us() {
     let headers = [("impersonate-user", "u"), ("impersonate-uid", "0x1")];
     assert_eq!(admin.get_with(NAMESPACES, &headers).await.status, StatusCode::OK);
     assert_eq!(world.api.only_seen().all("impersonate-uid"), ["0x1"]);
-    // A user's own token is still better than our word.
+    // A user's own token takes precedence over impersonation.
     let answer = world.nobody().get_with(NAMESPACES, &[("authorization", "Bearer t")]).await;
     assert_eq!(answer.status, StatusCode::OK);
     assert_eq!(world.api.seen()[1].all("authorization"), ["Bearer t"]);
 }
 
 #[tokio::test]
-async fn a_user_with_a_uid_is_passed_through_impersonated_or_refused_by_token_and_setting() {
+async fn a_user_with_a_uid_is_handled_by_token_and_setting() {
     let same = json!({"username": "fay", "uid": "7", "groups": ["b", "a"], "extra": {"k": ["v"]}});
     let with = |field: &str, value: serde_json::Value| {
         let mut user = same.clone();
@@ -310,7 +310,7 @@ async fn a_user_with_a_uid_is_passed_through_impersonated_or_refused_by_token_an
 }
 
 #[tokio::test]
-async fn uids_stay_off_where_the_account_may_not_impersonate_them() {
+async fn uids_are_not_impersonated_without_the_permission() {
     let options = Options { uid_impersonation: true, ..Options::default() };
     let world = World::start_with(Script::default(), options).await;
     let admin = world.certificate("admin", &["system:masters"]);
@@ -319,7 +319,7 @@ async fn uids_stay_off_where_the_account_may_not_impersonate_them() {
 }
 
 #[tokio::test]
-async fn a_regular_user_may_not_impersonate_and_is_told_which_rule_failed() {
+async fn a_user_without_permission_gets_the_first_failed_rule() {
     let script =
         Script { policy: Arc::new(|spec| !describe(spec).starts_with("impersonate")), ..Script::default() };
     let world = World::start(script).await;
@@ -337,7 +337,7 @@ async fn a_regular_user_may_not_impersonate_and_is_told_which_rule_failed() {
 }
 
 #[tokio::test]
-async fn after_legacy_worked_once_its_refusals_are_the_ones_told() {
+async fn after_a_legacy_impersonation_its_refusals_are_returned() {
     let script = Script {
         policy: Arc::new(|spec| {
             let asked = describe(spec);

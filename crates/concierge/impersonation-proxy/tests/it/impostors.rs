@@ -1,8 +1,8 @@
-//! Clients that try to be somebody else: whatever headers a client sends, no request reaches the API server under
-//! another identity than the one which its credentials give it.
+//! Clients that try to be another user: for any headers of a client, no request reaches the API
+//! server under another identity than that of its credentials.
 //!
-//! [`model::identity`] says who that is, written down a second time and as plainly as it goes; requests are made of
-//! pieces that matter, by chance, but by the same chance each time.
+//! [`model::identity`] computes the expected identity with a second, simple implementation.
+//! Requests are random combinations of relevant parts, from a fixed seed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use model::Identity;
 mod chance;
 mod model;
 
-/// Who sends a request, by certificate.
+/// The client of a request, by certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Actor {
     Nobody,
-    /// Has no right to impersonate.
+    /// Has no permission to impersonate.
     Alice,
-    /// Of `system:masters`.
+    /// A member of `system:masters`.
     Root,
-    /// Of a CA that nobody trusts.
+    /// Has a certificate of an untrusted CA.
     Stranger,
     /// The cluster's front proxy.
     FrontProxy,
@@ -36,15 +36,15 @@ enum Actor {
 
 const ACTORS: [Actor; 5] = [Actor::Nobody, Actor::Alice, Actor::Root, Actor::Stranger, Actor::FrontProxy];
 
-/// A header as it is sent.
+/// A header of a request.
 type Header = (String, Vec<u8>);
 
-/// Tokens that the API server knows, and the users that they name.
+/// Tokens that the API server accepts; their users are below.
 const TOKENS: [&str; 4] = ["token-of-tina", "token-with-uid", "token-with-extra", "token-with-bad-key"];
 
 fn script() -> Script {
     let users = [
-        // May impersonate users, and nothing but users.
+        // May impersonate users, but no groups, UIDs or extras.
         json!({"username": "tina", "groups": ["t"]}),
         json!({"username": "system:serviceaccount:a:b", "uid": "7", "groups": ["s"]}),
         json!({"username": "eve", "extra": {"example.com/k": ["v", "w"]}}),
@@ -78,7 +78,7 @@ fn client(world: &World, actor: Actor) -> Client<'_> {
     }
 }
 
-/// Compares what arrived, or that nothing did, with what should have.
+/// Compares the request that arrived, if any, with the expected one.
 fn check(seen: Option<&Seen>, expected: Option<&Identity>, what: &str) {
     let (seen, expected) = match (seen, expected) {
         (None, None) => return,
@@ -121,7 +121,7 @@ fn request(path: &str, headers: &[Header]) -> http::request::Builder {
     builder
 }
 
-/// How many arrived, of those that were sent.
+/// Sends the requests, checks each, and returns how many arrived.
 fn check_all(world: &World, sent: &[(Actor, Vec<Header>)]) -> usize {
     let all = world.api.seen();
     let mut by_path: HashMap<&str, &Seen> = HashMap::new();
@@ -141,7 +141,7 @@ fn check_all(world: &World, sent: &[(Actor, Vec<Header>)]) -> usize {
 }
 
 #[tokio::test]
-async fn no_headers_make_a_client_of_http2_somebody_else() {
+async fn no_headers_change_the_identity_over_http2() {
     let world = world().await;
     let mut chance = chance::Chance::new(0x1dea);
     let mut sent = Vec::new();
@@ -160,7 +160,7 @@ async fn no_headers_make_a_client_of_http2_somebody_else() {
 }
 
 #[tokio::test]
-async fn no_headers_make_a_client_of_http1_somebody_else() {
+async fn no_headers_change_the_identity_over_http1() {
     let world = world().await;
     let mut chance = chance::Chance::new(0xface);
     let mut sent = Vec::new();

@@ -1,4 +1,4 @@
-//! Identities that fill what headers may hold: 1 MiB on either side.
+//! Identities that reach the limit of headers: 1 MiB on both sides.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn groups(count: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn a_token_of_a_user_with_many_groups_fills_the_headers_to_the_api_server() {
-    // With their name, and 32 bytes that HTTP/2 counts for each, they make nearly 1 MiB.
+    // With their name and the 32 bytes that HTTP/2 counts for each, they are almost 1 MiB.
     let groups = groups(11_800);
     let user =
         json!({"username": "large", "groups": groups, "extra": {"example.com/k": ["x".repeat(10_000)]}});
@@ -41,7 +41,7 @@ async fn a_token_of_a_user_with_many_groups_fills_the_headers_to_the_api_server(
 }
 
 #[tokio::test]
-async fn a_client_fills_its_headers_with_groups_and_one_more_is_too_many() {
+async fn the_headers_of_a_client_are_accepted_up_to_the_limit() {
     let world =
         World::start_with(Script::default(), Options { front_proxy: true, ..Options::default() }).await;
     let front_proxy = world.front_proxy();
@@ -64,7 +64,7 @@ async fn a_client_fills_its_headers_with_groups_and_one_more_is_too_many() {
 }
 
 #[tokio::test]
-async fn more_extras_than_a_request_can_have_names_are_refused_without_harm() {
+async fn more_extras_than_a_header_map_can_hold_are_refused() {
     let extra: serde_json::Map<_, _> = (0..40_000).map(|n| (format!("k{n}"), json!(["v"]))).collect();
     let user = json!({"username": "large", "extra": extra});
     let script = Script { tokens: HashMap::from([("t".to_owned(), user)]), ..Script::default() };
@@ -74,7 +74,7 @@ async fn more_extras_than_a_request_can_have_names_are_refused_without_harm() {
     assert!(world.api.seen().is_empty());
 }
 
-/// A head that counts this much, of one byte.
+/// Returns a request whose head counts this many bytes, filled with one byte.
 fn filled(client: &Client<'_>, bytes: usize, byte: u8) -> http::Request<Empty<Bytes>> {
     let mut request = client.request(NAMESPACES).body(Empty::new()).unwrap();
     for number in 0..bytes / 10_000 {
@@ -86,7 +86,7 @@ fn filled(client: &Client<'_>, bytes: usize, byte: u8) -> http::Request<Empty<By
 }
 
 #[tokio::test]
-async fn a_large_head_goes_over_a_connection_of_its_own_which_is_closed_after_it() {
+async fn a_large_head_uses_a_connection_of_its_own_that_is_closed_afterwards() {
     let world = World::start(Script::default()).await;
     let client = world.certificate("u", &[]);
     let mut sender = client.h2::<Empty<Bytes>>().await;
@@ -105,7 +105,7 @@ async fn a_large_head_goes_over_a_connection_of_its_own_which_is_closed_after_it
 }
 
 #[tokio::test]
-async fn large_heads_at_once_are_bounded_and_the_others_go_on() {
+async fn concurrent_large_heads_are_limited_and_other_requests_continue() {
     let handler: Handler = Arc::new(|request| {
         Box::pin(async move {
             if request.headers().contains_key("x-9") {
@@ -128,10 +128,10 @@ async fn large_heads_at_once_are_bounded_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn a_head_that_gets_too_long_by_its_coding_is_answered_as_the_api_server_would() {
+async fn a_head_that_exceeds_the_limit_when_encoded_gets_the_response_of_the_api_server() {
     let world = World::start(Script::default()).await;
     let client = world.certificate("u", &[]);
-    // Over HTTP/1.1, since a client of HTTP/2 would code it the same way.
+    // Sent over HTTP/1.1, because an HTTP/2 client would compress it in the same way.
     let filler = "\\".repeat(79_000);
     let lines: String = (0..13).map(|number| format!("x-{number}: {filler}\r\n")).collect();
     let mut raw = Raw::ask(&client, format!("GET {NAMESPACES} HTTP/1.1\r\nhost: h\r\n{lines}\r\n")).await;
@@ -143,7 +143,7 @@ async fn a_head_that_gets_too_long_by_its_coding_is_answered_as_the_api_server_w
 }
 
 #[tokio::test]
-async fn a_name_that_only_http2_lets_through_is_refused_in_a_head_of_several_frames() {
+async fn a_name_that_is_invalid_over_http1_is_refused_in_a_head_of_several_frames() {
     let world = World::start(Script::default()).await;
     let client = world.certificate("u", &[]);
     let mut request = filled(&client, 30_000, b'a');
@@ -155,7 +155,7 @@ async fn a_name_that_only_http2_lets_through_is_refused_in_a_head_of_several_fra
 }
 
 #[tokio::test]
-async fn an_endless_head_from_behind_the_api_server_ends_no_watch() {
+async fn an_endless_head_of_a_proxied_server_terminates_no_watch() {
     let handler: Handler = Arc::new(|request| {
         Box::pin(async move {
             if request.uri().path().ends_with("/proxy/") {

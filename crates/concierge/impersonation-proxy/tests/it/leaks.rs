@@ -1,4 +1,4 @@
-//! Every kind of bad client and bad server, again and again, and then: nothing is left of them.
+//! Repeats all kinds of hostile clients and servers, and checks that no resources are left.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::api_server::{Handler, Script, json_response};
 use crate::raw::Raw;
 use crate::world::{Client, Options, PATIENCE, World, eventually};
 
-/// Set for the process that has this test for itself.
+/// Set for the process that runs only this test.
 const ALONE: &str = "PINNIPED_TEST_ALONE";
 
 #[tokio::test]
 async fn hostile_clients_and_servers_get_their_answers_and_leave_nothing_behind() {
     if std::env::var_os(ALONE).is_none() {
-        // Descriptors belong to a process, and other tests open some.
+        // File descriptors belong to the process, and other tests open some.
         let name = "leaks::hostile_clients_and_servers_get_their_answers_and_leave_nothing_behind";
         let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
         command
@@ -45,7 +45,7 @@ async fn hostile_clients_and_servers_get_their_answers_and_leave_nothing_behind(
     let script = Script { handler: bad_server(), ..Script::default() };
     let world = World::start_with(script, Options { limits, ..Options::default() }).await;
     let client = world.certificate("u", &[]);
-    // The first round fills caches and pools; of those each worker has one.
+    // The first round fills caches and pools, of which each worker has its own.
     let mut of_each_lane = Vec::new();
     for _ in 0..workers::Share::Half.count() {
         let mut h1 = client.h1().await;
@@ -69,7 +69,8 @@ async fn hostile_clients_and_servers_get_their_answers_and_leave_nothing_behind(
     assert_eq!(client.get("/api/v1/pods").await.status, StatusCode::OK);
 }
 
-/// Descriptors of the process, tasks of its runtimes: once nobody is connected any more.
+/// Returns the number of file descriptors of the process and tasks of its runtimes, once all
+/// clients have disconnected.
 async fn left_over(world: &World) -> (usize, usize) {
     let quiet = || {
         let upstream = world.upstream.stats();
@@ -85,7 +86,7 @@ fn count(world: &World) -> (usize, usize) {
     (files, tasks + world.proxy.tasks())
 }
 
-/// An API server that behaves as badly as the path says.
+/// Returns an API server that misbehaves in the way that the path names.
 fn bad_server() -> Handler {
     Arc::new(|mut request: Request<Incoming>| {
         Box::pin(async move {
@@ -93,7 +94,7 @@ fn bad_server() -> Handler {
                 "/breaks" => {
                     let frames =
                         [Ok(Frame::data(Bytes::from_static(b"begin"))), Err(BoxError::from("broken"))];
-                    // Not at once: a reset overtakes what waits to be sent.
+                    // Delayed, because a reset overtakes data that is not sent yet.
                     let frames = futures::stream::iter(frames).then(|frame| async {
                         tokio::task::yield_now().await;
                         frame
@@ -112,7 +113,7 @@ fn bad_server() -> Handler {
                 }
                 "/reads" => match request.into_body().collect().await {
                     Ok(body) => Response::new(body::full(body.to_bytes())),
-                    // Nobody hears this.
+                    // The client has disconnected.
                     Err(_broken) => Response::new(body::empty()),
                 },
                 _ => json_response(&serde_json::json!({})),
@@ -124,7 +125,7 @@ fn bad_server() -> Handler {
 async fn everything(world: &World, client: &Client<'_>) {
     let mut wrong = Vec::new();
     for (name, wanted, request) in requests() {
-        // Shown when it hangs.
+        // Printed for diagnosis when a case hangs.
         println!("{name}");
         let answer = Raw::open(client).await.exchange(&request).await;
         let got = status(&answer);
@@ -138,17 +139,18 @@ async fn everything(world: &World, client: &Client<'_>) {
     leavers(client).await;
 }
 
-/// Head and end of the server's answer may be read at once, and the reset then overtakes the head.
+/// Returns whether the case may end without a response: head and end of the server's response may
+/// be read at once, and the reset then overtakes the head.
 fn is_broken_at_once(name: &str, got: Option<u16>) -> bool {
     name == "a broken answer" && got.is_none()
 }
 
-/// The status of the last answer; `None` when there was none.
+/// Returns the status of the last response; `None` without a response.
 fn status(answers: &str) -> Option<u16> {
     answers.strip_prefix("HTTP/1.1 ").or_else(|| answers.strip_prefix("HTTP/1.0 "))?.get(..3)?.parse().ok()
 }
 
-/// What is sent, and the status that comes back.
+/// Returns the requests and the expected status of each.
 fn requests() -> Vec<(&'static str, Option<u16>, Vec<u8>)> {
     let head = |line: &str, headers: &[u8]| {
         let mut bytes = format!("{line} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n").into_bytes();
@@ -220,7 +222,7 @@ fn requests() -> Vec<(&'static str, Option<u16>, Vec<u8>)> {
     ]
 }
 
-/// Clients that do not speak TLS, or only begin to.
+/// Clients that do not use TLS, or stop during the handshake.
 async fn garbage_instead_of_tls(world: &World) {
     let hello_of_nothing = [&[22, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();
     let cases = [
@@ -237,14 +239,14 @@ async fn garbage_instead_of_tls(world: &World) {
         let mut tcp = TcpStream::connect(world.address()).await.unwrap();
         tcp.write_all(garbage).await.unwrap();
         let mut answer = Vec::new();
-        // By an alert, an end or a reset; some only when the handshake has had its time.
+        // By an alert, a close or a reset; some only after the handshake timeout.
         let ended = tokio::time::timeout(PATIENCE, tcp.read_to_end(&mut answer)).await;
         assert!(ended.is_ok(), "{garbage:?}");
     });
     futures::future::join_all(trying).await;
 }
 
-/// A head that comes byte by byte, and never to its end.
+/// A head that arrives byte by byte and never completes.
 async fn slow_heads(client: &Client<'_>) {
     for begin in ["GET /api", "GET /api/v1/pods HTTP/1.1\r\nhost: h\r\nx-a: "] {
         let mut raw = Raw::ask(client, begin).await;
@@ -260,7 +262,7 @@ async fn slow_heads(client: &Client<'_>) {
     }
 }
 
-/// A body that comes byte by byte: the deadline counts.
+/// A body that arrives byte by byte until the deadline.
 async fn slow_bodies(client: &Client<'_>) {
     let head = "POST /reads?timeout=300ms HTTP/1.1\r\nhost: h\r\ncontent-length: 100\r\n\r\n";
     let mut raw = Raw::ask(client, head).await;
@@ -273,7 +275,7 @@ async fn slow_bodies(client: &Client<'_>) {
     assert_eq!(status(&answer), Some(504), "{answer}");
 }
 
-/// What HTTP/2 has of its own.
+/// Attacks that are specific to HTTP/2.
 async fn over_http2(client: &Client<'_>) {
     let h2 = client.h2::<Body>().await;
     let ask = async |request: http::request::Builder| {
@@ -295,7 +297,7 @@ async fn over_http2(client: &Client<'_>) {
         assert!(status == wanted || is_broken_at_once(name, status), "{name}: {got:?}, not {wanted:?}");
     }
 
-    // Bytes that are no frames, after a good beginning.
+    // Bytes that are not frames, after a valid preface.
     let mut tls = client.tls(b"h2").await;
     tls.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     tls.write_all(&[0xff; 4096]).await.unwrap();
@@ -304,7 +306,7 @@ async fn over_http2(client: &Client<'_>) {
     assert!(ended.is_ok(), "it is ended");
 }
 
-/// Clients that go in the middle of something.
+/// Clients that disconnect in the middle of a request.
 async fn leavers(client: &Client<'_>) {
     for begun in [
         "",

@@ -1,4 +1,4 @@
-//! The proxy over real sockets and real TLS, in front of a scripted API server.
+//! Tests of the proxy over real sockets and real TLS, in front of a scripted API server.
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 

@@ -1,4 +1,5 @@
-//! Connections are provisional until their client is known; only those of users have the larger limits and stay.
+//! Connections are provisional until their client is authenticated; only connections of users have
+//! the larger limits and stay open.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use serde_json::json;
 use crate::api_server::Script;
 use crate::world::{Client, Options, World, eventually};
 
-/// A connection of a client, and the status of its request for this path.
+/// Opens a connection of a client, and returns it with the status of its request for this path.
 async fn ask(
     client: &Client<'_>,
     path: &str,

@@ -1,4 +1,4 @@
-//! A client that writes and reads bytes, for what no HTTP library would send or show.
+//! A client that writes and reads raw bytes, for input and output that an HTTP library hides.
 
 use std::io;
 
@@ -8,10 +8,10 @@ use tokio_rustls::client::TlsStream;
 
 use crate::world::{Client, PATIENCE};
 
-/// One connection for HTTP/1.1. Nothing waits longer than [`PATIENCE`].
+/// An HTTP/1.1 connection. Every wait is limited to [`PATIENCE`].
 pub(crate) struct Raw {
     tls: TlsStream<TcpStream>,
-    /// Read, and not asked for yet.
+    /// Bytes that were read but not consumed.
     buffer: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ impl Raw {
         self.try_write(bytes).await.unwrap();
     }
 
-    /// A server that has heard enough may have closed.
+    /// Writes; the server may already have closed the connection.
     pub(crate) async fn try_write(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         let writing = async {
             self.tls.write_all(bytes.as_ref()).await?;
@@ -40,7 +40,7 @@ impl Raw {
         tokio::time::timeout(PATIENCE, writing).await.expect("the bytes are taken")
     }
 
-    /// Everything up to and with `end`.
+    /// Returns everything up to and including `end`.
     pub(crate) async fn until(&mut self, end: &str) -> String {
         loop {
             if let Some(at) = self.buffer.windows(end.len()).position(|part| part == end.as_bytes()) {
@@ -55,7 +55,7 @@ impl Raw {
         }
     }
 
-    /// Everything up to the end, and whether that was said or just happened.
+    /// Returns everything up to the end, and whether the connection was closed properly.
     pub(crate) async fn rest(&mut self) -> (String, io::Result<()>) {
         let reading = async {
             while self.tls.read_buf(&mut self.buffer).await? > 0 {}
@@ -65,8 +65,8 @@ impl Raw {
         (String::from_utf8_lossy(&std::mem::take(&mut self.buffer)).into_owned(), end)
     }
 
-    /// Writes, and reads to the end at the same time: a server that has heard enough answers before it has taken all, and
-    /// what it said is lost to a client that listens too late.
+    /// Writes and reads to the end at the same time: a server may respond before it has read
+    /// everything, and a client that reads too late loses the response.
     pub(crate) async fn exchange(mut self, bytes: &[u8]) -> String {
         let (mut read, mut write) = tokio::io::split(&mut self.tls);
         let writing = async {
@@ -80,15 +80,15 @@ impl Raw {
         String::from_utf8_lossy(&self.buffer).into_owned()
     }
 
-    /// Says that nothing more comes: close_notify.
+    /// Closes the sending side: close_notify.
     pub(crate) async fn end(&mut self) {
         self.tls.shutdown().await.unwrap();
     }
 
-    /// Goes away without a word: the network breaks, the process dies.
+    /// Disconnects without closing, like a broken network or a killed process.
     pub(crate) fn vanish(self) {
         let (tcp, _) = self.tls.into_inner();
-        // With unsent or unread bytes, or without: a reset and no FIN.
+        // With or without pending bytes: a reset and no FIN.
         socket2::SockRef::from(&tcp).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     }
 }

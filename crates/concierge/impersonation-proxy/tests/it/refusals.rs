@@ -1,4 +1,4 @@
-//! What the proxy answers by itself.
+//! Responses that the proxy generates itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::world::{Answer, Options, World};
 const TCR: &str = "/apis/login.concierge.walrus.tld/v1alpha1/tokencredentialrequests";
 
 #[tokio::test]
-async fn a_bad_certificate_is_never_anonymous() {
+async fn an_invalid_certificate_is_never_anonymous() {
     let world = World::start(Script::default()).await;
     for path in ["/api/v1/namespaces", TCR, "/healthz"] {
         let answer = world.foreign_certificate("u").get(path).await;
@@ -27,7 +27,7 @@ async fn a_bad_certificate_is_never_anonymous() {
 }
 
 #[tokio::test]
-async fn anonymous_requests_follow_the_probes() {
+async fn anonymous_requests_are_allowed_according_to_the_probes() {
     for (healthz, nodes) in [(200, 200), (403, 403), (401, 403), (200, 401), (401, 401)] {
         let script = Script {
             healthz: StatusCode::from_u16(healthz).unwrap(),
@@ -53,7 +53,7 @@ async fn anonymous_requests_follow_the_probes() {
 }
 
 #[tokio::test]
-async fn an_unclear_probe_keeps_the_proxy_from_starting() {
+async fn an_inconclusive_probe_prevents_the_start() {
     let broken = StatusCode::INTERNAL_SERVER_ERROR;
     let about = "could not detect if anonymous authentication is enabled: error from";
     let text = "API: an error on the server (\"broken\") has prevented the request from succeeding";
@@ -67,7 +67,7 @@ async fn an_unclear_probe_keeps_the_proxy_from_starting() {
 }
 
 #[tokio::test]
-async fn forbidden_requests_are_told_so_in_the_words_of_kubernetes() {
+async fn forbidden_requests_have_the_messages_of_kubernetes() {
     let script = Script { policy: Arc::new(|_| false), ..Script::default() };
     let world = World::start(script).await;
     let client = world.certificate("pinny", &[]);
@@ -116,7 +116,7 @@ async fn forbidden_requests_are_told_so_in_the_words_of_kubernetes() {
 }
 
 #[tokio::test]
-async fn refusals_come_in_the_encoding_that_was_asked_for() {
+async fn refusals_have_the_requested_encoding() {
     let script = Script { policy: Arc::new(|_| false), ..Script::default() };
     let world = World::start(script).await;
     let client = world.certificate("pinny", &[]);
@@ -147,7 +147,7 @@ async fn refusals_come_in_the_encoding_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_refused_head_is_told_the_length_and_gets_no_body() {
+async fn a_refused_head_request_has_a_length_and_no_body() {
     let script = Script { policy: Arc::new(|_| false), ..Script::default() };
     let world = World::start(script).await;
     let client = world.certificate("pinny", &[]);
@@ -163,7 +163,7 @@ async fn a_refused_head_is_told_the_length_and_gets_no_body() {
 }
 
 #[tokio::test]
-async fn bad_requests_end_before_anything_is_asked() {
+async fn invalid_requests_are_refused_without_a_review() {
     let world = World::start(Script::default()).await;
     let client = world.certificate("u", &[]);
     let cases = [
@@ -207,7 +207,7 @@ async fn impersonation_headers_of_unknown_kinds_are_never_forwarded() {
 }
 
 #[tokio::test]
-async fn a_review_that_cannot_be_asked_is_an_error_and_no_allow() {
+async fn a_failed_review_does_not_allow_the_request() {
     let world = World::start(Script { broken_reviews: true, ..Script::default() }).await;
     let answer = world.certificate("u", &[]).get("/api/v1/pods?a=b").await;
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -216,7 +216,7 @@ async fn a_review_that_cannot_be_asked_is_an_error_and_no_allow() {
 }
 
 #[tokio::test]
-async fn a_silent_api_server_meets_the_deadline() {
+async fn a_silent_api_server_ends_in_a_timeout_at_the_deadline() {
     let script = Script { handler: Arc::new(|_| Box::pin(std::future::pending())), ..Script::default() };
     let world = World::start(script).await;
     let answer = world.certificate("u", &[]).get("/api/v1/pods?timeout=200ms").await;
@@ -229,7 +229,7 @@ async fn a_silent_api_server_meets_the_deadline() {
 }
 
 #[tokio::test]
-async fn too_many_short_requests_are_told_to_come_back() {
+async fn excess_short_requests_are_refused_with_retry_after() {
     let script = Script {
         handler: Arc::new(|request| {
             Box::pin(async move {
@@ -251,7 +251,7 @@ async fn too_many_short_requests_are_told_to_come_back() {
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(refused.text, "Too many requests, please try again later.\n");
         assert_eq!(refused.all("retry-after"), ["1"]);
-        // A watch has a limit of its own.
+        // A watch counts against a separate limit.
         assert_eq!(client.get("/api/v1/pods?watch=1").await.status, StatusCode::OK);
     };
     tokio::select! {
@@ -263,7 +263,7 @@ async fn too_many_short_requests_are_told_to_come_back() {
 }
 
 #[tokio::test]
-async fn every_answer_has_security_headers_and_an_audit_id() {
+async fn every_response_has_security_headers_and_an_audit_id() {
     let world = World::start(Script::default()).await;
     let nobody = world.nobody().get_with("/probe", &[("audit-id", "mine")]).await;
     let refused = world.foreign_certificate("u").get("/probe").await;
@@ -288,7 +288,7 @@ async fn every_answer_has_security_headers_and_an_audit_id() {
 }
 
 #[tokio::test]
-async fn a_second_space_before_the_token_earns_a_warning() {
+async fn a_second_space_before_the_token_causes_a_warning() {
     let world = World::start(Script::default()).await;
     let answer = world.nobody().get_with("/probe", &[("authorization", "Bearer  x")]).await;
     assert_eq!(answer.status, StatusCode::OK);
@@ -301,7 +301,7 @@ async fn a_second_space_before_the_token_earns_a_warning() {
 }
 
 #[tokio::test]
-async fn stopping_frees_the_port_and_ends_what_is_left() {
+async fn a_shutdown_releases_the_port_and_closes_open_streams() {
     let script = Script { handler: Arc::new(|_| Box::pin(std::future::pending())), ..Script::default() };
     let world = World::start(script).await;
     let mut sender = world.certificate("u", &[]).h2().await;
@@ -318,14 +318,14 @@ async fn stopping_frees_the_port_and_ends_what_is_left() {
 }
 
 #[tokio::test]
-async fn a_request_that_was_on_its_way_when_the_proxy_began_to_stop_is_served() {
+async fn a_request_that_is_sent_before_the_shutdown_is_noticed_is_served() {
     let world = World::start(Script::default()).await;
     let mut sender = world.certificate("u", &[]).h2().await;
     let request =
         Request::get("https://h/api/v1/pods").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
     world.proxy.begin_stop();
-    // This runtime has one thread, which looks at its sockets when there is nothing else to do: the client sends the
-    // request before it can read the farewell.
+    // This runtime has one thread and polls its sockets only when it is idle, so the client sends
+    // the request before it can read the GOAWAY.
     let answer = sender.send_request(request).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
 }

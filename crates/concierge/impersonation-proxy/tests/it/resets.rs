@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use crate::api_server::{Handler, Script};
 use crate::world::{Client, Options, PATIENCE, World, eventually};
 
-/// How long a request counts at least that was given up, with a grain of salt for two clocks.
+/// Minimum time for which a cancelled request counts, minus a tolerance for two clocks.
 const LINGERS: Duration = Duration::from_millis(1900);
 
-/// Never answers, and tells when it is asked.
+/// Never responds, and reports when a request arrives.
 fn silent() -> (Handler, mpsc::UnboundedReceiver<Instant>) {
     let (sender, asked) = mpsc::unbounded_channel();
     let handler: Handler = Arc::new(move |_| {
@@ -27,9 +27,9 @@ fn silent() -> (Handler, mpsc::UnboundedReceiver<Instant>) {
     (handler, asked)
 }
 
-/// A user who has three permits opens nine streams and resets each of them once it was sent on.
+/// A user with three permits opens nine streams and resets each after its request was forwarded.
 async fn nine_resets(request: impl Fn(&Client<'_>) -> Request<Body>) {
-    // A quarter is for users who hold little.
+    // A quarter is reserved for users with few permits.
     const PERMITS: usize = 4;
     const ONE_USERS: usize = 3;
     let (handler, mut asked) = silent();
@@ -46,9 +46,10 @@ async fn nine_resets(request: impl Fn(&Client<'_>) -> Request<Body>) {
             _answered = sender.send_request(request(&client)) => panic!("nothing is answered"),
             arrived = asked.recv() => came.push(arrived.unwrap()),
         }
-        // Here it is reset.
+        // The stream is reset here.
     }
-    // One user gets no more than all of the permits in the time that one of them is kept for a request that was reset.
+    // During the time for which a permit is retained after a reset, one user gets no more than all
+    // of its permits.
     for (first, next) in came.iter().zip(&came[ONE_USERS..]) {
         let apart = next.duration_since(*first);
         assert!(apart >= LINGERS, "{apart:?}");
@@ -56,12 +57,12 @@ async fn nine_resets(request: impl Fn(&Client<'_>) -> Request<Body>) {
 }
 
 #[tokio::test]
-async fn a_client_that_resets_what_was_sent_on_keeps_its_permits_for_a_while() {
+async fn a_reset_of_a_forwarded_request_retains_its_permit_for_a_while() {
     nine_resets(|client| client.request("/x").body(body::empty()).unwrap()).await;
 }
 
 #[tokio::test]
-async fn a_client_that_breaks_off_its_bodies_keeps_its_permits_for_a_while() {
+async fn a_cancelled_body_retains_its_permit_for_a_while() {
     nine_resets(|client| {
         let endless = futures::stream::pending::<Result<Frame<Bytes>, BoxError>>();
         let mut request = client.request("/x").body(StreamBody::new(endless).boxed_unsync()).unwrap();
@@ -72,7 +73,7 @@ async fn a_client_that_breaks_off_its_bodies_keeps_its_permits_for_a_while() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_reset_counts_on_its_connection_for_a_while() {
+async fn a_reset_stream_counts_on_its_connection_for_a_while() {
     let (handler, mut asked) = silent();
     let world = World::start(Script { handler, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
@@ -88,7 +89,7 @@ async fn a_stream_that_is_reset_counts_on_its_connection_for_a_while() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_complete_gives_its_permit_back_at_once() {
+async fn a_complete_response_releases_its_permit_immediately() {
     let in_flight = InFlightLimits { short: 1, waiting: 4, patience: PATIENCE, ..InFlightLimits::default() };
     let world = World::start_with(Script::default(), Options { in_flight, ..Options::default() }).await;
     let client = world.certificate("u", &[]);
@@ -97,7 +98,7 @@ async fn an_answer_that_is_complete_gives_its_permit_back_at_once() {
             assert_eq!(client.get("/api/v1/pods").await.status, StatusCode::OK);
         }
     };
-    // Less than a fifth of what it would take if each lingered.
+    // Less than a fifth of the time that it would take if each permit were retained.
     tokio::time::timeout(PATIENCE, all).await.expect("none lingers");
     eventually("no stream counts", || world.upstream.stats().streams == 0).await;
 }

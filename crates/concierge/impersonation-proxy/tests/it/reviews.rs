@@ -1,4 +1,4 @@
-//! Reviews that are slow, and clients that make many of them: other clients do not wait for those.
+//! Slow reviews, and clients that cause many reviews: other clients do not wait for those.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,19 +16,20 @@ use tokio::task::JoinSet;
 use crate::api_server::{Delay, Script};
 use crate::world::{Answer, Client, Options, PATIENCE, World, eventually};
 
-/// More than the reviews and the short requests that may be in flight together.
+/// More than the limits of concurrent reviews and of short requests.
 const FLOOD: usize = 1000;
-/// Streams of one connection of the flood.
+/// Streams per connection of the flood.
 const STREAMS: usize = 100;
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// Reviews that `fits` wait until this is opened.
+/// Delays the reviews that `fits` matches until it is opened.
 struct Gate {
     open: watch::Sender<bool>,
     waiting: Arc<AtomicUsize>,
 }
 
-/// One less when dropped, also when the server drops the request because its stream was reset.
+/// Decrements the counter when dropped, also when the server drops the request because its stream
+/// was reset.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -62,14 +63,15 @@ impl Gate {
     }
 }
 
-/// Requests that are under way until this is dropped, and the statuses of those that were answered.
+/// Requests that are in progress until this is dropped, and the statuses of those that were
+/// answered.
 struct Flood {
     _requests: JoinSet<()>,
     statuses: Arc<Mutex<Vec<StatusCode>>>,
 }
 
 impl Flood {
-    /// Sends requests which differ in their path, each with these headers.
+    /// Sends requests with different paths, each with these headers.
     async fn of(client: &Client<'_>, headers: impl Fn(usize) -> Vec<(&'static str, String)>) -> Self {
         let statuses = Arc::new(Mutex::new(Vec::new()));
         let mut requests = JoinSet::new();
@@ -106,7 +108,7 @@ async fn get(client: &Client<'_>) -> Answer {
 }
 
 #[tokio::test]
-async fn anonymous_requests_for_many_paths_leave_the_reviews_of_other_users_alone() {
+async fn anonymous_requests_for_many_paths_do_not_delay_reviews_of_other_users() {
     let (gate, delay) = Gate::before(|spec| spec["user"] == "system:anonymous");
     let world = World::start(Script { delay, ..Script::default() }).await;
     let flood = Flood::of(&world.nobody(), |_| Vec::new()).await;
@@ -120,13 +122,13 @@ async fn anonymous_requests_for_many_paths_leave_the_reviews_of_other_users_alon
 }
 
 #[tokio::test]
-async fn anonymous_requests_from_one_address_leave_those_from_another_alone() {
+async fn anonymous_requests_from_one_address_do_not_delay_those_from_another() {
     let is_flood = |spec: &Value| {
         let path = spec["nonResourceAttributes"]["path"].as_str();
         path.is_some_and(|path| path.starts_with("/flood"))
     };
     let (gate, delay) = Gate::before(is_flood);
-    // Nothing that waits gets its turn because others give up.
+    // Ensures that no waiting request gets a permit because another one times out.
     let in_flight = InFlightLimits { patience: 10 * PATIENCE, ..InFlightLimits::default() };
     let options = Options { in_flight, ..Options::default() };
     let world = World::start_with(Script { delay, ..Script::default() }, options).await;
@@ -139,7 +141,7 @@ async fn anonymous_requests_from_one_address_leave_those_from_another_alone() {
 }
 
 #[tokio::test]
-async fn a_user_who_impersonates_many_others_leaves_the_reviews_of_other_users_alone() {
+async fn a_user_who_impersonates_many_others_does_not_delay_reviews_of_other_users() {
     let (gate, delay) = Gate::before(|spec| spec["user"] == "mallory");
     let world = World::start(Script { delay, ..Script::default() }).await;
     let mallory = world.certificate("mallory", &[]);
@@ -147,7 +149,7 @@ async fn a_user_who_impersonates_many_others_leaves_the_reviews_of_other_users_a
     eventually("reviews wait", || gate.waiting() >= 100).await;
     let answer = get(&world.certificate("alice", &[])).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
-    // Each takes its permit before its first review.
+    // Each request acquires its permit before its first review.
     eventually("requests beyond the limit are refused", || flood.refused() > 0).await;
 }
 
@@ -181,7 +183,7 @@ fn tokens(names: &[&str]) -> std::collections::HashMap<String, Value> {
 }
 
 #[tokio::test]
-async fn random_tokens_from_one_address_leave_the_tokens_of_other_addresses_alone() {
+async fn random_tokens_from_one_address_do_not_delay_tokens_from_other_addresses() {
     let (gate, delay) =
         Gate::before(|spec| spec["token"].as_str().is_some_and(|token| token.starts_with("random")));
     let tokens = tokens(&["alice"]);
@@ -197,7 +199,7 @@ async fn random_tokens_from_one_address_leave_the_tokens_of_other_addresses_alon
 }
 
 #[tokio::test]
-async fn a_review_goes_on_when_the_client_that_caused_it_has_gone() {
+async fn a_review_continues_after_its_client_disconnects() {
     let (gate, delay) = Gate::before(|spec| spec["user"] == "alice");
     let world = World::start(Script { delay, ..Script::default() }).await;
     let alice = world.certificate("alice", &[]);
@@ -206,7 +208,7 @@ async fn a_review_goes_on_when_the_client_that_caused_it_has_gone() {
         let request = alice.request("/api/v1/namespaces").body(Empty::new()).unwrap();
         let request = tokio::spawn(sender.send_request(request));
         eventually("the review waits", || gate.waiting() == 1).await;
-        // The stream is reset, and then the connection ends.
+        // Resets the stream, then closes the connection.
         request.abort();
         drop(sender);
         eventually("the client is gone", || world.proxy.stats().open == 0).await;

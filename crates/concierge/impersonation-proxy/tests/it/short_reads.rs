@@ -1,4 +1,4 @@
-//! Which requests go to the API server over HTTP/1.1, and what happens when such a connection ends.
+//! Requests that use HTTP/1.1 to the API server, and the end of such connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::api_server::{Handler, Script};
 use crate::tls_server::TlsServer;
 use crate::world::{Client, PATIENCE, World};
 
-/// Reads until one of them is seen over HTTP/1.1.
+/// Sends reads until the API server receives one over HTTP/1.1.
 async fn read_until_http1(world: &World, client: &Client<'_>) {
     let reading = async {
         loop {
@@ -30,7 +30,7 @@ async fn read_until_http1(world: &World, client: &Client<'_>) {
 }
 
 #[tokio::test]
-async fn short_reads_of_a_busy_client_go_over_http1_and_nothing_else_does() {
+async fn only_short_reads_of_a_busy_client_use_http1() {
     let world = World::start(Script::default()).await;
     let client = world.certificate("ada", &["dev"]);
     read_until_http1(&world, &client).await;
@@ -53,7 +53,7 @@ async fn short_reads_of_a_busy_client_go_over_http1_and_nothing_else_does() {
         (Method::DELETE, "/api/v1/namespaces/a/pods/p", Version::HTTP_2),
         (Method::POST, "/api/v1/namespaces/a/pods", Version::HTTP_2),
     ] {
-        // The connection is back in its place when the answer before was read to its end.
+        // The connection is idle again, because the previous response was read to its end.
         read_until_http1(&world, &client).await;
         let request = client.request(path).method(method.clone()).body(()).unwrap();
         assert_eq!(client.send(request).await.status, 200);
@@ -62,7 +62,7 @@ async fn short_reads_of_a_busy_client_go_over_http1_and_nothing_else_does() {
 }
 
 #[tokio::test]
-async fn a_read_with_a_larger_head_than_servers_take_over_http1_goes_over_http2() {
+async fn a_read_whose_head_exceeds_the_http1_limit_uses_http2() {
     let world = World::start(Script::default()).await;
     let client = world.certificate("ada", &[]);
     read_until_http1(&world, &client).await;
@@ -76,7 +76,7 @@ async fn a_read_with_a_larger_head_than_servers_take_over_http1_goes_over_http2(
 }
 
 #[tokio::test]
-async fn an_identity_that_http1_would_change_never_goes_over_it() {
+async fn an_identity_that_http1_would_change_never_uses_http1() {
     let world = World::start(Script::default()).await;
     read_until_http1(&world, &world.certificate("ada", &[])).await;
     let padded = world.certificate("ada ", &[]);
@@ -92,7 +92,7 @@ async fn an_identity_that_http1_would_change_never_goes_over_it() {
 }
 
 #[tokio::test]
-async fn with_none_allowed_all_reads_go_over_http2() {
+async fn all_reads_use_http2_when_http1_is_disabled() {
     let api = crate::api_server::ApiServer::start(Script::default()).await;
     let server = format!("https://{}", api.address).parse().unwrap();
     let mut params = pinniped_kube_client::UpstreamParams::new(server, api.roots.clone());
@@ -106,8 +106,8 @@ async fn with_none_allowed_all_reads_go_over_http2() {
 }
 
 #[tokio::test]
-async fn connections_for_short_reads_are_no_more_than_allowed() {
-    // Every answer takes a moment, so that reads come together.
+async fn connections_for_short_reads_are_limited() {
+    // Every response takes a moment, so that reads overlap.
     let handler: Handler = Arc::new(|_| {
         Box::pin(async {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -140,7 +140,7 @@ fn get() -> Request<RequestBody> {
     Request::get("/api/v1/pods").body(RequestBody::Empty).unwrap()
 }
 
-/// A server whose HTTP/2 answers, and whose HTTP/1.1 connections are the test's.
+/// A server that responds over HTTP/2, and passes its HTTP/1.1 connections to the test.
 fn with_http1_of_the_test(
     server: Arc<TlsServer>,
 ) -> (AbortOnDropHandle<()>, mpsc::Receiver<TlsStream<TcpStream>>) {
@@ -171,7 +171,7 @@ async fn read_head(io: &mut TlsStream<TcpStream>) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// Reads over HTTP/2 until there is a connection of HTTP/1.1, and one read more, which goes there.
+/// Sends reads over HTTP/2 until there is an HTTP/1.1 connection, and one more read, which uses it.
 async fn one_over_http1(
     upstream: &Upstream,
     accepted: &mut mpsc::Receiver<TlsStream<TcpStream>>,
@@ -195,7 +195,7 @@ async fn one_over_http1(
             let mut read = AbortOnDropHandle::new(tokio::spawn(async move {
                 upstream.try_send_short(&mut get(), &[]).await
             }));
-            // It may still be on its way to its place.
+            // The connection may not have returned to the idle pool yet.
             tokio::select! {
                 head = read_head(&mut io) => return (head, read),
                 answer = &mut read => assert_eq!(answer.unwrap().unwrap().status(), 200),
@@ -208,7 +208,7 @@ async fn one_over_http1(
 }
 
 #[tokio::test]
-async fn a_read_whose_http1_connection_ends_without_a_word_is_answered_over_http2() {
+async fn a_read_whose_http1_connection_closes_is_retried_over_http2() {
     let server = Arc::new(TlsServer::bind(&[b"h2", b"http/1.1"]).await);
     let upstream = Upstream::new(server.params()).unwrap();
     let (_serving, mut accepted) = with_http1_of_the_test(server);
@@ -218,7 +218,7 @@ async fn a_read_whose_http1_connection_ends_without_a_word_is_answered_over_http
 }
 
 #[tokio::test]
-async fn an_answer_that_had_begun_is_not_asked_for_again() {
+async fn a_read_is_not_retried_after_its_response_has_begun() {
     let server = Arc::new(TlsServer::bind(&[b"h2", b"http/1.1"]).await);
     let upstream = Upstream::new(server.params()).unwrap();
     let (_serving, mut accepted) = with_http1_of_the_test(server);

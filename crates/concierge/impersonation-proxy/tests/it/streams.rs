@@ -1,4 +1,4 @@
-//! Many streams at once, and the pool that carries them.
+//! Concurrent streams and the connection pool.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::api_server::{ApiServer, Handler, Script};
 use crate::world::{Options, PATIENCE, World, eventually, upstream_of};
 
-/// One event, then silence.
+/// Sends one event, then nothing.
 fn watch_handler() -> Handler {
     Arc::new(|_| {
         Box::pin(async {
@@ -38,7 +38,7 @@ fn watch_handler() -> Handler {
 }
 
 #[tokio::test]
-async fn more_watches_than_one_connection_may_carry_are_all_answered() {
+async fn more_watches_than_one_connection_allows_are_all_served() {
     let script = Script { handler: watch_handler(), max_streams: 100, ..Script::default() };
     let world = World::start(script).await;
     let client = world.certificate("u", &[]);
@@ -57,7 +57,7 @@ async fn more_watches_than_one_connection_may_carry_are_all_answered() {
     assert_eq!(world.upstream.stats().streams, 150);
     assert!(world.upstream.stats().connections >= 2);
 
-    // Ordinary requests still pass, over the same pool.
+    // Ordinary requests still succeed over the same pool.
     let other = world.certificate("other", &[]);
     let answer = other
         .h2::<Body>()
@@ -72,7 +72,7 @@ async fn more_watches_than_one_connection_may_carry_are_all_answered() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_does_not_stop_the_others() {
+async fn a_slow_reader_does_not_block_other_clients() {
     let script = Script {
         handler: Arc::new(|request| {
             Box::pin(async move {
@@ -90,7 +90,7 @@ async fn a_slow_reader_does_not_stop_the_others() {
     };
     let world = World::start(script).await;
     let client = world.certificate("u", &[]);
-    // On every worker, or else the quick ones would not share a connection with them.
+    // On every worker; otherwise the fast requests would not share a connection with them.
     let mut floods = Vec::new();
     for _ in 0..workers::Share::Half.count() {
         let slow = client.h2::<Body>().await;
@@ -99,7 +99,7 @@ async fn a_slow_reader_does_not_stop_the_others() {
             let request = client.request("/flood").body(body::empty()).unwrap();
             async move { slow.send_request(request).await.unwrap() }
         });
-        // Nobody reads these.
+        // The bodies of these responses are never read.
         floods.push((join_all(of_one).await, slow));
     }
     for _ in 0..20 {
@@ -115,28 +115,28 @@ fn get(path: &str) -> Request<RequestBody> {
 }
 
 #[tokio::test]
-async fn the_pool_closes_connections_that_nobody_needs_any_more() {
+async fn the_pool_closes_unused_connections() {
     let script = Script { handler: watch_handler(), max_streams: 2, ..Script::default() };
     let api = ApiServer::start(script).await;
     let mut params =
         UpstreamParams::new(format!("https://{}", api.address).parse().unwrap(), api.roots.clone());
     params.limits = UpstreamLimits { idle_timeout: Duration::ZERO, ..UpstreamLimits::default() };
     let upstream = Upstream::new(params).unwrap();
-    // The limit is known after the first answer.
+    // The limit is known after the first response.
     drop(upstream.send(get("/first")).await.unwrap());
     let open = join_all((0..6).map(|_| upstream.send(get("/watch")))).await;
     assert!(open.iter().all(Result::is_ok));
-    // The first one was given up, and still counts.
+    // The first request was cancelled, and still counts.
     assert_eq!(upstream.stats().connections, 4);
     drop(open);
-    // By itself: where a crowd was, there may be no next request for a long time.
+    // Without another request, which may not arrive for a long time after a peak.
     eventually("all but one are closed", || upstream.stats().connections == 1).await;
     drop(upstream.send(get("/last")).await.unwrap());
     assert_eq!(upstream.stats().connections, 1);
 }
 
 #[tokio::test]
-async fn a_proxy_of_the_environment_is_asked_for_a_tunnel_to_the_api_server() {
+async fn the_pool_connects_through_the_proxy_of_the_environment() {
     let handler: Handler = Arc::new(|_| Box::pin(async { http::Response::new(body::full("answer")) }));
     let api = ApiServer::start(Script { handler, ..Script::default() }).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -157,11 +157,12 @@ async fn a_proxy_of_the_environment_is_asked_for_a_tunnel_to_the_api_server() {
         (String::from_utf8(asked).unwrap(), AbortOnDropHandle::new(relaying))
     }));
     let params = |server: &str| UpstreamParams::new(server.parse().unwrap(), api.roots.clone());
-    // Exempt: those that NO_PROXY names, and loopback always.
+    // Exempt are the addresses in NO_PROXY, and always loopback.
     for exempt in ["https://10.96.0.1", "https://127.0.0.1:6443"] {
         assert!(through(params(exempt), &environment).unwrap().dial.is_none(), "{exempt}");
     }
-    // The server's certificate is for loopback, so its address stays that, and the way is another's.
+    // The server's certificate is for loopback, so its address stays the same, and only the dialer
+    // is replaced.
     let way = through(params("https://192.0.2.1:6443"), &environment).unwrap().dial;
     let upstream =
         Upstream::new(UpstreamParams { dial: way, ..params(&format!("https://{target}")) }).unwrap();
@@ -171,7 +172,7 @@ async fn a_proxy_of_the_environment_is_asked_for_a_tunnel_to_the_api_server() {
 }
 
 #[tokio::test]
-async fn a_full_pool_says_so() {
+async fn a_full_pool_returns_an_error() {
     let script = Script { handler: watch_handler(), max_streams: 1, ..Script::default() };
     let api = ApiServer::start(script).await;
     let mut params =
@@ -185,7 +186,7 @@ async fn a_full_pool_says_so() {
 }
 
 #[tokio::test]
-async fn one_dial_serves_all_who_wait_for_it() {
+async fn one_dial_serves_all_waiting_requests() {
     let api = ApiServer::start(Script::default()).await;
     let upstream = upstream_of(&api);
     let answers = join_all((0..50).map(|_| upstream.send(get("/x")))).await;
@@ -194,11 +195,11 @@ async fn one_dial_serves_all_who_wait_for_it() {
 }
 
 #[tokio::test]
-async fn a_connection_that_died_is_replaced() {
+async fn a_broken_connection_is_replaced() {
     let api = ApiServer::start(Script::default()).await;
     let upstream = upstream_of(&api);
     drop(upstream.send(get("/x")).await.unwrap());
-    // The server cuts the connection while it handles this one.
+    // The server closes the connection while it processes this request.
     let cut = Script { handler: Arc::new(|_| Box::pin(async { panic!("cut") })), ..Script::default() };
     let other = ApiServer::start(cut).await;
     let doomed = upstream_of(&other);
@@ -223,7 +224,7 @@ async fn the_kubernetes_client_uses_the_pool_with_its_own_token() {
     assert_eq!(upstream.stats().connections, 1);
 }
 
-/// A line to the API server that can be cut.
+/// A connection to the API server that can be cut.
 struct Line {
     address: SocketAddr,
     cut: mpsc::UnboundedSender<()>,
@@ -258,9 +259,9 @@ impl Line {
 }
 
 #[tokio::test]
-async fn a_request_without_side_effects_survives_a_cut_connection_and_others_are_not_repeated() {
+async fn only_requests_without_side_effects_are_retried_after_a_cut_connection() {
     for _ in 0..20 {
-        // The first request of each kind is heard and never answered.
+        // The first request of each kind arrives and is never answered.
         let (heard, mut hearing) = mpsc::unbounded_channel();
         let attempts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
         let counted = Arc::clone(&attempts);
@@ -296,7 +297,7 @@ async fn a_request_without_side_effects_survives_a_cut_connection_and_others_are
 }
 
 #[tokio::test]
-async fn our_own_requests_do_not_wait_for_a_silent_server_for_ever() {
+async fn requests_of_the_kubernetes_client_time_out_on_a_silent_server() {
     let handler: Handler = Arc::new(|_| Box::pin(std::future::pending()));
     let api = ApiServer::start(Script { handler, ..Script::default() }).await;
     let server = format!("https://{}", api.address).parse().unwrap();
@@ -314,7 +315,7 @@ async fn our_own_requests_do_not_wait_for_a_silent_server_for_ever() {
     );
 }
 
-/// A short answer, larger than what waits on the way to a client that does not read.
+/// A response that is larger than the buffers on the path to a client that does not read.
 fn flood_handler() -> Handler {
     Arc::new(|_| {
         Box::pin(async {
@@ -327,13 +328,13 @@ fn flood_handler() -> Handler {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_loses_its_place_at_the_deadline() {
+async fn a_client_that_does_not_read_loses_its_permit_at_the_deadline() {
     let script = Script { handler: flood_handler(), ..Script::default() };
     let in_flight = InFlightLimits { short: 1, waiting: 1, ..InFlightLimits::default() };
     let world = World::start_with(script, Options { in_flight, ..Options::default() }).await;
     let client = world.certificate("u", &[]);
 
-    // Not one byte of a body may be sent to this one.
+    // This client accepts no byte of a body.
     let io = TokioIo::new(client.tls(b"h2").await);
     let mut builder = http2::Builder::new(TokioExecutor::new());
     let (mut h2, connection) = builder.initial_stream_window_size(0).handshake::<_, Body>(io).await.unwrap();

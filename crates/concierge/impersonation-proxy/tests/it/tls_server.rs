@@ -1,4 +1,4 @@
-//! A listener with a certificate, as an API server has it. What is spoken behind TLS is the test's business.
+//! A TLS listener like that of an API server. The test defines the protocol above TLS.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client};
 
-/// It listens from the start, and accepts when told to.
+/// Listens from the start, and accepts on demand.
 pub(crate) struct TlsServer {
     pub(crate) address: SocketAddr,
-    /// Whom its clients trust.
+    /// The CA that its clients trust.
     pub(crate) roots: CaBundle,
     pub(crate) listener: TcpListener,
     pub(crate) acceptor: TlsAcceptor,
 }
 
 impl TlsServer {
-    /// A server that offers these protocols.
+    /// Binds a server that offers these protocols.
     pub(crate) async fn bind(alpn: &[&[u8]]) -> Self {
         pinniped_pki::install_crypto_provider();
         let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
@@ -38,18 +38,18 @@ impl TlsServer {
         Self { address, roots, listener, acceptor: tls.into() }
     }
 
-    /// The way to it.
+    /// Returns the parameters of a pool that connects to it.
     pub(crate) fn params(&self) -> UpstreamParams {
         UpstreamParams::new(format!("https://{}", self.address).parse().unwrap(), self.roots.clone())
     }
 
-    /// The next connection, through its handshake.
+    /// Accepts the next connection, including its handshake.
     pub(crate) async fn accept(&self) -> TlsStream<TcpStream> {
         let (tcp, _) = self.listener.accept().await.unwrap();
         self.acceptor.accept(tcp).await.unwrap()
     }
 
-    /// A client that trusts it, and speaks this with whoever shows its certificate there.
+    /// Connects a client that trusts the server to this address, with this protocol.
     pub(crate) async fn client(&self, address: SocketAddr, alpn: &[u8]) -> client::TlsStream<TcpStream> {
         let roots = Roots::Bundle(self.roots.clone());
         let config = client_config(Profile::Default, roots, &[alpn]).unwrap();

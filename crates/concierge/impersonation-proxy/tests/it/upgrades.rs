@@ -1,4 +1,4 @@
-//! Requests that leave HTTP.
+//! Requests that upgrade to another protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use crate::world::{Answer, Client, PATIENCE, World, eventually};
 
 const EXEC: &str = "/api/v1/namespaces/n/pods/p/exec?command=sh&stdin=true";
 
-/// Accepts the upgrade as `protocol`; then sends back what came, in upper case, once the client has ended its side.
+/// Accepts the upgrade as `protocol`; echoes the data in upper case after the client has closed its
+/// side.
 fn shouting(protocol: &'static str) -> Handler {
     Arc::new(move |mut request: Request<Incoming>| {
         Box::pin(async move {
@@ -26,7 +27,7 @@ fn shouting(protocol: &'static str) -> Handler {
                 let mut io = TokioIo::new(upgrade.await.unwrap());
                 io.write_all(b"hello ").await.unwrap();
                 let mut text = String::new();
-                // Ends only if the half-close arrives.
+                // Completes only if the half-close arrives.
                 if io.read_to_string(&mut text).await.is_ok() {
                     io.write_all(text.to_uppercase().as_bytes()).await.unwrap();
                     io.shutdown().await.unwrap();
@@ -95,7 +96,7 @@ async fn protocols_are_compared_without_case() {
 }
 
 #[tokio::test]
-async fn another_protocol_than_asked_for_is_a_bad_gateway() {
+async fn an_upgrade_to_another_protocol_is_a_bad_gateway() {
     let world = World::start(Script { handler: shouting("SPDY/3.1"), ..Script::default() }).await;
     let answer = Answer::read(ask(&world.certificate("u", &[]), EXEC, "websocket").await).await;
     assert_eq!((answer.status, answer.text.as_str()), (StatusCode::BAD_GATEWAY, ""));
@@ -103,7 +104,7 @@ async fn another_protocol_than_asked_for_is_a_bad_gateway() {
 }
 
 #[tokio::test]
-async fn an_answer_other_than_101_is_relayed() {
+async fn a_response_other_than_101_is_forwarded() {
     let handler: Handler = Arc::new(|_| {
         Box::pin(async {
             let mut response = Response::<Body>::new(body::full("unable to upgrade: no"));
@@ -117,7 +118,7 @@ async fn an_answer_other_than_101_is_relayed() {
 }
 
 #[tokio::test]
-async fn connection_upgrade_without_a_protocol_costs_no_connection_to_the_api_server() {
+async fn connection_upgrade_without_a_protocol_uses_no_separate_connection() {
     let world = World::start(Script::default()).await;
     let client = world.certificate("u", &[]);
     client.get("/api/v1/pods").await;
@@ -135,25 +136,25 @@ async fn connection_upgrade_without_a_protocol_costs_no_connection_to_the_api_se
         let seen = world.api.seen().pop().unwrap();
         assert_eq!((seen.version, seen.all("upgrade").len()), (Version::HTTP_2, 0), "{headers}");
     }
-    // Another worker may have none yet.
+    // Another worker may not have a connection yet.
     assert!(world.api.connections() <= before + 2, "{before} before, {} now", world.api.connections());
 }
 
 #[tokio::test]
-async fn a_tunnel_on_an_ordinary_path_meets_the_deadline() {
+async fn a_tunnel_on_an_ordinary_path_ends_at_the_deadline() {
     let world = World::start(Script { handler: shouting("x"), ..Script::default() }).await;
     let mut response = ask(&world.certificate("u", &[]), "/foo?timeout=300ms", "x").await;
     let mut io = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
     let mut text = Vec::new();
     let ended = tokio::time::timeout(PATIENCE, io.read_to_end(&mut text)).await;
-    // How the cut looks, as an end or an error, is TLS's business.
+    // TLS determines whether the cut is an end or an error.
     assert!(ended.is_ok(), "the deadline ends the tunnel");
     assert_eq!(text, b"hello ");
     eventually("the tunnel ends", || world.proxy.tunnels() == 0).await;
 }
 
 #[tokio::test]
-async fn stopping_ends_tunnels_after_the_grace() {
+async fn a_shutdown_closes_tunnels_after_the_grace_period() {
     let world = World::start(Script { handler: shouting("x"), ..Script::default() }).await;
     let mut response = ask(&world.certificate("u", &[]), EXEC, "x").await;
     let mut io = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
@@ -164,7 +165,7 @@ async fn stopping_ends_tunnels_after_the_grace() {
     assert!(ended.is_ok(), "the tunnel is cut");
 }
 
-/// Accepts every upgrade as a WebSocket, and hands the server's ends of the tunnels out.
+/// Accepts every upgrade as a WebSocket, and passes the server's ends of the tunnels to the test.
 fn tunnels() -> (Handler, mpsc::UnboundedReceiver<TokioIo<Upgraded>>) {
     let (sender, ends) = mpsc::unbounded_channel();
     let handler: Handler = Arc::new(move |mut request: Request<Incoming>| {
@@ -188,7 +189,7 @@ const WEBSOCKET: &str = "GET /api/v1/namespaces/n/pods/p/exec?command=sh HTTP/1.
     Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: a2V5\r\n\
     Sec-WebSocket-Protocol: v5.channel.k8s.io\r\nSec-WebSocket-Protocol: v4.channel.k8s.io, channel.k8s.io\r\n\r\n";
 
-/// A tunnel that is open: the client's end and the server's.
+/// Opens a tunnel and returns the ends of the client and of the server.
 async fn open(
     client: &Client<'_>,
     ends: &mut mpsc::UnboundedReceiver<TokioIo<Upgraded>>,
@@ -202,12 +203,12 @@ async fn open(
 }
 
 #[tokio::test]
-async fn a_websocket_is_tunnelled_and_each_side_may_end_first() {
+async fn a_websocket_is_tunnelled_and_each_side_can_close_first() {
     let (handler, mut ends) = tunnels();
     let world = World::start(Script { handler, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
     for server_first in [false, true] {
-        // What a client sends without waiting for the 101 is for the tunnel.
+        // Data that a client sends before it receives the 101 belongs to the tunnel.
         let (mut raw, mut server) = open(&client, &mut ends, "early").await;
         let mut early = [0; 5];
         server.read_exact(&mut early).await.unwrap();
@@ -245,7 +246,7 @@ async fn a_websocket_is_tunnelled_and_each_side_may_end_first() {
 }
 
 #[tokio::test]
-async fn a_side_that_breaks_off_takes_the_other_with_it() {
+async fn a_reset_of_one_side_closes_the_other() {
     let (handler, mut ends) = tunnels();
     let world = World::start(Script { handler, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
@@ -258,7 +259,7 @@ async fn a_side_that_breaks_off_takes_the_other_with_it() {
     eventually("the tunnel ends", || world.proxy.tunnels() == 0).await;
 
     let (mut raw, server) = open(&client, &mut ends, "").await;
-    // Not shut down: dropped, as by a server that is killed.
+    // Dropped without a shutdown, like a server that is killed.
     drop(server);
     let (rest, end) = raw.rest().await;
     assert!(rest.is_empty() && end.is_err(), "{rest} {end:?}");
@@ -266,7 +267,7 @@ async fn a_side_that_breaks_off_takes_the_other_with_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_the_101_is_not_waited_for() {
+async fn a_disconnect_before_the_101_cancels_the_upgrade() {
     let handler: Handler = Arc::new(|_| Box::pin(std::future::pending()));
     let world = World::start(Script { handler, ..Script::default() }).await;
     let client = world.certificate("u", &[]);
@@ -288,8 +289,8 @@ async fn an_upgrade_without_connection_is_an_ordinary_request() {
 }
 
 #[tokio::test]
-async fn a_101_that_nobody_asked_for_is_a_bad_gateway() {
-    // HTTP/2 has none. Short reads go over HTTP/1.1 after a while.
+async fn an_unrequested_101_is_a_bad_gateway() {
+    // HTTP/2 has no upgrades. Short reads may use HTTP/1.1.
     let handler: Handler = Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
             let mut response = Response::new(body::empty());

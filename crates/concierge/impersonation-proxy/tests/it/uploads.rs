@@ -1,4 +1,4 @@
-//! Bodies on their way to an API server that does not simply take them, and a server that says nothing any more.
+//! Bodies that the API server accepts slowly or not at all, and servers that stop responding.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -23,14 +23,14 @@ use crate::tls_server::TlsServer;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One connection to a server that is written by hand, and the way to it.
+/// Returns the parameters of a pool, and its connection to a server that the test scripts.
 async fn server() -> (UpstreamParams, impl Future<Output = TlsStream<TcpStream>>) {
     let server = TlsServer::bind(&[b"h2"]).await;
     (server.params(), async move { server.accept().await })
 }
 
-/// A body that the test feeds, as a client of the proxy would. It is over when the sender is dropped; the tasks carry
-/// it.
+/// Returns a body that the test supplies, as a client of the proxy does. It ends when the sender is
+/// dropped. The tasks forward it.
 async fn fed() -> (mpsc::Sender<Bytes>, RequestBody, JoinSet<()>) {
     let (sender, receiver) = mpsc::channel(1);
     let chunks = futures::stream::unfold(receiver, async |mut receiver: mpsc::Receiver<Bytes>| {
@@ -66,14 +66,14 @@ fn post<B>(body: B) -> Request<B> {
     Request::builder().method(Method::POST).uri("/api/v1/pods").header("host", "k").body(body).unwrap()
 }
 
-/// Boxed here, since the futures of both sides together are large.
+/// Boxed because the futures of both sides together are large.
 fn in_time<F: Future>(what: F) -> impl Future<Output = F::Output> {
     let bounded = tokio::time::timeout(PATIENCE, Box::pin(what));
     async { bounded.await.expect("an end of it") }
 }
 
 #[tokio::test]
-async fn an_upload_is_reset_when_nobody_waits_for_its_answer_any_more() {
+async fn an_upload_is_reset_when_its_response_is_dropped() {
     let (params, accept) = server().await;
     let upstream = Upstream::new(params).unwrap();
     let (feed, body, _tasks) = fed().await;
@@ -107,7 +107,7 @@ async fn an_upload_is_reset_when_nobody_waits_for_its_answer_any_more() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_seen_enough_gets_no_more_and_its_answer_counts() {
+async fn an_early_response_stops_the_upload_and_is_returned() {
     let (params, accept) = server().await;
     let upstream = Upstream::new(params).unwrap();
     let (_feed, body, _tasks) = fed().await;
@@ -131,7 +131,7 @@ async fn a_server_that_has_seen_enough_gets_no_more_and_its_answer_counts() {
 }
 
 #[tokio::test]
-async fn a_body_larger_than_the_servers_window_is_sent_as_room_is_made() {
+async fn a_body_larger_than_the_window_is_sent_as_the_window_grows() {
     let (params, accept) = server().await;
     let upstream = Upstream::new(params).unwrap();
     // Eight times the window of a stream, and of the connection.
@@ -152,7 +152,7 @@ async fn a_body_larger_than_the_servers_window_is_sent_as_room_is_made() {
             respond.send_response(answer, true).unwrap();
             std::future::pending::<()>().await;
         };
-        // What the streams do goes out when the connection is asked for the next one.
+        // The actions of the streams are sent when the connection is polled for the next request.
         tokio::join!(answering, connection.accept())
     };
     let answer = in_time(async {
@@ -166,7 +166,7 @@ async fn a_body_larger_than_the_servers_window_is_sent_as_room_is_made() {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_loses_its_connection() {
+async fn a_connection_to_a_silent_server_is_closed() {
     let (mut params, accept) = server().await;
     params.limits.ping_interval = Duration::from_millis(50);
     params.limits.ping_timeout = Duration::from_millis(50);
@@ -175,7 +175,7 @@ async fn a_server_that_falls_silent_loses_its_connection() {
     let server = async {
         let mut connection = h2::server::handshake(accept.await).await.unwrap();
         let request = connection.accept().await.unwrap().unwrap();
-        // From here on nobody reads: the network is gone, the socket is not.
+        // From here on the connection is not read: the network is gone, the socket remains.
         (request, connection)
     };
     let (answer, _silent) = in_time(async { tokio::join!(client, server) }).await;

@@ -1,4 +1,4 @@
-//! An impersonation proxy in front of a scripted API server, and clients of it.
+//! An impersonation proxy in front of a scripted API server, and its clients.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -35,7 +35,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const LOCALHOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 pub(crate) const OUR_TOKEN: &str = "impersonator-token";
 
-/// A token that never changes, and how often its refusal was reported.
+/// A token that never changes, and the number of its reported refusals.
 pub(crate) struct Fixed(Option<Arc<Token>>, AtomicUsize);
 
 impl TokenSource for Fixed {
@@ -58,11 +58,11 @@ pub(crate) fn token_source(token: Option<&str>) -> Arc<Fixed> {
     Arc::new(Fixed(token.map(|text| Arc::new(Token::new(text))), AtomicUsize::new(0)))
 }
 
-/// What differs between worlds beside the script.
+/// The options of a world in addition to the script.
 pub(crate) struct Options {
     pub(crate) uid_impersonation: bool,
     pub(crate) impersonator_token: bool,
-    /// Is there a front proxy? See [`World::front_proxy`].
+    /// Whether there is a front proxy, see [`World::front_proxy`].
     pub(crate) front_proxy: bool,
     pub(crate) in_flight: InFlightLimits,
     pub(crate) probe_interval: Duration,
@@ -86,7 +86,7 @@ pub(crate) struct World {
     pub(crate) api: ApiServer,
     pub(crate) upstream: Upstream,
     pub(crate) proxy: Impersonator,
-    /// The token of our service account.
+    /// The token of our own service account.
     pub(crate) impersonator_token: Arc<Fixed>,
     serving_ca: CertificateAuthority,
     signer: CertificateAuthority,
@@ -99,7 +99,7 @@ pub(crate) fn upstream_of(api: &ApiServer) -> Upstream {
     Upstream::new(UpstreamParams::new(server, api.roots.clone())).unwrap()
 }
 
-/// What kube-apiserver writes about its aggregator.
+/// Returns the front-proxy configuration that kube-apiserver writes.
 fn request_header(ca: &CertificateAuthority) -> RequestHeaderConfig {
     let name = http::HeaderName::from_static;
     RequestHeaderConfig {
@@ -171,24 +171,24 @@ impl World {
         self.proxy.local_addr()
     }
 
-    /// A client with a certificate of the proxy's signer.
+    /// Returns a client with a certificate of the proxy's signer.
     pub(crate) fn certificate(&self, username: &str, groups: &[&str]) -> Client<'_> {
         self.signed_by(&self.signer, username, groups, &self.validity)
     }
 
-    /// As [`Self::certificate`], for so long.
+    /// Like [`Self::certificate`], valid for this long.
     pub(crate) fn certificate_for(&self, lifetime: Duration, username: &str) -> Client<'_> {
         let validity = Validity::starting(jiff::Timestamp::now(), lifetime);
         self.signed_by(&self.signer, username, &[], &validity)
     }
 
-    /// A client with a certificate of nobody's CA.
+    /// Returns a client with a certificate of an untrusted CA.
     pub(crate) fn foreign_certificate(&self, username: &str) -> Client<'_> {
         let foreign = CertificateAuthority::generate("foreign", &self.validity).unwrap();
         self.signed_by(&foreign, username, &[], &self.validity)
     }
 
-    /// The front proxy, which says in headers who the user is.
+    /// Returns the front proxy, which names the user in headers.
     pub(crate) fn front_proxy(&self) -> Client<'_> {
         self.signed_by(&self.front_proxy_ca, "front-proxy-client", &[], &self.validity)
     }
@@ -212,7 +212,7 @@ impl World {
         Client { world: self, identity: Some((chain, key)), from: LOCALHOST }
     }
 
-    /// A client without a certificate.
+    /// Returns a client without a certificate.
     pub(crate) fn nobody(&self) -> Client<'_> {
         Client { world: self, identity: None, from: LOCALHOST }
     }
@@ -226,7 +226,7 @@ pub(crate) struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// The same client at another address of this machine.
+    /// Returns the same client at another loopback address.
     pub(crate) fn at(self, from: Ipv4Addr) -> Self {
         Self { from, ..self }
     }
@@ -280,7 +280,7 @@ impl Client<'_> {
         self.send(self.request(path).body(()).unwrap()).await
     }
 
-    /// GET with these headers.
+    /// Sends a GET request with these headers.
     pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let mut builder = self.request(path);
         for (name, value) in headers {
@@ -294,7 +294,7 @@ impl Client<'_> {
     }
 }
 
-/// A response, read to its end.
+/// A response that was read to its end.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -317,14 +317,14 @@ impl Answer {
         self.headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect()
     }
 
-    /// The `message` of a `Status`.
+    /// Returns the `message` of a `Status`.
     pub(crate) fn message(&self) -> String {
         let value: serde_json::Value = serde_json::from_str(&self.text).unwrap();
         value["message"].as_str().unwrap().to_owned()
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let waiting = async {
         while !is_so() {

@@ -12,7 +12,7 @@ fn request(uri: &str, headers: &[(&str, &str)]) -> Request<()> {
 }
 
 #[test]
-fn what_only_the_proxy_may_add_is_refused() {
+fn headers_that_only_the_proxy_may_add_are_refused() {
     for (name, wanted) in [
         ("Authorization", Some("invalid authorization header")),
         ("Impersonate-User", Some("invalid impersonation")),
@@ -44,7 +44,7 @@ fn rewritten(uri: &str, headers: &[(&str, &str)]) -> Request<()> {
 }
 
 #[test]
-fn the_host_of_the_client_is_kept_wherever_it_stood() {
+fn the_host_of_the_client_is_preserved_from_header_and_uri() {
     for (uri, headers, wanted) in [
         ("/a%2Fb?x", &[("host", "h:1")][..], "https://h:1/a%2Fb?x"),
         ("http://h2.example/a", &[], "https://h2.example/a"),

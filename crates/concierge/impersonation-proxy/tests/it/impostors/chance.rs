@@ -1,8 +1,8 @@
-//! Headers by chance, of pieces that matter.
+//! Random headers, composed of relevant parts.
 
 use super::{Header, TOKENS};
 
-/// A generator of numbers that are good enough here (SplitMix64).
+/// A simple random number generator (SplitMix64).
 pub(super) struct Chance(u64);
 
 impl Chance {
@@ -18,7 +18,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// In `count` of 100 cases.
+    /// Returns true in `count` of 100 cases.
     fn in_hundred(&mut self, count: u64) -> bool {
         self.number() % 100 < count
     }
@@ -28,7 +28,7 @@ impl Chance {
         all[usize::try_from(self.number() % count).unwrap()]
     }
 
-    /// The headers of one request.
+    /// Returns the headers of one request.
     pub(super) fn headers(&mut self, http1: bool) -> Vec<Header> {
         let mut headers = Vec::new();
         for _ in 0..2 {
@@ -36,7 +36,7 @@ impl Chance {
                 headers.push(("authorization".to_owned(), self.one_of(AUTHORIZATION).to_vec()));
             }
         }
-        // Most requests ask for somebody; then many of what they ask for is known.
+        // Most requests impersonate a user, and then mostly with known values.
         if self.in_hundred(50) {
             self.add(&mut headers, 100, &["impersonate-user"], USERS);
             self.add(&mut headers, 8, &["impersonate-user"], USERS);
@@ -82,7 +82,7 @@ impl Chance {
     }
 }
 
-/// The text in unpadded base64url.
+/// Returns the text in unpadded base64url.
 pub(super) fn in_base64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut encoded = String::new();

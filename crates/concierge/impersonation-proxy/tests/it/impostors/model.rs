@@ -1,4 +1,5 @@
-//! Who a client is: the rules of authentication and impersonation once more, without caches, reviews or speed.
+//! The expected identity of a client: a second implementation of authentication and impersonation,
+//! without caches and reviews.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +10,12 @@ pub(super) const CREDENTIAL_ID: &str = "impersonate-extra-authentication.kuberne
 pub(super) const ORIGINAL_USER: &str =
     "impersonate-extra-original-user-info.impersonation-proxy.concierge.pinniped.dev";
 
-/// As whom a request should arrive.
+/// The identity with which a request should arrive.
 #[derive(Debug)]
 pub(super) struct Identity {
-    /// The client's own token goes on; then there are no other headers.
+    /// The client's own token, if it is passed through; then there are no other headers.
     pub(super) passed_through: Option<&'static str>,
-    /// All headers that begin with `impersonate`. Of the original user only its name.
+    /// All headers that begin with `impersonate`. For the original user, only its name.
     pub(super) headers: BTreeMap<String, Vec<String>>,
 }
 
@@ -26,19 +27,19 @@ struct User {
     extra: BTreeMap<String, Vec<String>>,
 }
 
-/// The name in the JSON of an original user.
+/// Returns the name in the JSON of an original user.
 pub(super) fn name_of_original(json: &str) -> String {
     let user: serde_json::Value = serde_json::from_str(json).unwrap();
     user["username"].as_str().unwrap().to_owned()
 }
 
-/// `None`: the request must not arrive.
+/// Returns the expected identity; `None` when the request must not arrive.
 pub(super) fn identity(actor: Actor, headers: &[Header]) -> Option<Identity> {
     let headers = Headers(headers);
     let caller = caller(actor, &headers)?;
     let target = target(&caller.user, &headers)?;
     let user = target.as_ref().unwrap_or(&caller.user);
-    // With a UID and not for somebody else, the client's own token is the best credential.
+    // With a UID and without impersonation, the client's own token is passed through.
     if !user.uid.is_empty() && target.is_none() {
         let token = match caller.by_websocket {
             true => headers.websocket_token().ok().flatten(),
@@ -80,7 +81,7 @@ struct Caller {
     by_websocket: bool,
 }
 
-/// The chain: front proxy, certificate, bearer token, token of a WebSocket, nobody.
+/// The authentication chain: front proxy, certificate, bearer token, WebSocket token, anonymous.
 fn caller(actor: Actor, headers: &Headers<'_>) -> Option<Caller> {
     let known = |user: User| Some(Caller { user: with_authenticated(user), by_websocket: false });
     let mut has_failed = false;
@@ -93,7 +94,7 @@ fn caller(actor: Actor, headers: &Headers<'_>) -> Option<Caller> {
             if let Ok(Some(user)) = headers.front_proxy_user() {
                 return known(user);
             }
-            // It is no client of the other CAs.
+            // The certificate is not from a client CA.
             has_failed = true;
         }
     }
@@ -119,7 +120,7 @@ fn caller(actor: Actor, headers: &Headers<'_>) -> Option<Caller> {
     (!has_failed).then_some(Caller { user: anonymous, by_websocket: false })
 }
 
-/// `None`: refused. `Some(None)`: nobody else.
+/// Returns `None` when impersonation is refused, and `Some(None)` without impersonation.
 fn target(caller: &User, headers: &Headers<'_>) -> Option<Option<User>> {
     let name = headers.first("impersonate-user").ok()?.unwrap_or_default();
     let uid = headers.first("impersonate-uid").ok()?.unwrap_or_default();
@@ -202,7 +203,7 @@ fn with_authenticated(mut user: User) -> User {
     user
 }
 
-/// The headers of a request. What is not UTF-8 is `Err`.
+/// The headers of a request. Values that are not UTF-8 are `Err`.
 struct Headers<'a>(&'a [Header]);
 
 impl Headers<'_> {

@@ -5,7 +5,7 @@
 //! observe   ── watches ──► mirrors of the parts that the table can depend on
 //! batch     ── 100 ms after an event, at most 500 ms after the first
 //! rebuild   ── on a blocking thread ──► publish(table)      every replica
-//!                                   └─► validation results ──► statuses, Events of Ingresses
+//!                                   └─► validation results ──► statuses, Events
 //!                                                              (the leader only)
 //! ```
 //!

@@ -1,5 +1,5 @@
-//! The third port: health for the kubelet and metrics for a scraper, in the clear as Contour has them. Nothing secret is
-//! told here, and the program has no right to ask who asks.
+//! The third port: health for the kubelet and metrics for a scraper, over plain HTTP as in Contour.
+//! It serves nothing secret, and the program has no permission to authenticate clients.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use pinniped_apiserver::health::Health;
 
-/// How long a client may take to read its answer.
+/// The timeout for a client that reads its response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves until the handle is dropped.
@@ -30,7 +30,7 @@ pub(super) fn serve(listener: Listener, health: Health, metrics: &Metrics) -> Se
     handle
 }
 
-/// Small: a kubelet and a few scrapers are all the clients there should be.
+/// Returns small limits, because a kubelet and a few scrapers are the only expected clients.
 fn limits() -> Limits {
     Limits {
         header_bytes: 16 << 10,
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_pod_is_alive_from_the_start_and_ready_with_its_first_table_until_it_stops() {
+    async fn the_pod_is_live_from_the_start_and_ready_from_the_first_table_until_shutdown() {
         let mut health = Health::of_program();
         let table = health.ready_step("routing-table");
         let admin = Admin { health, metrics: Metrics::new() };
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_else_is_answered() {
+    async fn other_paths_and_methods_are_refused() {
         let admin = Admin { health: Health::of_program(), metrics: Metrics::new() };
         let (status, text) = ask(&admin, Method::GET, "/metrics").await;
         assert_eq!((status, text.as_str()), (200, "# EOF\n"));

@@ -1,4 +1,5 @@
-//! The program's flags. Those that Contour has, too, have its names, so that an installation can be carried over.
+//! The command line flags of the program. Flags that Contour also has keep Contour's names, so that
+//! an installation can be migrated.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZero;
@@ -14,15 +15,17 @@ use pinniped_go_compat::duration::GoDuration;
 use pinniped_logging::log::LogLevel;
 use pinniped_program::stop::Shutdown;
 
-/// The longest that a stop may be told to take.
+/// The maximum of the shutdown durations.
 const LONGEST_STOP: Duration = Duration::from_secs(3600);
 
-/// Serves HTTPProxy, Ingress and IngressRoute objects, with certificates as their owners have delegated them.
-// Exactly what was typed; what it means is `Options`.
+/// Serves HTTPProxy, Ingress and IngressRoute objects, with certificates as their owners have
+/// delegated them.
+// The flags as given; `Options` is their meaning.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "pinniped-gateway", version, disable_help_subcommand = true)]
 pub struct Flags {
-    /// The classes whose objects are served; none: those without a class and those of the class "contour"
+    /// The classes whose objects are served; none: those without a class and those of the class
+    /// "contour"
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     ingress_class_name: Vec<String>,
 
@@ -30,7 +33,8 @@ pub struct Flags {
     #[arg(long, value_name = "NAMESPACE,...", value_delimiter = ',')]
     root_namespaces: Vec<String>,
 
-    /// Whether a host belongs to the namespace of the oldest object that claims it, or all namespaces share it
+    /// Whether a host belongs to the namespace of the oldest object that claims it, or all
+    /// namespaces share it
     #[arg(long, value_name = "MODE", default_value = "namespace", value_parser = ["namespace", "shared"])]
     host_ownership: String,
 
@@ -38,7 +42,8 @@ pub struct Flags {
     #[arg(long, value_name = "NAMESPACE,...", value_delimiter = ',')]
     watch_namespaces: Vec<String>,
 
-    /// Where the gateway can be reached, for the statuses of objects, in place of the addresses of its Service
+    /// Where the gateway can be reached, for the statuses of objects, in place of the addresses of
+    /// its Service
     #[arg(long, value_name = "ADDRESS,...", default_value = "", hide_default_value = true)]
     ingress_status_address: String,
 
@@ -98,7 +103,8 @@ pub struct Flags {
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     leader_election_retry_period: Duration,
 
-    /// The Secret with the certificate for clients that name no host, or an unknown one; hosts have to ask for it
+    /// The Secret with the certificate for clients that name no host, or an unknown one; hosts have
+    /// to ask for it
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = secret)]
     fallback_certificate: Option<SecretReference>,
 
@@ -130,7 +136,8 @@ pub struct Flags {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = short_duration)]
     shutdown_grace: Duration,
 
-    /// Connections at most, of both ports together; fewer where the memory limit or the limit on open files says so
+    /// Connections at most, of both ports together; fewer where the memory limit or the limit on
+    /// open files says so
     #[arg(long, value_name = "NUMBER", default_value = "16384")]
     max_connections: NonZero<usize>,
 
@@ -146,18 +153,18 @@ pub struct Flags {
     unexpected: Vec<String>,
 }
 
-/// What the flags mean. Namespaces that follow the pod's are `None`.
+/// The meaning of the flags. A namespace that defaults to the pod's namespace is `None`.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// For the routing table.
+    /// The settings of the routing table.
     pub(super) settings: Settings,
-    /// Empty: all.
+    /// The namespaces to watch; all if empty.
     pub(super) watch_namespaces: Vec<String>,
-    /// With commas; empty: those of the Service.
+    /// The comma-separated addresses; those of the Service if empty.
     pub(super) status_address: String,
-    /// Name and namespace of the gateway's Service.
+    /// The name and namespace of the gateway's Service.
     pub(super) service: (String, Option<String>),
-    /// Name and namespace of the Lease, unless there is no election.
+    /// The name and namespace of the Lease, or `None` without an election.
     pub(super) lease: Option<(String, Option<String>)>,
     pub(super) lease_timing: Timing,
     pub(super) plain: SocketAddr,
@@ -171,7 +178,7 @@ pub(crate) struct Options {
 }
 
 impl Flags {
-    /// The meaning, or what is wrong with it in one line.
+    /// Returns the meaning of the flags, or a one-line error.
     pub(crate) fn resolve(self) -> Result<Options, String> {
         if let Some(word) = self.unexpected.first() {
             return Err(format!("unknown command {word:?} for {:?}", super::NAME));
@@ -194,7 +201,7 @@ impl Flags {
             renew_deadline: self.leader_election_renew_deadline,
             retry: self.leader_election_retry_period,
         };
-        // Else the next leader could begin before the last one has given up.
+        // Otherwise the next leader could start before the last one has stopped.
         if !(lease_timing.retry < lease_timing.renew_deadline
             && lease_timing.renew_deadline < lease_timing.lease)
         {
@@ -230,7 +237,7 @@ impl Flags {
     }
 }
 
-/// The names of a list, as people write it.
+/// Returns the names of a list, without surrounding spaces.
 fn names(list: &[String]) -> Vec<String> {
     list.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect()
 }
@@ -244,12 +251,12 @@ fn secret(written: &str) -> Result<SecretReference, String> {
 }
 
 fn host_ownership(written: &str) -> HostOwnership {
-    // Nothing else passes the parser.
+    // The parser accepts no other value.
     if written == "shared" { HostOwnership::Shared } else { HostOwnership::Namespace }
 }
 
 fn version(written: &str) -> TlsVersion {
-    // Nothing else passes the parser.
+    // The parser accepts no other value.
     if written == "1.3" { TlsVersion::V1_3 } else { TlsVersion::V1_2 }
 }
 
@@ -285,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_everything_is_as_the_manifest_has_it() {
+    fn the_defaults_match_the_manifest() {
         let options = options(&[]).unwrap();
         assert_eq!(options.plain.to_string(), "0.0.0.0:8080");
         assert_eq!(options.tls.to_string(), "0.0.0.0:8443");
@@ -302,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_have_commas_and_may_have_blanks() {
+    fn lists_are_comma_separated_and_may_contain_spaces() {
         let options = options(&[
             "--ingress-class-name=a, b,",
             "--root-namespaces=x",
@@ -322,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_in_one_line() {
+    fn invalid_flags_are_refused_in_one_line() {
         for (words, wanted) in [
             (&["--nonsense"][..], "unknown flag: --nonsense"),
             (&["serve"], "unknown command \"serve\" for \"pinniped-gateway\""),

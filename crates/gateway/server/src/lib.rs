@@ -1,16 +1,18 @@
-//! The ingress gateway: how its parts are put together, in what order they start, and in what order they stop.
+//! The ingress gateway program: its composition, its start order and its shutdown order.
 //!
 //! ```text
-//! flags, pod metadata -> API server client (our own HTTP/2 pool)
-//!   data plane          both ports, which know no host at first          pinniped-gateway-dataplane
-//!   health, metrics     on a third port
-//!   controllers         watch, decide, publish each new table            pinniped-gateway-controller
-//! stop: readiness red; after the delay the ports close, controllers end, the Lease is given back; then the grace
+//! flags, pod metadata -> API server client (with its own HTTP/2 pool)
+//!   data plane        both ports, without a host at first      pinniped-gateway-dataplane
+//!   health, metrics   on a third port
+//!   controllers       watch, decide, publish each new table    pinniped-gateway-controller
+//! shutdown: readiness fails; after the delay the ports close, the controllers stop and release
+//!   the Lease; open connections get the grace period
 //! ```
 //!
-//! Every replica serves; the one that holds the Lease writes statuses. The program reads nothing but the API, and what
-//! it may read is in `deploy/install-pinniped-gateway.yaml`: nothing about itself, so the time that its pod has to end
-//! is not known here, and the defaults of [`Flags`] must fit into it.
+//! Every replica serves; the replica that holds the Lease writes statuses. The program reads
+//! configuration only from the API, with the permissions in `deploy/install-pinniped-gateway.yaml`.
+//! These do not include its own pod, so it does not know the termination grace period, and the
+//! defaults of [`Flags`] must fit into it.
 
 mod admin;
 mod flags;
@@ -42,14 +44,14 @@ use pinniped_program::stop::Signals;
 pub use flags::Flags;
 use flags::Options;
 
-/// Name of the program, and of all its objects in the manifest.
+/// The name of the program, and of all its objects in the manifest.
 const NAME: &str = "pinniped-gateway";
 
-/// Names us to the API server.
+/// Identifies the program to the API server.
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("pinniped-gateway/v", env!("CARGO_PKG_VERSION"), " kubernetes/v1.36"));
 
-/// Runs the gateway until it is told to stop. Every failure is one log line.
+/// Runs the gateway until a signal stops it. Every failure is one log line.
 pub fn main(flags: Flags) -> ExitCode {
     pinniped_pki::install_crypto_provider();
     let options = match flags.resolve() {
@@ -72,21 +74,21 @@ pub fn main(flags: Flags) -> ExitCode {
 
 fn start(options: Options) -> anyhow::Result<()> {
     let pod = downward_api::load_names(&options.downward_api_path).context("could not read pod metadata")?;
-    // The data plane has threads of its own, and so has the making of tables.
+    // The data plane and the table builder have their own threads.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("could not start the runtime")?;
     let surroundings =
         || in_cluster::load(|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_DIRECTORY));
-    let outcome = runtime.block_on(run(options, pod, surroundings, TaskMonitor::default()));
-    // What is left may hang, the resolver of names for example, and nobody waits for it any more.
+    let result = runtime.block_on(run(options, pod, surroundings, TaskMonitor::default()));
+    // A remaining task may block, for example in the name resolver, and no result depends on it.
     runtime.shutdown_background();
-    outcome
+    result
 }
 
-/// Runs until a signal, or until something fails that should run on: of the tasks, whatever `monitor` hears of. The
-/// surroundings are looked for once the ports for probes are there.
+/// Runs until a signal, or until a component fails that should keep running; `monitor` reports
+/// failed tasks. The in-cluster configuration is loaded after the port for probes is open.
 pub(crate) async fn run(
     options: Options,
     pod: PodInfo,
@@ -99,7 +101,7 @@ pub(crate) async fn run(
         .with_context(|| format!("could not listen for health and metrics on {}", options.admin))?;
     let (tls, plain) = (options.tls, options.plain);
     let capacity = Capacity::new(&CapacityParams {
-        // A connection has another one to its backend.
+        // Each client connection has a connection to its backend.
         files_per_connection: 2,
         ..CapacityParams::of_this_process(options.max_connections, options.max_connections_per_address)
     });
@@ -146,10 +148,11 @@ pub(crate) async fn run(
     stopping.begin();
     let orderly = async {
         if failure.is_none() {
-            // Services still lead here for a moment, so the table goes on following the cluster.
+            // Services still route traffic to this pod for a moment, so the table keeps following
+            // the cluster.
             tokio::time::sleep(shutdown.delay).await;
         }
-        // At the same time, so that the pod is gone within the grace.
+        // In parallel, so that the pod terminates within the grace period.
         tokio::join!(gateway.stop(shutdown.grace), controllers.stop());
         drop(admin);
     };
@@ -163,7 +166,7 @@ pub(crate) async fn run(
     }
 }
 
-/// The client for all that the program reads and writes: with the pod's own service account, and nothing else.
+/// Returns the client for all requests of the program, which use only the pod's service account.
 fn client(pod: &PodInfo, surroundings: InCluster) -> anyhow::Result<kube::Client> {
     let upstream =
         through(UpstreamParams::new(surroundings.server, surroundings.ca), &ProxyEnvironment::from_env())
@@ -178,7 +181,7 @@ fn client(pod: &PodInfo, surroundings: InCluster) -> anyhow::Result<kube::Client
     Ok(kube::Client::new(named, pod.namespace.as_str()))
 }
 
-/// What the controllers are told.
+/// Returns the parameters of the control plane.
 fn params(
     client: kube::Client,
     options: Options,
@@ -194,7 +197,7 @@ fn params(
     };
     let election = match options.lease {
         None => Election::Alone,
-        // Nobody may hold a Lease under no name: it would look free to the others.
+        // A Lease with an empty holder name looks free to other replicas.
         Some(_) if pod.name.is_empty() => {
             anyhow::bail!("could not take part in the leader election: the pod's name is not known")
         }

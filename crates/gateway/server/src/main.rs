@@ -1,11 +1,12 @@
-//! `pinniped-gateway`: the ingress gateway, which serves with certificates as their owners have delegated them.
+//! `pinniped-gateway`: the ingress gateway, which serves certificates as their owners have
+//! delegated them.
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use pinniped_gateway::Flags;
 
-/// A request takes a quarter less CPU with it than with the system's.
+/// Requests need a quarter less CPU time with mimalloc than with the system allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -16,7 +17,7 @@ fn main() -> ExitCode {
             eprintln!("Error: {}", pinniped_program::complaint(&error));
             ExitCode::FAILURE
         }
-        // Help and version.
+        // Help and version output.
         Err(text) => text.exit(),
     }
 }

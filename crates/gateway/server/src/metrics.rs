@@ -1,4 +1,4 @@
-//! What the data plane shows to a scraper.
+//! The metrics of the data plane.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Registers everything that a gateway counts, under `pinniped_gateway_...`.
+/// Registers all counters of a gateway under `pinniped_gateway_...`.
 pub(super) fn register(metrics: &Metrics, read: impl Fn() -> Readings + Clone + Send + Sync + 'static) {
     let (tls, plain) = (read.clone(), read.clone());
     metrics.register_server("pinniped_gateway_tls", move || tls().tls);
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_is_counted_is_shown_once() {
+    fn every_counter_is_exported_once() {
         let metrics = Metrics::new();
         let mut readings = Readings { tunnels: 3, ..Readings::default() };
         readings.tls.accepted = 11;

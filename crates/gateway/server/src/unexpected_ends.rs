@@ -1,4 +1,5 @@
-//! The program ends when one of its tasks ends unexpectedly, and its error names the task.
+//! Tests that the program terminates when one of its tasks terminates unexpectedly, with an error
+//! that names the task.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How `pinniped-gateway` refuses to start.
+//! Tests of start failures of `pinniped-gateway`.
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 
@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
-/// What it says, on standard error, when it is started so. It must have failed.
+/// Runs the program, which must fail, and returns its standard error.
 fn refusal(podinfo: &Path, args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_pinniped-gateway"))
         .args(args)
@@ -27,7 +27,7 @@ fn podinfo() -> tempfile::TempDir {
 }
 
 #[test]
-fn flags_that_it_does_not_know_are_named_in_one_line() {
+fn unknown_flags_are_reported_in_one_line() {
     let podinfo = podinfo();
     assert_eq!(
         refusal(podinfo.path(), &["--use-proxy-protocol"]),
@@ -38,13 +38,13 @@ fn flags_that_it_does_not_know_are_named_in_one_line() {
 }
 
 #[test]
-fn what_it_lacks_is_one_line_of_the_log() {
+fn missing_configuration_is_logged_in_one_line() {
     let podinfo = podinfo();
     let nowhere = refusal(Path::new("/nowhere"), &["--http-port=0"]);
     assert!(
         nowhere.contains("could not read pod metadata: could not load namespace: open /nowhere/namespace")
     );
-    // Not in a cluster.
+    // The test does not run in a cluster.
     let outside = refusal(podinfo.path(), &["--http-port=0"]);
     assert!(
         outside.contains("could not create a client: unable to load in-cluster configuration"),

@@ -1,4 +1,4 @@
-//! `HTTPProxy` of `projectcontour.io/v1`: a host, its certificate, and where its traffic goes.
+//! `HTTPProxy` of `projectcontour.io/v1`: a virtual host, its certificate and its routes.
 
 use k8s_openapi::{
     api::core::v1::LoadBalancerStatus,
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{Others, Readable, if_readable, namespaced_resource};
 
-/// A host, or a part of one that other objects include.
+/// A virtual host, or routes that other objects include.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct HttpProxy {
     /// Standard metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// The desired configuration.
     #[serde(default)]
     pub spec: Readable<HttpProxySpec>,
-    /// What has become of it.
+    /// The status.
     #[serde(default, deserialize_with = "if_readable")]
     pub status: Option<HttpProxyStatus>,
 }
@@ -30,39 +30,39 @@ namespaced_resource!(
     plural: "httpproxies"
 );
 
-/// What is wanted.
+/// The desired configuration.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpProxySpec {
-    /// Present in a root; an object without it is used by inclusion only.
+    /// Present in a root; an object without it is only used by inclusion.
     pub virtualhost: Option<VirtualHost>,
     /// Routes of HTTP requests.
     pub routes: Vec<Route>,
-    /// What to do with the bytes inside TLS, or with TLS itself.
+    /// The TCP proxy for terminated or passed-through connections.
     pub tcpproxy: Option<TcpProxy>,
-    /// Other objects whose routes are served here, too.
+    /// Other objects whose routes are included.
     pub includes: Vec<Include>,
-    /// Whose object this is.
+    /// The ingress class.
     pub ingress_class_name: Option<String>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// The host of a root.
+/// The virtual host of a root.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualHost {
-    /// The name, perhaps with `*.` in front.
+    /// The host name, possibly with a `*.` prefix.
     pub fqdn: String,
-    /// Plain HTTP only without it.
+    /// The TLS configuration; plain HTTP only without it.
     pub tls: Option<Tls>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// How TLS ends here, or does not.
+/// The TLS configuration of a virtual host.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tls {
@@ -72,51 +72,51 @@ pub struct Tls {
     pub minimum_protocol_version: String,
     /// `1.2` or `1.3`.
     pub maximum_protocol_version: String,
-    /// Hand the connection on as it is.
+    /// Passes connections through unchanged.
     pub passthrough: bool,
-    /// What clients have to show.
+    /// The requirements for client certificates.
     pub client_validation: Option<ClientValidation>,
-    /// Serve clients that name no host or an unknown one, with the fallback certificate.
+    /// Also serves clients without a known server name, with the fallback certificate.
     pub enable_fallback_certificate: bool,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// What clients have to show.
+/// The requirements for client certificates.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientValidation {
     /// The Secret with the CA bundle.
     pub ca_secret: String,
-    /// Take any certificate.
+    /// Accepts any certificate.
     pub skip_client_cert_validation: bool,
-    /// Which parts of the certificate the backend is told.
+    /// The parts of the certificate that the backend receives.
     pub forward_client_certificate: Option<ForwardClientCertificate>,
     /// The Secret with the revocation lists.
     pub crl_secret: String,
-    /// Look up the client's own certificate in them only.
+    /// Checks only the client's own certificate against them.
     pub crl_only_verify_leaf_cert: bool,
-    /// A client without a certificate is welcome, too.
+    /// Also accepts clients without a certificate.
     pub optional_client_certificate: bool,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// Which parts of a client's certificate go to the backend.
+/// The parts of the client certificate that the backend receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ForwardClientCertificate {
-    /// Its subject.
+    /// The subject.
     pub subject: bool,
-    /// Itself.
+    /// The certificate.
     pub cert: bool,
-    /// Its chain.
+    /// The certificate chain.
     pub chain: bool,
-    /// Its DNS names.
+    /// The DNS names.
     pub dns: bool,
-    /// Its URI names.
+    /// The URI names.
     pub uri: bool,
 }
 
@@ -124,116 +124,116 @@ pub struct ForwardClientCertificate {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Include {
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// Its namespace, if it is another one.
+    /// The namespace of the object, if it differs.
     pub namespace: String,
-    /// What requests must be like to get there.
+    /// The conditions for requests to the included routes.
     pub conditions: Vec<MatchCondition>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// What a request must be like.
+/// A condition for a request.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MatchCondition {
-    /// Its path starts so.
+    /// The prefix of the path.
     pub prefix: String,
-    /// Its path is this one.
+    /// The exact path.
     pub exact: String,
-    /// Its path is matched by this expression.
+    /// A regular expression that matches the path.
     pub regex: String,
-    /// It has, or has not, this header.
+    /// A condition for a header.
     pub header: Option<HeaderMatchCondition>,
-    /// It has this query parameter.
+    /// A condition for a query parameter.
     pub query_parameter: Option<QueryParameterMatchCondition>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// What a header must be like.
+/// A condition for a header.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderMatchCondition {
-    /// Its name.
+    /// The name of the header.
     pub name: String,
-    /// There is one.
+    /// The header is present.
     pub present: bool,
-    /// There is none.
+    /// The header is absent.
     #[serde(rename = "notpresent")]
     pub not_present: bool,
-    /// The value has this in it.
+    /// The value contains this text.
     pub contains: String,
-    /// The value does not have this in it.
+    /// The value does not contain this text.
     #[serde(rename = "notcontains")]
     pub not_contains: String,
-    /// Upper and lower case are the same.
+    /// Ignores the case of the value.
     pub ignore_case: bool,
-    /// The value.
+    /// The exact value.
     pub exact: String,
-    /// Not the value.
+    /// The value differs from this one.
     #[serde(rename = "notexact")]
     pub not_exact: String,
-    /// The value is matched by this expression.
+    /// A regular expression that matches the value.
     pub regex: String,
-    /// For what is negated: no header is as good as an empty one.
+    /// For negated conditions: treats a missing header as empty.
     pub treat_missing_as_empty: bool,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// What a query parameter must be like.
+/// A condition for a query parameter.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QueryParameterMatchCondition {
-    /// Its name.
+    /// The name of the parameter.
     pub name: String,
-    /// The value.
+    /// The exact value.
     pub exact: String,
-    /// The value starts so.
+    /// The prefix of the value.
     pub prefix: String,
-    /// The value ends so.
+    /// The suffix of the value.
     pub suffix: String,
-    /// The value is matched by this expression.
+    /// A regular expression that matches the value.
     pub regex: String,
-    /// The value has this in it.
+    /// The value contains this text.
     pub contains: String,
-    /// Upper and lower case are the same.
+    /// Ignores the case of the value.
     pub ignore_case: bool,
-    /// There is one.
+    /// The parameter is present.
     pub present: bool,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// What happens to some of the requests.
+/// A route.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Route {
-    /// Which requests.
+    /// The conditions for requests.
     pub conditions: Vec<MatchCondition>,
-    /// They go to these.
+    /// The backends.
     pub services: Vec<Service>,
-    /// They may become WebSockets.
+    /// Allows upgrades to WebSockets.
     pub enable_websockets: bool,
-    /// They are served without TLS as well.
+    /// Also serves requests over plain HTTP.
     pub permit_insecure: bool,
-    /// How long things may take.
+    /// The timeouts.
     pub timeout_policy: Option<TimeoutPolicy>,
-    /// How their paths change.
+    /// The rewrite of the path.
     pub path_rewrite_policy: Option<PathRewritePolicy>,
-    /// How a backend's instance is chosen.
+    /// The load balancing policy.
     pub load_balancer_policy: Option<LoadBalancerPolicy>,
-    /// They are sent elsewhere.
+    /// Redirects the client.
     pub request_redirect_policy: Option<RedirectPolicy>,
-    /// They are answered at once.
+    /// Returns a direct response.
     pub direct_response_policy: Option<DirectResponsePolicy>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
@@ -242,86 +242,86 @@ pub struct Route {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Service {
-    /// The Service's name.
+    /// The name of the Service.
     pub name: String,
-    /// The Service's port.
+    /// The port of the Service.
     pub port: i64,
     /// `tls`, `h2` or `h2c`.
     pub protocol: Option<String>,
-    /// Its share.
+    /// The weight.
     pub weight: i64,
-    /// What its certificate must be like.
+    /// The requirements for the backend's certificate.
     pub validation: Option<UpstreamValidation>,
-    /// It gets copies of requests, and nobody waits for its answers.
+    /// Receives copies of requests; its responses are ignored.
     pub mirror: bool,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// What a backend's certificate must be like.
+/// The requirements for a backend's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UpstreamValidation {
     /// The Secret with the CA bundle.
     pub ca_secret: String,
-    /// A name it is for.
+    /// A name that the certificate must contain.
     pub subject_name: String,
-    /// Names, of which it is for one; the first is that of `subjectName`.
+    /// Names of which the certificate must contain one; the first equals `subjectName`.
     pub subject_names: Vec<String>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// How long things may take, as Go writes durations.
+/// The timeouts, in Go's duration format.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TimeoutPolicy {
-    /// The whole answer.
+    /// The timeout of the whole response.
     pub response: String,
-    /// A request with nothing moving.
+    /// The maximum time without a transfer during a request.
     pub idle: String,
-    /// A connection to the backend without requests.
+    /// The idle timeout of keep-alive connections to the backend.
     pub idle_connection: String,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// How paths change.
+/// The rewrite of paths.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PathRewritePolicy {
-    /// By the prefix they had.
+    /// Replacements of the prefix.
     pub replace_prefix: Vec<ReplacePrefix>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// What a prefix becomes.
+/// The replacement of a prefix.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ReplacePrefix {
-    /// The prefix; any, if empty.
+    /// The prefix; any prefix if empty.
     pub prefix: String,
-    /// What it becomes.
+    /// The replacement.
     pub replacement: String,
 }
 
-/// How a backend's instance is chosen.
+/// The load balancing policy.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerPolicy {
     /// `RoundRobin`, `Random`, `WeightedLeastRequest`, `Cookie` or `RequestHash`.
     pub strategy: String,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// Where requests are sent.
+/// A redirect.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RedirectPolicy {
@@ -337,93 +337,93 @@ pub struct RedirectPolicy {
     pub path: Option<String>,
     /// Another prefix of the path.
     pub prefix: Option<String>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// The answer.
+/// A direct response.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DirectResponsePolicy {
-    /// Its status.
+    /// The status code.
     pub status_code: i64,
-    /// Its body.
+    /// The body.
     pub body: String,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// What happens to connections.
+/// A TCP proxy.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpProxy {
-    /// How a backend's instance is chosen.
+    /// The load balancing policy.
     pub load_balancer_policy: Option<LoadBalancerPolicy>,
-    /// They go to these.
+    /// The backends.
     pub services: Vec<Service>,
-    /// Another object says it.
+    /// Another object that defines the TCP proxy.
     pub include: Option<TcpProxyInclude>,
     /// The old spelling of `include`.
     pub includes: Option<TcpProxyInclude>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// The object that says it.
+/// The object that defines the TCP proxy.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct TcpProxyInclude {
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// Its namespace, if it is another one.
+    /// The namespace of the object, if it differs.
     pub namespace: String,
 }
 
-/// What has become of an object.
+/// The status of an `HTTPProxy`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpProxyStatus {
     /// `valid`, `invalid`, `orphaned` or `NotReconciled`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub current_status: String,
-    /// In words.
+    /// A description.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Where the gateway can be reached.
+    /// The addresses of the gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<LoadBalancerStatus>,
-    /// In detail.
+    /// The conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<DetailedCondition>,
 }
 
-/// A condition, with its reasons one by one.
+/// A condition with its errors and warnings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DetailedCondition {
     /// The condition.
     #[serde(flatten)]
     pub condition: Condition,
-    /// What is wrong.
+    /// The errors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<SubCondition>,
-    /// What is odd.
+    /// The warnings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<SubCondition>,
 }
 
-/// One reason of a condition.
+/// An error or a warning of a condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubCondition {
-    /// Which part of the object it is about.
+    /// The part of the object that it concerns.
     #[serde(rename = "type")]
     pub type_: String,
     /// Always `True`.
     pub status: String,
-    /// For programs.
+    /// The machine-readable reason.
     pub reason: String,
-    /// For people.
+    /// The message for users.
     pub message: String,
 }

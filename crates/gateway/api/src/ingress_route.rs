@@ -1,4 +1,5 @@
-//! `IngressRoute` of `contour.heptio.com/v1beta1`: what `HTTPProxy` was in Contour's releases up to 1.5.
+//! `IngressRoute` of `contour.heptio.com/v1beta1`: the predecessor of `HTTPProxy` in Contour's
+//! releases up to 1.5.
 
 use k8s_openapi::{api::core::v1::LoadBalancerStatus, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{Deserialize, Serialize};
@@ -9,16 +10,16 @@ use super::{
     if_readable, namespaced_resource,
 };
 
-/// A host, or a part of one that other objects delegate to.
+/// A virtual host, or routes that other objects delegate to.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct IngressRoute {
     /// Standard metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// The desired configuration.
     #[serde(default)]
     pub spec: Readable<IngressRouteSpec>,
-    /// What has become of it.
+    /// The status.
     #[serde(default, deserialize_with = "if_readable")]
     pub status: Option<IngressRouteStatus>,
 }
@@ -31,35 +32,35 @@ namespaced_resource!(
     plural: "ingressroutes"
 );
 
-/// What is wanted.
+/// The desired configuration.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IngressRouteSpec {
-    /// Present in a root; an object without it is used by delegation only.
+    /// Present in a root; an object without it is only used by delegation.
     pub virtualhost: Option<VirtualHost>,
     /// Routes of HTTP requests.
     pub routes: Vec<Route>,
-    /// What to do with the bytes inside TLS, or with TLS itself.
+    /// The TCP proxy for terminated or passed-through connections.
     pub tcpproxy: Option<TcpProxy>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// The host of a root.
+/// The virtual host of a root.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualHost {
-    /// The name.
+    /// The host name.
     pub fqdn: String,
-    /// Plain HTTP only without it.
+    /// The TLS configuration; plain HTTP only without it.
     pub tls: Option<Tls>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// How TLS ends here, or does not.
+/// The TLS configuration of a virtual host.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tls {
@@ -67,42 +68,42 @@ pub struct Tls {
     pub secret_name: String,
     /// `1.2` or `1.3`.
     pub minimum_protocol_version: String,
-    /// Hand the connection on as it is, unless there is a Secret.
+    /// Passes connections through unchanged, unless there is a Secret.
     pub passthrough: bool,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// What happens to some of the requests.
+/// A route.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Route {
-    /// How their paths start.
+    /// The prefix of the path.
     #[serde(rename = "match")]
     pub prefix: String,
-    /// They go to these.
+    /// The backends.
     pub services: Vec<Service>,
-    /// Another object says it.
+    /// Another object that defines the routes.
     pub delegate: Option<Delegate>,
-    /// They may become WebSockets.
+    /// Allows upgrades to WebSockets.
     pub enable_websockets: bool,
-    /// They are served without TLS as well.
+    /// Also serves requests over plain HTTP.
     pub permit_insecure: bool,
-    /// What the prefix becomes.
+    /// The replacement of the prefix.
     pub prefix_rewrite: String,
-    /// How long things may take.
+    /// The timeout.
     pub timeout_policy: Option<RequestTimeout>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// How long things may take.
+/// The timeout of a route.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct RequestTimeout {
-    /// The whole answer, whatever the field's name says.
+    /// The timeout of the whole response, despite the name of the field.
     pub request: String,
 }
 
@@ -112,13 +113,13 @@ impl From<&RequestTimeout> for TimeoutPolicy {
     }
 }
 
-/// The object that says it.
+/// The object that a route or TCP proxy delegates to.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Delegate {
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// Its namespace, if it is another one.
+    /// The namespace of the object, if it differs.
     pub namespace: String,
 }
 
@@ -126,45 +127,45 @@ pub struct Delegate {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Service {
-    /// The Service's name.
+    /// The name of the Service.
     pub name: String,
-    /// The Service's port.
+    /// The port of the Service.
     pub port: i64,
-    /// Its share.
+    /// The weight.
     pub weight: i64,
-    /// How one of its instances is chosen.
+    /// The load balancing policy.
     pub strategy: String,
-    /// What its certificate must be like.
+    /// The requirements for the backend's certificate.
     pub validation: Option<UpstreamValidation>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// What happens to connections.
+/// A TCP proxy.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpProxy {
-    /// They go to these.
+    /// The backends.
     pub services: Vec<Service>,
-    /// Another object says it.
+    /// Another object that defines the TCP proxy.
     pub delegate: Option<Delegate>,
-    /// Everything else.
+    /// Fields without a type.
     #[serde(flatten)]
     pub others: Others,
 }
 
-/// What has become of an object.
+/// The status of an `IngressRoute`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IngressRouteStatus {
     /// `valid`, `invalid` or `orphaned`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub current_status: String,
-    /// In words.
+    /// A description.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Where the gateway can be reached.
+    /// The addresses of the gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<LoadBalancerStatus>,
 }

@@ -1,10 +1,11 @@
-//! What the gateway reads besides the kinds of Kubernetes itself: Contour's `HTTPProxy` and, of its first releases,
-//! `IngressRoute`. (Their companion `TLSCertificateDelegation` is in [`pinniped_delegation::api`].)
+//! The custom resources of the gateway: Contour's `HTTPProxy` and, from its early releases,
+//! `IngressRoute`. (The related `TLSCertificateDelegation` is in [`pinniped_delegation::api`].)
 //!
-//! The types name the fields that the gateway implements. Everything else that a spec says is kept by its name in
-//! [`Others`], because a field that nobody looks at may be the one that restricts who may pass: whoever reads these
-//! types must look there, too (a few small ones that have no room for it deny what they do not know). A spec that is not even of the right shape is [`Readable::Unreadable`] and spoils no
-//! other object of the list it came in.
+//! The types contain the fields that the gateway implements. All other fields of a spec are stored
+//! by name in [`Others`], because an ignored field may be one that restricts access: code that
+//! reads these types must check it, too. (A few small types without such a map reject unknown
+//! fields.) A spec with an invalid structure becomes [`Readable::Unreadable`] and does not affect
+//! other objects of the same list.
 
 pub mod http_proxy;
 pub mod ingress_route;
@@ -17,20 +18,20 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
-/// The fields of an object that its type does not have, by name.
+/// The fields of an object that its type does not define, by name.
 pub type Others = BTreeMap<String, Value>;
 
-/// A spec as it lies in the cluster.
+/// A spec that may be invalid.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Readable<T> {
-    /// As its type says.
+    /// The parsed spec.
     Read(T),
-    /// Not as its type says, and why.
+    /// The spec does not match its type; contains the error.
     Unreadable(String),
 }
 
 impl<T> Readable<T> {
-    /// The spec, if it can be read.
+    /// Returns the spec if it is valid.
     pub fn read(&self) -> Option<&T> {
         match self {
             Self::Read(spec) => Some(spec),
@@ -55,8 +56,9 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Readable<T> {
     }
 }
 
-/// A status, if it is as its type says. One that is not spoils no other object of the list it came in: in old releases
-/// whoever may write an object may write anything there.
+/// Deserializes a status, or returns `None` if it does not match its type. An invalid status must
+/// not affect other objects of the same list: with the definitions of old releases, a user with
+/// write access to an object can write any value.
 fn if_readable<'de, T: DeserializeOwned, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
@@ -64,7 +66,7 @@ fn if_readable<'de, T: DeserializeOwned, D: Deserializer<'de>>(
     Ok(value.and_then(|value| serde_json::from_value(value).ok()))
 }
 
-/// Whether a field says nothing: absent in all but its name.
+/// Returns whether a field has no effect: it is null or an empty list.
 pub fn is_void(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -73,7 +75,7 @@ pub fn is_void(value: &Value) -> bool {
     }
 }
 
-/// Implements [`kube_core::Resource`] for a namespaced kind that lives in one API group.
+/// Implements [`kube_core::Resource`] for a namespaced kind with a fixed API group.
 macro_rules! namespaced_resource {
     ($type:ty, group: $group:literal, version: $version:literal, kind: $kind:literal, plural: $plural:literal) => {
         impl $type {
@@ -81,9 +83,9 @@ macro_rules! namespaced_resource {
             pub const GROUP: &'static str = $group;
             /// The version of the API group.
             pub const VERSION: &'static str = $version;
-            /// The kind's name.
+            /// The name of the kind.
             pub const KIND: &'static str = $kind;
-            /// The resource's name in paths and rules.
+            /// The name of the resource in paths and RBAC rules.
             pub const PLURAL: &'static str = $plural;
         }
 
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_of_the_wrong_shape_spoils_only_itself() {
+    fn a_malformed_spec_does_not_affect_other_objects() {
         let list = json!([
             {"metadata": {"name": "bad"}, "spec": {"routes": "all of them"}},
             {"metadata": {"name": "good"}, "spec": {"routes": [{"services": [{"name": "s", "port": 80}]}]}},
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_the_wrong_shape_is_none() {
+    fn a_malformed_status_is_none() {
         let list = json!([
             {"metadata": {}, "status": 5}, {"metadata": {}, "status": {"currentStatus": []}},
             {"metadata": {}, "status": null}, {"metadata": {}}, {"metadata": {}, "status": {"currentStatus": "valid"}},
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_says_nothing_when_it_is_null_or_an_empty_list() {
+    fn a_null_field_or_an_empty_list_is_void() {
         for (value, wanted) in
             [(json!(null), true), (json!([]), true), (json!({}), false), (json!(false), false)]
         {

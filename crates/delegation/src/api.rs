@@ -1,27 +1,29 @@
-//! `TLSCertificateDelegation`: the owner of a Secret lets other namespaces serve with it.
+//! `TLSCertificateDelegation`: the owner of a Secret allows other namespaces to serve it as a
+//! certificate.
 //!
-//! The kind is Contour's (its design document "TLS Certificate Delegation"). It has lived in three API groups, all with
-//! the same schema, so the [`DelegationGroup`] is the dynamic part of its type.
+//! The kind comes from Contour (its design document "TLS Certificate Delegation"). It has existed
+//! in three API groups with the same schema, so the [`DelegationGroup`] is the dynamic part of its
+//! type.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Where the kind is served.
+/// The API group of a delegation object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DelegationGroup {
-    /// `projectcontour.io/v1`, the present one.
+    /// `projectcontour.io/v1`, the current group.
     ProjectContour,
     /// `contour.heptio.com/v1beta1`, up to Contour 1.5.
     Heptio,
-    /// `contour.vmware.com/v1`, of the design document; no release of Contour served it.
+    /// `contour.vmware.com/v1`, from the design document; no release of Contour served it.
     Vmware,
 }
 
 impl DelegationGroup {
-    /// Each of them; their grants are pooled.
+    /// All groups; the grants of all groups are combined.
     pub const ALL: [Self; 3] = [Self::ProjectContour, Self::Heptio, Self::Vmware];
 
-    /// The API group.
+    /// Returns the name of the API group.
     pub fn group(self) -> &'static str {
         match self {
             Self::ProjectContour => "projectcontour.io",
@@ -30,7 +32,7 @@ impl DelegationGroup {
         }
     }
 
-    /// The version in that group.
+    /// Returns the version in that group.
     pub fn version(self) -> &'static str {
         match self {
             Self::ProjectContour | Self::Vmware => "v1",
@@ -39,34 +41,35 @@ impl DelegationGroup {
     }
 }
 
-/// What the namespace of this object delegates to others.
+/// The Secrets that a namespace delegates to others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsCertificateDelegation {
     /// Standard metadata; the namespace is the one that owns the Secrets.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is delegated.
+    /// The delegations.
     #[serde(default)]
     pub spec: TlsCertificateDelegationSpec,
 }
 
-/// What is delegated.
+/// The spec of a `TLSCertificateDelegation`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsCertificateDelegationSpec {
-    /// One entry a Secret. An entry that is not as the schema says grants nothing and spoils no other: the definitions
-    /// of old releases check little, and one namespace's mistake must not take away the grants of all others.
+    /// One entry for each Secret. An entry that does not match the schema grants nothing and does
+    /// not affect other entries: the CRDs of old releases validate little, and an error in one
+    /// namespace must not remove the grants of other namespaces.
     #[serde(default, deserialize_with = "well_formed")]
     pub delegations: Vec<CertificateDelegation>,
 }
 
-/// To whom one Secret is delegated.
+/// The delegation of one Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateDelegation {
-    /// The Secret's name in the namespace of the object.
+    /// The name of the Secret, in the namespace of the object.
     pub secret_name: String,
-    /// The namespaces that may refer to it; `["*"]` is every one.
+    /// The namespaces that may refer to the Secret; `["*"]` means all namespaces.
     pub target_namespaces: Vec<String>,
 }
 
@@ -77,15 +80,16 @@ fn well_formed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Certifi
 }
 
 impl TlsCertificateDelegation {
-    /// The kind's name.
+    /// The name of the kind.
     pub const KIND: &'static str = "TLSCertificateDelegation";
-    /// The resource's name in paths and rules.
+    /// The name of the resource in paths and RBAC rules.
     pub const PLURAL: &'static str = "tlscertificatedelegations";
 }
 
 impl kube_core::Resource for TlsCertificateDelegation {
     type DynamicType = DelegationGroup;
-    // Namespaced, but kube names namespaces for types with a dynamic part only in this scope.
+    // The kind is namespaced, but for types with a dynamic part kube supports namespaces only with
+    // this scope.
     type Scope = kube_core::DynamicResourceScope;
 
     fn kind(_: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
@@ -120,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_group_has_its_path() {
+    fn each_group_has_its_own_path() {
         let paths = DelegationGroup::ALL
             .map(|group| <TlsCertificateDelegation as kube_core::Resource>::url_path(&group, Some("ns")));
         assert_eq!(
@@ -134,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_not_as_it_should_be_grants_nothing_and_spoils_nothing() {
+    fn an_invalid_entry_grants_nothing_and_does_not_affect_other_entries() {
         let good = json!({"secretName": "s", "targetNamespaces": ["a"]});
         let entry = CertificateDelegation { secret_name: "s".into(), target_namespaces: vec!["a".into()] };
         for (delegations, wanted) in [

@@ -1,29 +1,31 @@
-//! Whose certificates may be served: references to Secrets of other namespaces, and the grants of their owners.
+//! Permission to serve the certificates of other namespaces: references to Secrets, and the grants
+//! of their owners.
 //!
-//! A reference is `name` or `namespace/name`. Another namespace's Secret may be used only if an object of kind
-//! `TLSCertificateDelegation` *in that namespace* names the Secret and the namespace of whoever refers to it. The rules
-//! are Contour's, with two readings made strict: `*` opens a Secret to everybody only when it stands alone, and
-//! permission is asked before existence, so that nobody learns from a refusal whether a Secret exists.
+//! A reference has the form `name` or `namespace/name`. An object may use a Secret of another
+//! namespace only if a `TLSCertificateDelegation` *in the namespace of the Secret* names the Secret
+//! and the namespace of the object. The rules are Contour's, with two stricter interpretations: `*`
+//! grants access to all namespaces only when it is the only entry, and the permission is checked
+//! before the existence, so that a refusal does not reveal whether a Secret exists.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::api::CertificateDelegation;
 
-/// Stands for every namespace when it is the only one named.
+/// Represents all namespaces when it is the only entry.
 const EVERY_NAMESPACE: &str = "*";
 
-/// Which Secret is meant.
+/// A reference to a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SecretReference {
-    /// The namespace that owns it.
+    /// The namespace of the Secret.
     pub namespace: String,
-    /// Its name there.
+    /// The name of the Secret.
     pub name: String,
 }
 
 impl SecretReference {
-    /// Reads `name`, `/name` or `namespace/name`; without a namespace, `default_namespace` is meant. Only the first
-    /// slash divides, see [`Self::is_malformed`].
+    /// Parses `name`, `/name` or `namespace/name`; without a namespace, `default_namespace`
+    /// applies. Only the first slash separates, see [`Self::is_malformed`].
     pub fn parse(written: &str, default_namespace: &str) -> Self {
         let (namespace, name) = match written.split_once('/') {
             Some(("", name)) => (default_namespace, name),
@@ -33,7 +35,7 @@ impl SecretReference {
         Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Whether no Secret can have this name: it is empty, or has a slash of its own.
+    /// Returns whether no Secret can have this name: it is empty or contains a slash.
     pub fn is_malformed(&self) -> bool {
         self.name.is_empty() || self.name.contains('/')
     }
@@ -45,20 +47,20 @@ impl std::fmt::Display for SecretReference {
     }
 }
 
-/// To whom a Secret is open.
+/// The namespaces that may use a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Audience {
     everyone: bool,
     namespaces: BTreeSet<String>,
 }
 
-/// The grants of any number of objects, in whatever API groups they were found. Any of them is enough; none takes away
-/// what another one gives.
+/// The grants of any number of objects in all API groups. One grant is sufficient; no object can
+/// revoke the grant of another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants(HashMap<SecretReference, Audience>);
 
 impl Grants {
-    /// Adds what an object of `owner`, a namespace, delegates.
+    /// Adds the delegations of an object in the namespace `owner`.
     pub fn add(&mut self, owner: &str, delegations: &[CertificateDelegation]) {
         for delegation in delegations {
             let secret =
@@ -69,13 +71,14 @@ impl Grants {
             match delegation.target_namespaces.as_slice() {
                 [] => {}
                 [one] if one == EVERY_NAMESPACE => self.0.entry(secret).or_default().everyone = true,
-                // A `*` among others stays in: no namespace has that name.
+                // A `*` among other names has no effect, because no namespace has that name.
                 named => self.0.entry(secret).or_default().namespaces.extend(named.iter().cloned()),
             }
         }
     }
 
-    /// Whether an object in namespace `referrer` may use this Secret. Its own namespace's it may always.
+    /// Returns whether an object in the namespace `referrer` may use this Secret. A Secret in the
+    /// same namespace is always permitted.
     pub fn permit(&self, secret: &SecretReference, referrer: &str) -> bool {
         if secret.is_malformed() {
             return false;
@@ -88,7 +91,8 @@ impl Grants {
     }
 }
 
-/// The Secrets of entries whose `*` does nothing because other names stand beside it: worth a warning.
+/// Returns the Secrets of entries whose `*` has no effect because there are other names, for a
+/// warning.
 pub fn inert_wildcards(delegations: &[CertificateDelegation]) -> impl Iterator<Item = &str> {
     delegations
         .iter()
@@ -110,7 +114,7 @@ mod tests {
         }
     }
 
-    /// The grants of one object each.
+    /// Returns the grants of these objects.
     fn grants(objects: &[(&str, &str, &[&str])]) -> Grants {
         let mut grants = Grants::default();
         for (owner, secret, targets) in objects {
@@ -138,9 +142,9 @@ mod tests {
         }
     }
 
-    /// Each row: the grants, and whether an object in `app` may refer to `certs/w`.
+    /// The columns are the grants, and whether an object in `app` may refer to `certs/w`.
     #[test]
-    fn only_the_owner_opens_a_secret_and_only_to_whom_it_names() {
+    fn only_the_owner_delegates_a_secret_and_only_to_the_named_namespaces() {
         type Object = (&'static str, &'static str, &'static [&'static str]);
         let rows: [(&str, &[Object], bool); 16] = [
             ("nothing", &[], false),
@@ -167,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn the_own_namespace_needs_no_grant() {
+    fn a_secret_in_the_same_namespace_needs_no_grant() {
         for written in ["w", "/w", "app/w"] {
             assert!(Grants::default().permit(&SecretReference::parse(written, "app"), "app"), "{written}");
         }
     }
 
     #[test]
-    fn no_grant_fits_a_malformed_reference() {
+    fn no_grant_matches_a_malformed_reference() {
         let open = grants(&[("certs", "", &["*"]), ("certs", "a/b", &["*"])]);
         for written in ["certs/", "certs/a/b", "app/", "app/a/b", "/", ""] {
             assert!(!open.permit(&SecretReference::parse(written, "app"), "app"), "{written}");
@@ -182,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_that_does_nothing_is_found() {
+    fn an_ineffective_wildcard_is_found() {
         let entries =
             [entry("a", &["*"]), entry("b", &["*", "x"]), entry("c", &["x", "y"]), entry("d", &["y", "*"])];
         assert_eq!(inert_wildcards(&entries).collect::<Vec<_>>(), ["b", "d"]);

@@ -1,6 +1,8 @@
-//! `TLSCertificateDelegation`: the owner of a Secret allows other namespaces to serve with it.
+//! `TLSCertificateDelegation`: the owner of a Secret allows other namespaces to serve it as a
+//! certificate.
 //!
-//! [`api`] has the kinds, [`grants`] the decision. The Concierge and the gateway follow the same rules.
+//! [`api`] contains the types, [`grants`] the permission check. The Concierge and the gateway use
+//! the same rules.
 
 #![forbid(unsafe_code)]
 

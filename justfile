@@ -1,0 +1,74 @@
+# Short names for the commands of this repository. `just` lists them. CI runs `.ci/run`.
+
+# List the recipes.
+default:
+    @just --list --unsorted
+
+# Check that everything compiles.
+check:
+    cargo check --workspace --all-targets --locked
+
+# Format all Rust files.
+fmt:
+    cargo fmt --all
+
+# Check the format.
+fmt-check:
+    cargo fmt --all --check
+
+# Run clippy as CI does.
+clippy:
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# Check licences, banned crates and sources of dependencies (needs cargo-deny).
+deny:
+    cargo deny --locked check bans licenses sources
+
+# Check dependencies for known vulnerabilities (needs cargo-deny and a network).
+advisories:
+    cargo deny --locked check advisories
+    cargo deny --manifest-path tools/fuzz/Cargo.toml --locked check --config deny.toml advisories
+
+# Run all tests, or those of a suite: `just test certificates`.
+test *args:
+    cargo xtask test {{args}}
+
+# Build the documentation of all crates.
+doc:
+    cargo doc --workspace --no-deps --locked
+
+# Show a login on a real control plane.
+demo *args:
+    cargo xtask demo {{args}}
+
+# Control a one-node cluster on this machine: `just node up`.
+node *args:
+    cargo xtask node {{args}}
+
+# Build the container image.
+image *args:
+    cargo xtask image {{args}}
+
+# Measure the impersonation proxy, or the gateway: `just bench gateway`.
+bench *args:
+    cargo xtask bench {{args}}
+
+# Run a load for minutes and check that nothing grows.
+soak *args:
+    cargo xtask soak {{args}}
+
+# Run the fuzz targets (needs a nightly compiler).
+fuzz *args:
+    cargo xtask fuzz {{args}}
+
+# Find or build etcd, kube-apiserver, kube-controller-manager and kubectl.
+control-plane *args:
+    cargo xtask control-plane {{args}}
+
+# Regenerate the CLI reference.
+cli-reference:
+    cargo run --quiet -p pinniped-cli -- generate-markdown-help > docs/reference/cli.md
+
+# Run everything that CI runs for a change.
+ci:
+    .ci/run

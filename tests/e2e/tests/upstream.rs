@@ -1,6 +1,8 @@
-//! Our programs under upstream's manifests, unchanged: its RBAC, CRDs, configuration, probes and replicas.
+//! The product's programs with upstream's manifests, unchanged: RBAC, CRDs, configuration, probes
+//! and replicas.
 //!
-//! An executable of its own, because the manifests use the same names as ours and a process has one world.
+//! This is a separate executable, because the manifests use the same names as ours and a process
+//! has only one world.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +37,8 @@ async fn story(world: &World) -> anyhow::Result<()> {
         ("pinniped-concierge", "upstream-concierge.yaml"),
     ] {
         let file = tools::repository().join("testdata/upstream/manifests").join(file);
-        // CRDs and their objects are in one file: the objects need a second try, as with upstream's own.
+        // CRDs and their objects are in one file: the objects need a second attempt, as with
+        // upstream's own programs.
         wait::until_ok(SOON, "kubectl apply", async || {
             let file = file.to_string_lossy().into_owned();
             kubectl.output(&["apply", "-f", &file]).await
@@ -47,7 +50,8 @@ async fn story(world: &World) -> anyhow::Result<()> {
     let disabled = await_proxy(world, "Error", "Disabled").await?;
     assert_eq!(disabled["message"], "automatically determined that impersonation proxy should be disabled");
 
-    // Enabled with what the manifest says otherwise: a load balancer, which gets its address later.
+    // Enabled, with the other values of the manifest: a load balancer, which gets its address
+    // later.
     let patch = r#"{"spec":{"impersonationProxy":{"mode":"enabled"}}}"#;
     let args = ["patch", "credentialissuer", "pinniped-concierge-config", "--type=merge", "-p", patch];
     kubectl.output(&args).await?;
@@ -58,7 +62,7 @@ async fn story(world: &World) -> anyhow::Result<()> {
     let listening = await_proxy(world, "Success", "Listening").await?;
     assert_eq!(listening["frontend"]["impersonationProxyInfo"]["endpoint"], json!(format!("https://{ip}")));
 
-    // And it does what it says: an anonymous request through it is refused by its own decision.
+    // The proxy works: it refuses an anonymous request with its own decision.
     let tcp = tokio::net::TcpStream::connect((ip, 443)).await?;
     let tls =
         pinniped_test_support::wire::connect_unverified(tcp, &ip.to_string(), &[b"http/1.1"], None).await?;
@@ -66,7 +70,7 @@ async fn story(world: &World) -> anyhow::Result<()> {
     let answer = pinniped_test_support::wire::raw_request(tls, request.as_bytes()).await?;
     assert_eq!(answer.status, 403, "{}", answer.head);
 
-    // And so it is for a person: the webhook, the exchange, the proxy's decision, who one is.
+    // It also works for a user: the webhook, the exchange, the proxy's decision, the identity.
     let walk = Walk::new(world, Narrator::Silent, Instant::now())?;
     walk.create_user().await?;
     walk.create_authenticator().await?;

@@ -1,5 +1,5 @@
-//! The aggregated API behind a real aggregator: discovery, explanations, the two requests, and the trust between
-//! the API server and the Concierge, also while that is being changed.
+//! The aggregated API behind a real aggregator: discovery, explanations, the two requests, and the
+//! trust between API server and Concierge, also while its CA bundle changes.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const API_SERVICES: [&str; 2] =
     ["v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"];
 const SERVING_SECRET: &str = "pinniped-concierge-api-tls-serving-certificate";
 
-/// A TokenCredentialRequest to the WebhookAuthenticator of this name.
+/// Returns a TokenCredentialRequest for the WebhookAuthenticator with this name.
 pub(crate) fn token_credential_request(token: &str, authenticator: &str) -> Value {
     json!({"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest",
         "metadata": {"name": "foo"},
@@ -49,12 +49,12 @@ pub(crate) async fn log_in(
     post(client, &format!("{LOGIN}/tokencredentialrequests"), &body).await
 }
 
-/// A client without credentials.
+/// Creates a client without credentials.
 async fn anonymous(world: &World) -> kube::Client {
     client_with(world, AuthInfo::default()).await
 }
 
-/// A client of the API server with these credentials.
+/// Creates a client of the API server with these credentials.
 async fn client_with(world: &World, credentials: AuthInfo) -> kube::Client {
     let mut kubeconfig = Kubeconfig::read_from(world.admin_kubeconfig()).unwrap();
     for user in &mut kubeconfig.auth_infos {
@@ -69,7 +69,7 @@ async fn client_with(world: &World, credentials: AuthInfo) -> kube::Client {
 async fn discovery_lists_every_resource_in_both_forms() {
     let Some(installed) = installed::shared("discovery").await else { return };
     let kubectl = installed.world().kubectl();
-    // kubectl asks for the aggregated document, which the API server makes of ours.
+    // kubectl requests the aggregated document, which the API server creates from ours.
     let wanted = [
         "authentication.concierge.pinniped.dev/v1alpha1 false JWTAuthenticator \
          delete,deletecollection,get,list,patch,create,update,watch \
@@ -120,7 +120,7 @@ async fn discovery_lists_every_resource_in_both_forms() {
 }
 
 #[tokio::test]
-async fn listing_requests_finds_none() {
+async fn a_list_of_requests_is_empty() {
     let Some(installed) = installed::shared("listing requests").await else { return };
     let kubectl = installed.world().kubectl();
     for resource in ["tokencredentialrequests", "whoamirequests"] {
@@ -140,7 +140,7 @@ async fn listing_requests_finds_none() {
     );
 }
 
-/// `kubectl explain` of one thing; checks what holds for everything.
+/// Runs `kubectl explain` for one path, and checks what holds for every path.
 async fn explain(world: &World, path: &str, group: &str, more: &[&str]) -> String {
     let args = [&["explain", path], more].concat();
     // The API server collects the documents of aggregated APIs in the background.
@@ -170,7 +170,7 @@ async fn kubectl_explains_every_resource_and_every_field_of_the_requests() {
         ("jwtauthenticators", "authentication.concierge.pinniped.dev"),
     ];
     for (resource, group) in resources {
-        // Definitions of other suffixes may exist beside this one.
+        // Definitions with other suffixes may exist at the same time.
         let qualified = format!("--api-version={group}/v1alpha1");
         let text = explain(world, resource, group, &["--recursive", &qualified]).await;
         assert!(text.contains("FIELDS:") && text.contains("spec\t<"), "{text}");
@@ -239,7 +239,7 @@ async fn a_token_is_exchanged_for_a_certificate_through_the_aggregator() {
 }
 
 #[tokio::test]
-async fn a_login_that_fails_says_so_and_nothing_else() {
+async fn a_failed_login_returns_the_failure_and_nothing_else() {
     let Some(installed) = installed::shared("a login that fails").await else { return };
     let client = anonymous(installed.world()).await;
     for (token, authenticator) in [
@@ -255,7 +255,7 @@ async fn a_login_that_fails_says_so_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_token_is_invalid_for_one_cause() {
+async fn a_request_without_a_token_is_invalid_with_one_cause() {
     let Some(installed) = installed::shared("a request without a token").await else { return };
     let client = anonymous(installed.world()).await;
     let error = log_in(&client, "", "local-user-authenticator").await.unwrap_err();
@@ -274,7 +274,7 @@ async fn a_request_without_a_token_is_invalid_for_one_cause() {
 }
 
 #[tokio::test]
-async fn who_am_i_tells_whom_the_api_server_authenticated() {
+async fn who_am_i_returns_the_user_that_the_api_server_authenticated() {
     let Some(installed) = installed::shared("who am I").await else { return };
     let body = json!({"apiVersion": "identity.concierge.pinniped.dev/v1alpha1", "kind": "WhoAmIRequest"});
     let path = format!("{IDENTITY}/whoamirequests");
@@ -317,7 +317,7 @@ async fn ca_bundle(world: &World, name: &str) -> anyhow::Result<String> {
     Ok(service["spec"]["caBundle"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Both APIServices trust `wanted` (base64).
+/// Waits until both APIServices trust `wanted` (base64).
 async fn await_ca_bundles(world: &World, wanted: &str) {
     for name in API_SERVICES {
         wait::until_ok(SOON, format!("the CA bundle of {name}"), async || {
@@ -351,7 +351,7 @@ async fn ten_logins_in_a_row_work(world: &World) {
 }
 
 #[tokio::test]
-async fn a_ca_bundle_that_somebody_changed_is_put_back() {
+async fn a_changed_ca_bundle_is_restored() {
     let Some(installed) = installed::alone("a CA bundle is put back").await else { return };
     let world = installed.world();
     let wanted = serving_secret(world).await.unwrap()["data"]["caCertificate"].as_str().unwrap().to_owned();
@@ -368,7 +368,7 @@ async fn a_ca_bundle_that_somebody_changed_is_put_back() {
     ten_logins_in_a_row_work(world).await;
 }
 
-/// The certificate that a replica serves on its API port, PEM.
+/// Returns the certificate that a replica serves on its API port, PEM.
 async fn served_by(ip: IpAddr) -> anyhow::Result<Vec<u8>> {
     let tcp = tokio::net::TcpStream::connect((ip, 10250)).await?;
     let name = format!("pinniped-concierge-api.{CONCIERGE}.svc");
@@ -378,7 +378,7 @@ async fn served_by(ip: IpAddr) -> anyhow::Result<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn a_deleted_serving_certificate_is_made_anew_and_trusted_within_seconds() {
+async fn a_deleted_serving_certificate_is_created_again_and_trusted_within_seconds() {
     let Some(installed) = installed::alone("a deleted serving certificate").await else { return };
     let world = installed.world();
     let old = serving_secret(world).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a WebhookAuthenticator's status tells, and what logins make of it.
+//! The status of a WebhookAuthenticator, and its effect on logins.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -22,7 +22,7 @@ async fn authenticators(installed: &Installed) -> Api<WebhookAuthenticator> {
     Api::all_with(installed.admin().await, &GroupSuffix::default())
 }
 
-/// The webhook's CA, PEM.
+/// Returns the webhook's CA, PEM.
 async fn webhook_ca(installed: &Installed) -> String {
     let args = [
         "get",
@@ -43,8 +43,8 @@ async fn create(api: &Api<WebhookAuthenticator>, name: &str, spec: Value) {
     api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
 }
 
-/// Waits until the status speaks of the present generation, and is as wanted: the phase, and of each condition
-/// (by type) status, reason and message.
+/// Waits until the status is about the current generation and as wanted: the phase, and for each
+/// condition (by type) status, reason and message.
 async fn await_status(api: &Api<WebhookAuthenticator>, name: &str, phase: &str, wanted: &[[&str; 4]]) {
     wait::until_ok(SOON, format!("the status of {name}"), async || {
         let object = api.get(name).await?;
@@ -76,7 +76,7 @@ const READY: [[&str; 4]; 5] = [
     ["WebhookConnectionValid", "True", "Success", "successfully dialed webhook server"],
 ];
 
-/// The conditions when the connection fails.
+/// Returns the conditions when the connection fails.
 fn cannot_dial(message: &str) -> [[&str; 4]; 5] {
     let mut wanted = READY;
     wanted[0] = ["AuthenticatorValid", "Unknown", "UnableToValidate", UNKNOWN];
@@ -85,7 +85,7 @@ fn cannot_dial(message: &str) -> [[&str; 4]; 5] {
     wanted
 }
 
-/// The conditions when the CA bundle is wrong.
+/// Returns the conditions when the CA bundle is invalid.
 fn bad_tls(message: &str) -> [[&str; 4]; 5] {
     let mut wanted = READY;
     wanted[0] = ["AuthenticatorValid", "Unknown", "UnableToValidate", UNKNOWN];
@@ -96,7 +96,7 @@ fn bad_tls(message: &str) -> [[&str; 4]; 5] {
 }
 
 #[tokio::test]
-async fn the_status_says_what_is_wrong_with_a_webhook() {
+async fn the_status_reports_the_problem_of_a_webhook() {
     let Some(installed) = installed::shared("the status of webhooks").await else { return };
     let api = authenticators(&installed).await;
     let ca = STANDARD.encode(webhook_ca(&installed).await);
@@ -137,7 +137,8 @@ async fn the_status_says_what_is_wrong_with_a_webhook() {
         assert_eq!(cells[1..3], [spec["endpoint"].as_str().unwrap(), phase], "{row}");
     }
 
-    // One that is not ready takes no part in logins, and comes to do so when it is put right.
+    // An authenticator that is not ready takes no part in logins, and takes part again when it is
+    // corrected.
     let client = installed.admin().await;
     let failed = json!({"message": "authentication failed"});
     assert_eq!(log_in(&client, "pinny:password123", "status-wrong-ca").await.unwrap()["status"], failed);
@@ -152,7 +153,8 @@ async fn the_status_says_what_is_wrong_with_a_webhook() {
     await_login(&client, "status-wrong-ca", false).await;
 }
 
-/// Waits until ten logins in a row end as `works` says: every replica has to know.
+/// Waits until ten logins in a row succeed or fail as `works` specifies: every replica must have
+/// the change.
 async fn await_login(client: &kube::Client, authenticator: &str, works: bool) {
     wait::until_ok(SOON, format!("logins through {authenticator}"), async || {
         for _ in 0..10 {
@@ -166,7 +168,7 @@ async fn await_login(client: &kube::Client, authenticator: &str, works: bool) {
 }
 
 #[tokio::test]
-async fn a_status_that_somebody_edited_is_put_back() {
+async fn an_edited_status_is_restored() {
     let Some(installed) = installed::shared("an edited status").await else { return };
     let api = authenticators(&installed).await;
     let ca = STANDARD.encode(webhook_ca(&installed).await);
@@ -180,7 +182,7 @@ async fn a_status_that_somebody_edited_is_put_back() {
 }
 
 #[tokio::test]
-async fn the_ca_may_lie_in_a_secret_or_config_map_and_is_followed() {
+async fn the_ca_may_be_in_a_secret_or_config_map_and_its_changes_take_effect() {
     let Some(installed) = installed::shared("CA data sources").await else { return };
     let kubectl = installed.world().kubectl();
     let api = authenticators(&installed).await;
@@ -263,7 +265,8 @@ async fn the_ca_may_lie_in_a_secret_or_config_map_and_is_followed() {
         }
     }
 
-    // The source is followed without a change of the authenticator, to the bad and to the good.
+    // A change of the source takes effect without a change of the authenticator, in both
+    // directions.
     let garbage = json!({"data": {"good": "no longer"}}).to_string();
     let patch = ["patch", "configmap", "ca-source", "-n", CONCIERGE, "--type=merge", "-p"];
     kubectl.output(&[&patch[..], &[&garbage]].concat()).await.unwrap();

@@ -1,6 +1,8 @@
-//! Bad configuration, bad Secrets, missing rights: each is named, and costs nothing else.
+//! Invalid configuration, invalid Secrets, missing permissions: each is reported by name, and
+//! affects nothing else.
 //!
-//! Tests that need a running Concierge install one of their own: another namespace, another API group suffix.
+//! Tests that need a running Concierge install one of their own, in another namespace and with
+//! another API group suffix.
 
 use std::path::Path;
 use std::process::Command;
@@ -29,7 +31,7 @@ const NAMES: [&str; 11] = [
     "impersonationProxyLegacySecret",
 ];
 
-/// Runs the Concierge as a plain process that cannot come far.
+/// Runs the Concierge as a plain process that fails early.
 async fn concierge(config: &Path, podinfo: &Path) -> Outcome {
     let mut command = Command::new(tools::binary("pinniped-concierge").unwrap());
     command.arg(format!("--config={}", config.display()));
@@ -39,7 +41,7 @@ async fn concierge(config: &Path, podinfo: &Path) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_bad_start_ends_with_one_log_line_that_names_the_cause() {
+async fn a_failed_start_logs_one_line_that_names_the_cause() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let file = dir.path().join(name);
@@ -111,7 +113,7 @@ async fn a_bad_start_ends_with_one_log_line_that_names_the_cause() {
 }
 
 #[tokio::test]
-async fn garbage_in_secrets_is_named_and_gone_with_the_secret() {
+async fn an_invalid_secret_is_reported_until_it_is_deleted() {
     const APP: &str = "garbage";
     let garbage = STANDARD.encode("this is no certificate");
     let secret = |name: &str, keys: &[&str]| {
@@ -135,7 +137,7 @@ async fn garbage_in_secrets_is_named_and_gone_with_the_secret() {
     let bounds =
         format!(r#"failed to get cert bounds for secret \"{serving}\" with key \"tlsCertificateChain\""#);
     own.await_log(&bounds).await;
-    // Not ours to throw away: it may be the only copy of something.
+    // The Concierge does not delete a Secret that it did not create: it may be the only copy.
     assert_eq!(own.get("secret", &serving).await.unwrap()["metadata"]["uid"], uid);
 
     own.kubectl(&["delete", "secret", &signer]).await.unwrap();
@@ -146,7 +148,7 @@ async fn garbage_in_secrets_is_named_and_gone_with_the_secret() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_named_and_the_pod_lives_on_but_is_not_ready() {
+async fn a_port_in_use_is_reported_and_the_pod_keeps_running_but_is_not_ready() {
     let edit = |text: String| {
         with_proxy(&text)
             .replace("    apiGroupSuffix: ", "    aggregatedAPIServerPort: 8444\n    apiGroupSuffix: ")
@@ -155,7 +157,7 @@ async fn a_port_that_is_taken_is_named_and_the_pod_lives_on_but_is_not_ready() {
     };
     let Some(own) = Own::install("taken-port", &[], edit).await else { return };
     own.await_strategy(["Error", "ErrorDuringSetup"], "could not listen on 0.0.0.0:8444: ").await;
-    // A proxy that should serve and does not takes the pod out of the Services, not its process.
+    // If the proxy should serve but cannot, the pod leaves the Services; its process continues.
     let pod = own.pods.list(own.app).into_iter().find_map(|(_, pod)| pod.pid.and(Some(pod))).unwrap();
     let address = (pod.ip.unwrap(), 8444);
     for (path, status) in [("/healthz", 200), ("/readyz", 500)] {
@@ -170,13 +172,13 @@ async fn a_port_that_is_taken_is_named_and_the_pod_lives_on_but_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_missing_right_is_named_once_and_costs_only_what_needs_it() {
+async fn a_missing_permission_is_reported_once_and_affects_only_what_needs_it() {
     let edit = |text: String| {
         let with = "resources: [jwtauthenticators, webhookauthenticators]";
         assert!(text.contains(with));
         text.replace(with, "resources: [webhookauthenticators]")
     };
-    // For the webhook that the rest of the installation can be tried with.
+    // Uses the webhook of the shared installation for logins.
     let Some(installed) = installed::shared("a missing right").await else { return };
     let Some(own) = Own::install("missing-right", &[], edit).await else { return };
     own.await_api().await;
@@ -199,7 +201,7 @@ async fn a_missing_right_is_named_once_and_costs_only_what_needs_it() {
     });
     own.check(waited.await);
 
-    // It tries again and again, and says so once.
+    // The controller retries repeatedly and logs the failure once.
     let group = format!("authentication.concierge.{}", own.suffix);
     let waited = wait::until(SOON, "a second try", async || {
         let events = own.world.control_plane().audit_events().ok()?;

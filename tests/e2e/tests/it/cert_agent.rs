@@ -1,8 +1,8 @@
-//! The agent's controller in the installed programs, under the rights that the manifests give, by way of our own pool of
-//! connections.
+//! The controller of the kube-cert-agent in the installed programs, with the permissions of the
+//! manifests and our own connection pool.
 //!
-//! There is no kubelet here, so nobody answers an exec: how far it comes is what these tests look at. A whole agent runs
-//! on the one-node cluster.
+//! There is no kubelet here to serve an exec; these tests check how far the controller gets. The
+//! tests on a one-node cluster run a complete agent.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +20,7 @@ const DEPLOYMENT: &str = "pinniped-concierge-kube-cert-agent";
 const ROLE: &str = "pinniped-concierge-aggregated-api-server";
 
 #[tokio::test]
-async fn the_agent_is_deployed_and_asked_with_the_shipped_rights_and_a_missing_one_is_named_once() {
+async fn the_agent_is_deployed_and_queried_with_the_shipped_permissions_and_a_missing_one_is_reported_once() {
     let Some(installed) = installed::alone("the agent is deployed and asked with the shipped rights").await
     else {
         return;
@@ -68,14 +68,15 @@ async fn story(installed: &Installed) -> anyhow::Result<()> {
     .await?;
     assert!(dialled.ends_with("dial tcp 10.123.0.1:10250: connect: connection refused"), "{dialled}");
 
-    // The shipped verb is create. With get alone a WebSocket is refused, and so is SPDY, which names the verb.
+    // The shipped verb is `create`. With `get` alone a WebSocket is refused, and so is SPDY, whose
+    // refusal names the verb.
     let wanted = format!(
         "could not exec into agent pod {CONCIERGE}/{agent}: pods \"{agent}\" is forbidden: \
          User \"{ACCOUNT}\" cannot create resource \"pods/exec\" in API group \"\" in the namespace \"{CONCIERGE}\""
     );
     allow_exec(installed, &json!(["get"])).await?;
     wait::until_ok(SOON, &wanted, async || {
-        // An event does not wait for the delay after a failure.
+        // An event triggers a sync without the delay after a failure.
         wake(installed, 1).await?;
         let message = message(installed).await?;
         anyhow::ensure!(message == wanted, "{message}");
@@ -87,16 +88,16 @@ async fn story(installed: &Installed) -> anyhow::Result<()> {
         installed.pods().logs(CONCIERGE).lines().filter(|line| line.contains(&escaped)).count()
     };
     wait::until(SOON, "each pod to name the verb", async || (said() >= 2).then_some(())).await?;
-    let denied = denied_execs(installed)?;
+    let denied = refused_execs(installed)?;
     wait::until_ok(SOON, "more tries", async || {
         wake(installed, 1).await?;
-        let now = denied_execs(installed)?;
+        let now = refused_execs(installed)?;
         anyhow::ensure!(now >= denied + 8, "{now} after {denied}");
         Ok(())
     })
     .await?;
     assert_eq!(said(), 2, "once in each of two pods, however often it is tried");
-    // With both verbs over a WebSocket.
+    // With both verbs the exec uses a WebSocket.
     allow_exec(installed, &json!(["get", "create"])).await?;
     wait::until_ok(SOON, "a kubelet that does not answer", async || {
         wake(installed, 2).await?;
@@ -165,7 +166,7 @@ async fn run(pods: &Api<Pod>, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Publishes the cluster's address, ever another one.
+/// Triggers a sync by publishing a different cluster address each time.
 async fn wake(installed: &Installed, round: usize) -> anyhow::Result<()> {
     let server = format!("https://{round}.{}", jiff::Timestamp::now().as_nanosecond());
     let kubeconfig = json!({"clusters": [{"name": "", "cluster": {"server": server, "certificate-authority-data": "Y2E="}}]});
@@ -176,7 +177,7 @@ async fn wake(installed: &Installed, round: usize) -> anyhow::Result<()> {
     installed.world().kubectl().apply(&config_map.to_string()).await.map(drop)
 }
 
-/// Gives the Concierge these verbs on `pods/exec` and no others.
+/// Grants the Concierge exactly these verbs on `pods/exec`.
 async fn allow_exec(installed: &Installed, verbs: &Value) -> anyhow::Result<()> {
     let kubectl = installed.world().kubectl();
     let role: Value =
@@ -189,8 +190,8 @@ async fn allow_exec(installed: &Installed, verbs: &Value) -> anyhow::Result<()> 
     kubectl.output(&["patch", "role", ROLE, "-n", CONCIERGE, "--type=merge", "-p", &patch]).await.map(drop)
 }
 
-/// How often an exec of the Concierge was refused.
-fn denied_execs(installed: &Installed) -> anyhow::Result<usize> {
+/// Returns how often an exec of the Concierge was refused.
+fn refused_execs(installed: &Installed) -> anyhow::Result<usize> {
     let events = installed.world().control_plane().audit_events()?;
     let denied = |event: &&Value| {
         event["user"]["username"] == ACCOUNT
@@ -201,7 +202,7 @@ fn denied_execs(installed: &Installed) -> anyhow::Result<usize> {
 }
 
 async fn message(installed: &Installed) -> anyhow::Result<String> {
-    // In full: other tests have the same kind under other suffixes.
+    // The full resource name, because other tests have the same kind under other suffixes.
     let kind = "credentialissuers.config.concierge.pinniped.dev";
     let jsonpath = "-o=jsonpath={.status.strategies[0].message}";
     installed.world().kubectl().output(&["get", kind, "pinniped-concierge-config", jsonpath]).await

@@ -1,4 +1,4 @@
-//! The proxy's serving certificate when somebody else issues it, on a real control plane.
+//! The proxy's serving certificate from an external issuer, on a real control plane.
 
 mod cert_manager;
 mod delegation;

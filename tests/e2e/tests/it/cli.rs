@@ -1,6 +1,7 @@
 //! The command line on a real cluster, and the real kubectl with the kubeconfigs that it writes.
 //!
-//! Discovery that needs other objects than the installation has happens under API group suffixes of its own.
+//! Discovery tests that need other objects than those of the installation use API group suffixes of
+//! their own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::installed::{self, Installed, SOON};
 
-/// A home folder of a test's own, with a kubeconfig in it.
+/// A separate home folder with a kubeconfig.
 pub(crate) struct Home {
     dir: tempfile::TempDir,
 }
@@ -27,7 +28,7 @@ impl Home {
         self.dir.path().join("kubeconfig.yaml")
     }
 
-    /// The credential cache of `pinniped login`.
+    /// The path of the credential cache of `pinniped login`.
     fn cache(&self) -> PathBuf {
         self.dir.path().join(".config/pinniped/credentials.yaml")
     }
@@ -39,7 +40,7 @@ impl Home {
         }
     }
 
-    /// `pinniped` with an administrator's kubeconfig.
+    /// Runs `pinniped` with an administrator's kubeconfig.
     async fn pinniped(&self, world: &World, args: &[&str]) -> Outcome {
         self.pinniped_with(&world.admin_kubeconfig(), args).await
     }
@@ -52,14 +53,14 @@ impl Home {
         run(command, None).await.unwrap()
     }
 
-    /// `pinniped get kubeconfig`, written into this home.
+    /// Runs `pinniped get kubeconfig` and writes its output into this home.
     pub(crate) async fn get_kubeconfig(&self, world: &World, args: &[&str]) -> Outcome {
         let outcome = self.pinniped(world, &[&["get", "kubeconfig"], args].concat()).await.success().unwrap();
         std::fs::write(self.kubeconfig(), &outcome.stdout).unwrap();
         outcome
     }
 
-    /// kubectl as the user.
+    /// Runs kubectl as the user.
     pub(crate) async fn kubectl(&self, world: &World, args: &[&str], env: &[(&str, &str)]) -> Outcome {
         let mut command = world.kubectl().command(args);
         self.settle(&mut command);
@@ -67,7 +68,7 @@ impl Home {
         run(command, None).await.unwrap()
     }
 
-    /// The plugin, as kubectl runs it.
+    /// Runs the plugin as kubectl does.
     pub(crate) async fn plugin(&self, args: &[String], env: &[(&str, &str)]) -> Outcome {
         let mut command = Command::new(tools::binary("pinniped").unwrap());
         self.settle(&mut command);
@@ -75,7 +76,7 @@ impl Home {
         run(command, None).await.unwrap()
     }
 
-    /// Changes the text of the kubeconfig.
+    /// Replaces text of the kubeconfig.
     fn edit(&self, from: &str, to: &str) {
         let text = std::fs::read_to_string(self.kubeconfig()).unwrap();
         assert!(text.contains(from), "{text}");
@@ -83,7 +84,7 @@ impl Home {
     }
 }
 
-/// The flags that name the installation's authenticator.
+/// The flags that select the installation's authenticator.
 const AUTHENTICATOR: [&str; 4] = [
     "--concierge-authenticator-type",
     "webhook",
@@ -91,7 +92,7 @@ const AUTHENTICATOR: [&str; 4] = [
     "local-user-authenticator",
 ];
 
-/// Makes a user of the local-user-authenticator, with the password `password123`.
+/// Creates a user of the local-user-authenticator with the password `password123`.
 async fn create_user(installed: &Installed, name: &str) {
     let secret = json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": name, "namespace": LOCAL_USER_AUTHENTICATOR},
@@ -115,7 +116,7 @@ fn forbidden(user: &str) -> String {
     )
 }
 
-/// How often the Concierge was asked about the token with this SHA-256.
+/// Returns how often the Concierge received the token with this SHA-256.
 fn exchanges(installed: &Installed, token_id: &str) -> usize {
     let field = format!("\"tokenID\":\"{token_id}\"");
     installed.pods().logs(CONCIERGE).matches(&field).count()
@@ -143,7 +144,7 @@ async fn kubectl_reuses_a_credential_until_it_expires() {
     }
     assert_eq!(exchanges(&installed, TOKEN_ID), before + 1, "the second call had a credential");
 
-    // Its time is over: a new one is fetched, and stored in place of the old.
+    // An expired credential is replaced in the cache by a new one.
     let cache = std::fs::read_to_string(home.cache()).unwrap();
     let expiration =
         cache.lines().find(|line| line.trim_start().starts_with("expirationTimestamp:")).unwrap();
@@ -159,7 +160,7 @@ async fn kubectl_reuses_a_credential_until_it_expires() {
     assert_eq!(renewed.matches("expirationTimestamp:").count(), 1, "{renewed}");
     assert!(!renewed.contains("2026-01-01"), "{renewed}");
 
-    // Garbage in the cache costs nothing but the cache.
+    // An invalid cache only causes a new login.
     std::fs::write(home.cache(), "no: [yaml").unwrap();
     let outcome = home.kubectl(world, &list, &[]).await;
     assert_eq!((outcome.code, outcome.stderr), (1, forbidden("carol")));
@@ -192,7 +193,7 @@ async fn a_token_may_come_from_the_environment() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_and_an_unknown_authenticator_look_the_same_to_the_user() {
+async fn a_wrong_password_and_an_unknown_authenticator_give_the_same_error() {
     let Some(installed) = installed::shared("logins that fail").await else { return };
     let world = installed.world();
     let home = Home::new();
@@ -225,7 +226,7 @@ async fn a_wrong_password_and_an_unknown_authenticator_look_the_same_to_the_user
 }
 
 #[tokio::test]
-async fn discovery_finds_the_authenticator_or_says_that_there_is_none_of_that_name() {
+async fn discovery_finds_the_authenticator_or_reports_that_the_name_does_not_exist() {
     let Some(installed) = installed::shared("authenticator discovery").await else { return };
     let home = Home::new();
     let args = [
@@ -242,7 +243,7 @@ async fn discovery_finds_the_authenticator_or_says_that_there_is_none_of_that_na
 }
 
 #[tokio::test]
-async fn without_the_context_or_without_a_concierge_the_error_says_which() {
+async fn an_error_names_the_missing_context_or_concierge() {
     const SUFFIX: &str = "not-installed.example.com";
     let world = World::shared().unwrap();
     let home = Home::new();
@@ -295,7 +296,7 @@ async fn without_the_context_or_without_a_concierge_the_error_says_which() {
     assert!(outcome.stderr.starts_with(wanted), "{}", outcome.stderr);
 }
 
-/// A CredentialIssuer with a finished strategy of the TokenCredentialRequest API.
+/// Returns a CredentialIssuer with a finished strategy of the TokenCredentialRequest API.
 fn issuer(suffix: &str, name: &str) -> (Value, Value) {
     let object = json!({"apiVersion": format!("config.concierge.{suffix}/v1alpha1"), "kind": "CredentialIssuer",
         "metadata": {"name": name}, "spec": {"impersonationProxy": {"mode": "disabled"}}});
@@ -310,7 +311,7 @@ fn issuer(suffix: &str, name: &str) -> (Value, Value) {
 async fn create_issuer(world: &World, suffix: &str, name: &str) {
     let (object, status) = issuer(suffix, name);
     let resource = format!("credentialissuers.v1alpha1.config.concierge.{suffix}");
-    // The definition may have been served for a moment only.
+    // The definition may be served only since a moment ago.
     wait::until_ok(SOON, "the CredentialIssuer to be created", async || {
         world.kubectl().apply(&object.to_string()).await
     })
@@ -351,7 +352,7 @@ async fn discovery_under_another_suffix_counts_issuers_and_authenticators() {
     ] {
         assert!(found.stderr.contains(line), "{}\nlacks {line}", found.stderr);
     }
-    // The endpoint is the API server of the source, not the one in the status.
+    // The endpoint is the API server of the source kubeconfig, not the one in the status.
     assert!(
         found.stdout.contains(&format!("server: {}\n", world.control_plane().server())),
         "{}",
@@ -377,7 +378,7 @@ async fn discovery_under_another_suffix_counts_issuers_and_authenticators() {
     assert!(found.stdout.contains("--concierge-authenticator-name=second\n"), "{}", found.stdout);
 }
 
-/// Alone, because a second CredentialIssuer stops everybody else's discovery.
+/// Runs alone, because a second CredentialIssuer breaks the discovery of all other tests.
 #[tokio::test]
 async fn without_the_proxy_the_exchange_goes_through_the_api_server() {
     let Some(installed) = installed::alone("TokenCredentialRequestAPI mode").await else { return };
@@ -403,8 +404,8 @@ async fn without_the_proxy_the_exchange_goes_through_the_api_server() {
     assert!(written.stdout.contains(&format!("server: {server}\n")), "{}", written.stdout);
     assert!(written.stdout.contains(&format!("--concierge-endpoint={server}\n")), "{}", written.stdout);
 
-    // The exchange works. The certificate is the proxy's, so the API server does not know its signer: that needs
-    // the cluster's own signing key.
+    // The exchange works. The proxy's signer issued the certificate, so the API server does not
+    // accept it: that needs the cluster's own signing key.
     let outcome = home.kubectl(world, &["get", "pods"], &[]).await;
     assert_eq!(outcome.code, 1);
     assert!(

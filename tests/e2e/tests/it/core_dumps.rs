@@ -1,4 +1,4 @@
-//! The memory of the servers does not get into files.
+//! The servers write no core dumps, so their memory does not reach the disk.
 
 use pinniped_e2e::walkthrough::{CONCIERGE, LOCAL_USER_AUTHENTICATOR};
 
@@ -10,7 +10,8 @@ async fn the_servers_write_no_core_dumps() {
     let mut servers = 0;
     for namespace in [CONCIERGE, LOCAL_USER_AUTHENTICATOR] {
         for (name, pod) in installed.pods().list(namespace) {
-            // The agent is no server, and exists only while a test has a control plane with a key.
+            // The agent is not a server, and exists only while a test has a control plane with a
+            // key.
             let Some(pid) = pod.pid.filter(|_| !name.contains("kube-cert-agent")) else { continue };
             let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
             let limit = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();

@@ -1,7 +1,7 @@
-//! The custom resources on a real API server: upstream's definitions and ours in either order, what is refused,
-//! what is filled in, what kubectl shows, and what our types make of it.
+//! The custom resources on a real API server: upstream's definitions and ours in either order,
+//! validation, defaults, printer columns, and round trips through our types.
 //!
-//! Every test has definitions of its own, under an API group suffix of its own.
+//! Every test has its own definitions under its own API group suffix.
 
 use std::time::Duration;
 
@@ -26,8 +26,9 @@ const KINDS: [(&str, &str, &str); 3] = [
 /// No enum has more values than this.
 const VARIANTS: usize = 9;
 
-/// The definitions of `folder` with another group suffix. The CredentialIssuer comes last: when the API server
-/// serves its new definition it serves the others too, because it learns of them in order.
+/// Returns the definitions of `folder` with another group suffix. The CredentialIssuer comes last:
+/// the API server processes definitions in order, so when it serves the last one it serves the
+/// others too.
 fn definitions(folder: &str, suffix: &str) -> String {
     KINDS
         .map(|(plural, group, _)| {
@@ -44,10 +45,11 @@ async fn install(world: &World, folder: &str, suffix: &str) {
     world.kubectl().apply(&definitions(folder, suffix)).await.unwrap();
     let names = KINDS.map(|(plural, group, _)| format!("crd/{plural}.{group}.{suffix}"));
     world.kubectl().await_established(&names.each_ref().map(String::as_str)).await.unwrap();
-    // Established means accepted; which of two definitions is served shows in what the schema keeps.
+    // Established means accepted. Which version of a definition is served shows in the fields that
+    // it keeps.
     let client = world.client().await.unwrap();
     for kind in KINDS {
-        // "storage is (re)initializing" for a moment.
+        // The API server reports "storage is (re)initializing" for a moment.
         let api = dynamic(&client, suffix, kind);
         let list = async || Ok(api.list(&ListParams::default()).await?);
         wait::until_ok(SOON, format!("{} to be served", kind.0), list).await.unwrap();
@@ -68,7 +70,7 @@ async fn install(world: &World, folder: &str, suffix: &str) {
     .unwrap();
 }
 
-/// Our definitions under another suffix, for tests of what reads them.
+/// Installs our definitions under another suffix, for tests of their readers.
 pub(crate) async fn install_ours(world: &World, suffix: &str) {
     install(world, OURS, suffix).await;
 }
@@ -78,7 +80,7 @@ fn dynamic(client: &Client, suffix: &str, (plural, group, kind): (&str, &str, &s
     Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, plural))
 }
 
-/// The schema that the API server has for a kind.
+/// Returns the schema that the API server has for a kind.
 async fn schema(world: &World, suffix: &str, (plural, group, _): (&str, &str, &str)) -> Value {
     let name = format!("{plural}.{group}.{suffix}");
     let crd: Value =
@@ -87,16 +89,16 @@ async fn schema(world: &World, suffix: &str, (plural, group, _): (&str, &str, &s
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 }
 
-/// How much of a schema a sample fills in.
+/// The amount of a schema that a sample fills in.
 #[derive(Clone, Copy)]
 enum Extent {
-    /// Every property; of each enum the value of this number, modulo how many there are.
+    /// Every property; of each enum the value with this index, modulo the number of values.
     Everything(usize),
-    /// Required ones.
+    /// Required properties only.
     Required,
 }
 
-/// An object that a schema allows.
+/// Creates an object that conforms to a schema.
 fn sample(schema: &Value, extent: Extent) -> Value {
     if let Some(choices) = schema["enum"].as_array() {
         let number = if let Extent::Everything(number) = extent { number } else { 0 };
@@ -129,7 +131,7 @@ fn sample(schema: &Value, extent: Extent) -> Value {
     }
 }
 
-/// Samples of one kind: every enum value occurs in one of them.
+/// Creates samples of one kind so that every enum value occurs in one of them.
 fn samples(schema: &Value, api_version: &str, kind: &str) -> Vec<Value> {
     (0..VARIANTS)
         .map(|number| (format!("full-{number}"), Extent::Everything(number)))
@@ -144,7 +146,7 @@ fn samples(schema: &Value, api_version: &str, kind: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Writes an object whole, its status too; returns what the API server holds then.
+/// Writes a whole object including its status; returns the object as stored by the API server.
 async fn store(api: &Api<DynamicObject>, object: &Value) -> DynamicObject {
     let post = PostParams::default();
     let typed: DynamicObject = serde_json::from_value(object.clone()).unwrap();
@@ -158,7 +160,7 @@ async fn store(api: &Api<DynamicObject>, object: &Value) -> DynamicObject {
     stored
 }
 
-/// Members that `before` has and `after` lacks or has otherwise.
+/// Collects members of `before` that are missing or different in `after`.
 fn lost(before: &Value, after: &Value, path: &str, found: &mut Vec<String>) {
     match (before, after) {
         (Value::Object(before), Value::Object(_)) => {
@@ -176,8 +178,8 @@ fn lost(before: &Value, after: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Puts `second` over `first` while objects with every field lie in the cluster; returns what the second does
-/// not keep of them.
+/// Replaces the definitions `first` by `second` while the cluster contains objects with every
+/// field; returns the fields that the second ones drop.
 async fn replace_definitions(suffix: &str, first: &str, second: &str) -> Vec<String> {
     let world = World::shared().unwrap();
     let client = world.client().await.unwrap();
@@ -208,7 +210,7 @@ async fn replace_definitions(suffix: &str, first: &str, second: &str) -> Vec<Str
         let again =
             again.unwrap_or_else(|err| panic!("the status of {kind} {name} is no longer valid: {err}"));
         assert_eq!(again.data, object.data, "{kind} {name}");
-        // And a change of the one leaves the other alone.
+        // A change of one leaves the other unchanged.
         let mut changed = again;
         changed.metadata.labels.get_or_insert_default().insert("changed".to_owned(), "yes".to_owned());
         let changed = api.replace(&name, &post, &changed).await;
@@ -221,13 +223,13 @@ async fn replace_definitions(suffix: &str, first: &str, second: &str) -> Vec<Str
 }
 
 #[tokio::test]
-async fn our_definitions_over_upstreams_leave_every_object_valid_and_whole() {
+async fn our_definitions_over_upstreams_keep_every_object_valid_and_complete() {
     let missing = replace_definitions("ours-over.example.com", UPSTREAM, OURS).await;
     assert!(missing.is_empty(), "our definitions do not keep {missing:?}");
 }
 
 #[tokio::test]
-async fn upstreams_definitions_over_ours_leave_every_object_valid_and_only_drop_our_additions() {
+async fn upstreams_definitions_over_ours_keep_every_object_valid_and_drop_only_our_additions() {
     let missing = replace_definitions("upstream-over.example.com", OURS, UPSTREAM).await;
     assert_eq!(
         missing,
@@ -245,7 +247,7 @@ async fn upstreams_definitions_over_ours_leave_every_object_valid_and_only_drop_
     );
 }
 
-/// Applies an object and returns the refusal.
+/// Applies an object and returns the text of the refusal.
 async fn refusal(world: &World, object: Value) -> String {
     let command = world.kubectl().command(&["create", "-f", "-"]);
     let outcome = pinniped_test_support::kubectl::run(command, Some(&object.to_string())).await.unwrap();
@@ -254,7 +256,7 @@ async fn refusal(world: &World, object: Value) -> String {
 }
 
 #[tokio::test]
-async fn the_api_server_refuses_wrong_objects_in_the_known_words() {
+async fn the_api_server_refuses_invalid_objects_with_the_known_messages() {
     const SUFFIX: &str = "refusals.example.com";
     let world = World::shared().unwrap();
     install(world, OURS, SUFFIX).await;
@@ -323,7 +325,7 @@ async fn the_api_server_refuses_wrong_objects_in_the_known_words() {
 }
 
 #[tokio::test]
-async fn the_api_server_refuses_a_wrong_credential_issuer() {
+async fn the_api_server_refuses_an_invalid_credential_issuer() {
     const SUFFIX: &str = "issuer-refusals.example.com";
     let world = World::shared().unwrap();
     install(world, OURS, SUFFIX).await;
@@ -359,7 +361,7 @@ async fn the_api_server_refuses_a_wrong_credential_issuer() {
     }
 }
 
-/// Rows of `kubectl get`, cells split at runs of two and more spaces.
+/// Returns the rows of `kubectl get`, split at runs of two or more spaces.
 async fn table(world: &World, resource: &str) -> Vec<Vec<String>> {
     let text = world.kubectl().output(&["get", resource]).await.unwrap();
     let cells =
@@ -368,7 +370,7 @@ async fn table(world: &World, resource: &str) -> Vec<Vec<String>> {
 }
 
 #[tokio::test]
-async fn what_is_left_out_is_filled_in_and_kubectl_shows_the_columns() {
+async fn defaults_are_set_and_kubectl_shows_the_columns() {
     const SUFFIX: &str = "columns.example.com";
     let world = World::shared().unwrap();
     install(world, OURS, SUFFIX).await;
@@ -410,7 +412,7 @@ async fn what_is_left_out_is_filled_in_and_kubectl_shows_the_columns() {
     assert_eq!(rows[1][..4], ["x", "https://example.com", "me", "Ready"]);
 }
 
-/// Writes samples of a kind through our type and compares what the API server holds with what was meant.
+/// Writes samples of a kind through our type and compares the stored objects with the samples.
 async fn round_trip<T>(world: &World, suffix: &str, kind: (&str, &str, &str))
 where
     T: kube::Resource<DynamicType = GroupSuffix> + serde::Serialize + serde::de::DeserializeOwned,
@@ -435,7 +437,7 @@ where
         let mut missing = Vec::new();
         lost(&wanted, &held, kind.2, &mut missing);
         assert!(missing.is_empty(), "writing through our type lost {missing:?}");
-        // Reading and writing back unchanged changes nothing, whoever wrote the object.
+        // Reading and writing an object back unchanged modifies nothing, independent of its writer.
         let read = typed.get(name).await.unwrap();
         lost(&held, &serde_json::to_value(&read).unwrap(), kind.2, &mut missing);
         assert!(missing.is_empty(), "reading through our type lost {missing:?}");

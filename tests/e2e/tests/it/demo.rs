@@ -11,7 +11,7 @@ use pinniped_e2e::walkthrough::YQ_ENV;
 use pinniped_test_support::guardian::alive;
 use pinniped_test_support::{tools, wait};
 
-/// Processes that have `dir` as their working folder: the control plane of one demo.
+/// Returns the processes that have `dir` as their working folder: the control plane of one demo.
 fn processes_in(dir: &Path) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries
@@ -24,13 +24,13 @@ fn processes_in(dir: &Path) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn ctrl_c_ends_the_demo_and_everything_that_it_started() {
+async fn ctrl_c_terminates_the_demo_and_every_process_that_it_started() {
     if let Err(why) = pinniped_test_support::world::in_namespace() {
         tools::skip("ctrl-c ends the demo", &why);
         return;
     }
     let folders = tempfile::tempdir().unwrap();
-    // A world of its own below ours: the shared one has the ClusterIPs here.
+    // The demo gets its own world below ours, because the shared one uses the ClusterIPs here.
     let mut demo = Command::new("sh")
         .arg(tools::repository().join("tools/test-runner.sh"))
         .args(["--world".as_ref(), tools::binary("pinniped-demo").unwrap().as_os_str()])
@@ -56,8 +56,8 @@ async fn ctrl_c_ends_the_demo_and_everything_that_it_started() {
     .unwrap();
 }
 
-/// What the demo said, in a world of its own below ours: the shared one has the ClusterIPs here. `None`: not on this
-/// machine, which is noted.
+/// Runs the demo in its own world below ours, because the shared one uses the ClusterIPs here, and
+/// returns its output. Returns `None` and records a skip where this machine cannot run it.
 async fn whole_demo(test: &str, flag: &str) -> Option<String> {
     if let Err(why) = pinniped_test_support::world::pods_reach_pods() {
         tools::skip(test, &why);
@@ -84,7 +84,7 @@ async fn whole_demo(test: &str, flag: &str) -> Option<String> {
     Some(said)
 }
 
-/// The order of the post, and of what it warns of.
+/// Checks the order of the post's steps, including those that it warns of.
 fn is_the_release_post(said: &str) {
     let places = [
         "customresourcedefinition.apiextensions.k8s.io/credentialissuers.config.concierge.pinniped.dev created",
@@ -110,14 +110,14 @@ fn is_the_release_post(said: &str) {
 }
 
 #[tokio::test]
-async fn the_demo_with_the_gateway_is_the_release_post() {
+async fn the_demo_with_the_gateway_follows_the_release_post() {
     let Some(said) = whole_demo("the demo with the gateway", "--with-gateway").await else { return };
     assert!(said.contains("\n$ kubectl apply -f deploy/install-pinniped-gateway.yaml\n"), "{said}");
     is_the_release_post(&said);
 }
 
 #[tokio::test]
-async fn the_demo_with_contour_in_place_of_the_gateway_is_the_release_post() {
+async fn the_demo_with_contour_instead_of_the_gateway_follows_the_release_post() {
     let Some(said) = whole_demo("the demo with Contour", "--with-contour").await else { return };
     assert!(!said.contains("pinniped-gateway"), "{said}");
     is_the_release_post(&said);

@@ -1,8 +1,8 @@
-//! Ten thousand watches through one Concierge, on a real API server: every one is answered, short requests do not
-//! notice, and nothing of it is left afterwards.
+//! Ten thousand watches through one Concierge on a real API server: every watch is answered, short
+//! requests are not slowed down, and no resources remain in use afterwards.
 //!
-//! Upstream's proxy answers 429 to everything from about 600 open watches on: each holds a seat of priority and
-//! fairness for its whole life.
+//! Upstream's proxy answers every request with 429 from about 600 open watches on, because each
+//! watch occupies a seat of priority and fairness for its whole life.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -28,11 +28,11 @@ const USER: &str = "flood-user";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WATCHES: usize = 10_000;
 const CONNECTIONS: usize = 25;
-/// Watches that are being opened at any time. The API server has a queue for those, and it is short.
+/// Number of watches opened concurrently. The API server has a short queue for new watches.
 const AT_ONCE: usize = 100;
-/// For opening all of them: seconds on a machine that does nothing else.
+/// Time limit for opening all of them; it takes seconds on an idle machine.
 const OPENING: Duration = Duration::from_secs(300);
-/// Descriptors that come and go by themselves: a review, the lease, a probe.
+/// Tolerance for descriptors that are opened and closed by reviews, the lease and probes.
 const SWAY: usize = 8;
 
 /// One HTTP/2 connection.
@@ -58,7 +58,7 @@ impl Client {
         Ok(sender.send_request(request).await?)
     }
 
-    /// A watch that has shown its first event.
+    /// Opens a watch and waits for its first event.
     async fn watch(&self) -> anyhow::Result<Incoming> {
         tokio::time::timeout(SOON, self.open_watch()).await.context("a watch shows nothing")?
     }
@@ -74,7 +74,7 @@ impl Client {
         Ok(body)
     }
 
-    /// A list, and how long it took.
+    /// Sends a list request and returns its duration.
     async fn list(&self) -> anyhow::Result<Duration> {
         let began = Instant::now();
         let answer = self.get(&format!("{CONFIG_MAPS}?limit=500")).await?;
@@ -87,8 +87,8 @@ impl Client {
 }
 
 #[tokio::test]
-async fn ten_thousand_watches_leave_short_requests_alone_and_nothing_behind() {
-    // Its load is felt by whoever runs beside it.
+async fn ten_thousand_watches_do_not_slow_down_short_requests_and_release_all_descriptors() {
+    // The load would slow down other tests.
     let Some(installed) = installed::alone("a flood of watches").await else { return };
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]);
     installed.allow(USER, rules).await;
@@ -96,7 +96,7 @@ async fn ten_thousand_watches_leave_short_requests_alone_and_nothing_behind() {
     let (name, pod) = installed.running().into_iter().next().unwrap();
     let (pid, ip) = (pod.pid.unwrap(), pod.ip.unwrap());
 
-    // What stays is there before: connections of its own, caches.
+    // Opens the long-lived descriptors first: its own connections, caches.
     let first = Client::open(ip, &pair).await.unwrap();
     first.list().await.unwrap();
     drop(first);
@@ -129,19 +129,20 @@ async fn flood(ip: Ipv4Addr, pair: &Pair, pid: u32, at_first: usize) -> anyhow::
         ensure!(began.elapsed() < OPENING, "only {} are open after {OPENING:?}", watches.len());
     }
 
-    // Beside the watches, and over a connection of its own.
+    // While the watches are open, and over a separate connection.
     let fresh = Client::open(ip, pair).await?;
     for client in [&clients[0], &fresh, &clients[1]] {
         let took = tokio::time::timeout(SOON, client.list()).await??;
         ensure!(took < Duration::from_secs(1), "a list took {took:?}");
     }
-    // The API server takes 100 streams a connection, so this shows that the count counts.
+    // The API server accepts 100 streams per connection, so this proves that the count is
+    // meaningful.
     let most = files(pid)?;
     ensure!(
         most >= at_first + CONNECTIONS + WATCHES / 250,
         "only {most} files are open, {at_first} at first"
     );
-    // None was cut meanwhile.
+    // No watch was cut off meanwhile.
     for mut watch in watches {
         let next = futures::poll!(std::pin::pin!(watch.frame()));
         ensure!(!matches!(next, std::task::Poll::Ready(None | Some(Err(_)))), "a watch has ended: {next:?}");
@@ -149,7 +150,7 @@ async fn flood(ip: Ipv4Addr, pair: &Pair, pid: u32, at_first: usize) -> anyhow::
     Ok(())
 }
 
-/// Descriptors of a process.
+/// Returns the number of open file descriptors of a process.
 fn files(pid: u32) -> anyhow::Result<usize> {
     Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }

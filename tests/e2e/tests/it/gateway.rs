@@ -1,7 +1,7 @@
-//! The gateway as it is installed: our manifest unchanged, its program in two pods with the rights of its
-//! ServiceAccount and no other, real servers behind it and clients before it.
+//! The installed gateway: our manifest unchanged, its program in two pods with exactly the
+//! permissions of its ServiceAccount, real backends and real clients.
 //!
-//! Who may use whose certificate is in `gateway_delegation`.
+//! The tests of delegated certificates are in `gateway_delegation`.
 
 mod backend;
 mod bad_input;

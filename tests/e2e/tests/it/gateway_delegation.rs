@@ -1,9 +1,10 @@
-//! Certificate delegation as it is in a cluster: objects through the real API server, the real gateway as pods, and a
-//! client that looks what is served.
+//! Certificate delegation in a real cluster: objects through the real API server, the real gateway
+//! as pods, and a client that checks the certificates it receives.
 //!
-//! The rows of the table that `pinniped-gateway-routing` tests as plain data are here where the cluster could spoil them: what
-//! the API server lets in, what watches bring and when, what statuses say in the end. [`place`] has a gateway of these
-//! tests' own, with a class of its own, so that nobody else restarts it.
+//! `pinniped-gateway-routing` tests the same table as plain data. This module repeats the rows in
+//! which the cluster matters: validation by the API server, the order and time of watch events, and
+//! the resulting statuses. [`environment`] has a separate gateway for these tests, with its own
+//! class, so that no other test restarts it.
 
 mod client_ca;
 mod cluster;

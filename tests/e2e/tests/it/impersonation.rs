@@ -1,5 +1,5 @@
-//! The impersonation proxy of the installed Concierge, driven from outside: real TLS, real tokens, and the API
-//! server's own audit log as the witness of what it was asked.
+//! The impersonation proxy of the installed Concierge, tested from outside with real TLS, real
+//! tokens, and the API server's own audit log as the record of the requests that reached it.
 
 use std::time::Duration;
 
@@ -41,9 +41,9 @@ mod withdrawn;
 const WHOAMI: &str = "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests";
 /// The collection of TokenCredentialRequests.
 const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
-/// The extra key under which the API server learns who impersonated through the proxy.
+/// The extra key under which the API server receives the user who impersonated through the proxy.
 const ORIGINAL_USER: &str = "original-user-info.impersonation-proxy.concierge.pinniped.dev";
-/// The extra key that names the credential.
+/// The extra key that identifies the credential.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// The HTTP version of a connection.
@@ -58,15 +58,15 @@ enum Sender {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// One connection to the proxy. Nothing is added to requests but the authority, so that a test sees what
-/// exactly these bytes do.
+/// One connection to the proxy. It adds nothing to requests except the authority, so that a test
+/// controls the exact bytes.
 struct Connection {
     sender: Sender,
     token: Option<String>,
     _driver: JoinSet<()>,
 }
 
-/// An answer, read to its end.
+/// A complete response.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -79,24 +79,24 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
     }
 
-    /// The message of a `Status`, with its code.
+    /// Returns the code and message of a `Status`.
     fn message(&self) -> (u16, String) {
         (self.status, self.json()["message"].as_str().unwrap_or_default().to_owned())
     }
 }
 
-/// A request without a body.
+/// Returns a request without a body.
 fn get(path: &str) -> Request<Full<Bytes>> {
     Request::get(path).body(Full::default()).unwrap()
 }
 
-/// A request with a JSON body.
+/// Returns a request with a JSON body.
 fn post(path: &str, body: &Value) -> Request<Full<Bytes>> {
     let request = Request::post(path).header("content-type", "application/json");
     request.body(Full::from(body.to_string())).unwrap()
 }
 
-/// The same request with more headers.
+/// Returns the same request with more headers.
 fn with(mut request: Request<Full<Bytes>>, headers: &[(&str, &str)]) -> Request<Full<Bytes>> {
     for (name, value) in headers {
         let name: http::HeaderName = name.parse().unwrap();
@@ -105,7 +105,7 @@ fn with(mut request: Request<Full<Bytes>>, headers: &[(&str, &str)]) -> Request<
     request
 }
 
-/// Asks the cluster who the caller is.
+/// Returns a request for the caller's identity.
 fn who_am_i() -> Request<Full<Bytes>> {
     let body = json!({"apiVersion": "identity.concierge.pinniped.dev/v1alpha1", "kind": "WhoAmIRequest"});
     post(WHOAMI, &body)
@@ -132,7 +132,7 @@ impl Connection {
         Self { sender, token: credentials.token.clone(), _driver: driver }
     }
 
-    /// To the API server itself, without the proxy.
+    /// Connects to the API server directly, without the proxy.
     async fn to_api_server(installed: &Installed, credentials: &Credentials) -> Self {
         let server = installed.world().control_plane().server();
         let tcp = TcpStream::connect(server.trim_start_matches("https://")).await.unwrap();
@@ -150,7 +150,7 @@ impl Connection {
         Sender::Http2(sender)
     }
 
-    /// Sends a request whose URI is only a path, and returns the head of the answer.
+    /// Sends a request whose URI is only a path, and returns the head of the response.
     async fn send(&mut self, mut request: Request<Full<Bytes>>) -> Response<Incoming> {
         if let Some(token) = &self.token {
             request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
@@ -173,7 +173,7 @@ impl Connection {
         tokio::time::timeout(SOON, answer).await.unwrap().unwrap()
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     async fn ask(&mut self, request: Request<Full<Bytes>>) -> Answer {
         let (head, body) = self.send(request).await.into_parts();
         let body = tokio::time::timeout(SOON, body.collect()).await.unwrap().unwrap().to_bytes();
@@ -182,12 +182,12 @@ impl Connection {
     }
 }
 
-/// One request on an HTTP/2 connection of its own.
+/// Sends one request on a separate HTTP/2 connection.
 async fn ask(installed: &Installed, credentials: &Credentials, request: Request<Full<Bytes>>) -> Answer {
     Connection::open(installed, Protocol::Http2, credentials).await.ask(request).await
 }
 
-/// The lines of a body that has no end, such as a watch's.
+/// The lines of an endless body, such as that of a watch.
 struct Lines {
     body: Incoming,
     rest: Vec<u8>,
@@ -199,7 +199,7 @@ impl Lines {
         Self { body: response.into_body(), rest: Vec::new() }
     }
 
-    /// The next line as JSON; `None` when none comes within `deadline`.
+    /// Returns the next line as JSON, or `None` when none arrives within `deadline`.
     async fn next_within(&mut self, deadline: Duration) -> Option<Value> {
         let read = async {
             loop {
@@ -219,7 +219,7 @@ impl Lines {
     }
 }
 
-/// Makes a user of the local-user-authenticator; its password is its name.
+/// Creates a user of the local-user-authenticator whose password is its name.
 async fn create_webhook_user(installed: &Installed, name: &str, groups: &str) {
     let hash = bcrypt::hash(name, 4).unwrap();
     let yaml = format!(
@@ -229,7 +229,8 @@ async fn create_webhook_user(installed: &Installed, name: &str, groups: &str) {
     installed.world().kubectl().apply(&yaml).await.unwrap();
 }
 
-/// Trades the token of a webhook user for a client certificate, anonymously and through the proxy.
+/// Exchanges the token of a webhook user for a client certificate, anonymously and through the
+/// proxy.
 async fn log_in(installed: &Installed, name: &str) -> anyhow::Result<Credentials> {
     let request = json!({"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest",
         "spec": {"token": format!("{name}:{name}"), "authenticator": {
@@ -246,7 +247,7 @@ async fn log_in(installed: &Installed, name: &str) -> anyhow::Result<Credentials
     Ok(Pair { certificate_pem, private_key_pem }.into())
 }
 
-/// A client certificate of the cluster's CA which `change` makes unusual.
+/// Issues a client certificate of the cluster's CA with parameters modified by `change`.
 fn signed(installed: &Installed, common_name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pair {
     let named = |common_name: &str| {
         let mut params = CertificateParams::default();
@@ -264,7 +265,7 @@ fn signed(installed: &Installed, common_name: &str, change: impl FnOnce(&mut Cer
     Pair { certificate_pem: certificate.pem(), private_key_pem: key.serialize_pem() }
 }
 
-/// What a certificate is named in the extra [`CREDENTIAL_ID`].
+/// Returns the value of the extra [`CREDENTIAL_ID`] for a certificate.
 fn credential_id(certificate_pem: &str) -> String {
     let base64: String = certificate_pem
         .lines()
@@ -276,7 +277,7 @@ fn credential_id(certificate_pem: &str) -> String {
     format!("X509SHA256={digest}")
 }
 
-/// By the machine's own program: nothing of ours takes part.
+/// Uses a program of the machine, independent of the product's code.
 fn sha256_hex(bytes: &[u8]) -> String {
     use std::io::Write as _;
     let mut child = std::process::Command::new("sha256sum")
@@ -288,7 +289,7 @@ fn sha256_hex(bytes: &[u8]) -> String {
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()[..64].to_owned()
 }
 
-/// The event of a request that had this user agent.
+/// Returns the audit event of the request with this user agent.
 async fn audited(installed: &Installed, user_agent: &str) -> Value {
     let control_plane = installed.world().control_plane();
     control_plane
@@ -297,7 +298,7 @@ async fn audited(installed: &Installed, user_agent: &str) -> Value {
         .unwrap()
 }
 
-/// Makes a namespace with ServiceAccount `caller`, and returns its name and UID.
+/// Creates a namespace with ServiceAccount `caller`, and returns its name and UID.
 async fn service_account(installed: &Installed, namespace: &str) -> (String, String) {
     installed.namespace(namespace).await;
     let accounts = kube::Api::<k8s_openapi::api::core::v1::ServiceAccount>::namespaced(
@@ -309,7 +310,7 @@ async fn service_account(installed: &Installed, namespace: &str) -> (String, Str
     (format!("system:serviceaccount:{namespace}:caller"), made.metadata.uid.unwrap())
 }
 
-/// A token of ServiceAccount `caller`, with `spec` of the TokenRequest.
+/// Requests a token of ServiceAccount `caller`, with `spec` as the TokenRequest's spec.
 async fn token_of(installed: &Installed, namespace: &str, spec: Value) -> String {
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/caller/token");
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});

@@ -1,8 +1,9 @@
-//! A shared informer of client-go behind the proxy: what every controller that is written in Go does all day.
+//! A shared informer of client-go behind the proxy, which is the main work of every controller
+//! written in Go.
 //!
-//! The informer is a program of its own (`tools/third-party/informer`), with the feature that lists by watching. It logs in with a
-//! client certificate and follows hundreds of ConfigMaps, once as JSON and once as protobuf, while the proxy is killed
-//! under it.
+//! The informer is a separate program (`tools/third-party/informer`) with the WatchList feature. It
+//! authenticates with a client certificate and follows hundreds of ConfigMaps, once as JSON and
+//! once as protobuf, while the proxy is killed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,11 +26,11 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::installed::{self, Installed, SOON};
 
-/// Names the program; `cargo xtask test` builds it and sets this.
+/// Environment variable with the path of the program; `cargo xtask test` builds it and sets this.
 const INFORMER_ENV: &str = "PINNIPED_INFORMER";
 const USER: &str = "informer-user";
 const NAMESPACE: &str = "informer";
-/// Objects that are there before anybody looks.
+/// Number of objects that exist before the informer starts.
 const OBJECTS: usize = 400;
 const TYPES: [(&str, &str); 2] =
     [("json", "application/json"), ("protobuf", "application/vnd.kubernetes.protobuf")];
@@ -72,7 +73,7 @@ async fn an_informer_of_client_go_misses_nothing_even_when_the_proxy_is_killed()
     }
 }
 
-/// The first events came as part of a watch, and there was no list at all.
+/// Checks that the first events came as part of a watch, and that there was no list request.
 async fn listed_by_watching(installed: &Installed, informer: &Informer) -> anyhow::Result<()> {
     let control_plane = installed.world().control_plane();
     let event = control_plane
@@ -88,7 +89,7 @@ async fn listed_by_watching(installed: &Installed, informer: &Informer) -> anyho
     Ok(())
 }
 
-/// What the API server was asked by this informer.
+/// Returns the requests of this informer to the API server.
 fn of(installed: &Installed, informer: &Informer) -> anyhow::Result<Vec<Value>> {
     let events = installed.world().control_plane().audit_events()?;
     Ok(events.into_iter().filter(|event| event["userAgent"] == informer.agent.as_str()).collect())
@@ -114,7 +115,7 @@ async fn change_something(
     Ok(())
 }
 
-/// Things happen while no proxy is there.
+/// Changes objects while no proxy is running.
 async fn kill_the_proxy(
     installed: &Installed,
     maps: &Api<ConfigMap>,
@@ -131,7 +132,7 @@ async fn kill_the_proxy(
         maps.delete(&format!("first-{:03}", index + 100), &DeleteParams::default()).await?;
     }
     for (informer, before) in informers.iter_mut().zip(watches) {
-        // It backs off for as long as nobody answers.
+        // The informer backs off while no server responds.
         informer.deadline = 4 * SOON;
         informer
             .until("what happened meanwhile", |seen| {
@@ -162,16 +163,16 @@ async fn update(maps: &Api<ConfigMap>, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Name and value of every object, as the API server has them.
+/// Returns name and value of every object, as stored by the API server.
 async fn contents(maps: &Api<ConfigMap>) -> anyhow::Result<BTreeMap<String, String>> {
-    // One is the cluster's own, and has no value.
+    // One ConfigMap belongs to the cluster, and has no value.
     let value =
         |map: &ConfigMap| map.data.as_ref().and_then(|data| data.get("value").cloned()).unwrap_or_default();
     let list = maps.list(&kube::api::ListParams::default()).await?;
     Ok(list.items.iter().filter_map(|map| Some((map.metadata.name.clone()?, value(map)))).collect())
 }
 
-/// A line of the program.
+/// A line of the program's output.
 #[derive(Debug, Deserialize)]
 struct Line {
     event: String,
@@ -185,14 +186,14 @@ struct Line {
     error: String,
 }
 
-/// What the program said so far.
+/// The program's output so far.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Objects that are there, by name, with their value.
+    /// The existing objects: name and value.
     live: BTreeMap<String, String>,
-    /// How many there were when it had all.
+    /// The number of objects at the time when the informer had synced.
     synced: Option<usize>,
-    /// What should not have been said: an object added twice, or changed while it was not there.
+    /// Impossible events: an object added twice, or changed before it was added.
     odd: Vec<String>,
 }
 
@@ -208,7 +209,7 @@ impl Seen {
             "update" => self.live.insert(line.name, line.value).is_none(),
             "delete" => self.live.remove(&line.name).is_none(),
             "synced" => self.synced.replace(line.count).is_some(),
-            // While the proxy is away it says so.
+            // The informer reports this while the proxy is not running.
             "broken" => false,
             _ => anyhow::bail!("the informer failed: {}", line.error),
         };
@@ -219,11 +220,11 @@ impl Seen {
     }
 }
 
-/// The program, while it runs.
+/// The running program.
 struct Informer {
     agent: String,
     child: Child,
-    /// It ends when this is closed, also by our own end.
+    /// The program exits when this pipe closes, also when the test process exits.
     stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
     seen: Seen,
@@ -248,7 +249,7 @@ impl Informer {
         Ok(Self { agent, child, stdin, lines, seen: Seen::default(), deadline: SOON })
     }
 
-    /// Reads until what was seen fits.
+    /// Reads until the output fits.
     async fn until(&mut self, what: &str, fits: impl Fn(&Seen) -> bool) -> anyhow::Result<()> {
         let began = Instant::now();
         while !fits(&self.seen) {
@@ -268,7 +269,7 @@ impl Informer {
         drop(self.stdin);
         let status = tokio::time::timeout(SOON, self.child.wait()).await.context("it does not end")??;
         ensure!(status.success(), "{} ended with {status}", self.agent);
-        // The cluster has one more in each namespace.
+        // The cluster has one more object in each namespace.
         let synced = self.seen.synced.context("it never had all")?;
         ensure!((OBJECTS..=OBJECTS + 1).contains(&synced), "it had {synced} at first");
         Ok(())

@@ -1,8 +1,9 @@
-//! The Concierge and the local-user-authenticator, installed once for all tests of this executable, as the
-//! walk-through does it, with the impersonation proxy on behind a ClusterIP Service.
+//! The Concierge and the local-user-authenticator, installed once for all tests of this executable
+//! as in the walk-through, with the impersonation proxy enabled behind a ClusterIP Service.
 //!
-//! Tests share it ([`shared`]) and keep apart by the names of users and namespaces. A test that takes
-//! something away for a while asks for it [`alone`]: it runs while no other test does, and puts everything back.
+//! Tests share the installation ([`shared`]) and use different names of users and namespaces. A
+//! test that removes something temporarily gets it with [`alone`]: it runs while no other test
+//! runs, and restores the original state.
 
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -28,56 +29,60 @@ use pinniped_test_support::world::World;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How long anything may take on a busy machine.
+/// Time limit of any step on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// The account whose token the proxy uses towards the API server.
+/// The account whose token the proxy uses to authenticate to the API server.
 pub(crate) const PROXY_ACCOUNT: &str =
     "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy";
 
 static INSTALLED: OnceCell<Result<Installed, String>> = OnceCell::const_new();
 static TAKEN: RwLock<()> = RwLock::const_new(());
 
-/// What the install found. Nothing in it belongs to a test's runtime.
+/// The results of the installation. No field belongs to a test's runtime.
 pub(crate) struct Installed {
     world: &'static World,
-    /// The CredentialIssuer after the install, proxy still off (mode `auto`, control plane node visible).
+    /// The CredentialIssuer after the install, with the proxy still off (mode `auto`, visible
+    /// control plane node).
     pub(crate) issuer_at_first: Value,
-    /// `kubectl get secrets -o name` of the Concierge's namespace at that time.
+    /// The output of `kubectl get secrets -o name` for the Concierge's namespace at that time.
     pub(crate) secrets_at_first: String,
-    /// The CredentialIssuer once the proxy listened.
+    /// The CredentialIssuer after the proxy started to listen.
     pub(crate) issuer: Value,
     /// The CA bundle that the CredentialIssuer advertises, PEM.
     pub(crate) ca_pem: String,
-    /// The address that the proxy's name resolves to.
+    /// The address to which the proxy's name resolves.
     pub(crate) address: IpAddr,
 }
 
-/// A test's hold on the installation, with the lock `G`. If the test fails, the pods' logs are printed; if it passes,
-/// they may hold no panic.
+/// Access of a test to the installation, with the lock `G`. If the test fails, the pods' logs are
+/// printed; if it passes, the logs must not contain a panic.
 pub(crate) struct Hold<G> {
     installed: &'static Installed,
     _lock: G,
 }
 
-/// The installation, for a test that leaves it as it is. `None`: this machine cannot run it, which is noted.
+/// Returns the installation for a test that does not change it. Returns `None` and records a skip
+/// where this machine cannot run it.
 pub(crate) async fn shared(test: &str) -> Option<Hold<RwLockReadGuard<'static, ()>>> {
     let installed = installed(test).await?;
     Some(Hold { installed, _lock: TAKEN.read().await })
 }
 
-/// The installation, while no other test uses it.
+/// Returns the installation while no other test uses it.
 pub(crate) async fn alone(test: &str) -> Option<Hold<RwLockWriteGuard<'static, ()>>> {
     let installed = installed(test).await?;
     Some(Hold { installed, _lock: TAKEN.write().await })
 }
 
-/// The same calm as [`shared`], for a test that does not use the installation but what some test takes away for a while.
+/// Returns the lock of [`shared`], for a test that does not use the installation but depends on
+/// objects that another test may remove temporarily.
 pub(crate) async fn undisturbed() -> RwLockReadGuard<'static, ()> {
     TAKEN.read().await
 }
 
-/// The turn to make definitions that other tests make, too: who comes second at the same time finds them half made.
+/// Returns the lock for installing definitions that other tests install, too: a concurrent test
+/// would find them incomplete.
 pub(crate) async fn defining() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::const_new(());
     TURN.lock().await
@@ -134,7 +139,7 @@ impl<G> Drop for Hold<G> {
         if std::thread::panicking() {
             eprintln!("{}", pods.log_tails(CONCIERGE, 30));
         } else {
-            // Whatever a test sends, no program of ours may panic over it.
+            // No program of the product must panic, whatever input a test sends.
             let logs = pods.logs(CONCIERGE) + &pods.logs(LOCAL_USER_AUTHENTICATOR);
             let panics: Vec<_> = logs.lines().filter(|line| line.contains("panicked at")).collect();
             assert!(panics.is_empty(), "{panics:#?}");
@@ -142,7 +147,7 @@ impl<G> Drop for Hold<G> {
     }
 }
 
-/// What a client of the proxy shows.
+/// The credentials of a client of the proxy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Credentials {
     /// A client certificate.
@@ -152,12 +157,12 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Nothing: an anonymous client.
+    /// Returns empty credentials: an anonymous client.
     pub(crate) fn none() -> Self {
         Self::default()
     }
 
-    /// A bearer token only.
+    /// Returns credentials with a bearer token only.
     pub(crate) fn token(token: &str) -> Self {
         Self { certificate: None, token: Some(token.to_owned()) }
     }
@@ -170,7 +175,7 @@ impl From<Pair> for Credentials {
 }
 
 impl Installed {
-    /// The world that it is installed in.
+    /// The world of the installation.
     pub(crate) fn world(&self) -> &'static World {
         self.world
     }
@@ -180,9 +185,9 @@ impl Installed {
         self.world.pods("the installation").expect("the installation has pods")
     }
 
-    /// The Concierge's pods whose process runs.
+    /// Returns the Concierge's pods whose process is running.
     pub(crate) fn running(&self) -> Vec<(String, RunningPod)> {
-        // The kube-cert-agent is another Deployment, named after ours.
+        // The kube-cert-agent is a separate Deployment whose name starts with ours.
         let ours = |name: &str| {
             name.starts_with("pinniped-concierge-") && !name.starts_with("pinniped-concierge-kube-cert-agent")
         };
@@ -190,17 +195,18 @@ impl Installed {
         pods.into_iter().filter(|(name, pod)| ours(name) && pod.pid.is_some()).collect()
     }
 
-    /// A client with all rights, straight to the API server.
+    /// Creates a client with all permissions, directly to the API server.
     pub(crate) async fn admin(&self) -> kube::Client {
         self.world.client().await.unwrap()
     }
 
-    /// A certificate of the cluster's own CA, which the proxy trusts beside its own.
+    /// Issues a certificate of the cluster's own CA, which the proxy trusts in addition to its own.
     pub(crate) fn certificate(&self, user: &str, group: Option<&str>) -> Pair {
         self.world.control_plane().ca().client(user, group).unwrap()
     }
 
-    /// A kubeconfig's content for clients of the proxy, verifying its certificate with the advertised CA.
+    /// Returns a kubeconfig for clients of the proxy that verify its certificate with the
+    /// advertised CA.
     pub(crate) fn kubeconfig(&self, credentials: &Credentials) -> Value {
         let mut user = json!({});
         if let Some(pair) = &credentials.certificate {
@@ -217,12 +223,12 @@ impl Installed {
             "users": [{"name": "user", "user": user}]})
     }
 
-    /// A client of the proxy.
+    /// Creates a client of the proxy.
     pub(crate) async fn client(&self, credentials: &Credentials) -> kube::Client {
         self.client_acting(credentials, |_| {}).await
     }
 
-    /// A client of the proxy which may be made to act as somebody else.
+    /// Creates a client of the proxy that can impersonate another user.
     pub(crate) async fn client_acting(
         &self,
         credentials: &Credentials,
@@ -236,7 +242,8 @@ impl Installed {
         kube::Client::try_from(config).unwrap()
     }
 
-    /// kubectl through the proxy. `name` is the file's, one per test.
+    /// Returns kubectl through the proxy. `name` is the name of its kubeconfig file; use one per
+    /// test.
     pub(crate) fn kubectl(&self, name: &str, credentials: &Credentials) -> Kubectl {
         let dir = self.world.dir().join("kubeconfigs").join(name);
         std::fs::create_dir_all(&dir).unwrap();
@@ -245,15 +252,15 @@ impl Installed {
         self.world.kubectl().with_kubeconfig(&file)
     }
 
-    /// A new namespace.
+    /// Creates a namespace.
     pub(crate) async fn namespace(&self, name: &str) {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let namespace: Namespace = serde_json::from_value(namespace).unwrap();
         Api::all(self.admin().await).create(&PostParams::default(), &namespace).await.unwrap();
     }
 
-    /// Gives `user` a cluster role of its own with `rules` (in YAML's words, as JSON), and waits until the API
-    /// server knows: a request before that would have its refusal remembered by the proxy for 10 s.
+    /// Grants `user` a separate cluster role with `rules` (JSON), and waits until the API server
+    /// uses it: the proxy would cache the refusal of an earlier request for 10 s.
     pub(crate) async fn allow(&self, user: &str, rules: Value) {
         let name = role_name(user);
         let role = json!({"metadata": {"name": name}, "rules": rules});
@@ -271,7 +278,7 @@ impl Installed {
         self.bind(user, &name, asked).await;
     }
 
-    /// Binds `user` to an existing cluster role, and waits until the API server allows what is `asked`: the
+    /// Binds `user` to an existing cluster role, and waits until the API server allows `asked`: the
     /// attributes of a SubjectAccessReview's spec.
     pub(crate) async fn bind(&self, user: &str, role: &str, asked: Value) {
         let binding = json!({"metadata": {"name": format!("{}-{}", role_name(user), role_name(role))},

@@ -1,4 +1,4 @@
-//! Our programs, installed from our manifests, against a real control plane.
+//! Tests of the product's programs, installed from our manifests, with a real control plane.
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 

@@ -1,5 +1,5 @@
-//! Clients without credentials cannot end a Concierge that runs within the memory limit of the install, and a user is
-//! served meanwhile. The limit is a real one, of a cgroup.
+//! Unauthenticated clients cannot make the kernel kill a Concierge within the memory limit of the
+//! install, and a user is served meanwhile. The limit is the limit of a real cgroup.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ use crate::installed::{self, SOON};
 const USER: &str = "memory-user";
 const DEPLOYMENT: &str = "deployment/pinniped-concierge";
 
-/// The memory limit of the manifest.
+/// Returns the memory limit of the manifest.
 fn shipped_limit() -> u64 {
     let manifest = tools::repository().join("deploy/install-pinniped-concierge-resources.yaml");
     let manifest = std::fs::read_to_string(manifest).unwrap();
@@ -29,7 +29,7 @@ fn shipped_limit() -> u64 {
 }
 
 #[tokio::test]
-async fn no_client_without_credentials_ends_a_concierge_within_the_shipped_memory_limit() {
+async fn no_unauthenticated_client_terminates_a_concierge_within_the_shipped_memory_limit() {
     let test = "attacks on a Concierge with a memory limit";
     let Some(installed) = installed::alone(test).await else { return };
     let name = format!("pinniped-e2e-{}", std::process::id());
@@ -64,10 +64,10 @@ async fn no_client_without_credentials_ends_a_concierge_within_the_shipped_memor
     eprintln!("{usage}");
 }
 
-/// Puts the Concierge into this cgroup, or out of it.
+/// Moves the Concierge into this cgroup, or out of it.
 async fn roll_out(installed: &installed::Installed, cgroup: serde_json::Value, replicas: &str) {
     let replicas: u32 = replicas.trim().parse().unwrap();
-    // One after the other: two at once have no room in it.
+    // The pods start one after the other: the limit has no room for two at once.
     let strategy = if cgroup.is_null() { "RollingUpdate" } else { "Recreate" };
     let patch = json!({"spec": {
         "replicas": replicas,

@@ -1,4 +1,5 @@
-//! A Concierge of a test's own, beside the one that tests share: another namespace, another API group suffix.
+//! A separate Concierge for one test, besides the shared one: another namespace, another API group
+//! suffix.
 
 use pinniped_test_support::pods::Pods;
 use pinniped_test_support::world::World;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use crate::crds;
 use crate::installed::SOON;
 
-/// An installation of a test's own.
+/// An installation for one test.
 pub(crate) struct Own {
     pub(crate) world: &'static World,
     pub(crate) pods: &'static Pods,
@@ -17,8 +18,8 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Installs our manifest with `app` as namespace and in all names, one replica, after `edit`; `before` are
-    /// objects (JSON) of the namespace that exist before the Concierge does.
+    /// Installs our manifest with `app` as namespace and in all names, with one replica, after
+    /// `edit`; `before` are objects (JSON) of the namespace that exist before the Concierge.
     pub(crate) async fn install(
         app: &'static str,
         before: &[Value],
@@ -65,7 +66,7 @@ impl Own {
         self.check(waited);
     }
 
-    /// Waits until the aggregated API answers.
+    /// Waits until the aggregated API responds.
     pub(crate) async fn await_api(&self) {
         let path = format!("/apis/identity.concierge.{}/v1alpha1/whoamirequests", self.suffix);
         let waited = wait::until_ok(SOON, "the API of this installation", async || {
@@ -74,8 +75,9 @@ impl Own {
         self.check(waited.await.map(drop));
     }
 
-    /// Takes the APIs of this installation out of the API server, where they would stay without answers: as long as
-    /// one does, the API server cannot know what is in a namespace, and so no namespace's deletion ends.
+    /// Removes the APIs of this installation from the API server. An API without a backend would
+    /// block the deletion of every namespace, because the API server could not list the namespace's
+    /// objects.
     pub(crate) async fn forget_apis(&self) {
         let names = ["login", "identity"].map(|group| format!("v1alpha1.{group}.concierge.{}", self.suffix));
         let delete = ["delete", "apiservices", &names[0], &names[1]];
@@ -96,7 +98,7 @@ impl Own {
     }
 }
 
-/// A file of `deploy/` with another API group suffix, and `app` in all names.
+/// Returns a file of `deploy/` with another API group suffix, and `app` in all names.
 pub(crate) fn manifest(app: &str, suffix: &str, file: &str) -> String {
     let text = std::fs::read_to_string(tools::repository().join("deploy").join(file)).unwrap();
     text.replace("concierge.pinniped.dev", &format!("concierge.{suffix}"))
@@ -104,7 +106,7 @@ pub(crate) fn manifest(app: &str, suffix: &str, file: &str) -> String {
         .replace("pinniped-concierge", app)
 }
 
-/// Turns the proxy on without a Service.
+/// Enables the proxy without a Service.
 pub(crate) fn with_proxy(text: &str) -> String {
     let edited = text.replace(
         "    mode: auto\n    service:\n      type: LoadBalancer\n",

@@ -1,4 +1,4 @@
-//! A page of docs/howto as a script: its blocks of commands, in their order, in one shell.
+//! Runs the shell blocks of a page of docs/howto as one script.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use pinniped_test_support::{kubectl, tools};
 
 use crate::installed::Installed;
 
-/// The blocks of a page, given by its path, that are marked as `sh`. Others are to be read: `console`, `yaml`.
+/// Returns the blocks of a page, given by its path, that are marked as `sh`. Blocks with other
+/// marks (`console`, `yaml`) are not executed.
 pub(crate) fn of(page: &str) -> Vec<String> {
     blocks(&std::fs::read_to_string(tools::repository().join(page)).unwrap())
 }
@@ -32,15 +33,16 @@ fn blocks_of_a_page_are_those_for_a_shell() {
     assert_eq!(blocks(page), ["a\nb", "d"]);
 }
 
-/// How long a whole page may take: each of its steps waits for the cluster, which on a busy machine waits for its turn.
+/// Time limit of a whole page. Each step waits for the cluster, which is slow on a busy machine.
 const LONGEST: Duration = Duration::from_secs(420);
 
-/// Runs blocks as an administrator, in a folder of that name where `deploy` is at hand. Gives what they printed.
+/// Runs blocks as an administrator, in a folder with this name that contains `deploy`. Returns
+/// their output.
 pub(crate) async fn run(installed: &Installed, name: &str, blocks: &[String]) -> anyhow::Result<String> {
     run_in(installed.world(), name, blocks).await
 }
 
-/// The same without the installation that tests share.
+/// Does the same without the shared installation.
 pub(crate) async fn run_in(world: &World, name: &str, blocks: &[String]) -> anyhow::Result<String> {
     let dir = world.dir().join(name);
     std::fs::create_dir_all(&dir)?;
@@ -48,7 +50,7 @@ pub(crate) async fn run_in(world: &World, name: &str, blocks: &[String]) -> anyh
     if !deploy.exists() {
         std::os::unix::fs::symlink(tools::repository().join("deploy"), deploy)?;
     }
-    // In full: tests beside this one have the same kind under another group.
+    // The full resource name: concurrent tests have the same kind in another group.
     let kind = "credentialissuers.config.concierge.pinniped.dev";
     let script = blocks.join("\n").replace(" credentialissuer ", &format!(" {kind} "));
     std::fs::write(dir.join("page.sh"), format!("set -euxo pipefail\n{script}\n"))?;
@@ -56,7 +58,7 @@ pub(crate) async fn run_in(world: &World, name: &str, blocks: &[String]) -> anyh
     let administrator = world.kubectl();
     let typed = administrator.command(&[]);
     let mut bash = Command::new("timeout");
-    // A little earlier, so that what it said until then is seen.
+    // Slightly earlier, so that the output up to then is reported.
     let within = (LONGEST - Duration::from_secs(10)).as_secs().to_string();
     bash.args([&within, "bash", "page.sh"]).current_dir(&dir).env("HOME", &dir);
     for (name, value) in typed.get_envs() {

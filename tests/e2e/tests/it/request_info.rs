@@ -1,24 +1,26 @@
-//! Does this project read a request as the API server does? The real one is asked, about a hundred thousand requests
-//! made of near misses, and its audit log, which has verb and object of each, is the witness.
+//! Checks that this project interprets requests as the API server does. The test sends about a
+//! hundred thousand requests that are almost valid to a real API server, whose audit log contains
+//! the verb and object of each.
 //!
-//! The requests go over HTTP/1.1 connections as the very bytes that were made up, by a user without any right, so
-//! that each ends with a cheap 403. That body is the second witness: it must be, byte for byte and in the encoding
-//! that was asked for, what our own code writes for the same refusal, reason aside.
+//! The requests are sent over HTTP/1.1 connections byte for byte as generated, by a user without
+//! permissions, so that each results in a cheap 403. The body of the 403 is compared, too: byte for
+//! byte and in the requested encoding it must equal our own refusal, except for the reason.
 //!
-//! What the two witnesses cannot show, so that only tables can test it (`crates/kubernetes/request/src/request_info/tests.rs`):
+//! The comparison does not cover the following cases, which only tables can test
+//! (`crates/kubernetes/request/src/request_info/tests.rs`):
 //!
-//! - field and label selectors, as far as they do not decide about a name;
-//! - the segments of the path behind the subresource;
-//! - requests that never get as far as the audit log: a request line that Go's HTTP server does not take (status 400)
-//!   and paths without a kind (500). Their status, and the text of the 500, are compared all the same;
-//! - bytes that are not UTF-8: the log has U+FFFD for each of them, and so has a refusal of ours, where the API
-//!   server's own text has `\xNN`;
-//! - a name with one of the control characters from U+007F to U+009F in YAML, which the API server turns from JSON into
-//!   YAML by a parser that takes some of them for line breaks and fails at others.
+//! - field and label selectors, unless they determine a name;
+//! - path segments after the subresource;
+//! - requests that do not reach the audit log: request lines that Go's HTTP server rejects (status
+//!   400) and paths without a kind (500). Their status, and the text of the 500, are compared;
+//! - bytes that are not UTF-8: the log and our refusals contain U+FFFD for each of them, while the
+//!   API server's own text contains `\xNN`;
+//! - a name with a control character from U+007F to U+009F in YAML, which the API server converts
+//!   from JSON with a parser that treats some of them as line breaks and fails for others.
 //!
-//! What differs and stays so: `<`, `>`, the grave accent and, in queries, the quotation mark, which RFC 3986 wants
-//! escaped, and bytes that are not UTF-8, are refused with 400 by the HTTP library below us and taken by Go's; a `#` with
-//! all behind it is cut off. Clients escape them.
+//! Permanent differences: `<`, `>`, the grave accent and, in queries, the quotation mark, which RFC
+//! 3986 requires to be escaped, and bytes that are not UTF-8, are rejected with 400 by our HTTP
+//! library and accepted by Go's; a `#` and the rest of the target are cut off. Clients escape them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -47,14 +49,14 @@ use audit::{AuditLog, ObjectRef, Seen};
 use requests::{Asked, Chance};
 use wire::{Answer, Client};
 
-/// Some of them cannot be compared, see the module; more than 100,000 are.
+/// Number of requests. Some of them cannot be compared (see the module); more than 100,000 can.
 const REQUESTS: usize = 105_000;
-/// As many are under way before the audit log is read and emptied.
+/// Number of requests in flight before the audit log is read and emptied.
 const BATCH: usize = 5_000;
 const CONNECTIONS: usize = 16;
-/// Overrides the seed; a failure says with which one it came.
+/// Environment variable that overrides the seed; a failure prints the seed.
 const SEED: &str = "PINNIPED_REQUEST_INFO_SEED";
-/// Has what must be quoted, and what must be escaped in HTML and in JSON.
+/// Contains characters that must be quoted, and characters that HTML or JSON must escape.
 const USER: &str = "it \"q\" <&> \\ \u{fc}\u{ad}\u{2028}";
 
 const POLICY: &str = r#"apiVersion: audit.k8s.io/v1
@@ -69,7 +71,7 @@ rules:
 "#;
 
 #[tokio::test]
-async fn requests_are_read_as_the_api_server_reads_them() {
+async fn requests_are_interpreted_as_by_the_api_server() {
     let seed = match std::env::var(SEED) {
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => 20_260_801,
@@ -96,7 +98,7 @@ async fn requests_are_read_as_the_api_server_reads_them() {
         let asked: Vec<Asked> = (0..BATCH).map(|_| Asked::by(&mut chance)).collect();
         let ids: Vec<String> = (0..BATCH).map(|at| format!("{batch}-{at}")).collect();
         let answers = send_all(&mut clients, &asked, &ids).await.unwrap();
-        // The audit id is given by the same handler chain that writes the log.
+        // The handler chain that writes the log also assigns the audit id.
         let logged = ids
             .iter()
             .zip(&answers)
@@ -117,13 +119,13 @@ async fn requests_are_read_as_the_api_server_reads_them() {
     }
     eprintln!("{kinds:#?}");
     assert!(differences.is_empty(), "{}", report(seed, differences));
-    // A generator that no longer reaches a branch would make this test easier without a word.
+    // A generator that no longer reaches a branch would weaken this test without a failure.
     for kind in [Kind::Resource, Kind::NonResource, Kind::BadRequest, Kind::NoInfo, Kind::BadTimeout] {
         assert!(kinds.get(&kind).is_some_and(|count| *count >= REQUESTS / 1000), "{kind:?}: {kinds:?}");
     }
 }
 
-/// The shortest of each kind: of thousands, most have the same cause.
+/// Returns the shortest difference of each kind: of thousands, most have the same cause.
 fn report(seed: u64, differences: Vec<(String, Asked)>) -> String {
     let mut text = format!("{} differences with seed {seed}", differences.len());
     let mut kinds: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -144,7 +146,7 @@ fn report(seed: u64, differences: Vec<(String, Asked)>) -> String {
     text
 }
 
-/// Each client takes every sixteenth request, one after the other.
+/// Each of the sixteen clients sends every sixteenth request, one after the other.
 async fn send_all(clients: &mut [Client], asked: &[Asked], ids: &[String]) -> anyhow::Result<Vec<Answer>> {
     let count = clients.len();
     let shares = clients.iter_mut().enumerate().map(async |(first, client)| {
@@ -163,19 +165,19 @@ async fn send_all(clients: &mut [Client], asked: &[Asked], ids: &[String]) -> an
     Ok(answers.into_iter().map(|(_, answer)| answer).collect())
 }
 
-/// What became of a request, for the count.
+/// The kind of a request's result, for the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Resource,
     NonResource,
-    /// 400 before anybody looks at the path.
+    /// 400 before the path is interpreted.
     BadRequest,
-    /// 500: a path that ends where the kind should be.
+    /// 500: the path ends where the kind should be.
     NoInfo,
     BadTimeout,
-    /// Refused by us and not by the API server, see the module.
+    /// Rejected by our library and not by the API server; see the module.
     OnlyOurs,
-    /// With a `#`, see the module.
+    /// Contains a `#`; see the module.
     Fragment,
 }
 
@@ -185,7 +187,7 @@ async fn compare(asked: &Asked, answer: &Answer, seen: Option<&Seen>) -> Result<
     }
     let is_absolute = !asked.target.starts_with(b"/");
     let method = Method::from_bytes(asked.method.as_bytes()).map_err(|error| error.to_string())?;
-    // As hyper does it.
+    // Parses as hyper does.
     let Ok(uri) = Uri::from_maybe_shared(Bytes::copy_from_slice(&asked.target)) else {
         return match is_refused_by_go(answer) {
             true => Ok(Kind::BadRequest),
@@ -227,7 +229,7 @@ async fn compare(asked: &Asked, answer: &Answer, seen: Option<&Seen>) -> Result<
         }
     };
     if bad_timeout.is_none() && answer.status != 403 {
-        // Some paths are everybody's.
+        // Some paths are open to every user.
         return Ok(kind);
     }
     if bad_timeout.is_none() && seen.response_started != info.is_long_running() {
@@ -283,7 +285,7 @@ async fn same_body(asked: &Asked, uri: &Uri, wanted: &Status, answer: &Answer) -
     Ok(())
 }
 
-/// Whether the two differ by the last points of the module's list.
+/// Whether the two differ by the last items of the module's list.
 fn is_said_otherwise(uri: &Uri, wanted: &Status, content_type: &str) -> bool {
     let details = wanted.details.as_ref();
     let mut named = details.into_iter().flat_map(|details| [&details.name, &details.kind, &details.group]);

@@ -1,8 +1,9 @@
-//! What the Concierge's proxy asks the API server before it forwards: counted, and read word for word, in the API
-//! server's own audit log.
+//! The reviews that the Concierge's proxy sends to the API server before it forwards a request:
+//! counted and compared in the API server's own audit log.
 //!
-//! A user's reviews are known by the user, so each test has users of its own. All requests of one test go over one
-//! HTTP/2 connection: behind a Service, the next connection may reach another pod, which has a cache of its own.
+//! The tests find reviews by their user, so each test has its own users. All requests of one test
+//! use one HTTP/2 connection: behind a Service the next connection may reach another pod, which has
+//! its own cache.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,10 +28,10 @@ use tokio::task::JoinSet;
 use crate::installed::{self, Installed, SOON};
 use crate::request_info::presentation::ACCEPT;
 
-/// Ends the reason of every refusal.
+/// The end of the reason of every refusal.
 const DECIDED_BY: &str = "decision made by impersonation-proxy.concierge.pinniped.dev";
 
-/// One HTTP/2 connection which takes many requests at once.
+/// One HTTP/2 connection that accepts many concurrent requests.
 struct Connection {
     sender: http2::SendRequest<Empty<Bytes>>,
     _driver: JoinSet<()>,
@@ -82,7 +83,7 @@ impl Connection {
     }
 }
 
-/// Every finished review about this user so far.
+/// Returns every completed review of this user so far.
 fn reviews_of(installed: &Installed, user: &str) -> Vec<Value> {
     let events = installed.world().control_plane().audit_events().unwrap();
     let is_review = |event: &Value| {
@@ -93,7 +94,7 @@ fn reviews_of(installed: &Installed, user: &str) -> Vec<Value> {
     events.into_iter().filter(is_review).collect()
 }
 
-/// What was asked: the attributes without the user.
+/// Returns the attributes of a review without the user.
 fn question(review: &Value) -> Value {
     let spec = &review["requestObject"]["spec"];
     match spec.get("resourceAttributes") {
@@ -103,11 +104,12 @@ fn question(review: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn each_distinct_question_is_asked_once_whoever_waits_for_the_answer() {
+async fn each_distinct_review_is_sent_once_for_all_waiting_requests() {
     let Some(installed) = installed::shared("each_distinct_question_is_asked_once").await else { return };
     let user = "reviews-once";
     let connection = Connection::to_proxy(&installed, Some(&installed.certificate(user, None))).await;
-    // Each differs from the first in one attribute, or in two where there is no other way.
+    // Each case differs from the first one in one attribute, or in two where one cannot change
+    // alone.
     let cases = [
         (
             "GET",
@@ -203,7 +205,7 @@ async fn each_distinct_question_is_asked_once_whoever_waits_for_the_answer() {
     ];
     for (method, target, _) in &cases {
         let spellings: &[(&str, &str)] = match *target {
-            // All of these are the same question.
+            // All of these cause the same review.
             "/api/v1/pods" if *method == "GET" => &[
                 ("GET", target),
                 ("HEAD", target),
@@ -233,7 +235,7 @@ async fn each_distinct_question_is_asked_once_whoever_waits_for_the_answer() {
 }
 
 #[tokio::test]
-async fn users_that_differ_in_anything_are_reviewed_each() {
+async fn users_that_differ_in_any_attribute_are_reviewed_separately() {
     let Some(installed) = installed::shared("users_that_differ_in_anything").await else { return };
     let user = "reviews-users";
     for group in [None, Some("reviews-group"), Some("reviews-other")] {
@@ -257,7 +259,7 @@ async fn users_that_differ_in_anything_are_reviewed_each() {
 }
 
 #[tokio::test]
-async fn a_question_of_ten_thousand_bytes_is_asked_each_time() {
+async fn a_review_of_ten_thousand_bytes_is_not_cached() {
     let Some(installed) = installed::shared("a_question_of_ten_thousand_bytes").await else { return };
     let user = "reviews-large";
     let connection = Connection::to_proxy(&installed, Some(&installed.certificate(user, None))).await;
@@ -272,14 +274,16 @@ async fn a_question_of_ten_thousand_bytes_is_asked_each_time() {
 }
 
 #[tokio::test]
-async fn an_answer_is_kept_for_ten_seconds() {
-    let Some(installed) = installed::shared("an_answer_is_kept_for_ten_seconds").await else { return };
+async fn a_review_result_is_cached_for_ten_seconds() {
+    let Some(installed) = installed::shared("a_review_result_is_cached_for_ten_seconds").await else {
+        return;
+    };
     installed.allow("reviews-allowed", json!([{"nonResourceURLs": ["/reviews"], "verbs": ["get"]}])).await;
     let ages = ["reviews-allowed", "reviews-denied"].map(async |user| {
         let connection = Connection::to_proxy(&installed, Some(&installed.certificate(user, None))).await;
         let own = |user: &str| {
             let mut reviews = reviews_of(&installed, user);
-            // The test itself asked whether the rule is there.
+            // The test itself sent reviews to check that the rule is effective.
             reviews.retain(|review| review["user"]["username"] != "kubernetes-admin");
             reviews
         };
@@ -296,15 +300,18 @@ async fn an_answer_is_kept_for_ten_seconds() {
     });
     for age in join_all(ages).await {
         let age = Duration::try_from(age).unwrap();
-        // Beyond the ten seconds is the way of a request; a busy machine takes its time for it.
+        // The request itself takes time in addition to the ten seconds, in particular on a busy
+        // machine.
         assert!((Duration::from_secs(9)..Duration::from_secs(25)).contains(&age), "{age:?}");
     }
 }
 
-/// The review which the proxy asked, and the request that the API server then saw, are about the same.
+/// The review that the proxy sent, and the request that the API server then received, have the same
+/// attributes.
 #[tokio::test]
-async fn what_is_reviewed_is_what_the_api_server_reads() {
-    let Some(installed) = installed::shared("what_is_reviewed_is_what_the_api_server_reads").await else {
+async fn a_review_has_the_attributes_that_the_api_server_reads() {
+    let Some(installed) = installed::shared("a_review_has_the_attributes_that_the_api_server_reads").await
+    else {
         return;
     };
     let group = "reviews-readers";
@@ -343,7 +350,7 @@ async fn what_is_reviewed_is_what_the_api_server_reads() {
     {
         let user = format!("reviews-reader-{at}");
         let certificate = installed.certificate(&user, Some(group));
-        // Another pod may have the refusal of a moment ago, when the role was new.
+        // Another pod may have cached a refusal from a moment ago, when the role was new.
         let (reviewed, read) = wait::until_ok(SOON, format!("{target} to be allowed"), async || {
             let connection = Connection::to_proxy(&installed, Some(&certificate)).await;
             let id = format!("{user}-{}", Timestamp::now().as_nanosecond());
@@ -373,7 +380,7 @@ async fn what_is_reviewed_is_what_the_api_server_reads() {
     }
 }
 
-/// The API server's own refusals, and ours: the same bytes, but for the name of the decider.
+/// The API server's own refusals and ours are the same bytes, except for the name of the decider.
 #[tokio::test]
 async fn refusals_are_the_api_servers_own() {
     let Some(installed) = installed::shared("refusals_are_the_api_servers_own").await else { return };
@@ -398,7 +405,7 @@ async fn refusals_are_the_api_servers_own() {
             let (ours, answer) =
                 futures::join!(ours.ask("GET", &target, &headers), theirs.ask("GET", &target, &headers));
             if answer.status == 401 {
-                // The API server sends connections of strangers away.
+                // The API server closes connections of unauthenticated clients.
                 theirs = Connection::to_api_server(&installed, certificate).await;
             }
             let theirs = answer;
@@ -406,11 +413,11 @@ async fn refusals_are_the_api_servers_own() {
             assert_eq!(head(&ours), head(&theirs), "{accept}");
             assert_eq!(ours.status, status);
             if ours.body.starts_with(b"k8s\0") && status == 403 {
-                // The lengths of what is around the message differ with it.
+                // The lengths of the enclosing messages differ with it.
                 assert!(ours.body.windows(DECIDED_BY.len()).any(|window| window == DECIDED_BY.as_bytes()));
                 continue;
             }
-            // YAML breaks a longer text at other places.
+            // YAML breaks a longer text at other positions.
             let text = |answer: &Answer| String::from_utf8_lossy(&answer.body).replace("\n  ", " ");
             let stripped = text(&ours).replace(&format!(": {DECIDED_BY}"), "");
             assert_eq!(stripped, text(&theirs), "{target} {accept}");

@@ -1,7 +1,8 @@
 //! Service account tokens with impersonation, on a real API server.
 //!
-//! [`place`] has a Concierge of three replicas with the strategy on, for tests that leave it so; each has users of its
-//! own. Users are whatever the test says: its webhook reads them from the token.
+//! [`environment`] has a Concierge of three replicas with the strategy enabled, for tests that
+//! leave it enabled; each test has its own users. The webhook of these tests reads the user from
+//! the token, so a test chooses any user.
 
 mod bad_input;
 mod collection;

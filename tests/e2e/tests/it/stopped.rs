@@ -1,6 +1,8 @@
-//! How the Concierge ends: told once, told twice, replaced, and scaled to zero, with clients at work.
+//! Termination of the Concierge: one signal, two signals, a rolling update, and a scale to zero,
+//! with active clients.
 //!
-//! One test, since each part restarts pods that all other tests use. Upstream's `pod_shutdown_test.go` is among it.
+//! This is one test, because each part restarts pods that all other tests use. It covers upstream's
+//! `pod_shutdown_test.go`.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,22 +28,23 @@ use tokio_rustls::client::TlsStream;
 use crate::installed::{self, Installed, SOON};
 
 const USER: &str = "stopped-user";
-/// The Deployment, and the Lease.
+/// The name of the Deployment and of the Lease.
 const NAME: &str = "pinniped-concierge";
 const DEPLOYMENT: &str = "deployment/pinniped-concierge";
 const CONFIG: &str = "pinniped-concierge-config";
-/// What a rollout may take here.
+/// Time limit of a rollout.
 const ROLLOUT: &str = "--timeout=120s";
 
-/// What a pod's log must have, in this order; upstream's test looks for the same bytes.
-const FAREWELL: [&str; 3] = [
+/// The lines that a pod's log must contain, in this order; upstream's test searches for the same
+/// bytes.
+const SHUTDOWN_LINES: [&str; 3] = [
     r#""[graceful-termination] shutdown event","name":"ShutdownInitiated""#,
     "fetch-impersonation-proxy-tokens start hook's background goroutine has finished",
     "[graceful-termination] apiserver is exiting",
 ];
 
 #[tokio::test]
-async fn the_concierge_ends_as_kubernetes_and_its_clients_expect() {
+async fn the_concierge_terminates_as_kubernetes_and_its_clients_expect() {
     let Some(installed) = installed::alone("the Concierge is stopped").await else { return };
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]);
     installed.allow(USER, rules).await;
@@ -57,7 +60,7 @@ async fn the_concierge_ends_as_kubernetes_and_its_clients_expect() {
     }
     .await;
 
-    // As it was, before anything may fail: other tests come after this one.
+    // Restored before any assertion can fail, because other tests follow.
     configure(&installed, &configured).await;
     let kubectl = installed.world().kubectl();
     kubectl.output(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=2"]).await.unwrap();
@@ -103,7 +106,7 @@ async fn told_once_a_pod_serves_on_for_a_moment_and_ends_well(
         (get(ip, 10250, "/readyz", None).await.ok()? == 500).then_some(())
     })
     .await?;
-    // Somebody who has not heard of it yet.
+    // A client that has not yet noticed the termination.
     ensure!(get(ip, 8444, "/api/v1/namespaces/default/configmaps", Some(pair)).await? == 200, "not served");
     ensure!(get(ip, 10250, "/livez", None).await? == 200, "not alive");
     let log = log_with(installed, &name, &pod.log, "container ended: exit status: 0").await?;
@@ -123,12 +126,12 @@ async fn told_twice_a_pod_ends_at_once(installed: &Installed) -> anyhow::Result<
     signal_group(pid, Signal::TERM);
     wait::until(SOON, "the first signal to be seen", async || {
         let log = std::fs::read_to_string(&pod.log).ok()?;
-        log[before..].contains(FAREWELL[0]).then_some(())
+        log[before..].contains(SHUTDOWN_LINES[0]).then_some(())
     })
     .await?;
     signal_group(pid, Signal::INT);
     let log = log_with(installed, &name, &pod.log, "container ended: exit status: 1").await?;
-    ensure!(!log[before..].contains(FAREWELL[2]), "it ended in an orderly way:\n{log}");
+    ensure!(!log[before..].contains(SHUTDOWN_LINES[2]), "it ended in an orderly way:\n{log}");
     Ok(())
 }
 
@@ -148,7 +151,7 @@ async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
     })
     .await?;
 
-    // A watch and an upgraded connection on each of the pods, which nobody ends.
+    // A watch and an upgraded connection to each of the pods, which no client closes.
     let mut streams = Vec::new();
     for (_, pod) in &pods {
         let ip = pod.ip.context("no address")?;
@@ -196,7 +199,7 @@ async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
     );
     for stream in &mut streams {
         let mut rest = Vec::new();
-        // In which way it ended does not matter; that it did, does.
+        // The kind of the end does not matter.
         let _reset_or_closed = tokio::time::timeout(SOON, stream.read_to_end(&mut rest)).await?;
     }
     tokio::time::timeout(SOON, async { while let Some(Ok(_)) = watch.next().await {} }).await?;
@@ -215,7 +218,7 @@ async fn holder(installed: &Installed) -> Option<String> {
     leases.get(NAME).await.ok()?.spec?.holder_identity
 }
 
-/// Waits until a container's log has `wanted`, and returns it.
+/// Waits until a container's log contains `wanted`, and returns it.
 async fn log_with(
     installed: &Installed,
     name: &str,
@@ -231,8 +234,8 @@ async fn log_with(
 }
 
 fn in_order(log: &str) -> anyhow::Result<()> {
-    let places: Vec<_> = FAREWELL.iter().map(|line| log.find(line)).collect();
-    ensure!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}\n{log}");
+    let positions: Vec<_> = SHUTDOWN_LINES.iter().map(|line| log.find(line)).collect();
+    ensure!(positions.iter().all(Option::is_some) && positions.is_sorted(), "{positions:?}\n{log}");
     Ok(())
 }
 
@@ -242,7 +245,7 @@ async fn configuration(installed: &Installed) -> String {
     map.data.unwrap()["pinniped.yaml"].clone()
 }
 
-/// Takes effect when pods start.
+/// Changes the configuration, which takes effect when pods start.
 async fn configure(installed: &Installed, text: &str) {
     let maps = Api::<ConfigMap>::namespaced(installed.admin().await, CONCIERGE);
     let change: Value = json!({"data": {"pinniped.yaml": text}});
@@ -255,7 +258,7 @@ async fn restart(kubectl: &Kubectl) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until each pod's proxy answers.
+/// Waits until each pod's proxy responds.
 async fn serves(installed: &Installed, pair: &Pair) -> anyhow::Result<()> {
     wait::until_ok(SOON, "every proxy to serve", async || {
         for (name, pod) in installed.running() {
@@ -268,8 +271,7 @@ async fn serves(installed: &Installed, pair: &Pair) -> anyhow::Result<()> {
     .await
 }
 
-/// The status of an answer, over a connection of its own.
-/// The status code of a pod's answer.
+/// Sends a request over a separate connection and returns the status code of the response.
 pub(crate) async fn get(ip: Ipv4Addr, port: u16, path: &str, pair: Option<&Pair>) -> anyhow::Result<u16> {
     Ok(ask(ip, port, path, "", pair).await?.status)
 }

@@ -1,4 +1,4 @@
-//! The walk-through of the release post, and what can go wrong in it.
+//! The walk-through of the release post, and its failures.
 
 use pinniped_e2e::narrator::Narrator;
 use pinniped_e2e::walkthrough::{CONCIERGE, DECISION, Walk};
@@ -10,7 +10,7 @@ use crate::installed::{self, Installed, PROXY_ACCOUNT};
 
 const ENDPOINT: &str = "https://impersonation-proxy-mtls.local";
 
-/// One test, because each step builds on the one before, as in the post.
+/// One test, because each step depends on the previous one, as in the post.
 #[tokio::test]
 async fn a_person_logs_in_through_the_impersonation_proxy() {
     let Some(installed) = installed::shared("a person logs in through the impersonation proxy").await else {
@@ -118,7 +118,8 @@ async fn assert_cluster_ip_service(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the API server saw of the user's listing: the proxy's account acting as the user, and nothing else.
+/// Checks the audit events of the user's listing: the proxy's account impersonates the user, and
+/// there is no other request.
 async fn assert_audit(world: &World) -> anyhow::Result<()> {
     let listing = |event: &Value| {
         event["verb"] == "list"

@@ -1,4 +1,5 @@
-//! A real cert-manager issues the proxy's certificate, as in the release post, and renews it while clients work.
+//! A real cert-manager issues the proxy's certificate, as in the release post, and renews it under
+//! load.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -20,16 +21,17 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::installed::{self, Hold, Installed, SOON};
 
-/// Requests a second while certificates are renewed.
+/// Requests per second during the renewals.
 const RATE: u32 = 200;
-/// Seconds' worth of requests before, between and after renewals.
+/// Duration of the load, in seconds' worth of requests, before, between and after renewals.
 const SOME: usize = 2;
-/// In full: another group may have a kind of this name.
+/// The full resource name, because another group may have a kind with this name.
 const CERTIFICATE: &str = "certificates.cert-manager.io";
 
 static CERT_MANAGER: OnceCell<CertManager> = OnceCell::const_new();
 
-/// The installation alone, and a cert-manager in its cluster. `None`: not on this machine, which is noted.
+/// Returns exclusive access to the installation, with a cert-manager in its cluster. Returns `None`
+/// and records a skip where this machine cannot run it.
 pub(crate) async fn with_cert_manager(test: &str) -> Option<Hold<RwLockWriteGuard<'static, ()>>> {
     let Some(programs) = CertManager::programs() else {
         tools::skip(test, &format!("cert-manager is built by `cargo xtask test` ({CERT_MANAGER_ENV})"));
@@ -77,7 +79,7 @@ async fn release_post(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<
     ensure!(strategies[1]["frontend"] == wanted, "{strategies}");
     all_pods_show(installed, &leaf_of(&secret)?).await?;
 
-    // A user of the post, and its last three commands.
+    // The user of the post, and the post's last three commands.
     walk.kubeconfig().await?;
     let user = installed.world().kubectl().with_kubeconfig(&walk.user_kubeconfig());
     let mut whoami = std::process::Command::new(tools::binary("pinniped")?);
@@ -88,7 +90,8 @@ async fn release_post(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<
     Ok(())
 }
 
-/// Organization, key, usage, name and times as the post asks for them; what the release's own manual says of them.
+/// Checks organization, key, usage, name and validity of the post's certificate, as documented in
+/// cert-manager's manual of that release.
 async fn is_the_posts_leaf(installed: &Installed, der: &[u8]) -> anyhow::Result<()> {
     let (_, leaf) = X509Certificate::from_der(der)?;
     let organization = leaf.subject().iter_organization().next().and_then(|name| name.as_str().ok());
@@ -108,7 +111,7 @@ async fn is_the_posts_leaf(installed: &Installed, der: &[u8]) -> anyhow::Result<
     Ok(())
 }
 
-// With a thread for the load and one for the rest.
+// One thread for the load and one for the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_renewed_by_cert_manager_cost_no_request() {
     let Some(installed) = with_cert_manager("certificates renewed under load").await else { return };
@@ -150,14 +153,14 @@ async fn renewals(installed: &Installed, walk: &Walk<'_>) -> anyhow::Result<()> 
     some_more(&load).await?;
     let done = load.end().await;
     eprintln!("{done}");
-    // A number, not a rate: on a busy machine it takes longer.
+    // A number of requests and not a rate, because a busy machine takes longer.
     done.check(3 * SOME * RATE as usize)?;
-    // Those who connected before, between and after.
+    // The certificates of the connections before, between and after the renewals.
     ensure!(done.certificates() == 3, "{done}");
     Ok(())
 }
 
-/// Load for a while: as many requests as are due in [`SOME`] seconds.
+/// Waits for as many requests as are due in [`SOME`] seconds.
 async fn some_more(load: &Load) -> anyhow::Result<()> {
     let before = load.so_far().requests;
     wait::until(SOON, "some more requests", async || {
@@ -166,7 +169,7 @@ async fn some_more(load: &Load) -> anyhow::Result<()> {
     .await
 }
 
-/// What `cmctl renew` does: the condition `Issuing` in the status.
+/// Sets the condition `Issuing` in the status, as `cmctl renew` does.
 async fn ask_for_renewal(installed: &Installed) -> anyhow::Result<()> {
     wait::until_ok(SOON, "the condition to be written", async || {
         let mut object = certificate(installed).await?;
@@ -176,14 +179,14 @@ async fn ask_for_renewal(installed: &Installed) -> anyhow::Result<()> {
             "observedGeneration": object["metadata"]["generation"]});
         object["status"]["conditions"].as_array_mut().context("no conditions")?.push(condition);
         let command = installed.world().kubectl().command(&["replace", "--subresource=status", "-f", "-"]);
-        // A conflict is tried again.
+        // A conflict is retried.
         kubectl::run(command, Some(&object.to_string())).await?.success()
     })
     .await?;
     Ok(())
 }
 
-/// The certificate in the Secret once it is another one.
+/// Waits for another certificate in the Secret and returns it.
 async fn renewed(installed: &Installed, before: &[u8]) -> anyhow::Result<Vec<u8>> {
     wait::until_ok(SOON, "cert-manager to renew the certificate", async || {
         let now = leaf_of(&serving_secret(installed).await?)?;
@@ -208,14 +211,14 @@ fn field(secret: &Value, name: &str) -> anyhow::Result<Vec<u8>> {
     Ok(STANDARD.decode(text)?)
 }
 
-/// The first certificate of the Secret, DER.
+/// Returns the first certificate of the Secret, DER.
 fn leaf_of(secret: &Value) -> anyhow::Result<Vec<u8>> {
     let pem = field(secret, "tls.crt")?;
     let (_, pem) = x509_parser::pem::parse_x509_pem(&pem)?;
     Ok(pem.contents)
 }
 
-/// Waits until every pod shows this certificate.
+/// Waits until every pod presents this certificate.
 pub(crate) async fn all_pods_show(installed: &Installed, leaf: &[u8]) -> anyhow::Result<()> {
     wait::until_ok(SOON, "every pod to show the certificate", async || {
         let running = installed.running();
@@ -229,7 +232,8 @@ pub(crate) async fn all_pods_show(installed: &Installed, leaf: &[u8]) -> anyhow:
     .await
 }
 
-/// As it was: the generated certificate serves, and nothing of cert-manager's is left in the Concierge's namespace.
+/// Restores the original state: the proxy serves the generated certificate, and the Concierge's
+/// namespace contains no objects of cert-manager.
 pub(crate) async fn back_to_generated(installed: &Installed) -> anyhow::Result<()> {
     generated_serves(installed).await?;
     let kubectl = installed.world().kubectl();
@@ -239,7 +243,8 @@ pub(crate) async fn back_to_generated(installed: &Installed) -> anyhow::Result<(
     Ok(())
 }
 
-/// Takes the external certificate out of the CredentialIssuer, and waits until every pod shows the generated one.
+/// Removes the external certificate from the CredentialIssuer, and waits until every pod presents
+/// the generated one.
 pub(crate) async fn generated_serves(installed: &Installed) -> anyhow::Result<()> {
     let kubectl = installed.world().kubectl();
     let issuer = "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config";

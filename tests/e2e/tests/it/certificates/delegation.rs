@@ -1,5 +1,6 @@
-//! The proxy serves with a certificate of another namespace: the delegation says it may, the owner's Role that it can.
-//! What `docs/howto/delegated-certificates.md` shows is what is applied here.
+//! The proxy serves a certificate of another namespace: the delegation grants its use, the owner's
+//! Role grants read access. The test applies the manifests of
+//! `docs/howto/delegated-certificates.md`.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +20,10 @@ const HOST: &str = "proxy.example.com";
 const DEFINITION: &str = "tlscertificatedelegations.projectcontour.io";
 const ISSUER: &str = "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config";
 const PREFIX: &str = "could not load the externally provided TLS secret for the impersonation proxy: ";
-/// How long a revocation may take until handshakes fail, in every pod.
+/// Time limit from a revocation until handshakes fail in every pod.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// The blocks of the how-to that are in this language.
+/// Returns the code blocks of the how-to in this language.
 fn shown(language: &str) -> Vec<String> {
     let text = std::fs::read_to_string(tools::repository().join("docs/howto/delegated-certificates.md"));
     let text = text.unwrap();
@@ -36,7 +37,7 @@ fn shown(language: &str) -> Vec<String> {
     blocks
 }
 
-/// The documents of the how-to's grant, of these kinds.
+/// Returns the documents of the how-to's grant that have these kinds.
 fn grant(kinds: &[&str]) -> String {
     let blocks = shown("yaml").concat();
     let documents = blocks.split("---\n");
@@ -57,14 +58,15 @@ fn issue() -> (Pair, String) {
     (Pair { certificate_pem: leaf.pem(), private_key_pem: key.serialize_pem() }, ca.pem())
 }
 
-/// The leaf that one handshake shows, or why there is none.
+/// Returns the leaf certificate of one handshake, or the reason of its failure.
 async fn handshake(installed: &Installed) -> Result<Vec<u8>, String> {
     let tcp = TcpStream::connect((installed.address, 443)).await.map_err(|err| err.to_string())?;
     let tls = wire::connect_unverified(tcp, HOST, &[b"h2"], None).await.map_err(|err| err.to_string())?;
     Ok(tls.get_ref().1.peer_certificates().unwrap()[0].to_vec())
 }
 
-/// Waits until several handshakes in a row, and so those with every pod, come out in this way.
+/// Waits until several consecutive handshakes, and thus those with every pod, have the wanted
+/// result.
 async fn await_handshakes(
     installed: &Installed,
     what: &str,
@@ -98,7 +100,7 @@ async fn put(installed: &Installed, (pair, ca): &(Pair, String)) {
     installed.world().kubectl().apply(&secret.to_string()).await.unwrap();
 }
 
-/// Waits for a strategy with this message, and returns it.
+/// Waits for a strategy with a matching message, and returns it.
 async fn strategy(installed: &Installed, wanted: impl Fn(&str) -> bool) -> Value {
     wait::until_ok(SOON, "the strategy", async || {
         let issuer = installed.world().kubectl().output(&["get", ISSUER, "-o", "json"]).await?;
@@ -122,14 +124,14 @@ async fn can_i(installed: &Installed, args: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delegated_wildcard_needs_grant_and_role_and_goes_with_the_grant() {
+async fn a_delegated_wildcard_certificate_needs_grant_and_role_and_is_withdrawn_with_the_grant() {
     let Some(installed) = installed::alone("delegated certificates").await else { return };
     let denied = format!("{PREFIX}certificate delegation not permitted for Secret \"{OWNER}/{SECRET}\"");
     let is_denied = |message: &str| message == denied;
     let first = issue();
     put(&installed, &first).await;
 
-    // The kind is not installed, and the Secret not open.
+    // The kind is not installed, and the Secret is not readable.
     let patch = json!({"spec": {"impersonationProxy": {"tls": {"secretName": format!("{OWNER}/{SECRET}")}}}});
     kubectl(&installed, &["patch", ISSUER, "--type=merge", "-p", &patch.to_string()]).await;
     assert_eq!(strategy(&installed, is_denied).await["reason"], "ErrorDuringSetup");
@@ -137,7 +139,8 @@ async fn a_delegated_wildcard_needs_grant_and_role_and_goes_with_the_grant() {
     let generated = "pinniped-concierge-impersonation-proxy-tls-serving-certificate";
     kubectl(&installed, &["get", "secret", generated, "-n", CONCIERGE]).await;
 
-    // The kind is installed and the grant made, but nobody may read the Secret.
+    // The kind is installed and the grant exists, but the Concierge has no permission to read the
+    // Secret.
     let file = "deploy/install-tls-certificate-delegation.yaml";
     let definition = std::fs::read_to_string(tools::repository().join(file)).unwrap();
     assert!(shown("sh").concat().contains(file));
@@ -154,14 +157,14 @@ async fn a_delegated_wildcard_needs_grant_and_role_and_goes_with_the_grant() {
     strategy(&installed, |message| message.starts_with(&unreadable)).await;
     await_refusal(&installed).await;
 
-    // With the owner's Role it serves, with what the Secret says of its CA.
+    // With the owner's Role the proxy serves the certificate, with the CA from the Secret.
     installed.world().kubectl().apply(&grant(&["Role", "RoleBinding"])).await.unwrap();
     let ready = strategy(&installed, |message| message.contains("ready to accept")).await;
     let advertised = &ready["frontend"]["impersonationProxyInfo"]["certificateAuthorityData"];
     assert_eq!(advertised, &json!(STANDARD.encode(&first.1)));
     await_leaf(&installed, &first.0).await;
 
-    // The Role is for this one Secret.
+    // The Role covers this Secret only.
     let account = "--as=system:serviceaccount:pinniped-concierge:pinniped-concierge";
     for (resource, wanted) in
         [(format!("secret/{SECRET}"), "yes"), ("secret/another".into(), "no"), ("secrets".into(), "no")]
@@ -169,7 +172,7 @@ async fn a_delegated_wildcard_needs_grant_and_role_and_goes_with_the_grant() {
         assert_eq!(can_i(&installed, &["get", &resource, "-n", OWNER, account]).await, wanted, "{resource}");
     }
 
-    // Renewed, and taken back: at once, whatever else goes on.
+    // A renewal and a revocation take effect at once, independent of other work.
     let second = issue();
     put(&installed, &second).await;
     await_leaf(&installed, &second.0).await;
@@ -179,11 +182,11 @@ async fn a_delegated_wildcard_needs_grant_and_role_and_goes_with_the_grant() {
     assert!(began.elapsed() <= AT_ONCE, "it took {:?}", began.elapsed());
     strategy(&installed, is_denied).await;
 
-    // Granted again: the Role is still there.
+    // Granted again: the Role still exists.
     installed.world().kubectl().apply(&delegation).await.unwrap();
     await_leaf(&installed, &second.0).await;
 
-    // An editor of the namespace may not delegate.
+    // An editor of the namespace has no permission to delegate.
     let editor = "--as=somebody";
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
         "metadata": {"name": "delegation-test-editor", "namespace": OWNER},
@@ -197,7 +200,7 @@ async fn a_delegated_wildcard_needs_grant_and_role_and_goes_with_the_grant() {
     .unwrap();
     assert_eq!(can_i(&installed, &["create", DEFINITION, "-n", OWNER, editor]).await, "no");
 
-    // As it was.
+    // Restores the original state.
     let patch = r#"{"spec": {"impersonationProxy": {"tls": null}}}"#;
     kubectl(&installed, &["patch", ISSUER, "--type=merge", "-p", patch]).await;
     let back = |message: &str| message.contains("ready to accept");

@@ -1,4 +1,5 @@
-//! `pinniped doctor` on a real cluster: an installation in order, one that is not, and a caller who may see little.
+//! `pinniped doctor` on a real cluster: a healthy installation, an unhealthy one, and a caller with
+//! few permissions.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +15,7 @@ use crate::installed::{self, Credentials, Installed, SOON};
 
 const ISSUER: &str = "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config";
 
-/// Runs it with this kubeconfig.
+/// Runs `pinniped doctor` with this kubeconfig.
 async fn doctor(kubeconfig: &Path, args: &[&str]) -> Outcome {
     let mut command = Command::new(tools::binary("pinniped").unwrap());
     command.arg("doctor").arg("--kubeconfig").arg(kubeconfig).args(args).env_remove("KUBECONFIG");
@@ -29,7 +30,8 @@ async fn configure(installed: &Installed, proxy: Value) {
     installed.world().kubectl().output(&["patch", ISSUER, "--type=merge", "-p", &patch]).await.unwrap();
 }
 
-/// Runs it until it prints a line that begins so: what was changed takes a moment to be seen.
+/// Runs it until it prints a line that starts with `line`; a change takes a moment to become
+/// visible.
 async fn await_line(installed: &Installed, line: &str) -> Outcome {
     wait::until_ok(SOON, format!("doctor to say {line}"), async || {
         let outcome = doctor(&installed.world().admin_kubeconfig(), &[]).await;
@@ -41,11 +43,11 @@ async fn await_line(installed: &Installed, line: &str) -> Outcome {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
+async fn doctor_finds_problems_and_prints_the_remedies() {
     let Some(installed) = installed::alone("doctor").await else { return };
     let admin = installed.world().admin_kubeconfig();
 
-    // In order, also for the kubeconfig of a user.
+    // A healthy installation, also with the kubeconfig of a user.
     let user = installed.world().dir().join("kubeconfigs").join("doctor");
     std::fs::create_dir_all(user.parent().unwrap()).unwrap();
     let kubeconfig = installed.kubeconfig(&Credentials::none());
@@ -59,7 +61,7 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     assert_eq!(outcome.code, 0, "{outcome:?}");
     assert!(outcome.stdout.contains("trusts what the proxy advertises"), "{outcome:?}");
 
-    // The user's kubeconfig is of another time.
+    // The user's kubeconfig is out of date.
     let mut old = kubeconfig.clone();
     let stranger = rcgen::generate_simple_self_signed(["old".to_owned()]).unwrap().cert.pem();
     old["clusters"][0]["cluster"]["certificate-authority-data"] = json!(STANDARD.encode(stranger));
@@ -71,15 +73,15 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
         "{outcome:?}"
     );
 
-    // An endpoint that the name does not lead to, and back.
+    // An endpoint to which the name does not resolve, and the original one.
     configure(&installed, json!({"externalEndpoint": format!("{EXTERNAL_NAME}:1")})).await;
     let outcome = await_line(&installed, "problem  nothing answers at https://").await;
     assert_eq!(outcome.code, 1);
     configure(&installed, json!({"externalEndpoint": EXTERNAL_NAME})).await;
     await_line(&installed, &fine).await;
 
-    // A Secret that does not exist, one that nobody delegates, a certificate for another host with a CA that did not
-    // sign it.
+    // A Secret that does not exist, a Secret that is not delegated, and a certificate for another
+    // host with a CA that did not sign it.
     configure(&installed, json!({"tls": {"secretName": "mine"}})).await;
     let outcome = await_line(&installed, "problem  strategy ImpersonationProxy fails: could not load").await;
     assert!(
@@ -105,7 +107,7 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
         assert!(outcome.stdout.contains(part), "{part}: {outcome:?}");
     }
 
-    // As it was.
+    // Restores the original state.
     configure(&installed, json!({"tls": null})).await;
     installed
         .world()
@@ -115,7 +117,7 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
         .unwrap();
     await_line(&installed, &fine).await;
 
-    // Somebody who may see the CredentialIssuer and nothing else.
+    // A caller who can read the CredentialIssuer and nothing else.
     let name = "doctor-little";
     let issuers = json!([{"apiGroups": ["config.concierge.pinniped.dev"], "resources": ["credentialissuers"],
         "verbs": ["get", "list"]}]);

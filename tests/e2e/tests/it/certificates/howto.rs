@@ -1,4 +1,4 @@
-//! docs/howto/external-certificates.md does what it says.
+//! Runs the commands of docs/howto/external-certificates.md.
 
 use super::cert_manager::{back_to_generated, with_cert_manager};
 use crate::page;
@@ -6,13 +6,13 @@ use crate::page;
 const PAGE: &str = "docs/howto/external-certificates.md";
 
 #[tokio::test]
-async fn certificates_there_and_back_as_the_page_says() {
+async fn the_page_configures_an_external_certificate_and_removes_it() {
     let Some(installed) = with_cert_manager("the page about external certificates").await else { return };
     let blocks = page::of(PAGE);
     assert!(blocks.len() > 10, "{} has only {} blocks", PAGE, blocks.len());
     let outcome = page::run(&installed, "howto", &blocks).await;
     if outcome.is_err() {
-        // The others want it as it was.
+        // Restores the original state for the other tests.
         back_to_generated(&installed).await.unwrap();
     }
     let said = outcome.unwrap();

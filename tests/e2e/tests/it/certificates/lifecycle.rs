@@ -1,5 +1,6 @@
-//! The installed Concierge, with the rights of its own account, and a certificate of somebody else: what is told when it
-//! cannot work, and logging in with one of a public CA.
+//! The installed Concierge, with the permissions of its own account, and an externally issued
+//! certificate: the reports about an unusable certificate, and a login with a certificate of a
+//! public CA.
 
 use std::process::Command;
 
@@ -31,7 +32,7 @@ async fn configure(installed: &Installed, tls: Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for the condition, and for a strategy that works all the same.
+/// Waits for the condition, and for a strategy that works nevertheless.
 async fn condition(installed: &Installed, status: &str, message: &str) -> anyhow::Result<Value> {
     wait::until_ok(SOON, format!("the condition to be {status} {message:?}"), async || {
         let issuer = installed.world().kubectl().output(&["get", ISSUER, "--output=json"]).await?;
@@ -45,7 +46,8 @@ async fn condition(installed: &Installed, status: &str, message: &str) -> anyhow
     .await
 }
 
-/// The messages of the Events about the Secret of these tests; others of the suite leave theirs.
+/// Returns the messages of the Events about the Secret of these tests, without those of other
+/// tests.
 async fn events(installed: &Installed) -> anyhow::Result<Vec<String>> {
     let args =
         ["get", "events", "--namespace=default", "--field-selector=reason=TLSValidation", "--output=json"];
@@ -56,7 +58,7 @@ async fn events(installed: &Installed) -> anyhow::Result<Vec<String>> {
     Ok(messages.filter(|message| message.contains(SECRET)).map(str::to_owned).collect())
 }
 
-/// How many lines of the pods' logs hold all of these.
+/// Returns how many lines of the pods' logs contain all of these words.
 fn lines(installed: &Installed, words: &[&str]) -> usize {
     let logs = installed.pods().logs(CONCIERGE);
     logs.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
@@ -67,7 +69,7 @@ fn other_host(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn certificates_for_another_host_are_told_where_people_look() {
+async fn a_certificate_for_another_host_is_reported_in_status_events_and_log() {
     let Some(installed) = installed::alone("a certificate for another host").await else { return };
     let outcome = told(&installed).await;
     restore(&installed).await;
@@ -90,7 +92,7 @@ async fn told(installed: &Installed) -> anyhow::Result<()> {
     })
     .await?;
 
-    // Under upstream's role there are no Events, and that is no failure.
+    // With upstream's role the Concierge cannot create Events, which is not a failure.
     let binding = kubectl.output(&[&["get"], &EVENTS_RIGHT[..], &["--output=json"]].concat()).await?;
     kubectl.output(&[&["delete"], &EVENTS_RIGHT[..]].concat()).await?;
     let told = async {
@@ -121,7 +123,7 @@ async fn certificates_of_a_public_ca_need_no_bundle() {
 }
 
 async fn public(installed: &Installed) -> anyhow::Result<()> {
-    // Public is what lies among the roots of a client's system.
+    // A CA is public if it is among the roots of a client's system.
     let authority = Authority::new("public")?;
     let dir = installed.world().dir().join("lifecycle");
     std::fs::create_dir_all(&dir)?;

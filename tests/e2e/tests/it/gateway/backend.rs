@@ -1,4 +1,4 @@
-//! A server behind the gateway, in the clear or with TLS of its own, which tells who asked.
+//! A backend, with or without TLS, that returns the identity of its client.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,24 +22,24 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
 
-/// Requests for this path get their answer when somebody lets them.
+/// Path whose requests wait for a permit from the test.
 pub(super) const SLOW: &str = "/slow";
 
-/// A server that ends with this.
+/// A server that stops when this value is dropped.
 pub(super) struct Backend {
     pub(super) address: SocketAddr,
-    /// A permit for each answer to [`SLOW`].
+    /// One permit for each response to [`SLOW`].
     pub(super) answers: Arc<Semaphore>,
     _tasks: JoinSet<()>,
 }
 
 impl Backend {
-    /// Without TLS.
+    /// Starts a server without TLS.
     pub(super) async fn plain(name: &'static str) -> Self {
         Self::start(name, None).await
     }
 
-    /// With TLS; clients may show a certificate of that CA.
+    /// Starts a server with TLS; clients may present a certificate of that CA.
     pub(super) async fn tls(name: &'static str, pair: &Pair, clients: &Authority) -> Self {
         let provider = Arc::new(crypto::aws_lc_rs::default_provider());
         let mut roots = RootCertStore::empty();
@@ -70,7 +70,7 @@ impl Backend {
                 let (tls, gate) = (tls.clone(), Arc::clone(&gate));
                 connections.spawn(async move {
                     let Some(tls) = tls else { return tell(name, None, gate, stream).await };
-                    // Probes and garbage end here.
+                    // Probes and invalid bytes stop here.
                     let Ok(stream) = tls.accept(stream).await else { return };
                     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
                     let client = shown.map(|der| common_name(der));
@@ -82,7 +82,7 @@ impl Backend {
     }
 }
 
-/// Answers each request with the server's name, the client's and the path.
+/// Answers each request with the names of server and client and the path.
 async fn tell<T>(name: &'static str, client: Option<String>, gate: Arc<Semaphore>, stream: T)
 where
     T: AsyncRead + AsyncWrite + Unpin,
@@ -103,7 +103,7 @@ where
     let _client_gone = http.serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// The common name in a certificate.
+/// Returns the common name of a certificate.
 pub(super) fn common_name(der: &[u8]) -> String {
     let (_, certificate) = x509_parser::parse_x509_certificate(der).unwrap();
     certificate.subject().iter_common_name().next().unwrap().as_str().unwrap().to_owned()

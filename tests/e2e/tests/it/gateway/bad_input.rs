@@ -1,4 +1,4 @@
-//! Clients that know no TLS, or no host, or no end.
+//! Clients without TLS, without a known host, or with a ClientHello that never ends.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::backend::Backend;
 use super::environment;
 use crate::installed::SOON;
 
-/// Everything that a server has to say to these bytes, until it closes.
+/// Returns all bytes that a server sends in response to these, until it closes the connection.
 async fn last_words(mut stream: TcpStream, bytes: &[u8]) -> Vec<u8> {
-    // A server that has had enough may reset the connection in between.
+    // The server may reset the connection in between.
     let _refused = stream.write_all(bytes).await;
     let mut words = Vec::new();
     let read = tokio::time::timeout(SOON, stream.read_to_end(&mut words)).await;
@@ -22,7 +22,7 @@ async fn last_words(mut stream: TcpStream, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn clients_without_tls_or_without_a_known_host_are_told_nothing_and_counted() {
+async fn clients_without_tls_or_a_known_host_get_no_information_and_are_counted() {
     let Some(place) = environment::shared("bad-input").await else { return };
     let host = place.host("web");
     let web = Backend::plain("web").await;
@@ -57,15 +57,15 @@ async fn clients_without_tls_or_without_a_known_host_are_told_nothing_and_counte
 
     let unknown = refused("unknown_name").await;
     for name in ["nobody.example.com", "192.0.2.1"] {
-        // An address is never a server name: the hello has none then.
+        // An address is never a server name, so the ClientHello has none.
         wire::connect_unverified(place.raw(door).await, name, &[], None).await.unwrap_err();
     }
     assert!(refused("unknown_name").await >= unknown + 2);
 
-    // A hello that never ends: its beginning, and then silence.
+    // A ClientHello that never ends: its first bytes, and then silence.
     let unfinished = refused("unfinished").await;
     let slow = last_words(place.raw(door).await, &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
-    // Everybody else is served meanwhile.
+    // Other clients are served meanwhile.
     let served = place.await_served(&host, "web", "web to nobody about /");
     let (words, ()) = tokio::join!(slow, served);
     assert!(words.len() <= 7, "{words:?}");
@@ -78,7 +78,7 @@ async fn clients_without_tls_or_without_a_known_host_are_told_nothing_and_counte
 }
 
 #[tokio::test]
-async fn unknown_hosts_and_paths_of_port_80_are_not_found() {
+async fn unknown_hosts_and_paths_on_port_80_get_404() {
     let Some(place) = environment::shared("not-found").await else { return };
     for door in place.doors() {
         let answer = place.ask_plain(door, "nobody.example.com", "/").await.unwrap();

@@ -51,7 +51,7 @@ async fn no_connection_is_dropped_when_routes_change() {
         Ok(())
     });
     let changing = async {
-        // Hosts come, of another kind, too.
+        // Hosts are added, also by another kind.
         let ingress = place.object(
             "networking.k8s.io/v1",
             "Ingress",
@@ -64,7 +64,7 @@ async fn no_connection_is_dropped_when_routes_change() {
             "routes": [{"services": [{"name": "new", "port": 80}]}]});
         place.apply(&[ingress, place.proxy("another", another)]).await;
         place.await_status("another", "valid", "Valid HTTPProxy").await;
-        // Backends are added, and take over.
+        // Backends are added and replace others.
         let both =
             json!([{"name": "old", "port": 80, "weight": 1}, {"name": "new", "port": 80, "weight": 1}]);
         place.apply(&[terminated(both)]).await;
@@ -72,16 +72,16 @@ async fn no_connection_is_dropped_when_routes_change() {
         place.apply(&[terminated(json!([{"name": "new", "port": 80}])), passthrough("next")]).await;
         place.await_served(&ended, "cert", "new to nobody about /").await;
         place.await_served(&through, "next", "next to visitor about /").await;
-        // Hosts go.
+        // Hosts are removed.
         place.delete("httpproxy", "another").await;
         place.delete("ingress", "more").await;
         over.store(true, Ordering::Relaxed);
     };
     let (worked, ()) = tokio::join!(working, changing);
     place.check(worked);
-    // The same connection, to where its requests go by now.
+    // The same connection uses the current route of each request.
     let answer = ask(&mut kept, &ended, "/last").await.unwrap();
     assert_eq!(answer.body, "new to nobody about /last");
-    // And the one that was passed through is where it was.
+    // The passed-through connection stays with its backend.
     assert_eq!(ask(&mut passed, &through, "/last").await.unwrap().body, "own to visitor about /last");
 }

@@ -1,4 +1,4 @@
-//! The installation that these tests share, and what can be seen of it.
+//! The installation that these tests share, and functions to observe it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::backend::common_name;
 use crate::installed::{self, SOON};
 
-/// Namespace, Deployment, Service, Lease, ServiceAccount.
+/// The name of namespace, Deployment, Service, Lease and ServiceAccount.
 pub(super) const APP: &str = "pinniped-gateway";
-/// What an administrator applies, in this order.
+/// The files that an administrator applies, in this order.
 const FILES: [&str; 3] =
     ["install-tls-certificate-delegation.yaml", "install-gateway-crds.yaml", "install-pinniped-gateway.yaml"];
 
@@ -37,20 +37,21 @@ static TAKEN: RwLock<()> = RwLock::const_new(());
 pub(super) struct Place<G> {
     pub(super) world: &'static World,
     pub(super) pods: &'static Pods,
-    /// The test's own namespace.
+    /// The namespace of the test.
     pub(super) namespace: String,
-    /// Of every certificate of the test.
+    /// The CA of every certificate of the test.
     pub(super) ca: Authority,
     _calm: RwLockReadGuard<'static, ()>,
     _hold: G,
 }
 
-/// For a test that leaves the pods alone. `None`: this machine cannot run it, which is noted.
+/// Returns the environment for a test that does not restart the pods. Returns `None` and records a
+/// skip where this machine cannot run it.
 pub(super) async fn shared(test: &'static str) -> Option<Place<RwLockReadGuard<'static, ()>>> {
     place(test, async || TAKEN.read().await).await
 }
 
-/// For a test that ends pods.
+/// Returns the environment for a test that terminates pods.
 pub(super) async fn alone(test: &'static str) -> Option<Place<RwLockWriteGuard<'static, ()>>> {
     place(test, async || TAKEN.write().await).await
 }
@@ -59,7 +60,7 @@ async fn place<G>(test: &'static str, hold: impl AsyncFnOnce() -> G) -> Option<P
     let world = World::shared().unwrap();
     let pods = world.pods(test)?;
     let calm = installed::undisturbed().await;
-    // Another test may have taken the definitions away since.
+    // Another test may have removed the definitions since.
     define(world).await.unwrap();
     let install =
         async || install(world).await.map_err(|error| format!("{}\n{error:#}", pods.log_tails(APP, 40)));
@@ -105,25 +106,25 @@ pub(super) async fn rolled_out(world: &World) -> anyhow::Result<()> {
 }
 
 impl<G> Place<G> {
-    /// The test's own host of this name.
+    /// Returns a host name of the test.
     pub(super) fn host(&self, name: &str) -> String {
         format!("{name}.{}.example.com", self.namespace)
     }
 
-    /// `kubectl apply` of objects in the test's namespace.
+    /// Applies objects to the test's namespace.
     pub(super) async fn apply(&self, objects: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         let applied = async || self.world.kubectl().apply(&list.to_string()).await;
         wait::until_ok(SOON, "the objects to be taken", applied).await.unwrap();
     }
 
-    /// `kubectl delete` of an object in the test's namespace.
+    /// Deletes an object of the test's namespace.
     pub(super) async fn delete(&self, kind: &str, name: &str) {
         let delete = ["delete", kind, name, "-n", &self.namespace];
         self.world.kubectl().output(&delete).await.unwrap();
     }
 
-    /// An object of the test's namespace; `rest` is what comes beside its metadata.
+    /// Returns an object of the test's namespace; `rest` contains the members besides its metadata.
     pub(super) fn object(&self, version: &str, kind: &str, name: &str, rest: Value) -> Value {
         let mut object = json!({"apiVersion": version, "kind": kind,
             "metadata": {"name": name, "namespace": self.namespace}});
@@ -135,20 +136,20 @@ impl<G> Place<G> {
         object
     }
 
-    /// An HTTPProxy.
+    /// Returns an HTTPProxy.
     pub(super) fn proxy(&self, name: &str, spec: Value) -> Value {
         let mut object = self.object("projectcontour.io/v1", "HTTPProxy", name, json!({}));
         object["spec"] = spec;
         object
     }
 
-    /// A Secret with a serving certificate.
+    /// Returns a Secret with a serving certificate.
     pub(super) fn secret(&self, name: &str, pair: &Pair) -> Value {
         let data = json!({"tls.crt": pair.certificate_pem, "tls.key": pair.private_key_pem});
         self.object("v1", "Secret", name, json!({"type": "kubernetes.io/tls", "stringData": data}))
     }
 
-    /// A Service with port 80 that leads to one address.
+    /// Returns a Service with port 80 whose only endpoint is `address`.
     pub(super) fn service(&self, name: &str, address: SocketAddr) -> Vec<Value> {
         let ports = json!([{"name": "it", "port": 80, "targetPort": address.port()}]);
         let service = self.object("v1", "Service", name, json!({"spec": {"ports": ports}}));
@@ -166,12 +167,12 @@ impl<G> Place<G> {
         vec![service, slice]
     }
 
-    /// A server's certificate; `shown` is its common name.
+    /// Issues a server certificate with `shown` as its common name.
     pub(super) fn serving(&self, shown: &str, host: &str) -> Pair {
         self.ca.server(shown, &[host], &[]).unwrap()
     }
 
-    /// Waits until the status of an HTTPProxy has this state and these words somewhere.
+    /// Waits until the status of an HTTPProxy has this state and contains these words.
     pub(super) async fn await_status(&self, name: &str, state: &str, words: &str) {
         let get = ["get", "httpproxy", name, "-n", &self.namespace, "-o", "json"];
         let waited = wait::until_ok(SOON, format!("HTTPProxy {name} to be {state}: {words}"), async || {
@@ -187,24 +188,24 @@ impl<G> Place<G> {
         self.check(waited.await);
     }
 
-    /// The pods whose process runs.
+    /// Returns the pods whose process is running.
     pub(super) fn running(&self) -> Vec<(String, RunningPod)> {
         let ours = self.pods.list(APP).into_iter();
         ours.filter(|(name, pod)| name.starts_with(APP) && pod.pid.is_some() && pod.ip.is_some()).collect()
     }
 
-    /// Their addresses.
+    /// Returns the addresses of the running pods.
     pub(super) fn doors(&self) -> Vec<Ipv4Addr> {
         self.running().into_iter().filter_map(|(_, pod)| pod.ip).collect()
     }
 
-    /// One of them.
+    /// Returns the address of one running pod.
     pub(super) fn door(&self) -> Ipv4Addr {
         self.doors()[0]
     }
 
-    /// A TLS connection to a pod; the server's certificate must be good for `host` and of the test's CA. The client shows
-    /// a certificate, whose name is `visitor`, where it is asked for one.
+    /// Opens a TLS connection to a pod and verifies the server's certificate for `host` with the
+    /// test's CA. The client presents a certificate with the name `visitor` on request.
     pub(super) async fn connect(
         &self,
         door: impl Into<IpAddr>,
@@ -213,7 +214,7 @@ impl<G> Place<G> {
         self.connect_to(SocketAddr::new(door.into(), TLS_PORT), host).await
     }
 
-    /// The same anywhere.
+    /// Does the same for any address.
     pub(super) async fn connect_to(
         &self,
         address: SocketAddr,
@@ -229,8 +230,8 @@ impl<G> Place<G> {
         tokio::time::timeout(SOON, handshake).await.context("the handshake hangs")?
     }
 
-    /// Asks every replica over TLS, each over a connection of its own, until all give this answer: the certificate's common
-    /// name and the body.
+    /// Sends requests to every replica over TLS, each on a new connection, until all replicas
+    /// respond with this common name of the certificate and this body.
     pub(super) async fn await_served(&self, host: &str, shown: &str, told: &str) {
         let waited = wait::until_ok(SOON, format!("{host} to be served by all replicas"), async || {
             for door in self.doors() {
@@ -245,24 +246,24 @@ impl<G> Place<G> {
         self.check(waited.await);
     }
 
-    /// A request to port 80 of a pod.
+    /// Sends a request to port 80 of a pod.
     pub(super) async fn ask_plain(&self, door: Ipv4Addr, host: &str, path: &str) -> anyhow::Result<Answer> {
         let mut stream = TcpStream::connect((door, PLAIN_PORT)).await?;
         ask(&mut stream, host, path).await
     }
 
-    /// A connection to port 443 of a pod, without TLS so far.
+    /// Opens a connection to port 443 of a pod, without a TLS handshake.
     pub(super) async fn raw(&self, door: Ipv4Addr) -> TcpStream {
         TcpStream::connect((door, TLS_PORT)).await.unwrap()
     }
 
-    /// Health and metrics of a pod.
+    /// Reads a path of a pod's health and metrics endpoint.
     pub(super) async fn admin(&self, door: Ipv4Addr, path: &str) -> anyhow::Result<Answer> {
         let mut stream = TcpStream::connect((door, ADMIN_PORT)).await?;
         ask(&mut stream, "admin", path).await
     }
 
-    /// A number of a pod's metrics; what is not shown has not happened.
+    /// Reads a number from a pod's metrics; a missing metric counts as 0.
     pub(super) async fn metric(&self, door: Ipv4Addr, name: &str) -> u64 {
         let answer = self.admin(door, "/metrics").await.unwrap();
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -270,7 +271,7 @@ impl<G> Place<G> {
         line.map_or(0, |value| value.parse().unwrap())
     }
 
-    /// Who holds the Lease.
+    /// Returns the holder of the Lease.
     pub(super) async fn leader(&self) -> anyhow::Result<String> {
         let get = ["get", "lease", APP, "-n", APP, "-o", "jsonpath={.spec.holderIdentity}"];
         let holder = self.world.kubectl().output(&get).await?;
@@ -289,7 +290,7 @@ impl<G> Place<G> {
 impl<G> Drop for Place<G> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // Whatever a test sends, the program may not panic over it.
+            // The program must not panic, whatever input a test sends.
             let log = self.pods.logs(APP);
             let panics: Vec<&str> = log.lines().filter(|line| line.contains("panicked at")).collect();
             assert!(panics.is_empty(), "{panics:#?}");
@@ -297,12 +298,12 @@ impl<G> Drop for Place<G> {
     }
 }
 
-/// The common name of the certificate that a server has shown.
+/// Returns the common name of the server's certificate.
 pub(super) fn shown_by(stream: &TlsStream<TcpStream>) -> String {
     common_name(&stream.get_ref().1.peer_certificates().unwrap()[0])
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -310,7 +311,7 @@ pub(super) struct Answer {
     pub(super) body: String,
 }
 
-/// Sends a request and reads the whole answer. The connection can be used again.
+/// Sends a request and reads the whole response. The connection can be used again.
 pub(super) async fn ask<S>(stream: &mut S, host: &str, path: &str) -> anyhow::Result<Answer>
 where
     S: AsyncRead + AsyncWrite + Unpin,

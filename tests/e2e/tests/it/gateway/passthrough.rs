@@ -1,4 +1,4 @@
-//! Connections that go on as they are, by the server name that the client says.
+//! Connections that are passed through by the server name of the ClientHello.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::backend::Backend;
 use super::environment::{self, APP, ask, shown_by};
 
-/// An HTTPProxy like the release post's.
+/// Returns the spec of an HTTPProxy like the release post's.
 fn spec(host: &str, service: &str) -> Value {
     json!({
         "virtualhost": {"fqdn": host, "tls": {"passthrough": true}},
@@ -16,7 +16,7 @@ fn spec(host: &str, service: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_passed_through_client_meets_the_servers_own_certificate_and_shows_its_own() {
+async fn a_passed_through_client_receives_the_servers_own_certificate_and_presents_its_own() {
     let Some(place) = environment::shared("passthrough").await else { return };
     let (one, two) = (place.host("one"), place.host("two"));
     let first = Backend::tls("first", &place.serving("first's own", &one), &place.ca).await;
@@ -32,7 +32,7 @@ async fn a_passed_through_client_meets_the_servers_own_certificate_and_shows_its
     place.await_status("one", "valid", "Valid HTTPProxy").await;
     assert_eq!(place.ask_plain(place.door(), &one, "/").await.unwrap().status, 404);
 
-    // As the world comes in: through the Service.
+    // Through the Service, as clients from outside connect.
     let get = ["get", "service", APP, "-n", APP, "-o", "jsonpath={.spec.clusterIP}"];
     let address = place.world.kubectl().output(&get).await.unwrap().parse().unwrap();
     let mut stream = place.check(place.connect_to(SocketAddr::new(address, 443), &two).await);
@@ -41,11 +41,11 @@ async fn a_passed_through_client_meets_the_servers_own_certificate_and_shows_its
 }
 
 #[tokio::test]
-async fn a_service_that_is_missing_is_named_and_served_as_soon_as_it_is_there() {
+async fn a_missing_service_is_reported_and_served_as_soon_as_it_exists() {
     let Some(place) = environment::shared("missing").await else { return };
     let host = place.host("late");
     place.apply(&[place.proxy("late", spec(&host, "late"))]).await;
-    // As it is written inside of JSON.
+    // The text as it is written inside JSON.
     let words = format!(
         "Spec.TCPProxy unresolved service reference: service \\\"{}/late\\\" not found",
         place.namespace

@@ -1,4 +1,4 @@
-//! Two replicas: both serve, one writes. And a pod that cannot start.
+//! Two replicas: both serve, one writes statuses. And a pod that cannot start.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ async fn both_replicas_serve_and_the_leader_alone_writes_statuses() {
         place.await_status(&format!("web{number}"), "valid", "Valid HTTPProxy").await;
     }
 
-    // What the API server has heard, and from which pod.
+    // The requests that the API server received, by pod.
     let account = format!("system:serviceaccount:{APP}:{APP}");
     let mut writers = BTreeSet::new();
     for event in place.world.control_plane().audit_events().unwrap() {
@@ -56,7 +56,7 @@ async fn both_replicas_serve_and_the_leader_alone_writes_statuses() {
 }
 
 #[tokio::test]
-async fn nothing_is_missing_in_what_the_manifest_lets_the_program_do() {
+async fn the_manifest_grants_every_permission_that_the_program_needs() {
     let Some(place) = environment::shared("rights").await else { return };
     place.check(wait::until_ok(SOON, "a leader", async || place.leader().await).await);
     let account = format!("system:serviceaccount:{APP}:{APP}");
@@ -68,12 +68,13 @@ async fn nothing_is_missing_in_what_the_manifest_lets_the_program_do() {
         .into_iter()
         .filter(|event| {
             let group = event["objectRef"]["apiGroup"].as_str().unwrap_or_default();
-            // Those of Contour's first releases are in a manifest of their own.
+            // The kinds of Contour's first releases are in a separate manifest.
             let legacy = matches!(group, "contour.heptio.com" | "contour.vmware.com");
             event["user"]["username"] == account.as_str() && event["responseStatus"]["code"] == 403 && !legacy
         })
         .collect();
-    // A pod may start before its role bindings are in effect: what was refused then is allowed by now.
+    // A pod may start before its role bindings take effect: requests that were refused then are
+    // allowed by now.
     for event in refused {
         let about = &event["objectRef"];
         let text = |field: &str| about[field].as_str().unwrap_or_default().to_owned();
@@ -98,7 +99,7 @@ async fn nothing_is_missing_in_what_the_manifest_lets_the_program_do() {
 }
 
 #[tokio::test]
-async fn a_port_that_cannot_be_had_ends_the_program_with_its_address() {
+async fn a_port_in_use_terminates_the_program_with_an_error_that_names_the_address() {
     let Some(place) = environment::shared("ports").await else { return };
     let path = tools::repository().join("deploy/install-pinniped-gateway.yaml").display().to_string();
     let read = ["create", "--dry-run=client", "-o", "json", "-f", &path];
@@ -111,7 +112,7 @@ async fn a_port_that_cannot_be_had_ends_the_program_with_its_address() {
             None => vec![document],
         });
     let mut deployment = documents.find(|document| document["kind"] == "Deployment").unwrap();
-    // Beside the others, with labels of its own, so that no Service leads there.
+    // An additional pod with its own labels, so that no Service selects it.
     let name = "twice";
     deployment["metadata"]["name"] = json!(name);
     deployment["spec"]["replicas"] = json!(1);

@@ -1,4 +1,4 @@
-//! A pod that is told to stop while clients are at work.
+//! Termination of a pod while clients are active.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::environment::{self, APP, Place, ask};
 use crate::installed::SOON;
 
 #[tokio::test]
-async fn a_pod_that_is_told_to_stop_finishes_what_it_has_begun_and_another_one_leads() {
+async fn a_terminating_pod_finishes_open_requests_and_another_one_becomes_the_leader() {
     let Some(place) = environment::alone("stopped").await else { return };
     let (through, ended) = (place.host("through"), place.host("ended"));
     let own = Backend::tls("own", &place.serving("own", &through), &place.ca).await;
@@ -57,14 +57,14 @@ async fn a_pod_that_is_told_to_stop_finishes_what_it_has_begun_and_another_one_l
         })
         .await?;
         ensure!(place.admin(door, "/healthz").await?.status == 200, "it is not alive");
-        // Somebody who has not heard of it yet.
+        // A client that has not yet noticed the termination.
         let mut late = place.connect(door, &ended).await.context("the delay")?;
         ensure!(ask(&mut late, &ended, "/late").await?.status == 200, "it is not served");
         wait::until(SOON, "the port to close", async || {
             TcpStream::connect((door, 8443)).await.is_err().then_some(())
         })
         .await?;
-        // Both go on within the grace.
+        // Both continue within the grace period.
         ensure!(ask(&mut passed, &through, "/grace").await?.body == "own to visitor about /grace");
         web.answers.add_permits(1);
         drop(passed);
@@ -81,7 +81,8 @@ async fn a_pod_that_is_told_to_stop_finishes_what_it_has_begun_and_another_one_l
         Ok(())
     });
     place.check(waited.await);
-    // The Lease was given back, so nobody has to wait for its end. The pod comes again, and may be the quicker one.
+    // The pod released the Lease, so another pod does not wait for its expiry. The terminated pod
+    // is replaced, and its replacement may be the faster one.
     let waited = wait::until_ok(SOON, "a new leader", async || {
         ensure!(transitions(&place).await? > before, "nobody has taken over");
         Ok(())
@@ -96,7 +97,7 @@ async fn a_pod_that_is_told_to_stop_finishes_what_it_has_begun_and_another_one_l
     place.await_status("after", "valid", "Valid HTTPProxy").await;
 }
 
-/// How often the Lease has changed hands.
+/// Returns the number of leader transitions of the Lease.
 async fn transitions<G>(place: &Place<G>) -> anyhow::Result<u32> {
     let get = ["get", "lease", APP, "-n", APP, "-o", "jsonpath={.spec.leaseTransitions}"];
     Ok(place.world.kubectl().output(&get).await?.parse()?)

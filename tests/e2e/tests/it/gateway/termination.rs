@@ -1,4 +1,4 @@
-//! TLS that ends at the gateway, with the certificates of Secrets.
+//! TLS termination at the gateway, with the certificates of Secrets.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::backend::Backend;
 use super::environment::{self, ask};
 use crate::installed::SOON;
 
-/// All requests of a host go to `web`.
+/// Returns a spec that routes all requests of a host to `web`.
 fn spec(host: &str, secret: &str) -> Value {
     json!({
         "virtualhost": {"fqdn": host, "tls": {"secretName": secret}},
@@ -18,7 +18,7 @@ fn spec(host: &str, secret: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_host_is_served_with_its_secret_also_when_that_is_renewed() {
+async fn a_host_is_served_with_its_secret_and_with_the_renewed_one() {
     let Some(place) = environment::shared("termination").await else { return };
     let (host, other) = (place.host("web"), place.host("other"));
     let web = Backend::plain("web").await;
@@ -28,7 +28,8 @@ async fn a_host_is_served_with_its_secret_also_when_that_is_renewed() {
     objects.push(place.secret("other", &place.serving("other", &other)));
     objects.push(place.proxy("other", spec(&other, "other")));
     place.apply(&objects).await;
-    // The client's certificate is not asked for, and nothing of it gets to the backend.
+    // The gateway requests no client certificate, and passes no information about it to the
+    // backend.
     place.await_served(&host, "at first", "web to nobody about /").await;
     place.await_served(&other, "other", "web to nobody about /").await;
     place.await_status("web", "valid", "Valid HTTPProxy").await;
@@ -38,7 +39,7 @@ async fn a_host_is_served_with_its_secret_also_when_that_is_renewed() {
         assert_eq!(answer.status, 301);
         let location = format!("location: https://{host}/a?b=c");
         assert!(answer.head.lines().any(|line| line.eq_ignore_ascii_case(&location)), "{}", answer.head);
-        // A connection is for the host that it was opened for.
+        // A connection is valid only for the host for which it was opened.
         let mut stream = place.connect(door, &host).await.unwrap();
         assert_eq!(ask(&mut stream, &other, "/").await.unwrap().status, 421);
     }
@@ -51,7 +52,7 @@ async fn a_host_is_served_with_its_secret_also_when_that_is_renewed() {
 }
 
 #[tokio::test]
-async fn a_grant_that_is_taken_away_ends_handshakes_within_a_second() {
+async fn after_a_revocation_handshakes_fail_within_a_second() {
     let Some(place) = environment::shared("revoked").await else { return };
     let host = place.host("lent");
     let web = Backend::plain("web").await;
@@ -70,7 +71,7 @@ async fn a_grant_that_is_taken_away_ends_handshakes_within_a_second() {
     let refused = "Spec.VirtualHost.TLS Secret";
     place.await_status("lent", "invalid", refused).await;
 
-    // The best of some: the machine may be busy with something else for a while.
+    // The fastest of several attempts, because the machine may be busy for a while.
     let mut quickest = Duration::MAX;
     for _ in 0..3 {
         place.apply(std::slice::from_ref(&grant)).await;

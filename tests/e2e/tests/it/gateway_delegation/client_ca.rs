@@ -1,4 +1,4 @@
-//! Rows D13 to D15: bytes inside TLS, CA bundles of backends, and those of clients.
+//! Rows D13 to D15: TCP proxying inside TLS, CA bundles of backends, and CA bundles of clients.
 
 use pinniped_test_support::certs::Authority;
 use serde_json::json;
@@ -9,7 +9,7 @@ use super::grants::refused;
 use super::services::BACKEND_NAME;
 
 #[tokio::test]
-async fn d13_bytes_inside_a_delegated_certificate_need_the_grant_too() {
+async fn d13_tcp_proxying_with_a_delegated_certificate_needs_the_grant_too() {
     let Some(place) = environment::shared("d13").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
@@ -27,13 +27,13 @@ async fn d13_bytes_inside_a_delegated_certificate_need_the_grant_too() {
     cluster.await_verdict(&object, &refused(&written)).await;
     place.await_seen(&host, down()).await;
     cluster.put(grant(CURRENT, &certs, "grant", &[("w", &[&app])])).await;
-    // Port 80 is for requests, and there are none.
+    // Port 80 is for HTTP requests, and this host has no routes for them.
     place.await_seen(&host, ports("w 200", "404")).await;
     cluster.await_verdict(&object, "valid").await;
 }
 
 #[tokio::test]
-async fn d14_the_ca_of_a_backend_is_granted_to_the_namespace_of_who_refers_to_it() {
+async fn d14_the_ca_of_a_backend_is_granted_to_the_namespace_of_the_reference() {
     let Some(place) = environment::shared("d14").await else { return };
     let cluster = &place.cluster;
     let (app, child) = (cluster.namespace("app").await, cluster.namespace("z").await);
@@ -67,7 +67,8 @@ async fn d14_the_ca_of_a_backend_is_granted_to_the_namespace_of_who_refers_to_it
     cluster.await_verdict(&included, &wanted).await;
     cluster.await_verdict(&root, "valid").await;
     place.await_seen(&host, down()).await;
-    // The root has the Secret in its own namespace; that is not the one that counts.
+    // The root proxy has the Secret in its own namespace, but the namespace of the included proxy
+    // counts.
     let granted = grant(CURRENT, &app, "grant", &[("ca", &[&child])]);
     cluster.put(granted.clone()).await;
     place.await_seen(&host, ports("closed", "200")).await;
@@ -77,7 +78,7 @@ async fn d14_the_ca_of_a_backend_is_granted_to_the_namespace_of_who_refers_to_it
 }
 
 #[tokio::test]
-async fn d15_the_ca_of_clients_needs_a_grant_and_then_decides_who_comes_in() {
+async fn d15_the_ca_of_clients_needs_a_grant_and_then_verifies_clients() {
     let Some(place) = environment::shared("d15").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
@@ -114,11 +115,11 @@ async fn d15_the_ca_of_clients_needs_a_grant_and_then_decides_who_comes_in() {
     place.await_tls(&host, &host, Some(&known), "w 200").await;
     cluster.await_verdict(&object, "valid").await;
     for client in [None, Some(&stranger)] {
-        // Over TLS 1.3 a client learns of its refusal after the handshake.
+        // With TLS 1.3 a client learns of its rejection after the handshake.
         place.await_tls(&host, &host, client, "w closed").await;
     }
 
-    // The lists of who is out are delegated like the rest, and nothing is served without them.
+    // Revocation lists are delegated like other Secrets, and the host is not served without them.
     let listed = with(json!({"caSecret": format!("{certs}/ca"), "crlSecret": format!("{certs}/crl")}));
     cluster.put(listed.clone()).await;
     cluster.await_verdict(&listed, &missing("CRL", "crl")).await;

@@ -1,4 +1,4 @@
-//! Objects of these tests, by server-side apply.
+//! Objects of these tests, written by server-side apply.
 
 use anyhow::Context as _;
 use kube::Client;
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::environment::{CLASS, backend};
 use crate::installed::SOON;
 
-/// The API group that is current.
+/// The current API group.
 pub(super) const CURRENT: &str = "projectcontour.io/v1";
-/// That of Contour's first releases.
+/// The API group of Contour's first releases.
 pub(super) const LEGACY: &str = "contour.heptio.com/v1beta1";
-/// That of the design document.
+/// The API group of the design document.
 pub(super) const DESIGN: &str = "contour.vmware.com/v1";
 
-/// Kinds, and their names in paths.
+/// Kinds and their plurals in paths.
 const PLURALS: [(&str, &str); 8] = [
     ("Namespace", "namespaces"),
     ("Secret", "secrets"),
@@ -28,14 +28,14 @@ const PLURALS: [(&str, &str); 8] = [
     ("TLSCertificateDelegation", "tlscertificatedelegations"),
 ];
 
-/// The cluster, for one test: its namespaces begin with the test's name.
+/// The cluster for one test. The names of its namespaces start with the test's name.
 #[derive(Clone)]
 pub(super) struct Cluster {
     client: Client,
     prefix: &'static str,
 }
 
-/// Which object: what a manifest begins with.
+/// Returns the identifying members of a manifest.
 pub(super) fn object(version: &str, kind: &str, namespace: &str, name: &str, rest: Value) -> Value {
     let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}});
     if !namespace.is_empty() {
@@ -55,17 +55,17 @@ impl Cluster {
         Self { client, prefix }
     }
 
-    /// The test's own namespace of this name.
+    /// Returns a namespace name of the test.
     pub(super) fn ns(&self, name: &str) -> String {
         format!("{}-{name}", self.prefix)
     }
 
-    /// The test's own host of this name.
+    /// Returns a host name of the test.
     pub(super) fn host(&self, name: &str) -> String {
         format!("{name}.{}.example.com", self.prefix)
     }
 
-    /// Makes an object so.
+    /// Applies an object.
     pub(super) async fn apply(&self, object: &Value) -> anyhow::Result<Value> {
         let path = format!("{}?fieldManager=it&force=true", path_of(object)?);
         let request = http::Request::patch(path)
@@ -75,12 +75,12 @@ impl Cluster {
         self.client.request(request).await.with_context(|| format!("could not apply the {kind}: {object}"))
     }
 
-    /// The same, where nothing can be wrong with it but that its kind was made a moment ago.
+    /// Applies a valid object. Retries while its kind is not served yet.
     pub(super) async fn put(&self, object: Value) {
         wait::until_ok(SOON, "the object to be taken", async || self.apply(&object).await).await.unwrap();
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object if it exists.
     pub(super) async fn delete(&self, object: &Value) {
         let request = http::Request::delete(path_of(object).unwrap()).body(Vec::new()).unwrap();
         match self.client.request::<Value>(request).await {
@@ -90,13 +90,14 @@ impl Cluster {
         }
     }
 
-    /// An object as it lies in the cluster.
+    /// Returns an object as stored in the cluster.
     pub(super) async fn get(&self, object: &Value) -> anyhow::Result<Value> {
         let request = http::Request::get(path_of(object)?).body(Vec::new())?;
         Ok(self.client.request(request).await?)
     }
 
-    /// What the status of an HTTPProxy or IngressRoute says: `valid`, or the errors one after the other.
+    /// Returns the result in the status of an HTTPProxy or IngressRoute: `valid`, or the
+    /// concatenated errors.
     pub(super) async fn verdict(&self, object: &Value) -> anyhow::Result<String> {
         let found = self.get(object).await?;
         let generation = &found["metadata"]["generation"];
@@ -123,7 +124,7 @@ impl Cluster {
         })
     }
 
-    /// Waits for a verdict.
+    /// Waits for a result.
     pub(super) async fn await_verdict(&self, object: &Value, wanted: &str) {
         let waited = wait::until_ok(SOON, format!("the verdict {wanted:?}"), async || {
             let verdict = self.verdict(object).await?;
@@ -133,7 +134,7 @@ impl Cluster {
         waited.await.unwrap();
     }
 
-    /// A namespace with a Service `web`, whose backend answers all requests.
+    /// Creates a namespace with a Service `web` whose backend answers all requests.
     pub(super) async fn namespace(&self, name: &str) -> String {
         let namespace = self.ns(name);
         self.put(object("v1", "Namespace", "", &namespace, json!({}))).await;
@@ -141,7 +142,7 @@ impl Cluster {
         namespace
     }
 
-    /// A Service whose only endpoint is a port of this process.
+    /// Creates a Service whose only endpoint is a port of this process.
     pub(super) async fn service(&self, namespace: &str, name: &str, port: u16, port_fields: Value) {
         let mut ports = json!([{"name": "web", "port": 80, "targetPort": port}]);
         for (field, value) in port_fields.as_object().into_iter().flatten() {
@@ -163,7 +164,7 @@ impl Cluster {
         self.put(slice).await;
     }
 
-    /// A Secret with a certificate whose common name is `shown`.
+    /// Creates a Secret with a certificate whose common name is `shown`.
     pub(super) async fn certificate(&self, namespace: &str, name: &str, shown: &str) -> Value {
         let Pair { certificate_pem, private_key_pem } = serving(shown);
         let secret =
@@ -173,18 +174,18 @@ impl Cluster {
     }
 }
 
-/// A certificate for any host, whose common name is `shown`.
+/// Issues a certificate for any host, with the common name `shown`.
 pub(super) fn serving(shown: &str) -> Pair {
     Authority::new("it").unwrap().server(shown, &["any.example.com"], &[]).unwrap()
 }
 
-/// A Secret of type `kubernetes.io/tls`, or `Opaque` when it has no such pair.
+/// Returns a Secret of type `kubernetes.io/tls`, or `Opaque` if it has no key pair.
 pub(super) fn secret(namespace: &str, name: &str, data: &Value) -> Value {
     let type_ = if data.get("tls.crt").is_some() { "kubernetes.io/tls" } else { "Opaque" };
     object("v1", "Secret", namespace, name, json!({"type": type_, "stringData": data}))
 }
 
-/// A delegation with these entries: Secrets, and to whom.
+/// Returns a delegation with these entries: Secrets and target namespaces.
 pub(super) fn grant(version: &str, namespace: &str, name: &str, entries: &[(&str, &[&str])]) -> Value {
     let entries: Vec<Value> = entries
         .iter()
@@ -193,7 +194,7 @@ pub(super) fn grant(version: &str, namespace: &str, name: &str, entries: &[(&str
     object(version, "TLSCertificateDelegation", namespace, name, json!({"spec": {"delegations": entries}}))
 }
 
-/// An HTTPProxy with all requests to `web`.
+/// Returns an HTTPProxy that routes all requests to `web`.
 pub(super) fn proxy(namespace: &str, name: &str, host: &str, tls: Value) -> Value {
     let mut spec = json!({
         "virtualhost": {"fqdn": host},
@@ -203,7 +204,7 @@ pub(super) fn proxy(namespace: &str, name: &str, host: &str, tls: Value) -> Valu
     proxy_of(namespace, name, spec)
 }
 
-/// An HTTPProxy of our class.
+/// Returns an HTTPProxy of our class.
 pub(super) fn proxy_of(namespace: &str, name: &str, mut spec: Value) -> Value {
     spec["ingressClassName"] = json!(CLASS);
     object(CURRENT, "HTTPProxy", namespace, name, json!({"spec": spec}))

@@ -1,4 +1,4 @@
-//! Row D12: the manifest of Contour's design document "TLS Certificate Delegation", as it stands there.
+//! Row D12: the manifest of Contour's design document "TLS Certificate Delegation", unchanged.
 
 use serde_json::json;
 
@@ -32,7 +32,7 @@ const GRANTED: [(&str, [bool; 3]); 4] = [
 ];
 
 #[tokio::test]
-async fn d12_the_manifest_of_the_design_document_grants_what_it_says() {
+async fn d12_the_manifest_of_the_design_document_grants_the_documented_access() {
     let Some(place) = environment::shared("d12").await else { return };
     let cluster = &place.cluster;
     let secrets = ["example-com-wildcard", "google-com", "dev-wildcard"];
@@ -41,7 +41,7 @@ async fn d12_the_manifest_of_the_design_document_grants_what_it_says() {
     }
     let mut hosts = Vec::new();
     for (namespace, granted) in GRANTED {
-        // As the document calls them: no prefix of this test's own.
+        // The names of the document, without a prefix of this test.
         cluster.put(cluster::object("v1", "Namespace", "", namespace, json!({}))).await;
         cluster.service(namespace, "web", environment::backend().plain.port(), json!({})).await;
         for (secret, granted) in secrets.into_iter().zip(granted) {
@@ -64,7 +64,7 @@ async fn d12_the_manifest_of_the_design_document_grants_what_it_says() {
         place.await_seen(host, down()).await;
     }
     place.world.kubectl().apply(MANIFEST).await.unwrap();
-    // What is granted first: then what is not has been looked at, too.
+    // Granted hosts first: once they are served, the others have been processed, too.
     hosts.sort_by_key(|(_, _, granted)| granted.is_none());
     for (host, object, granted) in &hosts {
         match granted {

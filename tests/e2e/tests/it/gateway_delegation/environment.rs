@@ -1,5 +1,5 @@
-//! The gateway of these tests: our manifest with a namespace, names and a class of its own, in the world that all tests
-//! share. And what a client sees of it.
+//! The gateway of these tests: our manifest with its own namespace, names and class, in the world
+//! that all tests share. Contains the client's view of it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::LazyLock;
@@ -21,23 +21,23 @@ use crate::installed::{self, SOON};
 
 pub(super) use super::services::Backend;
 
-/// Namespace, and in all names.
+/// The namespace, and part of all names.
 const APP: &str = "delegation-gateway";
-/// What the manifest has in their place.
+/// The name in the manifest that is replaced by it.
 const NAME: &str = "pinniped-gateway";
-/// The class of objects that are for this gateway.
+/// The class of objects for this gateway.
 pub(super) const CLASS: &str = "delegation";
-/// The Secret with the certificate for clients that name no host.
+/// The Secret with the fallback certificate, for clients that send no known host.
 pub(super) const FALLBACK: (&str, &str) = ("delegation-fallback", "fb");
-/// Where the statuses say that the gateway is.
+/// The addresses of the gateway in statuses.
 pub(super) const STATUS_ADDRESSES: [&str; 2] = ["192.0.2.7", "lb.example.com"];
-/// The definitions that it reads.
+/// The definitions of the kinds that it reads.
 const DEFINITIONS: [&str; 3] = [
     "install-tls-certificate-delegation.yaml",
     "install-tls-certificate-delegation-legacy.yaml",
     "install-gateway-crds.yaml",
 ];
-/// What they define.
+/// The kinds of these definitions.
 pub(super) const KINDS: [&str; 5] = [
     "tlscertificatedelegations.projectcontour.io",
     "tlscertificatedelegations.contour.heptio.com",
@@ -49,10 +49,10 @@ const TLS_PORT: u16 = 8443;
 const PLAIN_PORT: u16 = 8080;
 
 static INSTALLED: OnceCell<Result<(), String>> = OnceCell::const_new();
-/// Of the certificate for clients that name no host: it changes what everybody sees of hosts that are not there.
+/// Protects the fallback certificate, because it changes the responses for all unknown hosts.
 static FALLBACK_IN_USE: RwLock<()> = RwLock::const_new(());
 
-/// What serves behind the gateway, for as long as the process lives.
+/// Returns the backend behind the gateway, which runs until the process exits.
 pub(super) fn backend() -> &'static Backend {
     static BACKEND: LazyLock<Backend> = LazyLock::new(|| Backend::start().unwrap());
     &BACKEND
@@ -67,15 +67,15 @@ pub(super) struct Place<G> {
     _calm: RwLockReadGuard<'static, ()>,
 }
 
-/// Both ports of a host, as a client sees them.
+/// The results of a client on both ports of a host.
 pub(super) type Seen = (String, String);
 
-/// HTTPS with that certificate, and port 80 leads there.
+/// Returns the expected result for HTTPS with that certificate, and a redirect on port 80.
 pub(super) fn up(certificate: &str) -> Seen {
     ports(&format!("{certificate} 200"), "301")
 }
 
-/// Neither port knows the host.
+/// Returns the expected result for an unknown host on both ports.
 pub(super) fn down() -> Seen {
     ports("closed", "404")
 }
@@ -84,13 +84,13 @@ pub(super) fn ports(tls: &str, plain: &str) -> Seen {
     (tls.to_owned(), plain.to_owned())
 }
 
-/// The gateway, for a test that does not touch its fallback certificate. `None`: this machine cannot run it, which is
-/// noted.
+/// Returns the environment for a test that does not change the fallback certificate. Returns `None`
+/// and records a skip where this machine cannot run it.
 pub(super) async fn shared(test: &'static str) -> Option<Place<RwLockReadGuard<'static, ()>>> {
     place(test, async || FALLBACK_IN_USE.read().await).await
 }
 
-/// The same for the test that does.
+/// Returns the environment for the test that changes the fallback certificate.
 pub(super) async fn with_fallback(test: &'static str) -> Option<Place<RwLockWriteGuard<'static, ()>>> {
     place(test, async || FALLBACK_IN_USE.write().await).await
 }
@@ -109,7 +109,7 @@ async fn place<G>(test: &'static str, lock: impl AsyncFnOnce() -> G) -> Option<P
     Some(Place { world, pods, cluster, _fallback: lock().await, _calm: calm })
 }
 
-/// Makes the definitions, which another test may have taken away since.
+/// Creates the definitions, which another test may have removed since.
 async fn define(world: &World) -> anyhow::Result<()> {
     let _turn = installed::defining().await;
     let client = world.kubectl();
@@ -124,11 +124,11 @@ async fn define(world: &World) -> anyhow::Result<()> {
 async fn install(world: &World) -> anyhow::Result<()> {
     let manifests = ["install-pinniped-gateway.yaml", "install-pinniped-gateway-legacy.yaml"];
     let files = manifests.map(|file| tools::repository().join("deploy").join(file).display().to_string());
-    // Read by kubectl, as everybody's are.
+    // kubectl reads the manifest, as an administrator's kubectl does.
     let client = world.kubectl();
     let read = ["create", "--dry-run=client", "-o", "json", "-f", &files[0], "-f", &files[1]];
     let read = client.output(&read).await?;
-    // Without the List around them they are documents one after the other.
+    // Without a List, kubectl prints one document after the other.
     let objects: Vec<Value> = serde_json::Deserializer::from_str(&read)
         .into_iter::<Value>()
         .collect::<Result<Vec<_>, _>>()?
@@ -146,7 +146,7 @@ async fn install(world: &World) -> anyhow::Result<()> {
     client.output(&rollout).await.map(drop)
 }
 
-/// An object of the manifest under our names.
+/// Returns an object of the manifest with our names.
 fn edited(object: Value) -> Value {
     let is_deployment = object["kind"] == "Deployment";
     let mut object = renamed(object);
@@ -177,7 +177,7 @@ fn renamed(value: Value) -> Value {
 }
 
 impl<G> Place<G> {
-    /// The gateway's pods that run.
+    /// Returns the running pods of the gateway.
     pub(super) fn running(&self) -> Vec<(String, RunningPod)> {
         self.pods.list(APP).into_iter().filter(|(_, pod)| pod.pid.is_some() && pod.ip.is_some()).collect()
     }
@@ -186,7 +186,7 @@ impl<G> Place<G> {
         self.running().into_iter().filter_map(|(_, pod)| pod.ip).collect()
     }
 
-    /// What all replicas show of a host.
+    /// Returns the result of a client for a host, which must be equal in all replicas.
     pub(super) async fn seen(&self, host: &str) -> anyhow::Result<Seen> {
         self.of_all(async |door| {
             let tls = tls(door, host, host, None).await?;
@@ -195,7 +195,7 @@ impl<G> Place<G> {
         .await
     }
 
-    /// Waits until all replicas show a host so.
+    /// Waits until all replicas give this result for a host.
     pub(super) async fn await_seen(&self, host: &str, wanted: Seen) {
         let waited = wait::until_ok(SOON, format!("{host} to be {wanted:?}"), async || {
             let seen = self.seen(host).await?;
@@ -205,8 +205,8 @@ impl<G> Place<G> {
         self.check(waited.await);
     }
 
-    /// The same for port 443 alone, and a client that says one host in the handshake and another one inside, and shows a
-    /// certificate.
+    /// Does the same for port 443 only, with a client that sends one host in the handshake and
+    /// another in the request, and presents a certificate.
     pub(super) async fn await_tls(&self, name: &str, host: &str, client: Option<&Pair>, wanted: &str) {
         let waited = wait::until_ok(SOON, format!("{name} to be {wanted:?}"), async || {
             let seen = self.of_all(async |door| tls(door, name, host, client).await).await?;
@@ -216,7 +216,7 @@ impl<G> Place<G> {
         self.check(waited.await);
     }
 
-    /// A connection with TLS to each replica, which has had an answer and waits for the next request.
+    /// Opens a TLS connection to each replica and completes one request on it.
     pub(super) async fn held(&self, host: &str) -> anyhow::Result<Vec<Held>> {
         let mut held = Vec::new();
         for door in self.doors() {
@@ -229,7 +229,7 @@ impl<G> Place<G> {
         Ok(held)
     }
 
-    /// What all replicas answer to a question, which has to be the same.
+    /// Sends the same request to all replicas and returns their common response.
     async fn of_all<T: PartialEq + std::fmt::Debug>(
         &self,
         ask: impl AsyncFn(IpAddr) -> anyhow::Result<T>,
@@ -249,17 +249,17 @@ impl<G> Place<G> {
         }
     }
 
-    /// Everything that the gateway logged.
+    /// Returns the complete log of the gateway.
     pub(super) fn log(&self) -> String {
         self.pods.logs(APP)
     }
 
-    /// `kubectl` as an administrator.
+    /// Runs `kubectl` as an administrator.
     pub(super) async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
         self.world.kubectl().output(args).await
     }
 
-    /// What `kubectl auth can-i` prints.
+    /// Returns the output of `kubectl auth can-i`.
     pub(super) async fn can_i(&self, args: &[&str]) -> String {
         let command = self.world.kubectl().command(&[&["auth", "can-i"][..], args].concat());
         kubectl::run(command, None).await.unwrap().stdout.trim().to_owned()
@@ -283,7 +283,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Held(TlsStream<TcpStream>);
 
 impl Held {
-    /// Waits until the gateway has closed it.
+    /// Waits until the gateway has closed the connection.
     pub(super) async fn ended(mut self) -> anyhow::Result<()> {
         let read = tokio::time::timeout(SOON, self.0.read_u8()).await.context("it stays open")?;
         anyhow::ensure!(read.is_err(), "something came that nobody asked for");
@@ -291,7 +291,7 @@ impl Held {
     }
 }
 
-/// A handshake with `name`; the inner error is that of TLS.
+/// Performs a handshake with `name`; the inner error is that of TLS.
 async fn shake(
     door: IpAddr,
     name: &str,
@@ -302,8 +302,8 @@ async fn shake(
     tokio::time::timeout(PATIENCE, shake).await.context("the handshake hangs")
 }
 
-/// What a client that says `name` in the handshake sees of a request for `host`: the common name of the certificate and
-/// the status of the answer, or `closed` where one of them is missing.
+/// Returns the result of a client that sends `name` in the handshake and `host` in the request: the
+/// common name of the certificate and the status of the response, or `closed` in place of either.
 async fn tls(door: IpAddr, name: &str, host: &str, client: Option<&Pair>) -> anyhow::Result<String> {
     let Ok(stream) = shake(door, name, client).await? else { return Ok("closed".to_owned()) };
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first().cloned());
@@ -316,7 +316,7 @@ async fn tls(door: IpAddr, name: &str, host: &str, client: Option<&Pair>) -> any
     })
 }
 
-/// The status of the answer on port 80.
+/// Returns the status of the response on port 80.
 async fn plain(door: IpAddr, host: &str) -> anyhow::Result<String> {
     let tcp = TcpStream::connect(SocketAddr::new(door, PLAIN_PORT)).await.context("no connection")?;
     let request = request(host);

@@ -1,6 +1,7 @@
-//! Objects that lie in the cluster since times when the API server took them: written where it keeps them.
+//! Writes objects directly to etcd that today's API server would reject, as in clusters that have
+//! stored them for a long time.
 //!
-//! etcd speaks JSON beside gRPC, and the API server reads JSON from it as it reads protobuf.
+//! etcd accepts JSON besides gRPC, and the API server reads objects in JSON as well as in protobuf.
 
 use anyhow::Context as _;
 use base64::Engine as _;
@@ -12,19 +13,19 @@ use pinniped_test_support::world::World;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-/// Where the API server keeps an Ingress: the kind was of another group once.
+/// Returns the key of an Ingress, whose kind was once in another group.
 pub(super) fn ingress_key(namespace: &str, name: &str) -> String {
     format!("/registry/ingress/{namespace}/{name}")
 }
 
-/// What lies at a key.
+/// Returns the value of a key.
 pub(super) async fn get(world: &World, key: &str) -> anyhow::Result<Vec<u8>> {
     let answer = ask(world, "/v3/kv/range", &json!({"key": STANDARD.encode(key)})).await?;
     let value = answer["kvs"][0]["value"].as_str().with_context(|| format!("nothing lies at {key}"))?;
     Ok(STANDARD.decode(value)?)
 }
 
-/// Puts an object in place of what lies at a key.
+/// Replaces the value of a key by an object.
 pub(super) async fn replace(world: &World, key: &str, object: &Value) -> anyhow::Result<()> {
     get(world, key).await.context("this is not where the API server keeps it")?;
     let put = json!({"key": STANDARD.encode(key), "value": STANDARD.encode(object.to_string())});

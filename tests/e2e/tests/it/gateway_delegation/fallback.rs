@@ -1,4 +1,5 @@
-//! Row D16: the certificate for clients that name no host, which somebody has to delegate like any other.
+//! Row D16: the fallback certificate for clients without a known host, which needs a delegation
+//! like any other certificate.
 
 use serde_json::json;
 
@@ -6,7 +7,7 @@ use super::cluster::{self, CURRENT, grant, proxy};
 use super::environment::{self, FALLBACK, down, up};
 
 #[tokio::test]
-async fn d16_the_fallback_certificate_is_served_for_hosts_that_ask_for_it_and_may() {
+async fn d16_the_fallback_certificate_is_served_for_hosts_that_enable_it_with_a_grant() {
     let Some(place) = environment::with_fallback("d16").await else { return };
     let cluster = &place.cluster;
     let app = cluster.namespace("app").await;
@@ -28,7 +29,7 @@ async fn d16_the_fallback_certificate_is_served_for_hosts_that_ask_for_it_and_ma
     cluster.put(granted.clone()).await;
     place.await_seen(&host, up("w")).await;
     cluster.await_verdict(&object, "valid").await;
-    // Another name in the handshake, then this host inside, and one that nobody has.
+    // Another name in the handshake than in the request, and an unknown name.
     let unknown = cluster.host("unknown");
     place.await_tls(&unknown, &host, None, "fallback 200").await;
     place.await_tls(&unknown, &unknown, None, "fallback 404").await;

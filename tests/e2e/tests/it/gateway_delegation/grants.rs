@@ -1,4 +1,5 @@
-//! Rows D1 to D4, D6 and D11: what a grant does to a host, and how fast it is gone.
+//! Rows D1 to D4, D6 and D11: the effect of a grant on a host, and the time until a revocation
+//! takes effect.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +8,10 @@ use serde_json::{Value, json};
 use super::cluster::{CURRENT, DESIGN, LEGACY, grant, proxy};
 use super::environment::{self, Place, down, up};
 
-/// How long a revocation may take until handshakes fail, in every pod.
+/// Time limit from a revocation until handshakes fail in every pod.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// What a refused reference is called.
+/// Returns the message about a reference that is not permitted.
 pub(super) fn refused(written: &str) -> String {
     format!(
         "TLSError DelegationNotPermitted: Spec.VirtualHost.TLS Secret \"{written}\" certificate delegation not permitted"
@@ -50,7 +51,7 @@ impl Host {
 }
 
 #[tokio::test]
-async fn d1_to_d4_a_grant_brings_a_host_up_and_its_end_takes_it_down() {
+async fn d1_to_d4_a_host_is_served_exactly_while_a_grant_exists() {
     let Some(place) = environment::shared("d1").await else { return };
     let cluster = &place.cluster;
     let h = host(&place).await;
@@ -71,7 +72,7 @@ async fn d1_to_d4_a_grant_brings_a_host_up_and_its_end_takes_it_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d4_a_deleted_grant_is_over_within_a_second_in_every_replica() {
+async fn d4_a_deleted_grant_takes_effect_within_a_second_in_every_replica() {
     let Some(place) = environment::shared("d4").await else { return };
     let cluster = &place.cluster;
     let h = host(&place).await;
@@ -84,22 +85,23 @@ async fn d4_a_deleted_grant_is_over_within_a_second_in_every_replica() {
         let began = Instant::now();
         place.await_tls(&h.host, &h.host, None, "closed").await;
         assert!(began.elapsed() <= AT_ONCE, "it took {:?}", began.elapsed());
-        // Nobody goes on over a connection that was there before.
+        // Open connections are closed, so no client continues with the revoked certificate.
         for connection in held {
             connection.ended().await.unwrap();
         }
     }
     h.is_down(&place).await;
-    // Nothing was started anew for it.
+    // No pod was restarted.
     assert!(place.running().iter().all(|(_, pod)| pod.restarts == 0));
 }
 
 #[tokio::test]
-async fn d6_of_two_grants_one_is_enough_and_the_other_may_go() {
+async fn d6_one_of_two_grants_is_sufficient() {
     let Some(place) = environment::shared("d6").await else { return };
     let cluster = &place.cluster;
     let h = host(&place).await;
-    // Goes with the grant that does not matter: then it was noticed.
+    // This host depends on the irrelevant grant: when it is no longer served, the revocation was
+    // processed.
     let watched = cluster.host("watched");
     cluster
         .put(proxy(&h.app, "watched", &watched, json!({"secretName": format!("{}/watched", h.certs)})))
@@ -117,7 +119,7 @@ async fn d6_of_two_grants_one_is_enough_and_the_other_may_go() {
 }
 
 #[tokio::test]
-async fn d11_grants_of_each_group_count_alike() {
+async fn d11_grants_of_all_groups_are_equivalent() {
     let Some(place) = environment::shared("d11").await else { return };
     let h = host(&place).await;
     for version in [LEGACY, DESIGN, CURRENT] {
@@ -130,7 +132,7 @@ async fn d11_grants_of_each_group_count_alike() {
 }
 
 #[tokio::test]
-async fn kubectl_shows_why_a_host_is_not_served() {
+async fn kubectl_shows_the_reason_why_a_host_is_not_served() {
     let Some(place) = environment::shared("shown").await else { return };
     let h = host(&place).await;
     h.is_down(&place).await;
@@ -150,7 +152,7 @@ async fn kubectl_shows_why_a_host_is_not_served() {
     h.is_up(&place).await;
     let table = place.kubectl(&get).await.unwrap();
     assert_eq!(words(table.lines().nth(1))[3..], ["valid", "Valid", "HTTPProxy"], "{table}");
-    // Where it can be reached is told, too.
+    // The status also contains the addresses of the gateway.
     let status = &place.cluster.get(&h.object).await.unwrap()["status"];
     let wanted =
         json!([{"ip": environment::STATUS_ADDRESSES[0]}, {"hostname": environment::STATUS_ADDRESSES[1]}]);

@@ -1,4 +1,4 @@
-//! docs/howto/tls-delegation.md does what it says, with the gateway as it is installed.
+//! Runs the commands of docs/howto/tls-delegation.md with the installed gateway.
 
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
@@ -12,17 +12,17 @@ use crate::page;
 const PAGE: &str = "docs/howto/tls-delegation.md";
 
 #[tokio::test]
-async fn a_certificate_is_delegated_renewed_and_taken_back_as_the_page_says() {
+async fn the_page_delegates_renews_and_revokes_a_certificate() {
     let world = World::shared().unwrap();
     let Some(pods) = world.pods("the page about delegation") else { return };
     let _calm = installed::undisturbed().await;
     let blocks = page::of(PAGE);
     assert!(blocks.len() >= 10, "{} has only {} blocks", PAGE, blocks.len());
-    // What the page says is there already.
+    // Creates the prerequisites of the page.
     let cluster = Cluster::new(world.client().await.unwrap(), "shop");
     cluster.put(object("v1", "Namespace", "", "shop", json!({}))).await;
     cluster.service("shop", "web", backend().plain.port(), json!({})).await;
-    // What a cluster does for a Service of type LoadBalancer.
+    // Assigns an address, as a cluster does for a Service of type LoadBalancer.
     let balanced = wait::until_ok(SOON * 2, "the gateway's Service", async || {
         world.assign_load_balancer("pinniped-gateway", "pinniped-gateway").await
     });

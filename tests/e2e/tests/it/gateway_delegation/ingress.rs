@@ -1,4 +1,5 @@
-//! Rows I: Ingress objects, by annotation as the API server takes them, and with a slash as it once did.
+//! Rows I: Ingress objects, with an annotation as today's API server accepts it, and with a slash
+//! as older API servers did.
 
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ fn with_tls(host: &str, secret: &str) -> Value {
     json!({"rules": [rule(host)], "tls": [{"hosts": [host], "secretName": secret}]})
 }
 
-/// Requests without TLS are served, those with it are not.
+/// Returns the expected result when only requests without TLS are served.
 fn only_plain() -> Seen {
     ports("closed", "200")
 }
@@ -36,7 +37,7 @@ fn both(certificate: &str) -> Seen {
     ports(&format!("{certificate} 200"), "200")
 }
 
-/// Namespaces `app` and `certs`, with the certificate `w` in the second.
+/// Creates namespaces `app` and `certs`, with the certificate `w` in the second.
 async fn namespaces(cluster: &Cluster) -> (String, String) {
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
     cluster.certificate(&certs, "w", "w").await;
@@ -82,7 +83,7 @@ async fn i1_i2_i3_by_annotation_a_grant_decides_over_https_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_ingress_is_told_where_the_gateway_is() {
+async fn an_ingress_gets_the_addresses_of_the_gateway() {
     let Some(place) = environment::shared("told").await else { return };
     let cluster = &place.cluster;
     let (app, _) = namespaces(cluster).await;
@@ -98,18 +99,18 @@ async fn an_ingress_is_told_where_the_gateway_is() {
         Ok(())
     });
     told.await.unwrap();
-    // It was there first, and is somebody else's.
+    // An existing Ingress of another controller stays unchanged.
     assert_eq!(cluster.get(&foreign).await.unwrap()["status"]["loadBalancer"], json!({}));
     assert_eq!(place.seen(&cluster.host("foreign")).await.unwrap(), down());
     assert_eq!(place.seen(&cluster.host("ours")).await.unwrap(), only_plain());
 }
 
-/// Puts a name with a slash into an Ingress that is stored.
+/// Writes a name with a slash into a stored Ingress.
 async fn store_with_slash<G>(place: &Place<G>, stored: &Value, written: &str) {
     let mut object = place.cluster.get(stored).await.unwrap();
     object["spec"]["tls"][0]["secretName"] = json!(written);
     object["metadata"].as_object_mut().unwrap().remove("managedFields");
-    // What the API server adds when it reads.
+    // The API server adds these members when it reads the object.
     object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     let name = |field: &str| stored["metadata"][field].as_str().unwrap();
     etcd::replace(place.world, &etcd::ingress_key(name("namespace"), name("name")), &object).await.unwrap();
@@ -121,7 +122,7 @@ async fn store_with_slash<G>(place: &Place<G>, stored: &Value, written: &str) {
 }
 
 #[tokio::test]
-async fn i4_an_ingress_with_a_slash_is_refused_today_and_honoured_when_it_lies_there() {
+async fn i4_an_ingress_with_a_slash_is_rejected_when_new_and_accepted_when_stored() {
     let Some(place) = environment::shared("i4").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = namespaces(cluster).await;
@@ -130,7 +131,7 @@ async fn i4_an_ingress_with_a_slash_is_refused_today_and_honoured_when_it_lies_t
     let error = format!("{:#}", cluster.apply(&refused).await.unwrap_err());
     assert!(error.contains("spec.tls[0].secretName"), "{error}");
 
-    // The slash beats an annotation that says something else.
+    // The slash takes precedence over a different annotation.
     let annotated = json!({CERTIFICATE_NAMESPACE: "elsewhere"});
     let hosts = [("bare", json!({})), ("annotated", annotated)].map(|(name, annotations)| {
         let host = cluster.host(name);
@@ -160,7 +161,7 @@ async fn i4_an_ingress_with_a_slash_is_refused_today_and_honoured_when_it_lies_t
 }
 
 #[tokio::test]
-async fn i10_a_secret_that_cannot_serve_takes_https_only_and_only_while_it_is_so() {
+async fn i10_an_unusable_secret_disables_https_only_and_only_until_it_is_corrected() {
     let Some(place) = environment::shared("i10").await else { return };
     let cluster = &place.cluster;
     let (app, _) = namespaces(cluster).await;
@@ -174,7 +175,7 @@ async fn i10_a_secret_that_cannot_serve_takes_https_only_and_only_while_it_is_so
         cluster.put(ingress(&app, name, json!({}), with_tls(&host, name))).await;
         place.await_seen(&host, only_plain()).await;
     }
-    // The type of a Secret cannot change, but another one may come in its place.
+    // The type of a Secret is immutable, but the Secret can be replaced.
     cluster.delete(&other_type).await;
     for name in ["type", "content"] {
         cluster.certificate(&app, name, "fixed").await;

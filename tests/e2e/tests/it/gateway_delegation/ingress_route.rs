@@ -1,4 +1,4 @@
-//! Rows L: IngressRoute, of Contour's first releases, in clusters that still have some.
+//! Rows L: IngressRoute of Contour's first releases, for clusters that still contain such objects.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn web(prefix: &str) -> Value {
 }
 
 #[tokio::test]
-async fn l1_an_ingress_route_is_up_while_any_group_grants_it() {
+async fn l1_an_ingress_route_is_served_while_a_grant_of_any_group_exists() {
     let Some(place) = environment::shared("l1").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
@@ -58,7 +58,7 @@ async fn l1_an_ingress_route_is_up_while_any_group_grants_it() {
 }
 
 #[tokio::test]
-async fn l2_a_delegated_path_is_repeated_and_what_cannot_be_is_told() {
+async fn l2_a_delegated_path_is_repeated_and_an_invalid_one_is_reported() {
     let Some(place) = environment::shared("l2").await else { return };
     let cluster = &place.cluster;
     let app = cluster.namespace("app").await;
@@ -94,7 +94,7 @@ async fn l2_a_delegated_path_is_repeated_and_what_cannot_be_is_told() {
 }
 
 #[tokio::test]
-async fn l3_a_passed_through_host_shows_the_backends_certificate_and_port_80_only_what_has_a_route() {
+async fn l3_a_passed_through_host_presents_the_backends_certificate_and_port_80_serves_only_routes() {
     let Some(place) = environment::shared("l3").await else { return };
     let cluster = &place.cluster;
     let app = cluster.namespace("app").await;

@@ -1,4 +1,4 @@
-//! Row D5 and the first half of D6: what looks like a grant and is none.
+//! Row D5 and the first half of D6: objects that resemble a grant but are none.
 
 use serde_json::json;
 
@@ -7,19 +7,20 @@ use super::environment::{self, down, up};
 use super::grants::refused;
 
 #[tokio::test]
-async fn d5_what_looks_like_a_grant_is_none() {
+async fn d5_objects_that_resemble_a_grant_have_no_effect() {
     let Some(place) = environment::shared("d5").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
     let watch = cluster.namespace("watch").await;
     let (host, written) = (cluster.host("h"), format!("{certs}/w"));
     cluster.certificate(&certs, "w", "w").await;
-    // The grant must live with the Secret, not with one of the same name.
+    // The grant must be in the namespace of the Secret, not in that of a Secret with the same name.
     cluster.certificate(&app, "w", "other").await;
     let object = proxy(&app, "p", &host, json!({"secretName": written}));
     cluster.put(object.clone()).await;
     cluster.await_verdict(&object, &refused(&written)).await;
-    // A real grant beside each of them: when it has come, so has the other.
+    // A real grant is created after each of them: when it has taken effect, the other was
+    // processed.
     for namespace in [&certs, &app] {
         cluster.certificate(namespace, "watched", "watched").await;
         let tls = json!({"secretName": format!("{namespace}/watched")});
@@ -47,7 +48,7 @@ async fn d5_what_looks_like_a_grant_is_none() {
         );
         cluster.delete(&granted).await;
     }
-    // It has no status to say it in, so the log says it.
+    // The object has no status, so the problem is logged.
     let (what, object) = ("beside other namespaces", format!("\"{certs}/grant\""));
     let log = place.log();
     assert!(log.lines().any(|line| line.contains(what) && line.contains(&object)), "{log}");

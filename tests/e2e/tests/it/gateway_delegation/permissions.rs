@@ -1,4 +1,4 @@
-//! Who may delegate: nobody to whom it was not given by name.
+//! Permission to delegate: no role grants it unless an administrator adds it by name.
 
 use pinniped_test_support::wait;
 use serde_json::json;
@@ -8,7 +8,7 @@ use super::environment::{self, KINDS};
 use crate::installed::SOON;
 
 #[tokio::test]
-async fn editors_and_administrators_of_a_namespace_may_not_delegate_its_certificates() {
+async fn editors_and_administrators_of_a_namespace_have_no_permission_to_delegate_its_certificates() {
     let Some(place) = environment::shared("rights").await else { return };
     let namespace = place.cluster.namespace("app").await;
     for role in ["view", "edit", "admin"] {
@@ -26,7 +26,7 @@ async fn editors_and_administrators_of_a_namespace_may_not_delegate_its_certific
         place.world.kubectl().apply(&binding.to_string()).await.unwrap();
         let who = format!("--as={user}");
         let can_i = async |verb: &str, what: &str| place.can_i(&[verb, what, "-n", &namespace, &who]).await;
-        // The binding counts, and is worth something.
+        // Proves that the binding is effective.
         let (verb, what) = if role == "view" { ("get", "services") } else { ("create", "secrets") };
         wait::until(SOON, format!("{user} to have rights"), async || {
             (can_i(verb, what).await == "yes").then_some(())
@@ -40,14 +40,15 @@ async fn editors_and_administrators_of_a_namespace_may_not_delegate_its_certific
         }
         assert_eq!(can_i("create", "tlscertificatedelegations").await, "no", "{user}");
     }
-    // Nor may the gateway, which reads them.
+    // The gateway reads delegations and has no permission to create them either.
     let who = "--as=system:serviceaccount:delegation-gateway:delegation-gateway";
     for kind in KINDS.into_iter().filter(|kind| kind.starts_with("tlscertificatedelegations.")) {
         for (verb, wanted) in [("watch", "yes"), ("create", "no"), ("update", "no"), ("delete", "no")] {
             assert_eq!(place.can_i(&[verb, kind, "-A", who]).await, wanted, "{verb} {kind}");
         }
     }
-    // To a person by name, as docs/howto/tls-delegation.md has it, it can be given.
+    // An administrator can grant the permission to a user by name, as in
+    // docs/howto/tls-delegation.md.
     let rules = [
         "create",
         "role",

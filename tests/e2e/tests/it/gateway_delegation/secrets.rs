@@ -1,4 +1,5 @@
-//! Rows D7 to D10: a Secret that comes, changes and goes, and what may be known of it without a grant.
+//! Rows D7 to D10: a Secret that is created, changed and deleted, and the information about it that
+//! is visible without a grant.
 
 use pinniped_test_support::certs::Pair;
 use serde_json::json;
@@ -12,11 +13,11 @@ fn invalid(written: &str, why: &str) -> String {
 }
 
 #[tokio::test]
-async fn d7_d8_a_missing_secret_is_told_to_who_may_use_it_and_to_nobody_else() {
+async fn d7_d8_a_missing_secret_is_reported_only_where_its_use_is_granted() {
     let Some(place) = environment::shared("d7").await else { return };
     let cluster = &place.cluster;
     let (app, certs) = (cluster.namespace("app").await, cluster.namespace("certs").await);
-    // The grant is on the name: it may be there before the Secret.
+    // The grant refers to the name, so it may exist before the Secret.
     cluster.put(grant(CURRENT, &certs, "grant", &[("granted", &[&app])])).await;
     cluster.certificate(&certs, "there", "there").await;
     let mut objects = Vec::new();
@@ -29,7 +30,8 @@ async fn d7_d8_a_missing_secret_is_told_to_who_may_use_it_and_to_nobody_else() {
     let [granted, there, missing] = &objects[..] else { unreachable!("three objects") };
     let written = format!("{certs}/granted");
     cluster.await_verdict(granted, &invalid(&written, "Secret not found")).await;
-    // One is there and the other is not; who may use neither learns nothing of that.
+    // One Secret exists and the other does not; a namespace without a grant must not learn the
+    // difference.
     cluster.await_verdict(there, &refused(&format!("{certs}/there"))).await;
     cluster.await_verdict(missing, &refused(&format!("{certs}/missing"))).await;
     for name in ["granted", "there", "missing"] {
@@ -41,7 +43,7 @@ async fn d7_d8_a_missing_secret_is_told_to_who_may_use_it_and_to_nobody_else() {
 }
 
 #[tokio::test]
-async fn d9_the_own_namespace_needs_no_grant_however_it_is_written() {
+async fn d9_the_own_namespace_needs_no_grant_in_any_notation() {
     let Some(place) = environment::shared("d9").await else { return };
     let cluster = &place.cluster;
     let app = cluster.namespace("app").await;
@@ -105,7 +107,7 @@ async fn d10_a_renewed_secret_is_served_and_a_bad_or_deleted_one_is_not() {
     cluster.delete(&before).await;
     place.await_seen(&host, down()).await;
     cluster.await_verdict(&object, &invalid(&written, "Secret not found")).await;
-    // The grant outlives the Secret.
+    // The grant remains valid after the deletion of the Secret.
     cluster.certificate(&certs, "w", "last").await;
     place.await_seen(&host, up("last")).await;
     assert!(place.running().iter().all(|(_, pod)| pod.restarts == 0));

@@ -1,4 +1,4 @@
-//! What is behind the gateway: 200 to every request, with and without TLS.
+//! The backend behind the gateway: 200 for every request, with and without TLS.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,19 +20,19 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 /// The name in its certificate.
 pub(super) const BACKEND_NAME: &str = "backend.example.com";
 
-/// Two ports of this process, which end with it.
+/// Two ports of this process, which close with it.
 #[derive(Debug)]
 pub(super) struct Backend {
-    /// Without TLS.
+    /// The port without TLS.
     pub(super) plain: SocketAddr,
-    /// With it.
+    /// The port with TLS.
     pub(super) tls: SocketAddr,
-    /// What its certificate verifies with, PEM.
+    /// The CA of its certificate, PEM.
     pub(super) ca: String,
 }
 
 impl Backend {
-    /// On a thread of its own: each test's runtime ends with the test.
+    /// Runs on a thread of its own, because each test's runtime stops with the test.
     pub(super) fn start() -> anyhow::Result<Self> {
         let authority = Authority::new("backends")?;
         let leaf = authority.server("backend", &[BACKEND_NAME], &[])?;
@@ -81,7 +81,7 @@ async fn serve(listener: std::net::TcpListener, tls: Option<TlsAcceptor>) -> std
 async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin) {
     let service =
         hyper::service::service_fn(async |_| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())));
-    // A client that goes away is no fault.
+    // A client that disconnects is not an error.
     let _gone =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }

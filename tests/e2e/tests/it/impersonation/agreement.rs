@@ -1,8 +1,9 @@
-//! Nested impersonation, asked of the API server itself and through the proxy: the verdict, the words of a refusal and
-//! the resulting user must be the same. From 1.36 on the API server has the same modes.
+//! Client impersonation, requested directly from the API server and through the proxy: decision,
+//! refusal text and resulting user must be the same. From 1.36 on the API server has the same
+//! modes.
 //!
-//! Rights and targets are made by chance, but by the same chance each time. Each client asks the same questions in the
-//! same order on both ways, because both remember which mode worked last.
+//! Permissions and targets are random with a fixed seed. Each client sends the same requests in the
+//! same order on both routes, because both servers cache the mode that succeeded last.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +19,9 @@ use super::{Answer, Connection, ORIGINAL_USER, Protocol, post, service_account, 
 use crate::installed::{self, Credentials, Installed};
 
 const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-/// Clients with rights by chance.
+/// Number of clients with random permissions.
 const CLIENTS: usize = 28;
-/// What each of them asks for.
+/// Number of requests per client.
 const TARGETS: usize = 30;
 
 /// SplitMix64.
@@ -45,17 +46,17 @@ impl Chance {
 }
 
 /// Verb, API group, resources, names.
-type Right = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
+type Permission = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
-const RIGHTS: &[Right] = &[
+const PERMISSIONS: &[Permission] = &[
     ("impersonate-on:user-info:create", AUTHENTICATION, &["selfsubjectreviews"], &[]),
     ("impersonate-on:serviceaccount:create", AUTHENTICATION, &["selfsubjectreviews"], &[]),
     ("impersonate-on:arbitrary-node:create", AUTHENTICATION, &["selfsubjectreviews"], &[]),
     ("impersonate:user-info", AUTHENTICATION, &["users"], &["bob", "jürgen"]),
     ("impersonate:user-info", AUTHENTICATION, &["users"], &[]),
     ("impersonate:user-info", AUTHENTICATION, &["groups"], &["g1", "g2", "system:authenticated"]),
-    // The question for all groups at once, and for no group of that name.
+    // A rule for all groups at once, although there is no group with this name.
     ("impersonate:user-info", AUTHENTICATION, &["groups"], &["*"]),
     ("impersonate:user-info", AUTHENTICATION, &["groups"], &[]),
     ("impersonate:user-info", AUTHENTICATION, &["uids"], &["u1"]),
@@ -94,7 +95,7 @@ const EXTRAS: &[&str] =
     &["example.com%2fa", "example.com%2Fb", "example.com%2fc", "example.com%2Fd", "plain", "-.com%2fa"];
 const VALUES: &[&str] = &["v1", "v1", "v2", "v3", ""];
 
-/// One question: whom to be.
+/// The identity to impersonate in one request, as headers.
 type Target = Vec<(String, String)>;
 
 fn target(chance: &mut Chance) -> Target {
@@ -131,12 +132,12 @@ fn target(chance: &mut Chance) -> Target {
     headers
 }
 
-/// Gives each client its rights, and waits until the API server knows all of them.
-async fn give_rights(installed: &Installed, clients: &BTreeMap<String, Vec<Right>>) {
+/// Grants each client its permissions, and waits until the API server uses all of them.
+async fn grant_permissions(installed: &Installed, clients: &BTreeMap<String, Vec<Permission>>) {
     let client = installed.admin().await;
     let roles = Api::<ClusterRole>::all(client.clone());
     for (name, rights) in clients {
-        let rule = |(verb, group, resources, names): &Right| json!({"verbs": [verb], "apiGroups": [group], "resources": resources, "resourceNames": names});
+        let rule = |(verb, group, resources, names): &Permission| json!({"verbs": [verb], "apiGroups": [group], "resources": resources, "resourceNames": names});
         let rules: Vec<_> = rights.iter().map(rule).collect();
         let role = json!({"metadata": {"name": name}, "rules": rules});
         roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
@@ -148,12 +149,13 @@ async fn give_rights(installed: &Installed, clients: &BTreeMap<String, Vec<Right
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}]});
         bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
     }
-    // Roles and bindings come to the API server's authorizer in their order, so the last one is known last.
+    // Roles and bindings reach the API server's authorizer in order, so the last one takes effect
+    // last.
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
     installed.allow("agreement-last", rules).await;
 }
 
-/// What an answer says, without what is the proxy's own.
+/// Returns the relevant part of a response, without the proxy's additions.
 fn verdict(answer: &Answer) -> (u16, Value) {
     let body = answer.json();
     if answer.status == 201 {
@@ -164,7 +166,7 @@ fn verdict(answer: &Answer) -> (u16, Value) {
     (answer.status, json!(message))
 }
 
-/// Takes the original user out of the target's extras.
+/// Removes the original user from the target's extras.
 fn take_original(user: &mut Value) -> Option<Value> {
     let extra = user["extra"].as_object_mut()?;
     let original = extra.remove(ORIGINAL_USER)?;
@@ -174,7 +176,7 @@ fn take_original(user: &mut Value) -> Option<Value> {
     serde_json::from_str(original[0].as_str()?).ok()
 }
 
-/// Asks both; `Err` tells how they differ.
+/// Sends the request on both routes; `Err` describes the difference.
 async fn compare(
     proxy: &mut Connection,
     direct: &mut Connection,
@@ -194,7 +196,7 @@ async fn compare(
             return differ("the original user is another one", &got);
         }
     }
-    // Which of several extras is refused first is chance in Go.
+    // If several extras are not permitted, Go's map order decides which one the refusal names.
     let is_extra = |(code, text): &(u16, Value)| {
         *code == 403 && text.as_str().is_some_and(|text| text.starts_with("userextras.authentication.k8s.io"))
     };
@@ -220,7 +222,7 @@ async fn compare_all(
     results
 }
 
-/// Has the API server the modes that the proxy has?
+/// Whether the API server has the modes of the proxy.
 async fn is_constrained(installed: &Installed) -> bool {
     let version = installed.admin().await.apiserver_version().await.unwrap();
     let minor: u32 = version.minor.trim_end_matches('+').parse().unwrap();
@@ -228,7 +230,7 @@ async fn is_constrained(installed: &Installed) -> bool {
 }
 
 #[tokio::test]
-async fn the_proxy_and_the_api_server_agree_who_may_act_as_whom() {
+async fn the_proxy_and_the_api_server_make_the_same_impersonation_decisions() {
     let Some(installed) = installed::shared("agreement about impersonation").await else { return };
     if !is_constrained(&installed).await {
         eprintln!("skipped: this API server impersonates by other rules");
@@ -237,13 +239,13 @@ async fn the_proxy_and_the_api_server_agree_who_may_act_as_whom() {
     let mut chance = Chance(36);
     let mut clients = BTreeMap::new();
     for number in 0..CLIENTS {
-        // Some have few rights, some nearly all.
+        // Some clients have few permissions, some nearly all.
         let density = 30 + 10 * (number % 7);
-        let rights = RIGHTS.iter().filter(|_| chance.in_hundred(density)).copied().collect();
+        let rights = PERMISSIONS.iter().filter(|_| chance.in_hundred(density)).copied().collect();
         clients.insert(format!("agreement-{number:02}"), rights);
     }
-    clients.insert("agreement-all".to_owned(), RIGHTS.to_vec());
-    give_rights(&installed, &clients).await;
+    clients.insert("agreement-all".to_owned(), PERMISSIONS.to_vec());
+    grant_permissions(&installed, &clients).await;
     let mut sessions: Vec<_> = clients.keys().map(|name| (name.clone(), None)).collect();
     sessions.push(("agreement-master".to_owned(), Some("system:masters")));
     let sessions: Vec<_> = sessions
@@ -269,12 +271,12 @@ async fn the_proxy_and_the_api_server_agree_who_may_act_as_whom() {
     }
     assert!(differences.is_empty(), "{} differ: {:#?}", differences.len(), differences.first());
     println!("agreed: {counts:?}");
-    // Enough of each kind for this to tell something.
+    // Enough responses of each kind for a meaningful comparison.
     assert!(counts[&201] > 150 && counts[&403] > 150 && counts[&400] > 10, "{counts:?}");
 }
 
 #[tokio::test]
-async fn they_agree_about_a_service_account_that_acts_as_its_node() {
+async fn they_make_the_same_decisions_for_a_service_account_that_impersonates_its_node() {
     let Some(installed) = installed::shared("agreement about associated nodes").await else { return };
     if !is_constrained(&installed).await {
         eprintln!("skipped: this API server impersonates by other rules");
@@ -285,7 +287,7 @@ async fn they_agree_about_a_service_account_that_acts_as_its_node() {
     let (without, _) = service_account(&installed, "agreement-node-without").await;
     let mut tokens = Vec::new();
     for namespace in [namespace, "agreement-node-without"] {
-        // No such node, so nothing runs there.
+        // The node does not exist, so the pod never runs.
         let pod = json!({"metadata": {"name": "agent"}, "spec": {"serviceAccountName": "caller",
             "nodeName": "agreement-n1", "containers": [{"name": "none", "image": "example.com/none"}]}});
         let pods = Api::<Pod>::namespaced(installed.admin().await, namespace);

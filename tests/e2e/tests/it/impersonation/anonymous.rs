@@ -1,4 +1,4 @@
-//! What clients without credentials may do where the API server knows anonymous users.
+//! Permissions of clients without credentials where the API server allows anonymous requests.
 
 use pinniped_e2e::walkthrough::DECISION;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::{LOGIN, ask, get, post, with};
 use crate::installed::{self, Credentials};
 
 #[tokio::test]
-async fn anonymous_clients_see_the_health_paths_and_are_refused_by_name_elsewhere() {
+async fn anonymous_clients_can_read_the_health_paths_and_are_refused_by_name_elsewhere() {
     let Some(installed) = installed::shared("anonymous clients").await else { return };
     let nobody = Credentials::none();
     for path in ["/healthz", "/readyz", "/livez"] {
@@ -26,7 +26,7 @@ async fn anonymous_clients_see_the_health_paths_and_are_refused_by_name_elsewher
             "reason": "Forbidden", "details": {"name": "x", "kind": "pods"}, "code": 403})
     );
 
-    // As somebody who acts as an anonymous user, too.
+    // Also as a user who impersonates an anonymous user.
     let admin = Credentials::from(installed.certificate("anonymous-admin", Some("system:masters")));
     let acting = [("impersonate-user", "system:anonymous"), ("impersonate-group", "system:unauthenticated")];
     let answer = ask(&installed, &admin, with(get("/healthz/log"), &acting)).await;
@@ -39,7 +39,7 @@ async fn anonymous_clients_see_the_health_paths_and_are_refused_by_name_elsewher
 }
 
 #[tokio::test]
-async fn an_empty_login_through_the_proxy_is_told_what_it_lacks() {
+async fn an_empty_login_through_the_proxy_gets_the_missing_fields() {
     let Some(installed) = installed::shared("an empty login").await else { return };
     let body =
         json!({"apiVersion": "login.concierge.pinniped.dev/v1alpha1", "kind": "TokenCredentialRequest"});

@@ -1,4 +1,4 @@
-//! Input that must get a clear answer and harm nobody else.
+//! Invalid input gets a clear response and harms no other client.
 
 use pinniped_e2e::walkthrough::EXTERNAL_NAME;
 use pinniped_test_support::certs::{Authority, Pair};
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::installed::{self, Credentials, Installed};
 
-/// A certificate of the cluster's CA whose time is over.
+/// Issues an expired certificate of the cluster's CA.
 fn expired(installed: &Installed) -> Pair {
     signed(installed, "expired-user", |params| {
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
@@ -29,7 +29,7 @@ async fn a_bad_certificate_is_401_everywhere_unless_a_good_token_comes_with_it()
         Authority::new("kubernetes-ca").unwrap().client("intruder", Some("system:masters")).unwrap();
     for pair in [expired(&installed), foreign] {
         let mut connection = Connection::open(&installed, Protocol::Http2, &pair.clone().into()).await;
-        // Also where anonymous clients are let in.
+        // Also where anonymous requests are allowed.
         for request in [get("/healthz"), get("/api/v1/namespaces"), post(LOGIN, &json!({}))] {
             let answer = connection.ask(request).await;
             assert_eq!((answer.status, answer.body.as_str()), (401, UNAUTHORIZED));
@@ -39,7 +39,7 @@ async fn a_bad_certificate_is_401_everywhere_unless_a_good_token_comes_with_it()
         assert_eq!(answer.status, 201, "{answer:?}");
         assert_eq!(answer.json()["status"]["kubernetesUserInfo"]["user"]["username"], json!(name));
     }
-    // The other way round the certificate counts.
+    // In the opposite case the certificate takes precedence.
     let pair = installed.certificate("good-certificate", None);
     let both = Credentials { certificate: Some(pair), token: Some("nonsense".to_owned()) };
     let answer = ask(&installed, &both, who_am_i()).await;
@@ -92,7 +92,7 @@ async fn headers_over_the_limit_are_refused_and_large_ones_below_it_are_not() {
         write.write_all(b"\r\n\r\n").await
     };
     let answer = wire::raw_request(tokio::io::join(read, tokio::io::sink()), b"");
-    // The server may close before it has read all of it.
+    // The server may close the connection before it has read all of it.
     let (_, answer) = tokio::join!(flood, answer);
     assert_eq!(answer.unwrap().status, 431);
 
@@ -103,7 +103,7 @@ async fn headers_over_the_limit_are_refused_and_large_ones_below_it_are_not() {
 }
 
 #[tokio::test]
-async fn paths_that_cannot_be_read_are_refused_and_odd_ones_reach_the_api_server_as_they_are() {
+async fn unparsable_paths_are_refused_and_unusual_ones_reach_the_api_server_unchanged() {
     let Some(installed) = installed::shared("odd paths").await else { return };
     let pair = installed.certificate("odd-paths", Some("system:masters"));
     for (target, status) in [

@@ -1,4 +1,4 @@
-//! Whatever one client sends, no other client's watch ends.
+//! No request of one client ends the watch of another client.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::installed::{self, Installed};
 
 const SEED: u64 = 19;
 
-/// A namespace with a ConfigMap which the bystanders watch, and an attacker who may watch there, too.
+/// Creates a namespace with a ConfigMap that the bystanders watch, and an attacker with permission
+/// to watch it, too.
 async fn prepare(installed: &Installed, name: &str) -> (Target, Bystanders) {
     installed.namespace(name).await;
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]);
@@ -41,7 +42,7 @@ async fn touch(installed: &Installed, namespace: &str, value: usize) {
     maps.patch("watched", &PatchParams::apply("bystanders"), &Patch::Apply(map)).await.unwrap();
 }
 
-/// All live, and hear what happens next.
+/// Checks that all watches are open and receive the next event.
 async fn unharmed(installed: &Installed, namespace: &str, bystanders: &mut Bystanders) {
     bystanders.check().unwrap();
     let before = bystanders.heard();

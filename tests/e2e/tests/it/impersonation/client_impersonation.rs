@@ -1,4 +1,4 @@
-//! Users of the proxy who impersonate others through it.
+//! Users who impersonate other users through the proxy.
 
 use pinniped_e2e::walkthrough::DECISION;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ async fn a_regular_user_may_not_impersonate() {
 }
 
 #[tokio::test]
-async fn an_editor_may_act_as_a_service_account_but_not_with_extras_and_the_original_user_is_recorded() {
+async fn an_editor_may_impersonate_a_service_account_without_extras_and_the_original_user_is_recorded() {
     let Some(installed) = installed::shared("an editor impersonates").await else { return };
     let editor = "nested-editor";
     installed
@@ -65,7 +65,7 @@ async fn an_editor_may_act_as_a_service_account_but_not_with_extras_and_the_orig
 }
 
 #[tokio::test]
-async fn a_service_account_needs_the_right_to_act_as_another() {
+async fn a_service_account_needs_permission_to_impersonate_another() {
     let Some(installed) = installed::shared("a service account impersonates").await else { return };
     let (without, _) = service_account(&installed, "nested-sa-without").await;
     let token = Credentials::token(&token_of(&installed, "nested-sa-without", json!({})).await);
@@ -94,7 +94,7 @@ async fn a_service_account_needs_the_right_to_act_as_another() {
 }
 
 #[tokio::test]
-async fn an_administrator_may_act_as_anybody_with_groups_extras_and_uid() {
+async fn an_administrator_may_impersonate_any_user_with_groups_extras_and_uid() {
     let Some(installed) = installed::shared("an administrator impersonates").await else { return };
     let admin = Credentials::from(installed.certificate("nested-admin", Some("system:masters")));
     let acting = [
@@ -122,7 +122,7 @@ async fn an_administrator_may_act_as_anybody_with_groups_extras_and_uid() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_acted_as_is_refused_with_the_known_bodies() {
+async fn invalid_impersonation_targets_are_refused_with_the_known_bodies() {
     let Some(installed) = installed::shared("refused impersonation").await else { return };
     let admin = Credentials::from(installed.certificate("nested-refused", Some("system:masters")));
     let unable = "unimplemented functionality - unable to act as current user";

@@ -1,4 +1,4 @@
-//! Users with more groups, and longer extras, than most headers have.
+//! Users with more groups and longer extras than fit into most servers' header limits.
 
 use pinniped_test_support::certs::Pair;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Connection, ORIGINAL_USER, Protocol, ask, audited, get, with};
 use crate::installed::{self, Credentials, Installed, PROXY_ACCOUNT};
 
-/// The certificate of the cluster's front proxy.
+/// Returns the certificate of the cluster's front proxy.
 pub(super) fn front_proxy(installed: &Installed) -> Credentials {
     let pki = installed.world().dir().join("pki");
     let read = |name: &str| std::fs::read_to_string(pki.join(name)).unwrap();
@@ -36,7 +36,7 @@ async fn five_thousand_groups_and_a_long_extra_reach_the_api_server_in_order() {
     said.push(("x-remote-extra-example.com%2flong", &long));
     let answer = ask(&installed, &front_proxy(&installed), with(get("/api/v1/namespaces"), &said)).await;
     assert_eq!(answer.status, 403, "{}", answer.body);
-    // The proxy's own review has refused it. Members of system:masters need none.
+    // The proxy's own review has refused it. Members of system:masters need no review.
     said[1].1 = "large-front/2";
     said.push(("x-remote-group", "system:masters"));
     let answer = ask(&installed, &front_proxy(&installed), with(get("/api/v1/namespaces"), &said)).await;
@@ -52,7 +52,7 @@ async fn five_thousand_groups_and_a_long_extra_reach_the_api_server_in_order() {
 }
 
 #[tokio::test]
-async fn five_thousand_groups_are_impersonated_by_who_may() {
+async fn five_thousand_groups_can_be_impersonated_with_permission() {
     let Some(installed) = installed::shared("five thousand impersonated groups").await else { return };
     let admin = Credentials::from(installed.certificate("large-admin", Some("system:masters")));
     let groups = groups(5_000);

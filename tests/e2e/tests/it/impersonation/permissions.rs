@@ -1,4 +1,4 @@
-//! Rights that change while the proxy runs.
+//! Permissions that change while the proxy runs.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use serde_json::json;
 use super::{Connection, Protocol, get};
 use crate::installed;
 
-/// Verdicts are kept for 10 s.
+/// Decisions are cached for 10 s.
 const CACHED: Duration = Duration::from_secs(15);
 
 #[tokio::test]
-async fn a_right_that_is_given_or_taken_counts_within_the_ten_seconds_of_the_caches() {
+async fn a_granted_or_revoked_permission_takes_effect_within_the_ten_seconds_of_the_caches() {
     let Some(installed) = installed::shared("changed rights").await else { return };
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
     installed.allow("rights-taken", rules.clone()).await;
@@ -42,7 +42,8 @@ async fn a_right_that_is_given_or_taken_counts_within_the_ten_seconds_of_the_cac
     let becomes_given = wait::until(CACHED, "the given right to count", async || {
         (given.ask(get(path)).await.status == 200).then_some(())
     });
-    // A moment lies between the proxy's verdict and the API server's own, so the text may at first be without ours.
+    // The proxy and the API server decide a moment apart, so at first the refusal may lack the
+    // proxy's text.
     let becomes_taken = wait::until(CACHED, "the taken right to count", async || {
         let answer = taken.ask(get(path)).await;
         (answer.status == 403 && answer.message() == refused("rights-taken")).then_some(())

@@ -1,4 +1,4 @@
-//! A pod in which a port of the Concierge is taken already.
+//! A pod in which another program uses a port of the Concierge.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::installed::{self, Installed, SOON};
 
-/// Takes the port in its first argument, keeps it, and becomes the program that the others name.
+/// A script that listens on the port in its first argument, keeps the socket open, and executes the
+/// program in the other arguments.
 const TAKER: &str = "#!/usr/bin/perl
 use IO::Socket::INET;
 $^F = 255;
@@ -18,8 +19,8 @@ my $taken = IO::Socket::INET->new(LocalAddr => '0.0.0.0', LocalPort => $port, Li
 exec @ARGV;
 ";
 
-/// Runs a third Concierge beside the installed two, in a pod where `port` is taken, until its log has `wanted`;
-/// returns the log and how often the container ended.
+/// Runs a third Concierge besides the installed two, in a pod where `port` is in use, until its log
+/// contains `wanted`; returns the log and the number of container restarts.
 async fn log_with_port_taken(installed: &Installed, port: u16, wanted: &str) -> (String, u32) {
     let name = format!("port-{port}-in-use");
     let taker: PathBuf = installed.world().dir().join(&name);
@@ -27,7 +28,7 @@ async fn log_with_port_taken(installed: &Installed, port: u16, wanted: &str) -> 
     std::fs::set_permissions(&taker, std::fs::Permissions::from_mode(0o755)).unwrap();
     installed.pods().register(&name, taker);
 
-    // The installed Deployment, with other labels, so that no Service leads to it.
+    // The installed Deployment with other labels, so that no Service selects its pod.
     let kubectl = installed.world().kubectl();
     let args = ["get", "deployment", "-n", CONCIERGE, CONCIERGE, "-o", "json"];
     let mut deployment: Value = serde_json::from_str(&kubectl.output(&args).await.unwrap()).unwrap();
@@ -59,7 +60,7 @@ async fn log_with_port_taken(installed: &Installed, port: u16, wanted: &str) -> 
 }
 
 #[tokio::test]
-async fn without_the_port_of_the_aggregated_api_the_concierge_ends_and_says_why() {
+async fn without_the_port_of_the_aggregated_api_the_concierge_terminates_and_logs_the_reason() {
     let Some(installed) = installed::shared("the aggregated API's port is in use").await else { return };
     let (log, _) = log_with_port_taken(&installed, 10250, "container ended: exit status: 1").await;
     assert!(log.contains("failed to listen on 0.0.0.0:10250"), "{log}");

@@ -1,4 +1,4 @@
-//! The proxy's serving certificate renewed while it serves.
+//! Renewal of the proxy's serving certificate while the proxy serves.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
@@ -10,14 +10,14 @@ use serde_json::json;
 use super::{Connection, Lines, Protocol, get, tls};
 use crate::installed::{self, Installed, SOON};
 
-/// The certificate that the proxy shows.
+/// Returns the certificate that the proxy presents.
 async fn shown(installed: &Installed) -> Vec<u8> {
     let stream = tls(installed, &[b"h2"], None).await;
     stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()
 }
 
 #[tokio::test]
-async fn a_new_serving_certificate_is_for_new_connections_and_old_ones_go_on() {
+async fn a_new_serving_certificate_is_used_for_new_connections_and_open_ones_continue() {
     let Some(installed) = installed::shared("a new serving certificate").await else { return };
     let user = "rotation-serving";
     installed.namespace(user).await;
@@ -32,8 +32,8 @@ async fn a_new_serving_certificate_is_for_new_connections_and_old_ones_go_on() {
     let secrets = Api::<Secret>::namespaced(installed.admin().await, CONCIERGE);
     let name = "pinniped-concierge-impersonation-proxy-tls-serving-certificate";
     secrets.delete(name, &DeleteParams::default()).await.unwrap();
-    // Two pods serve, and each takes it up by itself: several handshakes in a row must show the new one. None
-    // fails meanwhile, as `shown` would panic.
+    // Two pods serve, and each loads the certificate independently: several handshakes in a row
+    // must present the new one. A failed handshake panics in `shown`.
     let new = wait::until(SOON, "a new serving certificate", async || {
         let mut seen = Vec::new();
         for _ in 0..4 {
@@ -43,7 +43,7 @@ async fn a_new_serving_certificate_is_for_new_connections_and_old_ones_go_on() {
     });
     assert_ne!(new.await.unwrap(), old);
 
-    // The CA stays, so the client that verifies still connects.
+    // The CA stays the same, so a client with verification still connects.
     let client = installed.client(&pair).await;
     let maps = Api::<ConfigMap>::namespaced(client, user);
     let map = serde_json::from_value(json!({"metadata": {"name": "later"}})).unwrap();

@@ -1,4 +1,4 @@
-//! What the API server sees of a forwarded request, by its own audit log.
+//! The content of forwarded requests, from the API server's own audit log.
 
 use pinniped_test_support::pods::NODE_IP;
 use serde_json::json;
@@ -10,11 +10,12 @@ use super::{
 use crate::installed::{self, Credentials, PROXY_ACCOUNT};
 
 #[tokio::test]
-async fn the_api_server_sees_the_proxys_account_acting_as_the_user_and_nothing_of_the_clients_credentials() {
+async fn forwarded_requests_impersonate_the_user_as_the_proxys_account_without_the_clients_credentials() {
     let Some(installed) = installed::shared("what the API server sees").await else { return };
     let user = "seen-user";
     installed.allow(user, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}])).await;
-    // A token that the API server would accept: were it passed on, it would be the user.
+    // A token that the API server would accept: if it were forwarded, the request would be
+    // authenticated as its user.
     service_account(&installed, "seen").await;
     let token = token_of(&installed, "seen", json!({})).await;
     let pair = installed.certificate(user, Some("seen-group"));
@@ -29,7 +30,7 @@ async fn the_api_server_sees_the_proxys_account_acting_as_the_user_and_nothing_o
                 ("user-agent", agent),
                 ("x-forwarded-for", "203.0.113.7"),
                 ("X-Forwarded-For", "203.0.113.8, 203.0.113.9"),
-                // Of a front proxy's client; this client is none.
+                // Headers of a front proxy's client; this client is not a front proxy.
                 ("x-remote-user", "somebody-else"),
                 ("x-remote-group", "system:masters"),
             ],
@@ -71,7 +72,7 @@ async fn a_certificate_with_a_uid_is_impersonated_with_it() {
 }
 
 #[tokio::test]
-async fn a_front_proxy_says_who_the_user_is_and_nobody_else_does() {
+async fn only_a_front_proxy_can_name_the_user_in_headers() {
     let Some(installed) = installed::shared("a front proxy").await else { return };
     let front_proxy = front_proxy(&installed);
     let said = [
@@ -91,13 +92,13 @@ async fn a_front_proxy_says_who_the_user_is_and_nobody_else_does() {
         json!({"username": "front-user", "uid": "front-uid",
             "groups": ["front-b", "front-a", "system:authenticated"], "extra": {"example.com/colour": ["blue"]}})
     );
-    // From anybody else these headers mean nothing, and are not passed on.
+    // From any other client these headers have no effect, and are not forwarded.
     let answer = ask(&installed, &Credentials::none(), with(who_am_i(), &said)).await;
     assert_eq!(answer.json()["status"]["kubernetesUserInfo"]["user"]["username"], "system:anonymous");
 }
 
 #[tokio::test]
-async fn answers_carry_the_security_headers_and_the_audit_id_of_the_client() {
+async fn responses_have_the_security_headers_and_the_audit_id_of_the_client() {
     let Some(installed) = installed::shared("security headers").await else { return };
     let pair = installed.certificate("headers-user", None);
     let mut connection = Connection::open(&installed, Protocol::Http2, &pair.into()).await;
@@ -105,7 +106,7 @@ async fn answers_carry_the_security_headers_and_the_audit_id_of_the_client() {
     for path in ["/version", "/api/v1/pods"] {
         let answer = connection.ask(with(get(path), &[("audit-id", id)])).await;
         let first = |name: &str| answer.headers[name].to_str().unwrap().to_owned();
-        // The API server's own log has the same.
+        // The API server's own log has the same id.
         let ids: Vec<_> = answer.headers.get_all("audit-id").iter().collect();
         assert_eq!(ids, [id], "{answer:?}");
         assert_eq!(first("cache-control"), "no-cache,no-store,max-age=0,must-revalidate");

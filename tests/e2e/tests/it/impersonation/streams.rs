@@ -20,7 +20,7 @@ use tokio_rustls::client::TlsStream;
 use super::{Connection, Lines, Protocol, audited, get, service_account, tls, token_of};
 use crate::installed::{self, Credentials, Installed, SOON};
 
-/// A namespace and a user of that name, who may do everything with its ConfigMaps.
+/// Creates a namespace, and a user with the same name who has all permissions for its ConfigMaps.
 async fn prepare(installed: &Installed, name: &str) -> Credentials {
     installed.namespace(name).await;
     installed.allow(name, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}])).await;
@@ -33,7 +33,7 @@ async fn create(installed: &Installed, namespace: &str, name: &str) {
     maps.create(&PostParams::default(), &map).await.unwrap();
 }
 
-/// A watch of one ConfigMap's name, from now on.
+/// Returns the path of a watch of one ConfigMap's name from now on.
 fn watch(namespace: &str, name: &str, more: &str) -> String {
     format!(
         "/api/v1/namespaces/{namespace}/configmaps?watch=true&fieldSelector=metadata.name%3D{name}&resourceVersion=0{more}"
@@ -45,7 +45,7 @@ fn is_added(event: &Value, name: &str) {
 }
 
 #[tokio::test]
-async fn watches_pass_on_each_event_at_once_over_both_versions_of_http() {
+async fn watches_deliver_each_event_at_once_over_both_versions_of_http() {
     let Some(installed) = installed::shared("watches over HTTP").await else { return };
     let user = prepare(&installed, "watch-http").await;
     for (protocol, name) in [(Protocol::Http1, "one"), (Protocol::Http2, "two")] {
@@ -61,7 +61,7 @@ async fn watches_pass_on_each_event_at_once_over_both_versions_of_http() {
 }
 
 #[tokio::test]
-async fn a_watch_has_no_deadline_also_when_its_request_names_one() {
+async fn a_watch_has_no_deadline_even_when_its_request_has_a_timeout() {
     let Some(installed) = installed::shared("a watch with a timeout parameter").await else { return };
     let user = prepare(&installed, "watch-deadline").await;
     let mut connection = Connection::open(&installed, Protocol::Http2, &user).await;
@@ -70,7 +70,7 @@ async fn a_watch_has_no_deadline_also_when_its_request_names_one() {
     create(&installed, "watch-deadline", "late").await;
     is_added(&events.next().await, "late");
 
-    // Of a short request it is read, and must be a duration.
+    // For a short request the parameter is parsed and must be a duration.
     let answer = connection.ask(get("/api/v1/namespaces/watch-deadline/configmaps?timeout=abc")).await;
     let wanted = "invalid timeout specified in the request URL - time: invalid duration \"abc\"";
     assert_eq!(answer.message(), (400, wanted.to_owned()));
@@ -83,7 +83,8 @@ async fn many_watches_share_one_connection_of_the_client() {
     let user = prepare(&installed, "watch-many").await;
     let mut connection = Connection::open(&installed, Protocol::Http2, &user).await;
     let mut all = Vec::new();
-    // More than the API server's streams of one connection, 100: the proxy needs a second one.
+    // More than the 100 streams per connection of the API server: the proxy needs a second
+    // connection.
     for _ in 0..COUNT {
         all.push(Lines::of(connection.send(get(&watch("watch-many", "for-all", ""))).await));
     }
@@ -96,11 +97,11 @@ async fn many_watches_share_one_connection_of_the_client() {
     }
     assert_eq!(count, COUNT);
     drop(answers);
-    // And short requests still get through beside them.
+    // Short requests still succeed at the same time.
     assert_eq!(connection.ask(get("/api/v1/namespaces/watch-many/configmaps")).await.status, 200);
 }
 
-/// The payload of the next WebSocket data frame.
+/// Returns the payload of the next WebSocket data frame.
 async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     loop {
         let head = [stream.read_u8().await.unwrap(), stream.read_u8().await.unwrap()];
@@ -119,7 +120,7 @@ async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     }
 }
 
-/// Opens a watch as a browser would.
+/// Opens a watch as a browser does.
 async fn watch_over_websocket(
     installed: &Installed,
     user: &Credentials,
@@ -162,7 +163,7 @@ async fn a_service_account_may_watch_over_websocket_with_its_token_as_a_subproto
     let broken = URL_SAFE_NO_PAD.encode("not a token");
     let answer = watch_over_websocket(&installed, &nobody, &path, &header(&broken, ", mine")).await;
     assert_eq!(answer.status, 401, "{}", answer.head);
-    // One more protocol must be offered, or there would be nothing for the server to choose.
+    // The client must offer a second protocol, because the server selects one besides the token.
     let answer = watch_over_websocket(&installed, &nobody, &path, &header(&token, "")).await;
     assert_eq!(answer.status, 401, "{}", answer.head);
 }
@@ -183,7 +184,7 @@ async fn a_watch_over_websocket_works() {
 }
 
 #[tokio::test]
-async fn kubectl_watches_and_applies_on_the_servers_side() {
+async fn kubectl_watches_and_uses_server_side_apply() {
     let Some(installed) = installed::shared("kubectl through the proxy").await else { return };
     let user = prepare(&installed, "kubectl-user").await;
     let kubectl = installed.kubectl("kubectl-user", &user);
@@ -205,12 +206,13 @@ async fn kubectl_watches_and_applies_on_the_servers_side() {
     };
     let first = apply("red", "first").await.success().unwrap();
     assert_eq!(first.stdout, "configmap/applied serverside-applied\n");
-    // A conflict is the API server's own, word for word.
+    // The conflict is the API server's own text.
     let second = apply("blue", "second").await;
     assert_eq!(second.code, 1);
     assert!(second.stderr.contains("conflict with \"first\": .data.color"), "{}", second.stderr);
 
-    // kubectl may have begun to watch only after the first write: go on writing until it tells.
+    // kubectl may start to watch only after the first write, so the test repeats writes until
+    // kubectl prints one.
     let mut seen = false;
     for round in 0..100 {
         let event = tokio::time::timeout(Duration::from_millis(300), lines.next_line());

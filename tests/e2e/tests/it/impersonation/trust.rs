@@ -1,4 +1,4 @@
-//! Whom the cluster trusts, changed while connections are open.
+//! Changes of the cluster's trusted authorities while connections are open.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::installed::{self, Installed, SOON};
 
 const NAME: &str = "extension-apiserver-authentication";
 
-/// The content of the ConfigMap, and how to change it.
+/// The ConfigMap with the trusted authorities, and functions to change it.
 struct Trust(Api<ConfigMap>);
 
 impl Trust {
@@ -38,7 +38,7 @@ async fn name_of(connection: &mut Connection, headers: &[(&str, &str)]) -> Optio
 }
 
 #[tokio::test]
-async fn a_client_ca_that_comes_and_goes_counts_with_the_next_request_on_open_connections() {
+async fn an_added_or_removed_client_ca_applies_to_the_next_request_on_open_connections() {
     let Some(installed) = installed::alone("a client CA that comes and goes").await else { return };
     let trust = Trust::of(&installed).await;
     let other = Authority::new("another-client-ca").unwrap();
@@ -95,7 +95,7 @@ async fn header_names_of_the_front_proxy_follow_the_cluster() {
         (seen["groups"][0] == "g" && seen["extra"]["k"][0] == "v").then_some(user)
     });
     assert_eq!(named.await.unwrap(), "trust-front");
-    // Nobody can say it for himself, and it goes no further.
+    // A user cannot set this header, and it is not forwarded.
     let answer = {
         let pair = installed.certificate("trust-client", None);
         let mut client = Connection::open(&installed, Protocol::Http2, &pair.into()).await;

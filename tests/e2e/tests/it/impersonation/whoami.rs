@@ -1,4 +1,4 @@
-//! Who the cluster thinks the caller is, for every way to say it.
+//! The identity of the caller for every kind of credential.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -27,7 +27,7 @@ async fn a_certificate_from_a_login_names_its_user_and_groups() {
         wait::until_ok(SOON, "the user to be known", async || log_in(&installed, "whoami-user").await);
     let login = login.await.unwrap();
     let id = credential_id(&login.certificate.as_ref().unwrap().certificate_pem);
-    // A certificate holds its groups in one DER SET, so they come back in the order of their encoding.
+    // A certificate stores groups in one DER SET, so they are sorted by their encoding.
     assert_eq!(
         user_of(&installed, &login).await,
         json!({"username": "whoami-user", "groups": ["whoami-a", "whoami-b", "system:authenticated"],
@@ -36,7 +36,7 @@ async fn a_certificate_from_a_login_names_its_user_and_groups() {
 }
 
 #[tokio::test]
-async fn nobody_is_anonymous() {
+async fn a_request_without_credentials_is_anonymous() {
     let Some(installed) = installed::shared("whoami without credentials").await else { return };
     assert_eq!(
         user_of(&installed, &Credentials::none()).await,
@@ -64,7 +64,7 @@ async fn a_legacy_service_account_token_names_its_account() {
 }
 
 #[tokio::test]
-async fn a_bound_service_account_token_names_account_and_pod_and_a_wrong_audience_nobody() {
+async fn a_bound_service_account_token_names_account_and_pod_and_a_wrong_audience_is_rejected() {
     let Some(installed) = installed::shared("whoami with a bound token").await else { return };
     let (name, _) = service_account(&installed, "bound-token").await;
     let pod = json!({"metadata": {"name": "bound-to"}, "spec": {"serviceAccountName": "caller",
@@ -90,7 +90,7 @@ async fn a_bound_service_account_token_names_account_and_pod_and_a_wrong_audienc
 }
 
 #[tokio::test]
-async fn service_account_tokens_pass_through_so_that_the_csr_api_records_the_uid() {
+async fn service_account_tokens_are_forwarded_so_that_the_csr_api_records_the_uid() {
     let Some(installed) = installed::shared("tokens pass through").await else { return };
     let (name, uid) = service_account(&installed, "csr").await;
     let rules = json!([{"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"],
@@ -121,7 +121,7 @@ async fn service_account_tokens_pass_through_so_that_the_csr_api_records_the_uid
 }
 
 #[tokio::test]
-async fn a_token_that_is_none_is_refused_also_for_what_anonymous_users_may_do() {
+async fn an_invalid_token_is_rejected_also_for_requests_that_anonymous_users_may_send() {
     let Some(installed) = installed::shared("bad tokens").await else { return };
     for path in ["/healthz", "/api/v1/pods"] {
         let answer = ask(&installed, &Credentials::token("not-a-token"), get(path)).await;

@@ -1,7 +1,8 @@
-//! What is taken from the proxy while it serves: its right to impersonate, its service account, and its signer.
+//! The proxy loses its permission to impersonate, its service account, or its signer while it
+//! serves.
 //!
-//! These tests need the installation for themselves. Their file comes last by name, and so do they: they would wait
-//! for the tests that take long.
+//! These tests need the installation exclusively. The names of the file and of the tests sort last,
+//! because they would otherwise wait for the long tests.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::installed::{self, PROXY_ACCOUNT, SOON};
 use crate::stopped;
 
 #[tokio::test]
-async fn without_its_own_right_to_impersonate_the_proxy_hands_on_the_api_servers_words() {
+async fn without_its_own_permission_to_impersonate_the_proxy_returns_the_api_servers_refusal() {
     let Some(installed) = installed::alone("the proxy's own right is gone").await else { return };
     let user = "rights-of-proxy";
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
@@ -45,7 +46,7 @@ async fn without_its_own_right_to_impersonate_the_proxy_hands_on_the_api_servers
     });
     let refused = refused.await;
 
-    // Put back before anything may fail: other tests come after this one.
+    // Restored before any assertion can fail, because other tests follow.
     binding.metadata.resource_version = None;
     binding.metadata.uid = None;
     bindings.create(&PostParams::default(), &binding).await.unwrap();
@@ -58,20 +59,20 @@ async fn without_its_own_right_to_impersonate_the_proxy_hands_on_the_api_servers
 }
 
 #[tokio::test]
-async fn a_proxy_whose_service_account_is_deleted_is_not_ready_and_serves_again_when_it_is_back() {
-    /// A minute between two checks of an idle pod, and what the API server remembers of a token.
+async fn a_proxy_whose_service_account_is_deleted_is_not_ready_until_the_account_exists_again() {
+    /// An idle pod is checked once a minute, and the API server caches a token.
     const NOTICED: Duration = Duration::from_secs(90);
     let Some(installed) = installed::alone("the proxy's service account is gone").await else { return };
     let user = "account-of-proxy";
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
     installed.allow(user, rules).await;
     let pair = installed.certificate(user, None);
-    // Single checks are not for everyone.
+    // Single checks are not open to every user, so this client has all permissions.
     let admin = installed.certificate("account-of-proxy-admin", Some("system:masters"));
     let path = "/api/v1/namespaces/default/configmaps";
     let addresses: Vec<_> = installed.running().into_iter().filter_map(|(_, pod)| pod.ip).collect();
     assert!(!addresses.is_empty());
-    // Of each pod: what the proxy answers, and whether its token, and it, are good.
+    // For each pod: the proxy's response, and the readiness of the token and of the pod.
     let pods_answer = async |served: u16, ready: u16| {
         for ip in &addresses {
             let answer = stopped::get(*ip, 8444, path, Some(&pair)).await?;
@@ -92,7 +93,7 @@ async fn a_proxy_whose_service_account_is_deleted_is_not_ready_and_serves_again_
     let noticed =
         wait::until_ok(NOTICED, "all pods to be not ready", async || pods_answer(502, 500).await).await;
 
-    // Put back before anything may fail: other tests come after this one.
+    // Restored before any assertion can fail, because other tests follow.
     account.metadata.resource_version = None;
     account.metadata.uid = None;
     accounts.create(&PostParams::default(), &account).await.unwrap();
@@ -101,7 +102,7 @@ async fn a_proxy_whose_service_account_is_deleted_is_not_ready_and_serves_again_
 }
 
 #[tokio::test]
-async fn a_new_signer_ends_the_credentials_of_the_old_one_at_the_next_request_and_new_logins_work() {
+async fn a_new_signer_invalidates_old_credentials_at_the_next_request_and_new_logins_work() {
     let Some(installed) = installed::alone("a new signer").await else { return };
     let user = "rotation-signer";
     create_webhook_user(&installed, user, "g").await;
@@ -119,7 +120,7 @@ async fn a_new_signer_ends_the_credentials_of_the_old_one_at_the_next_request_an
     });
     assert_eq!(refused.await.unwrap(), UNAUTHORIZED);
 
-    // Each of the two pods issues and accepts; both have to know the new one.
+    // Each of the two pods issues and accepts certificates; both must have loaded the new signer.
     wait::until_ok(SOON, "logins to work everywhere", async || {
         let new = log_in(&installed, user).await?;
         for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! The API server's audit log as a stream: read on, then cut off, so that it stays small.
+//! The API server's audit log as a stream that is read and truncated, so that it stays small.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use pinniped_test_support::wait;
 use serde::Deserialize;
 
-/// What of an event tells how the API server read a request.
+/// The part of an event that shows the API server's interpretation of a request.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ObjectRef {
@@ -41,12 +41,12 @@ pub(super) struct Seen {
     pub(super) verb: String,
     pub(super) request_uri: String,
     pub(super) object_ref: Option<ObjectRef>,
-    /// The stage that only requests without a deadline go through.
+    /// Whether the log contains the stage that only requests without a deadline have.
     pub(super) response_started: bool,
     complete: bool,
 }
 
-/// The log while it is written.
+/// The log while the API server writes it.
 pub(super) struct AuditLog {
     path: PathBuf,
     file: File,
@@ -55,7 +55,8 @@ pub(super) struct AuditLog {
 }
 
 impl AuditLog {
-    /// A new log. It is there before the API server is, which then appends to it, so that it may be cut off.
+    /// Creates a log. The file exists before the API server starts, which then appends to it, so
+    /// that it can be truncated.
     pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
         let file = OpenOptions::new().create_new(true).read(true).write(true).open(path);
         let file = file.with_context(|| format!("could not create {}", path.display()))?;
@@ -66,8 +67,9 @@ impl AuditLog {
         &self.path
     }
 
-    /// Waits for the whole story of each of these requests and takes them out; then the log is empty again. A
-    /// request that ends at once (true in `audit_ids`) has one event, whose stage is not the last one.
+    /// Waits for all events of each of these requests and returns them; afterwards the log is
+    /// empty. A request that ends at once (true in `audit_ids`) has one event, whose stage is not
+    /// the last one.
     pub(super) async fn take(&mut self, audit_ids: &[(&str, bool)]) -> anyhow::Result<HashMap<String, Seen>> {
         wait::until_ok(Duration::from_secs(30), "every request to be in the audit log", async || {
             self.read_on()?;

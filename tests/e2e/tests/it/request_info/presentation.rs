@@ -1,6 +1,7 @@
-//! How clients ask to be answered.
+//! Headers that select the representation of a response.
 
-/// Values of `Accept`: each encoding, transformations that errors do not have, wildcards, qualities, and nonsense.
+/// Values of `Accept`: each encoding, transformations that errors do not have, wildcards,
+/// qualities, and invalid values.
 pub(crate) const ACCEPT: [&str; 38] = [
     "application/json",
     "application/yaml",

@@ -1,4 +1,4 @@
-//! Requests which are almost ordinary: the parts of real ones, put together and bent by chance.
+//! Almost valid requests, randomly assembled and mutated from parts of real ones.
 
 use std::ops::Range;
 
@@ -7,7 +7,8 @@ use super::words::{
     VERSIONS,
 };
 
-/// xorshift64*: the same requests for the same seed, on every machine.
+/// A pseudo-random number generator (xorshift64*): the same seed gives the same requests on every
+/// machine.
 pub(super) struct Chance(u64);
 
 impl Chance {
@@ -26,7 +27,7 @@ impl Chance {
         (self.next() % bound as u64) as usize
     }
 
-    /// True `percent` times of a hundred.
+    /// Returns true with a probability of `percent`.
     fn happens(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -40,7 +41,7 @@ impl Chance {
     }
 }
 
-/// One request: everything that a server decides by, as it goes over the wire.
+/// One request: all its properties that affect the server, as sent over the wire.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) method: String,
@@ -60,7 +61,7 @@ impl Asked {
             target.push(b'?');
             target.extend(query(chance));
         }
-        // With CONNECT it would be read as a host.
+        // With CONNECT it would be parsed as a host.
         if chance.happens(2) && method != "CONNECT" {
             let prefix = chance.of(&["http://h", "https://h:443", "HTTP://h", "http://u@h", ""]);
             if prefix.is_empty() {
@@ -132,7 +133,7 @@ fn name(chance: &mut Chance) -> &'static str {
     if chance.happens(20) { chance.of(&ESCAPED) } else { chance.of(&NAMES) }
 }
 
-/// Doubles a slash, escapes what needs no escape, breaks an escape.
+/// Doubles a slash, adds an unnecessary escape, or breaks an escape.
 fn spoil_path(chance: &mut Chance, path: &mut Vec<u8>) {
     let at = 1 + chance.below(path.len());
     match chance.below(8) {
@@ -267,7 +268,7 @@ fn parameter(chance: &mut Chance) -> (String, Option<String>) {
     (key.to_owned(), (!bare).then_some(value))
 }
 
-/// Escapes what must be, and by chance what need not be.
+/// Writes `text` with all necessary and some random unnecessary escapes.
 fn write_escaped(chance: &mut Chance, out: &mut Vec<u8>, text: &str, is_key: bool) {
     let all = chance.happens(if is_key { 3 } else { 15 });
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection: bytes out, the answer in. Nothing between test and server may tidy up a request.
+//! One raw HTTP/1.1 connection. No library normalizes the requests between test and server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// How long one answer may take.
+/// Time limit of a response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An answer, read whole.
+/// A complete response.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -23,7 +23,7 @@ pub(super) struct Answer {
     closes: bool,
 }
 
-/// A client which connects again whenever the server closed.
+/// A client that reconnects whenever the server has closed the connection.
 pub(super) struct Client {
     server: SocketAddr,
     name: &'static str,
@@ -37,7 +37,7 @@ impl Client {
         Self { server, name, credential: credential.clone(), connection: None, buffer: Vec::new() }
     }
 
-    /// Sends these bytes and reads one answer. `HEAD` is answered without a body.
+    /// Sends these bytes and reads one response. The response to `HEAD` has no body.
     pub(super) async fn send(&mut self, request: &[u8], is_head: bool) -> anyhow::Result<Answer> {
         let exchange = async {
             let mut stream = match self.connection.take() {

@@ -1,4 +1,4 @@
-//! What requests are made of: the parts of real ones, and what is nearly that.
+//! The parts of requests: parts of real ones, and variations of them.
 
 pub(super) const METHODS: [&str; 24] = [
     "POST",
@@ -104,7 +104,7 @@ pub(super) const NAMES: [&str; 40] = [
     "\u{85}",
     "\u{fffd}",
 ];
-/// Names that are only sayable with escapes.
+/// Names that can be sent only with escapes.
 pub(super) const ESCAPED: [&str; 22] = [
     "a%2Fb",
     "%2F",
@@ -273,7 +273,7 @@ pub(super) const LABEL_PIECES: [&str; 46] = [
     "\0",
     "\r\n",
 ];
-/// Most selectors made of pieces are nonsense, so whole ones too.
+/// Most selectors assembled from parts are invalid, so this list contains complete ones, too.
 pub(super) const LABELS: [&str; 22] = [
     "a",
     "!a",

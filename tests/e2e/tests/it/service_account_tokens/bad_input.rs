@@ -1,4 +1,4 @@
-//! Odd users, too large ones, and a cluster that lacks what the strategy needs.
+//! Unusual users, users with too much data, and a cluster that lacks prerequisites of the strategy.
 
 use pinniped_test_support::{tools, wait};
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::installed::SOON;
 const TOKEN: &[&str] = &["ServiceAccountToken"];
 
 #[tokio::test]
-async fn odd_names_are_impersonated_as_they_are() {
+async fn unusual_names_are_impersonated_unchanged() {
     let Some(tokens) = shared().await else { return };
     let long = "n".repeat(300);
     for name in
@@ -33,7 +33,7 @@ async fn odd_names_are_impersonated_as_they_are() {
 }
 
 #[tokio::test]
-async fn users_that_must_not_be_impersonated_get_nothing_and_the_audit_log_says_why() {
+async fn users_that_must_not_be_impersonated_get_no_token_and_the_audit_log_contains_the_reason() {
     let Some(tokens) = shared().await else { return };
     let many: Vec<String> = (0..2_000).map(|n| format!("department-{n:04}-readers")).collect();
     for (user, why) in [
@@ -58,10 +58,10 @@ async fn users_that_must_not_be_impersonated_get_nothing_and_the_audit_log_says_
 }
 
 #[tokio::test]
-async fn what_is_missing_in_the_cluster_is_named_with_its_remedy() {
+async fn missing_prerequisites_are_reported_with_their_remedy() {
     let Some(tokens) = Tokens::install("token-missing", 1, false).await else { return };
     let file = "install-pinniped-concierge-service-account-tokens.yaml";
-    // Nothing is told, and nothing asked for, while the mode is off.
+    // The strategy reports nothing and requests nothing while its mode is disabled.
     assert_eq!(tokens.entry().await.unwrap(), None);
     tokens.configure(json!({"mode": "enabled"})).await;
     let missing = format!(
@@ -80,9 +80,10 @@ async fn what_is_missing_in_the_cluster_is_named_with_its_remedy() {
 }
 
 #[tokio::test]
-async fn a_definition_without_the_strategy_keeps_it_off_and_a_log_line_says_so() {
+async fn a_definition_without_the_strategy_disables_it_and_is_logged() {
     let Some(tokens) = Tokens::install("token-old-crd", 1, true).await else { return };
-    // Our definition without the value in its lists, as a mixture of ours and upstream's would be.
+    // Our definition without the strategy in its enums, as in a mixture of our definitions and
+    // upstream's.
     let file = tools::repository().join("deploy/crds/config.concierge.pinniped.dev_credentialissuers.yaml");
     let group = format!("concierge.{}", tokens.own.suffix);
     let ours = std::fs::read_to_string(file).unwrap().replace("concierge.pinniped.dev", &group);
@@ -111,7 +112,7 @@ async fn a_definition_without_the_strategy_keeps_it_off_and_a_log_line_says_so()
     assert_eq!(tokens.entry().await.unwrap(), None);
     let line = tokens.refused(&json!({"username": "old-definition"}), TOKEN).await;
     assert_eq!(line["err"], "service account tokens are not enabled");
-    // With the definition replaced it works.
+    // The strategy works after the definition is replaced.
     kubectl.apply(&ours).await.unwrap();
     tokens.configure(json!({"mode": "enabled", "tokenLifetimeSeconds": 120})).await;
     tokens.await_strategy("Success", "Listening", "service account token exchange is ready").await;

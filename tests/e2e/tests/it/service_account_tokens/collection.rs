@@ -1,4 +1,5 @@
-//! What goes: unused identities, ended tokens, and everything when the strategy is switched off.
+//! Garbage collection: unused identities, expired tokens, and all objects when the strategy is
+//! disabled.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use super::environment::{SELF_REVIEW, Tokens, account_of};
 use crate::installed::SOON;
 
-/// Kinds of lasting objects.
+/// Kinds of long-lived objects.
 const KINDS: [&str; 3] = ["serviceaccounts", "clusterroles", "clusterrolebindings"];
 
 async fn left(tokens: &Tokens) -> usize {
@@ -60,7 +61,7 @@ async fn disabling_removes_everything_within_a_minute_and_tokens_stop_working() 
 }
 
 #[tokio::test]
-async fn a_thousand_unused_identities_go_and_the_api_server_hardly_notices() {
+async fn a_thousand_unused_identities_are_removed_at_a_limited_rate() {
     const USERS: usize = 1_000;
     let Some(tokens) = Tokens::install("token-idle", 2, true).await else { return };
     let settings = json!({"idleTimeoutSeconds": 60, "tokenLifetimeSeconds": 60});
@@ -68,7 +69,7 @@ async fn a_thousand_unused_identities_go_and_the_api_server_hardly_notices() {
     let used = tokens.log_in(&json!({"username": "collection-used"})).await;
     let (used_name, _) = account_of(&used);
 
-    // As a thousand logins of long ago would have left them.
+    // Creates the objects that a thousand logins would have left long ago.
     let maker = Maker {
         namespace: tokens.users(),
         labels: [("app".to_owned(), tokens.own.app.to_owned())].into(),
@@ -86,11 +87,12 @@ async fn a_thousand_unused_identities_go_and_the_api_server_hardly_notices() {
             let (maker, accounts, roles, bindings, params) = (&maker, &accounts, &roles, &bindings, &params);
             async move {
                 let digest = IdentityDigest::of(&user);
-                // The account first: what has none is an orphan, and goes sooner.
+                // The account first: an identity without one is an orphan, and is collected sooner.
                 accounts.create(params, &maker.service_account(&digest, &user, long_ago)).await.unwrap();
                 let role = roles.create(params, &maker.cluster_role(&digest, &user)).await.unwrap();
                 let binding = maker.cluster_role_binding(&digest, &role.metadata.uid.unwrap());
-                // The collector may have been there before: then there is nothing to bind.
+                // The collector may have removed the account already; then there is nothing to
+                // bind.
                 drop(bindings.create(params, &binding).await);
             }
         })
@@ -98,13 +100,13 @@ async fn a_thousand_unused_identities_go_and_the_api_server_hardly_notices() {
     let patience = Duration::from_secs(500);
     let gone = wait::until_ok(patience, "unused identities to go", async || {
         let left = tokens.count("serviceaccounts", None).await;
-        // Those in use, and whoever looked whether the strategy works.
+        // The identities in use, and those of checks of the strategy.
         anyhow::ensure!(left <= 2, "{left} are left");
         Ok(())
     });
     tokens.own.check(gone.await);
 
-    // By the API server's own account: how many requests to remove something in any second.
+    // From the API server's own audit log: the number of delete requests in any second.
     let app = tokens.own.app;
     let ours = format!("system:serviceaccount:{app}:{app}");
     let events = tokens.own.world.control_plane().audit_events().unwrap();
@@ -126,7 +128,7 @@ async fn a_thousand_unused_identities_go_and_the_api_server_hardly_notices() {
     println!("{} requests of the collector, at most {most:?} in a second", times.len());
     assert!(most <= Some(20), "{most:?} requests in a second");
 
-    // What was used lately is there until it is not used any more.
+    // A recently used identity exists until it is no longer used.
     let gone = wait::until_ok(patience, "the last identity to go", async || {
         let left = tokens.count("serviceaccounts", Some(&used_name)).await;
         anyhow::ensure!(left == 0, "{used_name} is there");
@@ -136,7 +138,7 @@ async fn a_thousand_unused_identities_go_and_the_api_server_hardly_notices() {
     assert_eq!(tokens.count("secrets", Some(&used_name)).await, 0, "its Secret went before it");
 }
 
-/// Whether a request is one of those that the collector makes for identities.
+/// Whether a request is one of the collector's requests for identities.
 fn is_collection(event: &Value) -> bool {
     let object = &event["objectRef"];
     let verb = event["verb"].as_str().unwrap_or_default();

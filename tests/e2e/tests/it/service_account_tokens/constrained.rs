@@ -1,4 +1,4 @@
-//! Constrained impersonation, where the API server has it.
+//! Constrained impersonation, where the API server supports it.
 
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
@@ -11,7 +11,8 @@ async fn rules(tokens: &Tokens, name: &str) -> Value {
     serde_json::from_str(&tokens.own.world.kubectl().output(&args).await.unwrap()).unwrap()
 }
 
-/// Whether the API server under test has it, found out in another way than the Concierge does: by its metrics.
+/// Whether the API server under test supports it, determined from its metrics and thus differently
+/// from the Concierge.
 async fn is_there(tokens: &Tokens) -> bool {
     let metrics = tokens.own.world.kubectl().output(&["get", "--raw", "/metrics"]).await.unwrap();
     let enabled = "kubernetes_feature_enabled{name=\"ConstrainedImpersonation\"";
@@ -19,7 +20,7 @@ async fn is_there(tokens: &Tokens) -> bool {
 }
 
 #[tokio::test]
-async fn where_the_api_server_has_it_roles_use_it_and_elsewhere_not() {
+async fn roles_use_constrained_impersonation_where_the_api_server_supports_it() {
     let Some(tokens) = Tokens::install("token-constrained", 1, true).await else { return };
     tokens.enable(json!({"constrainedImpersonation": "auto"})).await;
     let mut user = json!({"username": "constrained-user", "groups": ["a", "b", "c", "d", "e"], "uid": "u"});
@@ -37,7 +38,7 @@ async fn where_the_api_server_has_it_roles_use_it_and_elsewhere_not() {
     assert_eq!(me["extra"]["acme.io/k"], json!(["x"]));
     for target in ["/version", "/api/v1/nodes", "/apis"] {
         let (code, answer) = tokens.ask(&login.token, &login.headers(), target).await;
-        // Nodes are not this user's; it is the user who is refused.
+        // This user may not impersonate nodes; the refusal names the user.
         assert!(
             code == 200 || answer.to_string().contains("User \\\"constrained-user\\\" cannot"),
             "{answer}"
@@ -56,13 +57,14 @@ async fn where_the_api_server_has_it_roles_use_it_and_elsewhere_not() {
     let denied = "cannot impersonate:user-info resource \"users\" in API group \"authentication.k8s.io\"";
     assert!(message.as_str().unwrap().contains(denied), "{message}");
 
-    // An extra with an empty value cannot be had that way; its user has a role of the old form.
+    // An extra with an empty value is not possible with constrained impersonation; its user has a
+    // role of the old form.
     let odd = json!({"username": "constrained-odd", "extra": {"acme.io/k": [""]}});
     let login = tokens.log_in(&odd).await;
     assert_eq!(rules(&tokens, &account_of(&login).0).await[0]["verbs"][0], "impersonate");
     tokens.who_am_i(&login).await;
 
-    // Turned off again, a login brings its role back to the old form.
+    // After the feature is disabled, a login restores the old form of its role.
     tokens.configure(json!({"constrainedImpersonation": "disabled"})).await;
     let old = wait::until_ok(SOON, "the old form", async || {
         tokens.log_in(&user).await;

@@ -1,4 +1,4 @@
-//! `pinniped-demo --strategy service-account-token` to its end, in a world of its own.
+//! Runs `pinniped-demo --strategy service-account-token` to completion, in a separate world.
 
 use std::process::{Command, Stdio};
 
@@ -6,13 +6,13 @@ use pinniped_test_support::tools;
 use serde_json::Value;
 
 #[tokio::test]
-async fn the_demo_ends_with_the_user_and_an_audit_event_of_both_identities() {
+async fn the_demo_prints_the_user_and_an_audit_event_with_both_identities() {
     if let Err(why) = pinniped_test_support::world::in_namespace() {
         tools::skip("the demo of service account tokens", &why);
         return;
     }
     let folders = tempfile::tempdir().unwrap();
-    // Below ours: the shared one has the ClusterIPs here.
+    // In a world below ours, because the shared one uses the ClusterIPs here.
     let mut demo = Command::new("sh");
     demo.arg(tools::repository().join("tools/test-runner.sh"))
         .args(["--world".as_ref(), tools::binary("pinniped-demo").unwrap().as_os_str()])

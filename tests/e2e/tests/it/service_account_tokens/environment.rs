@@ -1,4 +1,4 @@
-//! A Concierge with the strategy on, and what tests do with it.
+//! A Concierge with the strategy enabled, and operations of the tests.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,18 +17,18 @@ use crate::own::{Own, manifest, with_proxy};
 /// The opt-in manifest.
 pub(crate) const MANIFEST: &str = "install-pinniped-concierge-service-account-tokens.yaml";
 
-/// The label of everything that is made for an identity.
+/// The label of every object that is created for an identity.
 pub(crate) const SUBJECT: &str = "concierge.pinniped.dev/impersonation-subject";
 
 static SHARED: OnceCell<Option<Tokens>> = OnceCell::const_new();
 
-/// An installation with a webhook of its own.
+/// An installation with its own webhook.
 pub(crate) struct Tokens {
     pub(crate) own: Own,
     webhook: Webhook,
 }
 
-/// A test's hold on the installation that tests share.
+/// Access of a test to the shared installation.
 pub(crate) struct Hold {
     tokens: &'static Tokens,
 }
@@ -49,7 +49,8 @@ impl Drop for Hold {
     }
 }
 
-/// The installation that tests share; `None` where this machine cannot run it, which is noted.
+/// Returns the shared installation, or `None` where this machine cannot run it; the skip is
+/// recorded.
 pub(crate) async fn shared() -> Option<Hold> {
     let tokens = SHARED
         .get_or_init(|| async {
@@ -61,7 +62,7 @@ pub(crate) async fn shared() -> Option<Hold> {
     tokens.as_ref().map(|tokens| Hold { tokens })
 }
 
-/// What a login answered with.
+/// The response to a login.
 #[derive(Clone, Debug)]
 pub(crate) struct Login {
     pub(crate) token: String,
@@ -70,13 +71,13 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// The headers that impersonate its user.
+    /// Returns the headers that impersonate its user.
     pub(crate) fn headers(&self) -> Vec<(String, String)> {
         headers_of(&self.impersonate)
     }
 }
 
-/// The headers that impersonate a user, given as answers have it.
+/// Returns the headers that impersonate a user, given in the form of a response.
 pub(crate) fn headers_of(user: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let mut headers = vec![("Impersonate-User".to_owned(), text(&user["username"]))];
@@ -96,8 +97,8 @@ pub(crate) fn headers_of(user: &Value) -> Vec<(String, String)> {
 }
 
 impl Tokens {
-    /// Installs a Concierge called `app`, with its impersonation proxy on, so that it issues certificates, too, and with
-    /// the opt-in manifest or without it. The strategy is off.
+    /// Installs a Concierge called `app`, with its impersonation proxy enabled, so that it issues
+    /// certificates, too, and with or without the opt-in manifest. The strategy is disabled.
     pub(crate) async fn install(app: &'static str, replicas: usize, opt_in: bool) -> Option<Self> {
         let edit = |text: String| {
             let server = World::shared().unwrap().control_plane().server();
@@ -122,7 +123,7 @@ impl Tokens {
         self.own.world.kubectl().apply(&text).await.unwrap();
     }
 
-    /// A user of this installation's own: which other installations have none of.
+    /// Returns a user that only the webhook of this installation accepts.
     fn first(&self) -> Value {
         json!({"username": format!("{}-first", self.own.app)})
     }
@@ -134,7 +135,7 @@ impl Tokens {
             "spec": {"endpoint": format!("https://{}/", self.webhook.address),
                 "tls": {"certificateAuthorityData": self.webhook.ca}}});
         self.own.world.kubectl().apply(&object.to_string()).await.unwrap();
-        // Every replica has to know it.
+        // Every replica must have loaded the authenticator.
         let ready = wait::until_ok(SOON, "logins to be judged by all replicas", async || {
             for _ in 0..6 {
                 let status = self.try_log_in(&self.first(), &["ClientCertificate"]).await?;
@@ -145,12 +146,12 @@ impl Tokens {
         self.own.check(ready.await);
     }
 
-    /// The namespace of the service accounts.
+    /// Returns the namespace of the service accounts.
     pub(crate) fn users(&self) -> String {
         format!("{}-users", self.own.app)
     }
 
-    /// The CredentialIssuer, by name and resource.
+    /// Returns name and resource of the CredentialIssuer.
     pub(crate) fn issuer(&self) -> (String, String) {
         (
             format!("credentialissuers.v1alpha1.config.concierge.{}", self.own.suffix),
@@ -165,7 +166,8 @@ impl Tokens {
         self.own.kubectl(&["patch", &resource, &name, "--type=merge", "-p", &patch]).await.unwrap();
     }
 
-    /// Turns the strategy on in a namespace of its own, with further settings, and waits until all replicas issue tokens.
+    /// Enables the strategy in its own namespace, with further settings, and waits until all
+    /// replicas issue tokens.
     pub(crate) async fn enable(&self, further: Value) {
         let mut spec = json!({"mode": "enabled", "namespace": self.users()});
         spec.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
@@ -181,19 +183,19 @@ impl Tokens {
         self.own.check(ready.await);
     }
 
-    /// All entries of the status.
+    /// Returns all entries of the status.
     pub(crate) async fn strategies(&self) -> anyhow::Result<Vec<Value>> {
         let (resource, name) = self.issuer();
         let issuer = self.own.get(&resource, &name).await?;
         Ok(issuer["status"]["strategies"].as_array().cloned().unwrap_or_default())
     }
 
-    /// The strategy's entry.
+    /// Returns the entry of the strategy.
     pub(crate) async fn entry(&self) -> anyhow::Result<Option<Value>> {
         Ok(self.strategies().await?.into_iter().find(|entry| entry["type"] == "ServiceAccountToken"))
     }
 
-    /// Waits for the strategy's entry, whose message has this in it.
+    /// Waits for an entry of the strategy whose message contains this text.
     pub(crate) async fn await_strategy(&self, status: &str, reason: &str, message: &str) {
         let waited = wait::until_ok(SOON, format!("{status}/{reason}: {message}"), async || {
             let entry = self.entry().await?.unwrap_or_default();
@@ -206,7 +208,7 @@ impl Tokens {
         self.own.check(waited.await);
     }
 
-    /// The status that a login of this user is answered with.
+    /// Returns the status of the response to a login of this user.
     pub(crate) async fn try_log_in(&self, user: &Value, accept: &[&str]) -> anyhow::Result<Value> {
         self.try_log_in_as(user, accept, "").await
     }
@@ -228,7 +230,7 @@ impl Tokens {
         Ok(answer["status"].clone())
     }
 
-    /// Logs in for a token.
+    /// Logs in and requests a token.
     pub(crate) async fn log_in(&self, user: &Value) -> Login {
         let status = self.try_log_in(user, &["ServiceAccountToken"]).await.unwrap();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -243,7 +245,7 @@ impl Tokens {
         login
     }
 
-    /// A login that has to fail, and what the audit log has about it.
+    /// Expects a login to fail, and returns its audit line.
     pub(crate) async fn refused(&self, user: &Value, accept: &[&str]) -> Value {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let audit_id = format!("refused-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -256,14 +258,15 @@ impl Tokens {
         line.await.unwrap()
     }
 
-    /// The Concierge's own audit lines.
+    /// Returns the Concierge's own audit lines.
     pub(crate) fn audit_lines(&self) -> Vec<Value> {
         let logs = self.own.pods.logs(self.own.app);
         let lines = logs.lines().filter(|line| line.contains("\"auditEvent\":true"));
         lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Asks the API server with a token and further headers: the code, and the answer or the message.
+    /// Sends a request to the API server with a token and further headers; returns the code, and
+    /// the body or the message.
     pub(crate) async fn ask(&self, token: &str, headers: &[(String, String)], target: &str) -> (u16, Value) {
         let auth = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
         let client = client(auth, self).await;
@@ -287,14 +290,15 @@ impl Tokens {
         }
     }
 
-    /// As whom the API server sees this login when it impersonates its user.
+    /// Returns the user that the API server authenticates when this login impersonates its user.
     pub(crate) async fn who_am_i(&self, login: &Login) -> Value {
         let (code, answer) = self.ask(&login.token, &login.headers(), SELF_REVIEW).await;
         assert_eq!(code, 200, "{answer}");
         answer["status"]["userInfo"].clone()
     }
 
-    /// How many objects of a kind there are for an identity, given by its name; all without one.
+    /// Returns the number of objects of a kind for an identity, given by its name, or for all
+    /// identities.
     pub(crate) async fn count(&self, resource: &str, subject: Option<&str>) -> usize {
         let selector = match subject {
             Some(name) => {
@@ -308,10 +312,10 @@ impl Tokens {
     }
 }
 
-/// Tells who one is.
+/// Path that returns the caller's identity.
 pub(crate) const SELF_REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// What a token says of itself.
+/// Returns the claims of a token.
 fn claims_of(login: &Login) -> Value {
     use base64::Engine as _;
     let claims = login.token.split('.').nth(1).unwrap();
@@ -319,18 +323,18 @@ fn claims_of(login: &Login) -> Value {
     serde_json::from_slice(&claims).unwrap()
 }
 
-/// The name of the objects that belong to a token, and the username of its service account.
+/// Returns the name of the objects that belong to a token, and the username of its service account.
 pub(crate) fn account_of(login: &Login) -> (String, String) {
     let username = claims_of(login)["sub"].as_str().unwrap().to_owned();
     (username.rsplit(':').next().unwrap().to_owned(), username)
 }
 
-/// The name of the secret that a token is bound to.
+/// Returns the name of the secret to which a token is bound.
 pub(crate) fn secret_of(login: &Login) -> String {
     claims_of(login)["kubernetes.io"]["secret"]["name"].as_str().unwrap().to_owned()
 }
 
-/// A client of the API server with these credentials.
+/// Creates a client of the API server with these credentials.
 async fn client(auth: AuthInfo, tokens: &Tokens) -> kube::Client {
     let mut kubeconfig = Kubeconfig::read_from(tokens.own.world.admin_kubeconfig()).unwrap();
     for user in &mut kubeconfig.auth_infos {

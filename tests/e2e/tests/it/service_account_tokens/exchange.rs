@@ -1,4 +1,4 @@
-//! Logging in, and what the token can do and what it cannot.
+//! Logins, and the permissions of a token.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::environment::{Login, Tokens, account_of, secret_of, shared};
 use crate::installed::SOON;
 
-/// A request that everybody who is somebody may make and that is about nothing.
+/// Path of a request that needs permission and has no effect.
 const PODS: &str = "/api/v1/pods";
 
 fn user(name: &str, groups: &[&str]) -> Value {
     json!({"username": name, "groups": groups})
 }
 
-/// The refusal of a request with this login's token and other headers.
+/// Returns the refusal of a request with this login's token and other headers.
 async fn denied(tokens: &Tokens, login: &Login, change: impl FnOnce(&mut Vec<(String, String)>)) -> String {
     let mut headers = login.headers();
     change(&mut headers);
@@ -41,7 +41,7 @@ async fn the_strategy_is_the_last_of_the_list_and_the_default_is_another() {
 }
 
 #[tokio::test]
-async fn a_user_impersonates_himself_and_nobody_else() {
+async fn a_token_can_impersonate_its_own_user_only() {
     let Some(tokens) = shared().await else { return };
     let mut pinny = user("exchange-pinny", &["sea", "land", "sea"]);
     pinny["uid"] = json!("uid-7");
@@ -57,7 +57,7 @@ async fn a_user_impersonates_himself_and_nobody_else() {
     assert_eq!(me["groups"], json!(["land", "sea", "system:authenticated"]));
     assert_eq!(me["extra"]["acme.io/k"], json!(["x", "y"]));
 
-    // What is refused is refused in the name of the user.
+    // A refusal names the user.
     let own = denied(&tokens, &login, |_| {}).await;
     assert_eq!(
         own,
@@ -94,14 +94,14 @@ async fn a_user_impersonates_himself_and_nobody_else() {
         assert!(message.contains(&format!("User \"{account}\" cannot impersonate")), "{message}");
     }
 
-    // Without headers the token is its service account, which has no rights.
+    // Without headers the token authenticates its service account, which has no permissions.
     let (code, message) = tokens.ask(&login.token, &[], PODS).await;
     assert_eq!(code, 403);
     assert!(message.as_str().unwrap().contains(&format!("User \"{account}\" cannot list")), "{message}");
 }
 
 #[tokio::test]
-async fn both_audit_logs_know_the_user_and_the_service_account() {
+async fn both_audit_logs_contain_the_user_and_the_service_account() {
     let Some(tokens) = shared().await else { return };
     let mut audited = user("exchange-audited", &["sea"]);
     audited["uid"] = json!("uid-9");
@@ -131,14 +131,14 @@ async fn both_audit_logs_know_the_user_and_the_service_account() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_ask_for_a_token_never_gets_one() {
+async fn a_client_that_does_not_request_a_token_never_gets_one() {
     let Some(tokens) = shared().await else { return };
     for accept in [&[][..], &["ClientCertificate"]] {
         let status = tokens.try_log_in(&user("exchange-old", &[]), accept).await.unwrap();
         assert!(status["credential"]["clientCertificateData"].is_string(), "{status}");
         assert!(status["credential"]["token"].is_null() && status["impersonate"].is_null(), "{status}");
     }
-    // A UID fits into no certificate; the token has it.
+    // A UID does not fit into a certificate; the token carries it.
     let mut with_uid = user("exchange-uid", &[]);
     with_uid["uid"] = json!("u-1");
     let line = tokens.refused(&with_uid, &[]).await;
@@ -160,7 +160,7 @@ async fn two_logins_share_their_objects_and_each_can_be_revoked_alone() {
     {
         assert_eq!(tokens.count(kind, Some(&name)).await, wanted, "{kind}");
     }
-    // Each replica has its own log: their order says nothing of which login came first.
+    // Each replica has its own log, so their order does not show which login came first.
     let lines = tokens.audit_lines();
     let recorded: BTreeSet<&str> = lines
         .iter()
@@ -183,7 +183,7 @@ async fn two_logins_share_their_objects_and_each_can_be_revoked_alone() {
 }
 
 #[tokio::test]
-async fn another_group_is_another_identity_and_the_old_token_keeps_what_it_had() {
+async fn a_changed_group_creates_another_identity_and_the_old_token_keeps_its_permissions() {
     let Some(tokens) = shared().await else { return };
     let before = tokens.log_in(&user("exchange-moved", &["sea"])).await;
     let after = tokens.log_in(&user("exchange-moved", &["land"])).await;
@@ -198,10 +198,10 @@ async fn another_group_is_another_identity_and_the_old_token_keeps_what_it_had()
 }
 
 #[tokio::test]
-async fn many_first_logins_at_once_on_all_replicas_make_one_set_of_objects() {
+async fn concurrent_first_logins_on_all_replicas_create_one_set_of_objects() {
     let Some(tokens) = shared().await else { return };
     let crowd = user("exchange-crowd", &["sea"]);
-    // A connection each, which the Service spreads over the replicas.
+    // One connection each, which the Service distributes over the replicas.
     let logins = futures::future::join_all((0..20).map(|_| tokens.log_in(&crowd))).await;
     let (name, _) = account_of(&logins[0]);
     let accounts: BTreeSet<_> = logins.iter().map(|login| account_of(login).1).collect();
@@ -219,7 +219,7 @@ async fn many_first_logins_at_once_on_all_replicas_make_one_set_of_objects() {
 }
 
 #[tokio::test]
-async fn a_warm_login_costs_two_calls() {
+async fn a_repeated_login_sends_two_requests() {
     let Some(tokens) = Tokens::install("token-warm", 1, true).await else { return };
     tokens.enable(json!({})).await;
     let warm = user("exchange-warm", &["sea"]);
@@ -255,6 +255,6 @@ async fn a_warm_login_costs_two_calls() {
         let calls = calls().split_off(cold.len());
         calls.iter().any(|call| call == "create serviceaccounts/token").then_some(calls)
     });
-    // The collector reads nothing by name.
+    // The collector does not read objects by name.
     assert_eq!(counted.await.unwrap(), ["create secrets", "create serviceaccounts/token"]);
 }

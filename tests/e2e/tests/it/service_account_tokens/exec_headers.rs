@@ -1,4 +1,4 @@
-//! Headers in the plugin's answer, for a kubectl that would send them.
+//! Headers in the plugin's output, for a kubectl that supports them.
 
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ async fn todays_kubectl_is_refused_and_one_that_sends_the_headers_is_the_user() 
     );
     assert!(!outcome.stderr.contains("system:serviceaccount"), "{}", outcome.stderr);
 
-    // The other kubectl: it says what it can do, and does it.
+    // Simulates a kubectl that declares the capability and sends the headers.
     let user = Kubeconfig::read_from(home.kubeconfig()).unwrap().auth_infos.remove(0).auth_info.unwrap();
     let args = user.exec.unwrap().args.unwrap();
     let answer = home.plugin(&args, &[("PINNIPED_EXEC_REQUEST_HEADERS", "true")]).await.success().unwrap();

@@ -1,4 +1,4 @@
-//! docs/howto/managed-clusters.md does what it says.
+//! Runs the commands of docs/howto/managed-clusters.md.
 
 use pinniped_e2e::walkthrough::CONCIERGE;
 use pinniped_test_support::wait;
@@ -8,9 +8,9 @@ use crate::page;
 
 const PAGE: &str = "docs/howto/managed-clusters.md";
 
-/// Alone, because it starts the Concierge's pods anew and changes what they are told.
+/// Runs alone, because it restarts the Concierge's pods with another configuration.
 #[tokio::test]
-async fn tokens_there_and_back_as_the_page_says() {
+async fn the_page_enables_tokens_and_disables_them() {
     let Some(installed) = installed::alone("the page about managed clusters").await else { return };
     let blocks = page::of(PAGE);
     assert!(blocks.len() >= 8, "{} has only {} blocks", PAGE, blocks.len());
@@ -26,7 +26,8 @@ async fn tokens_there_and_back_as_the_page_says() {
     assert!(left.stderr.contains("not found"), "{left:?}");
 }
 
-/// The others want the Concierge without an address of its own, and without the strategy.
+/// Restores the Concierge without a configured address, and without the strategy, for the other
+/// tests.
 async fn as_it_was(installed: &Installed) {
     let kubectl = installed.world().kubectl();
     let manifest = "deploy/install-pinniped-concierge-resources.yaml";

@@ -8,7 +8,7 @@ use super::webhook::token_of;
 use crate::cli::Home;
 use crate::installed::SOON;
 
-/// `get kubeconfig` for the strategy, with these further flags.
+/// Runs `get kubeconfig` for the strategy, with these further flags.
 pub(super) async fn kubeconfig(tokens: &Tokens, home: &Home, flags: &[&str]) {
     let all = [
         "--concierge-mode=ServiceAccountToken",
@@ -20,7 +20,7 @@ pub(super) async fn kubeconfig(tokens: &Tokens, home: &Home, flags: &[&str]) {
     home.get_kubeconfig(tokens.own.world, &[&all, flags].concat()).await;
 }
 
-/// What somebody is told who may do nothing.
+/// Returns the refusal for a user without permissions.
 pub(super) fn forbidden(user: &str) -> String {
     format!(
         "Error from server (Forbidden): pods is forbidden: User \"{user}\" cannot list resource \"pods\" in API group \
@@ -59,7 +59,7 @@ async fn a_static_tokens_kubeconfig_works_at_once_and_for_its_user_only() {
         whoami.stdout
     );
 
-    // Being somebody else is not among the rights.
+    // The user has no permission to impersonate others.
     let outcome = home.kubectl(world, &[&get[..], &["--as", "other"]].concat(), &[]).await;
     assert_eq!(outcome.code, 1);
     assert!(
@@ -68,7 +68,7 @@ async fn a_static_tokens_kubeconfig_works_at_once_and_for_its_user_only() {
         outcome.stderr
     );
 
-    // Bindings to the user's group count.
+    // Bindings of the user's group take effect.
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": "kubeconfig-testers"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
@@ -107,7 +107,7 @@ async fn an_identity_is_recorded_at_the_first_use_and_whenever_it_changes() {
         assert_eq!(outcome.stderr, forbidden("kubeconfig-carol"));
     }
 
-    // Where the file must not be written, flags do the same.
+    // Where the file is not writable, flags have the same effect.
     let mut permissions = std::fs::metadata(&file).unwrap().permissions();
     permissions.set_readonly(true);
     std::fs::set_permissions(&file, permissions).unwrap();
@@ -123,7 +123,7 @@ async fn an_identity_is_recorded_at_the_first_use_and_whenever_it_changes() {
 }
 
 #[tokio::test]
-async fn kubectls_at_once_leave_one_whole_kubeconfig() {
+async fn concurrent_kubectls_leave_one_complete_kubeconfig() {
     let Some(tokens) = shared().await else { return };
     let world = tokens.own.world;
     let home = Home::new();
@@ -133,7 +133,7 @@ async fn kubectls_at_once_leave_one_whole_kubeconfig() {
     let get = ["get", "pods", "--all-namespaces"];
     let runs = futures::future::join_all((0..4).map(|_| home.kubectl(world, &get, &env))).await;
     for outcome in runs {
-        // Whoever came late has read what another one had written.
+        // A later process read the file that another one had written.
         let told = outcome.stderr.contains("please re-run the command");
         assert!(told || outcome.stderr == forbidden("kubeconfig-many"), "{}", outcome.stderr);
     }
@@ -143,7 +143,7 @@ async fn kubectls_at_once_leave_one_whole_kubeconfig() {
 }
 
 #[tokio::test]
-async fn names_of_all_kinds_arrive_as_they_are() {
+async fn names_of_all_kinds_arrive_unchanged() {
     let Some(tokens) = shared().await else { return };
     let world = tokens.own.world;
     let long = "n".repeat(300);

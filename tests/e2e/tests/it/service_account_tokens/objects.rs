@@ -1,4 +1,4 @@
-//! What is made for an identity, and that nobody can make more of it.
+//! The objects of an identity, and the limits on creating more of them.
 
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ async fn the_objects_of_an_identity_are_exactly_these() {
 }
 
 #[tokio::test]
-async fn a_role_that_was_given_more_is_restored_or_removed() {
+async fn a_role_with_additional_permissions_is_restored_or_removed() {
     let Some(tokens) = shared().await else { return };
     let more = json!([{"op": "add", "path": "/rules/-", "value":
         {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}}]);
@@ -114,7 +114,8 @@ async fn a_role_that_was_given_more_is_restored_or_removed() {
     for name in [&name, &other, &bound] {
         assert!(warned(name), "no warning about {name}");
     }
-    // Its user has a way on: the next login makes what is missing, at the latest when nobody remembers it any more.
+    // Its user can recover: the next login creates the missing objects, at the latest when no cache
+    // contains them.
     let again = wait::until_ok(3 * SOON, "a login that works again", async || {
         let login = tokens.log_in(&json!({"username": "objects-group"})).await;
         let (code, answer) =
@@ -125,7 +126,8 @@ async fn a_role_that_was_given_more_is_restored_or_removed() {
     again.await.unwrap();
 }
 
-/// Runs kubectl as a service account of the installation; nothing is stored. Returns the error, or nothing.
+/// Runs kubectl as a service account of the installation, as a dry run unless it requests a token.
+/// Returns the error, or an empty text.
 async fn try_as(tokens: &Tokens, account: &str, args: &[&str]) -> String {
     let app = tokens.own.app;
     let identity = format!("--as=system:serviceaccount:{app}:{account}");
@@ -171,7 +173,7 @@ async fn the_concierge_may_write_the_objects_of_users_and_no_others() {
         (own, vec!["create", "secret", "generic", "other", "-n", &users], names),
     ];
     for (account, args, reason) in refused {
-        // A policy comes into force a moment after it was applied.
+        // A policy takes effect a moment after it was applied.
         let denied = wait::until_ok(SOON, format!("{args:?} to be refused"), async || {
             let error = try_as(&tokens, account, &args).await;
             anyhow::ensure!(error.contains("ValidatingAdmissionPolicy") && error.contains(reason), "{error}");
@@ -194,13 +196,13 @@ async fn the_concierge_may_write_the_objects_of_users_and_no_others() {
     ] {
         assert_eq!(try_as(&tokens, account, &args).await, "", "{account} {args:?}");
     }
-    // The administrator is not limited.
+    // The administrator is not restricted.
     let args = ["create", "clusterrole", "other", "--verb=get", "--resource=pods", "--dry-run=server"];
     tokens.own.world.kubectl().output(&args).await.unwrap();
 }
 
 #[tokio::test]
-async fn the_rights_are_those_of_a_third_account_and_the_other_two_get_none() {
+async fn the_permissions_belong_to_a_third_account_and_not_to_the_other_two() {
     let Some(installed) = installed::shared("the rights of the third account").await else { return };
     let Some(tokens) = shared().await else { return };
     // Upstream's own test compares this role with exactly these two rules.

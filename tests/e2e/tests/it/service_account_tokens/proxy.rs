@@ -23,7 +23,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// Makes a kubeconfig for `user` and starts a proxy with it.
+    /// Creates a kubeconfig for `user` and starts a proxy with it.
     async fn start(tokens: &Tokens, user: &Value) -> Self {
         let home = tempfile::tempdir().unwrap();
         let token = token_of(user);
@@ -56,7 +56,7 @@ impl Proxy {
         Self { home, _child: child }
     }
 
-    /// kubectl through the proxy; there is nothing special about it.
+    /// Returns an ordinary kubectl that uses the proxy.
     fn kubectl(&self, tokens: &Tokens) -> Kubectl {
         tokens.own.world.kubectl().with_kubeconfig(&file(self.home.path()))
     }
@@ -76,7 +76,7 @@ fn pinniped(home: &Path, args: &[&str], kubeconfig: &Path) -> Command {
     command
 }
 
-/// A namespace of this name in which the user of this name may do everything.
+/// Creates a namespace with this name in which the user with this name has all permissions.
 async fn prepare(tokens: &Tokens, name: &str) {
     let kubectl = tokens.own.world.kubectl();
     kubectl.output(&["create", "namespace", name]).await.unwrap();
@@ -112,7 +112,8 @@ async fn kubectl_reads_writes_and_watches_as_the_user_and_the_audit_log_has_both
         let command = kubectl.command(&["apply", "--server-side", "-f", "-"]);
         async move { run(command, Some(&map)).await.unwrap().success().unwrap() }
     };
-    // kubectl may have begun to watch only after the first write: go on writing until it tells.
+    // kubectl may start to watch only after the first write, so the test repeats writes until
+    // kubectl prints one.
     let mut seen = false;
     for round in 0..100 {
         apply(round).await;
@@ -144,7 +145,7 @@ async fn kubectl_reads_writes_and_watches_as_the_user_and_the_audit_log_has_both
 }
 
 #[tokio::test]
-async fn what_the_user_may_not_do_is_refused_in_the_words_of_the_api_server() {
+async fn a_request_without_permission_gets_the_api_servers_own_refusal() {
     const NAME: &str = "local-proxy-nobody";
     let Some(tokens) = shared().await else { return };
     let proxy = Proxy::start(&tokens, &json!({"username": NAME, "groups": []})).await;
@@ -161,7 +162,7 @@ async fn what_the_user_may_not_do_is_refused_in_the_words_of_the_api_server() {
     let outcome = kubectl.run(&list).await.unwrap();
     refused(&outcome);
     assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
-    // Wanting to be somebody else changes nothing, and is not passed over in silence.
+    // Impersonation headers of the client have no effect, and are reported.
     let outcome =
         kubectl.run(&[&list[..], &["--as", "admin", "--as-group", "system:masters"]].concat()).await.unwrap();
     refused(&outcome);
@@ -192,7 +193,7 @@ async fn a_login_that_was_revoked_is_replaced_by_the_next_one() {
     assert_eq!(first.lines().count(), 1, "{first}");
     admin.output(&["delete", "-n", &users, first.trim()]).await.unwrap();
 
-    // The API server remembers a token for ten seconds, then it refuses; and the user goes on.
+    // The API server caches a token for ten seconds before it rejects it; the user can continue.
     let replaced = wait::until_ok(SOON, "another login", async || {
         let answer = kubectl.run(&whoami).await?;
         let now = admin.output(&listing).await?;

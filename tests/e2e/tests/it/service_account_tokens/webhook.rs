@@ -1,4 +1,4 @@
-//! A webhook that takes everybody for who he says he is: the token is the user, JSON as base64.
+//! A webhook that accepts every user: the token is the user, as JSON in base64.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -20,22 +20,23 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// A running webhook; it ends with the process, as the installation does that asks it.
+/// A running webhook. It stops with the process, as does the installation that uses it.
 #[derive(Debug)]
 pub(crate) struct Webhook {
-    /// Where it listens.
+    /// The address on which it listens.
     pub(crate) address: SocketAddr,
-    /// What its certificate verifies with, PEM as base64.
+    /// The CA of its certificate: PEM in base64.
     pub(crate) ca: String,
 }
 
-/// The token that is this user: `{"username", "uid", "groups", "extra"}`.
+/// Returns the token of this user: `{"username", "uid", "groups", "extra"}`.
 pub(crate) fn token_of(user: &Value) -> String {
     STANDARD.encode(user.to_string())
 }
 
 impl Webhook {
-    /// Starts it on a thread of its own: tests share it, and each test's runtime ends with the test.
+    /// Starts the webhook on a thread of its own: tests share it, and each test's runtime stops
+    /// with the test.
     pub(crate) fn start() -> anyhow::Result<Self> {
         let authority = Authority::new("webhook")?;
         let leaf = authority.server("webhook", &[], &[IpAddr::V4(NODE_IP)])?;
@@ -67,7 +68,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
             let Ok(tls) = acceptor.accept(tcp).await else { return };
             let service = hyper::service::service_fn(review);
             let connection = hyper::server::conn::http1::Builder::new();
-            // How a connection ends is its client's matter.
+            // A connection error concerns only the client.
             drop(connection.serve_connection(TokioIo::new(tls), service).await);
         });
         while connections.try_join_next().is_some() {}

@@ -16,7 +16,7 @@ use crate::installed::SOON;
 const REFUSED: &str =
     "Error: this cluster requires impersonation headers, which this kubectl does not support; ";
 
-/// `pinniped kubectl -- ARGS`, not yet started; temporary files go to `dir`.
+/// Returns the command `pinniped kubectl -- ARGS`; temporary files are written to `dir`.
 fn wrapped(tokens: &Tokens, home: &Home, dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(tools::binary("pinniped").unwrap());
     home.settle(&mut command);
@@ -40,7 +40,7 @@ async fn place(tokens: &Tokens, name: &str, delivery: &str) -> (Home, tempfile::
 }
 
 #[tokio::test]
-async fn kubectl_is_the_user_through_the_wrapper_and_nobody_without_it() {
+async fn kubectl_is_authenticated_through_the_wrapper_only() {
     let Some(tokens) = shared().await else { return };
     let (home, dir) = place(&tokens, "wrapper-pinny", "wrapper").await;
     let before = std::fs::read_to_string(home.kubeconfig()).unwrap();
@@ -60,7 +60,7 @@ async fn kubectl_is_the_user_through_the_wrapper_and_nobody_without_it() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_when_the_wrapper_is_told_to() {
+async fn a_signal_to_the_wrapper_terminates_the_watch() {
     let Some(tokens) = shared().await else { return };
     let (home, dir) = place(&tokens, "wrapper-watcher", "wrapper").await;
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -86,7 +86,7 @@ async fn a_watch_ends_when_the_wrapper_is_told_to() {
         seen.await.unwrap();
     };
     seen("kube-root-ca.crt").await;
-    // kubectl has its own way to end from when it watches on, which is a moment after it has listed.
+    // kubectl installs its signal handler for watches a moment after it has listed.
     let admin = tokens.own.world.kubectl();
     admin.output(&["create", "configmap", "wrapper-seen", "--namespace=default"]).await.unwrap();
     seen("wrapper-seen").await;
@@ -95,15 +95,15 @@ async fn a_watch_ends_when_the_wrapper_is_told_to() {
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     let ended = wait::until(SOON, "the wrapper's end", async || child.try_wait().unwrap());
-    // As kubectl ends by itself when it is told to during a watch.
+    // kubectl exits with this code when a signal interrupts a watch.
     assert_eq!(ended.await.unwrap().code(), Some(1));
     assert_eq!(left_in(dir.path()), 0);
 }
 
 #[tokio::test]
-async fn an_old_kubectl_works_or_fails_and_never_sends_the_token_alone() {
+async fn an_old_kubectl_works_or_fails_and_never_sends_the_token_without_headers() {
     let Some(tokens) = shared().await else { return };
-    // Debian's, of 2021; `cargo xtask test` sets it.
+    // Debian's kubectl of 2021; `cargo xtask test` sets the variable.
     let Some(debian) = std::env::var_os("PINNIPED_DEBIAN_TOOLS") else {
         let why = "Debian's kubectl 1.20 is not there: `cargo xtask test` fetches it where it can";
         tools::skip("an old kubectl works or fails, and never sends the token alone", why);

@@ -1,8 +1,9 @@
-//! A certificate authority: makes itself, or is loaded, and issues client and server certificates.
+//! A certificate authority that is generated or loaded, and issues client and server certificates.
 //!
-//! What the certificates look like is upstream Pinniped's `internal/certauthority`, to the order of subject
-//! attributes and extensions, because clients, tests and upgraded clusters hold such certificates. The extensions
-//! of each kind are in `authority/profile.rs`, the way to aws-lc-rs' keys in `authority/signer.rs`.
+//! The certificates are the same as those of upstream's certificate authority package, including
+//! the order of subject attributes and extensions, because clients, tests and upgraded
+//! installations depend on such certificates. `authority/profile.rs` has the extensions of each
+//! kind, `authority/signer.rs` the adapter to keys of aws-lc-rs.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, time::Duration};
 
@@ -42,10 +43,10 @@ use crate::{
 mod profile;
 mod signer;
 
-/// How far back certificates begin, for clocks that run behind ours.
+/// How far in the past certificates begin, for clocks that are slow.
 const BACKDATED: Duration = Duration::from_secs(5 * 60);
 
-/// From when until when a certificate is good. Whole seconds; both ends are included.
+/// The validity of a certificate. Whole seconds; both ends are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// Not valid before this time.
@@ -55,8 +56,8 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// From five minutes before `now`, for clocks that run behind, until `lifetime` after it. Ends that lie
-    /// outside of what a [`Timestamp`] can say are moved to its limits.
+    /// Returns a validity from five minutes before `now`, for clocks that are slow, until
+    /// `lifetime` after `now`. Ends outside of the range of [`Timestamp`] are clamped to it.
     pub fn starting(now: Timestamp, lifetime: Duration) -> Self {
         let whole = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
         let not_before = now.saturating_sub(BACKDATED).unwrap_or(Timestamp::MIN);
@@ -65,27 +66,27 @@ impl Validity {
     }
 }
 
-/// Why nothing was issued.
+/// The reason why no certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// No new key.
+    /// No key could be generated.
     #[error("could not generate private key")]
     GenerateKey,
-    /// No serial number.
+    /// No serial number could be generated.
     #[error("could not generate serial number: {0}")]
     SerialNumber(#[from] RandomError),
-    /// Start or end cannot be written into a certificate (which has years 1970 to 9999 here).
+    /// The start or the end cannot be encoded in a certificate (years 1970 to 9999 here).
     #[error("could not encode validity {not_before} to {not_after}")]
     Validity {
-        /// The wanted start.
+        /// The requested start.
         not_before: Timestamp,
-        /// The wanted end.
+        /// The requested end.
         not_after: Timestamp,
     },
-    /// A name that certificates cannot hold.
+    /// The name cannot be encoded in a certificate.
     #[error("could not encode DNS name {0:?}: not ASCII")]
     DnsName(String),
-    /// Anything else that went wrong in building or signing.
+    /// Another error while the certificate was built or signed.
     #[error("could not sign certificate: {0}")]
     Sign(#[source] x509_cert::builder::Error),
 }
@@ -102,42 +103,43 @@ impl From<der::Error> for IssueError {
     }
 }
 
-/// Why a CA could not be loaded. The texts are upstream's.
+/// The reason why a CA could not be loaded. The texts are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// Certificate and key are not a pair.
+    /// The certificate and the key do not belong together.
     #[error("could not load CA: {0}")]
     Pair(#[source] PairError),
-    /// There is a chain.
+    /// The input has more than one certificate.
     #[error("invalid CA certificate: expected a single certificate, found {0} certificates")]
     NotSingle(usize),
-    /// The certificate is not a CA's.
+    /// The certificate is not a CA certificate.
     #[error("invalid CA certificate: passed in key pair is not a CA")]
     NotCa,
-    /// The certificate is a CA's, but its names or extensions are too odd to be carried over into others.
+    /// The certificate is a CA certificate, but its names or extensions cannot be copied to other
+    /// certificates.
     #[error("invalid CA certificate: {0}")]
     Malformed(#[source] der::Error),
 }
 
-/// Who a client certificate is for.
+/// The subject of a client certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientSubject {
-    /// Becomes the common name.
+    /// The common name.
     pub username: String,
-    /// Become the organizations.
+    /// The organizations.
     pub groups: Vec<String>,
-    /// Become the organizational units, one `key=value` per value.
+    /// The organizational units, one `key=value` for each value.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// A fresh certificate and its key.
+/// A new certificate and its key.
 #[derive(Clone, Debug)]
 pub struct IssuedPair {
     /// One `CERTIFICATE` block.
     pub certificate_pem: String,
     /// One PKCS#8 `PRIVATE KEY` block.
     pub private_key_pem: PrivateKeyPem,
-    /// As written into the certificate.
+    /// The validity as encoded in the certificate.
     pub validity: Validity,
 }
 
@@ -147,7 +149,7 @@ pub struct CertificateAuthority {
     certificate_der: CertificateDer<'static>,
     private_key_pem: PrivateKeyPem,
     subject: Name,
-    /// Goes into the certificates issued as authorityKeyIdentifier, where the CA has one.
+    /// The authorityKeyIdentifier of issued certificates, if the CA has one.
     key_id: Option<OctetString>,
     signer: Signer,
 }
@@ -161,11 +163,11 @@ impl fmt::Debug for CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Makes a new, self-signed CA on P-256 whose subject is `common_name` alone.
+    /// Generates a self-signed CA with a P-256 key. Its subject is the common name `common_name`.
     ///
     /// # Errors
     ///
-    /// When there is no randomness, or `validity` cannot be written down.
+    /// Returns an error when there is no randomness, or `validity` cannot be encoded.
     pub fn generate(common_name: &str, validity: &Validity) -> Result<Self, IssueError> {
         let key = generate_key()?;
         let private_key = AsDer::<EcPrivateKeyRfc5915Der<'_>>::as_der(&key.private_key())
@@ -188,11 +190,13 @@ impl CertificateAuthority {
         })
     }
 
-    /// Loads a CA from exactly one certificate and its key: RSA in PKCS#1 or PKCS#8, EC in SEC1 or PKCS#8, Ed25519.
+    /// Loads a CA from exactly one certificate and its key: RSA in PKCS#1 or PKCS#8, EC in SEC1 or
+    /// PKCS#8, Ed25519.
     ///
     /// # Errors
     ///
-    /// When they are not a pair, not one, or not a CA.
+    /// Returns an error when certificate and key do not belong together, when there is not exactly
+    /// one certificate, or when it is not a CA certificate.
     pub fn load(cert_pem: &[u8], key_pem: &[u8]) -> Result<Self, LoadError> {
         let (pair, key) = CertificatePair::parse_with_key(cert_pem, key_pem).map_err(LoadError::Pair)?;
         let [der] = pair.chain() else { return Err(LoadError::NotSingle(pair.chain().len())) };
@@ -220,17 +224,18 @@ impl CertificateAuthority {
         })
     }
 
-    /// The CA's certificate; as it was given when it was loaded.
+    /// Returns the CA certificate; a loaded one is unchanged.
     pub fn certificate_pem(&self) -> &str {
         &self.certificate_pem
     }
 
-    /// The CA's certificate.
+    /// Returns the CA certificate in DER.
     pub fn certificate_der(&self) -> &CertificateDer<'static> {
         &self.certificate_der
     }
 
-    /// The CA's key: SEC1 (`EC PRIVATE KEY`) when it was generated here, as given when it was loaded.
+    /// Returns the CA's key: SEC1 (`EC PRIVATE KEY`) when it was generated here, unchanged when it
+    /// was loaded.
     pub fn private_key_pem(&self) -> PrivateKeyPem {
         self.private_key_pem.clone()
     }
@@ -239,7 +244,7 @@ impl CertificateAuthority {
     ///
     /// # Errors
     ///
-    /// When there is no randomness, or `validity` cannot be written down.
+    /// Returns an error when there is no randomness, or `validity` cannot be encoded.
     pub fn issue_client(
         &self,
         subject: &ClientSubject,
@@ -248,7 +253,7 @@ impl CertificateAuthority {
         self.issue(name::client(subject)?, Kind::Client { authority: self.key_id.as_ref() }, validity)
     }
 
-    /// Issues a server certificate with a new P-256 key and no subject.
+    /// Issues a server certificate with a new P-256 key and an empty subject.
     ///
     /// # Errors
     ///
@@ -285,7 +290,7 @@ fn public_key(key: &EcdsaKeyPair) -> Result<SubjectPublicKeyInfoOwned, IssueErro
     Ok(SubjectPublicKeyInfoOwned::from_der(der.as_ref())?)
 }
 
-/// The first 160 bits of the SHA-256 of the key (RFC 7093, method 1), as Go computes it.
+/// Returns the first 160 bits of the SHA-256 of the key (RFC 7093, method 1), as Go computes it.
 fn key_id(public_key: &SubjectPublicKeyInfoOwned) -> Result<OctetString, IssueError> {
     let bits = public_key.subject_public_key.raw_bytes();
     let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bits);
@@ -307,7 +312,7 @@ fn build(
 fn encode_validity(validity: &Validity) -> Result<x509_cert::time::Validity, IssueError> {
     let encode = |time: Timestamp| {
         let seconds = u64::try_from(time.as_second()).ok()?;
-        // The builder turns it into the UTCTime that RFC 5280 demands up to the year 2049.
+        // The builder converts it to the UTCTime that RFC 5280 requires up to the year 2049.
         GeneralizedTime::from_unix_duration(Duration::from_secs(seconds)).ok().map(Time::GeneralTime)
     };
     match (encode(validity.not_before), encode(validity.not_after)) {

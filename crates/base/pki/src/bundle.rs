@@ -1,4 +1,4 @@
-//! CA bundles.
+//! Bundles of CA certificates.
 
 use std::collections::BTreeSet;
 
@@ -11,27 +11,27 @@ use crate::{
     pem,
 };
 
-/// Why a bundle cannot be used.
+/// The reason why a bundle cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
-    /// There is no certificate in it that can be parsed.
+    /// The input has no certificate that can be parsed.
     #[error("no PEM-encoded certificates found")]
     NoCertificates,
 }
 
-/// CA certificates in the order they were given, compared by their DER.
+/// CA certificates in the order of the input, compared by their DER.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaBundle {
     ders: Vec<CertificateDer<'static>>,
 }
 
 impl CaBundle {
-    /// Takes every certificate of `pem` and skips what Go's `AppendCertsFromPEM` skips: other blocks, blocks with
-    /// headers, blocks that are no certificate.
+    /// Reads every certificate of `pem` and skips what Go's `AppendCertsFromPEM` skips: other
+    /// blocks, blocks with headers, blocks that are not a certificate.
     ///
     /// # Errors
     ///
-    /// When nothing remains.
+    /// Returns an error when no certificate is left.
     pub fn from_pem(pem: &[u8]) -> Result<Self, BundleError> {
         let ders: Vec<CertificateDer<'static>> = pem::blocks(pem)
             .into_iter()
@@ -42,26 +42,27 @@ impl CaBundle {
         if ders.is_empty() { Err(BundleError::NoCertificates) } else { Ok(Self { ders }) }
     }
 
-    /// A bundle of certificates that are already parsed.
+    /// Creates a bundle from parsed certificates.
     pub fn from_ders(ders: Vec<CertificateDer<'static>>) -> Self {
         Self { ders }
     }
 
-    /// The certificates, in the order given, repeated ones too.
+    /// Returns the certificates in the order of the input, including duplicates.
     pub fn ders(&self) -> &[CertificateDer<'static>] {
         &self.ders
     }
 
-    /// How many different certificates there are, which is the number that Go's pools report.
+    /// Returns the number of different certificates, which is the number that Go's pools report.
     pub fn distinct_count(&self) -> usize {
         self.ders.iter().map(AsRef::as_ref).collect::<BTreeSet<&[u8]>>().len()
     }
 
-    /// SHA-256 over the certificates in their order: equal exactly when the bundles are.
+    /// Returns the SHA-256 of the certificates in their order: equal exactly when the bundles are
+    /// equal.
     pub fn sha256(&self) -> [u8; 32] {
         let mut context = digest::Context::new(&digest::SHA256);
         for der in &self.ders {
-            // DER tells its own length, so the concatenation is unambiguous.
+            // DER encodes its own length, so the concatenation is unambiguous.
             context.update(der);
         }
         let mut sum = [0; 32];
@@ -69,12 +70,12 @@ impl CaBundle {
         sum
     }
 
-    /// [`Self::sha256`] in lower-case hex.
+    /// Returns [`Self::sha256`] in lower-case hex.
     pub fn sha256_hex(&self) -> String {
         hex(&self.sha256())
     }
 
-    /// The subjects, for the hints a TLS server gives to its clients.
+    /// Returns the subjects, for the CA names that a TLS server sends to its clients.
     pub fn subjects(&self) -> Vec<DistinguishedName> {
         self.ders
             .iter()
@@ -82,13 +83,14 @@ impl CaBundle {
             .collect()
     }
 
-    /// Whether there is no certificate.
+    /// Returns whether the bundle has no certificate.
     pub fn is_empty(&self) -> bool {
         self.ders.is_empty()
     }
 }
 
-/// A name as rustls wants it. It adds the outer SEQUENCE itself, so that must go first.
+/// Converts a name for rustls, which adds the outer SEQUENCE itself, so that it must be removed
+/// here.
 fn distinguished_name(name: &x509_parser::x509::X509Name<'_>) -> DistinguishedName {
     use x509_parser::{asn1_rs::Any, prelude::FromDer as _};
     let contents = Any::from_der(name.as_raw()).map(|(_, any)| any.data).unwrap_or_default();
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn bundles_hold_every_certificate_and_skip_the_rest() {
+    fn bundles_contain_every_certificate_and_skip_other_blocks() {
         let (one, two) = (ca("one"), ca("two"));
         let key = pem::encode("PRIVATE KEY", b"x");
         let bad = pem::encode("CERTIFICATE", b"x");
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn fingerprints_tell_content_not_text() {
+    fn fingerprints_depend_on_the_certificates_and_not_on_their_text() {
         let (one, two) = (ca("one"), ca("two"));
         let sum = |text: &str| CaBundle::from_pem(text.as_bytes()).unwrap().sha256_hex();
         assert_eq!(sum(&one), sum(&format!("hello\n{}", one.replace('\n', "\r\n"))));
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_are_whole_names() {
+    fn subjects_are_complete_names() {
         let bundle = CaBundle::from_pem(ca("one").as_bytes()).unwrap();
         let subjects = bundle.subjects();
         let parsed = certificate::parse(&bundle.ders()[0]).unwrap();

@@ -1,4 +1,4 @@
-//! Certificates, read: the fields that anybody here asks for.
+//! Parsed certificates, with the fields that this project uses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,68 +15,71 @@ use crate::pem;
 const COMMON_NAME: Oid<'static> = oid!(2.5.4.3);
 const ORGANIZATION: Oid<'static> = oid!(2.5.4.10);
 const ORGANIZATIONAL_UNIT: Oid<'static> = oid!(2.5.4.11);
-/// Where Kubernetes looks for a user's UID.
+/// The subject attribute in which servers find a user's UID.
 const USER_UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
 /// Basic constraints and subject alternative names.
 const READ_EXTENSIONS: [Oid<'static>; 2] = [oid!(2.5.29.19), oid!(2.5.29.17)];
 
-/// Why something is not a certificate.
+/// The reason why input is not a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// No PEM block.
+    /// The input has no PEM block.
     #[error("data is not a certificate")]
     NotPem,
-    /// A PEM block of another kind, or DER that is no X.509 certificate.
+    /// The PEM block has another type, or the DER is not an X.509 certificate.
     #[error("x509: malformed certificate")]
     Malformed,
-    /// A certificate, and then more.
+    /// The input continues after the certificate.
     #[error("x509: trailing data")]
     TrailingData,
 }
 
-/// The fields of a certificate that anybody here reads.
+/// The fields of a certificate that this project uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Subject common name, the last one when there are several; empty if none.
+    /// The common name of the subject, the last one if there are several; empty if there is none.
     pub subject_cn: String,
-    /// Subject organizations, in the order of the certificate.
+    /// The organizations of the subject, in the order of the certificate.
     pub organizations: Vec<String>,
-    /// Subject organizational units, in the order of the certificate.
+    /// The organizational units of the subject, in the order of the certificate.
     pub organizational_units: Vec<String>,
-    /// Subject attribute 1.3.6.1.4.1.57683.2, Kubernetes' user UID: the first one; empty if none.
+    /// The first value of the subject attribute 1.3.6.1.4.1.57683.2, a user's UID; empty if there
+    /// is none.
     pub uid: String,
-    /// All values of that attribute. Kubernetes refuses a certificate with more than one, or with an empty one.
+    /// All values of that attribute. Servers refuse a certificate with more than one, or with an
+    /// empty one.
     pub uids: Vec<String>,
-    /// Start of validity.
+    /// The start of the validity.
     pub not_before: Timestamp,
-    /// End of validity.
+    /// The end of the validity.
     pub not_after: Timestamp,
-    /// Whether the basic constraints say CA.
+    /// Whether the basic constraints mark a CA.
     pub is_ca: bool,
-    /// DNS subject alternative names.
+    /// The DNS names of the subject alternative names.
     pub dns_names: Vec<String>,
-    /// IP subject alternative names; those of impossible length are left out.
+    /// The IP addresses of the subject alternative names, without those of an invalid length.
     pub ip_addresses: Vec<IpAddr>,
-    /// The certificate itself.
+    /// The certificate in DER.
     pub der: CertificateDer<'static>,
 }
 
 impl Certificate {
-    /// Reads one certificate.
+    /// Parses one certificate.
     ///
     /// # Errors
     ///
-    /// When `der` is not exactly one X.509 certificate.
+    /// Returns an error when `der` is not exactly one X.509 certificate.
     pub fn parse_der(der: &[u8]) -> Result<Self, CertificateError> {
         Self::read(&parse(der)?, der)
     }
 
-    /// Reads the first PEM block of `pem`, which must be a certificate.
+    /// Parses the first PEM block of `pem`, which must be a certificate.
     ///
     /// # Errors
     ///
-    /// [`CertificateError::NotPem`] when there is no block at all, otherwise as [`Self::parse_der`].
+    /// Returns [`CertificateError::NotPem`] when there is no block, otherwise the errors of
+    /// [`Self::parse_der`].
     pub fn parse_pem(pem: &[u8]) -> Result<Self, CertificateError> {
         let block = pem::first(pem).ok_or(CertificateError::NotPem)?;
         if block.label != pem::CERTIFICATE {
@@ -85,7 +88,7 @@ impl Certificate {
         Self::parse_der(&block.contents)
     }
 
-    /// SHA-256 over the DER, lower-case hex.
+    /// Returns the SHA-256 of the DER in lower-case hex.
     pub fn sha256_hex(&self) -> String {
         hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &self.der).as_ref())
     }
@@ -105,7 +108,8 @@ impl Certificate {
             der: CertificateDer::from(der.to_vec()),
         };
         for attribute in parsed.subject().iter_attributes() {
-            // Who cannot be read whole must not become somebody with fewer names, so this is an error, as in Go.
+            // A subject that cannot be read completely must not become one with fewer names, so
+            // this is an error, as in Go.
             let value = || text(attribute.attr_value()).ok_or(CertificateError::Malformed);
             match attribute.attr_type() {
                 oid if *oid == COMMON_NAME => certificate.subject_cn = value()?,
@@ -128,7 +132,7 @@ impl Certificate {
                         }
                     }
                 }
-                // Others may be as odd as they like.
+                // Other extensions may be malformed.
                 ParsedExtension::ParseError { .. } if READ_EXTENSIONS.contains(&extension.oid) => {
                     return Err(CertificateError::Malformed);
                 }
@@ -148,7 +152,7 @@ pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError>
     }
 }
 
-/// Lower-case hex.
+/// Returns lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes
@@ -158,13 +162,13 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// The text of a name's attribute, in the string types that Go reads.
+/// Returns the text of a name's attribute, in the string types that Go reads.
 fn text(value: &Any<'_>) -> Option<String> {
     match value.tag() {
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::NumericString => {
             std::str::from_utf8(value.data).ok().map(str::to_owned)
         }
-        // In practice Latin-1.
+        // In practice it contains Latin-1.
         Tag::T61String => Some(value.data.iter().copied().map(char::from).collect()),
         Tag::BmpString => {
             let (units, rest) = value.data.as_chunks::<2>();
@@ -193,18 +197,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_no_text_are_no_names() {
+    fn names_with_invalid_text_are_refused() {
         for (kind, broken) in [(DnType::CommonName, "cn"), (DnType::OrganizationName, "o")] {
             let mut params = CertificateParams::default();
             params.distinguished_name.push(kind, broken);
             let der = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
             assert!(Certificate::parse_der(&der).is_ok());
-            // UTF8String, its length, its text; the first byte of which is made one that UTF-8 does not have.
+            // A UTF8String: type, length, text. The first byte of the text is replaced with one
+            // that UTF-8 does not have.
             let text = [&[12, u8::try_from(broken.len()).unwrap()], broken.as_bytes()].concat();
             let at = der.windows(text.len()).position(|window| window == text).unwrap();
             let mut odd = der.clone();
             odd[at + 2] = 0xff;
-            // The subject is the last of the two names of a self-signed certificate.
+            // The subject is the second of the two names in a self-signed certificate.
             let second = der[at + 1..].windows(text.len()).position(|window| window == text).unwrap();
             odd[at + 1 + second + 2] = 0xff;
             assert_eq!(Certificate::parse_der(&odd), Err(CertificateError::Malformed), "{broken}");
@@ -212,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn all_fields_are_read() {
+    fn all_fields_are_parsed() {
         let mut params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
         params.subject_alt_names.push(SanType::IpAddress("10.0.0.1".parse().unwrap()));
         params.subject_alt_names.push(SanType::IpAddress("::1".parse().unwrap()));
@@ -243,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_told_apart() {
+    fn inputs_that_are_not_a_certificate_have_different_errors() {
         let table: &[(&str, CertificateError)] = &[
             ("", CertificateError::NotPem),
             ("just words", CertificateError::NotPem),

@@ -1,8 +1,8 @@
-//! Checks the chain that a client presented, after the handshake.
+//! Verification of the certificate chain of a client or a server, after the handshake.
 //!
-//! The handshake only proves that the client holds the key of its certificate ([`crate::tls`]); whether the
-//! certificate says anything is asked here, per request, with the CAs of that moment. The messages are those of
-//! Go's `crypto/x509`, which people know.
+//! A handshake only proves that the client has the private key of its certificate ([`crate::tls`]).
+//! This module verifies the certificate itself, for each request, with the CAs that are current at
+//! that moment. The error texts are those of Go's `crypto/x509`, which users recognize.
 
 use jiff::Timestamp;
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -14,32 +14,32 @@ use x509_parser::prelude::{X509Certificate, X509Version};
 
 use crate::{CaBundle, certificate};
 
-/// Why a chain was not accepted.
+/// The reason why a chain was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
-    /// A certificate of the chain is not good any more.
+    /// A certificate of the chain has expired.
     #[error("x509: certificate has expired or is not yet valid: current time {now} is after {not_after}")]
     Expired {
-        /// The time asked about.
+        /// The time of the verification.
         now: Timestamp,
-        /// The end of the certificate.
+        /// The end of the certificate's validity.
         not_after: Timestamp,
     },
-    /// A certificate of the chain is not good yet.
+    /// A certificate of the chain is not yet valid.
     #[error("x509: certificate has expired or is not yet valid: current time {now} is before {not_before}")]
     NotYetValid {
-        /// The time asked about.
+        /// The time of the verification.
         now: Timestamp,
-        /// The start of the certificate.
+        /// The start of the certificate's validity.
         not_before: Timestamp,
     },
-    /// No chain of good signatures leads to a root.
+    /// No chain of valid signatures leads to a root.
     #[error("x509: certificate signed by unknown authority")]
     UnknownAuthority,
-    /// The certificate is not for clients.
+    /// The certificate is not for this purpose.
     #[error("x509: certificate specifies an incompatible key usage")]
     IncompatibleUsage,
-    /// The certificate is not one.
+    /// The certificate is malformed.
     #[error("x509: malformed certificate")]
     Malformed,
     /// Any other reason.
@@ -47,15 +47,15 @@ pub enum ChainError {
     Other(webpki::Error),
 }
 
-/// Verifies that `leaf` is good at `now` for a client and leads, over `intermediates`, to one of `roots`, or is itself
-/// one of them.
+/// Verifies that `leaf` is valid at `now` for a client and leads, over `intermediates`, to one of
+/// `roots`, or is itself one of them.
 ///
-/// Certificates of version 1, which `openssl x509 -req` makes unless told otherwise, are accepted when a root itself
-/// signed them.
+/// Certificates of version 1, which `openssl x509 -req` creates by default, are accepted when a
+/// root itself signed them.
 ///
 /// # Errors
 ///
-/// See [`ChainError`]. Without roots every chain is of an unknown authority.
+/// See [`ChainError`]. Without roots every chain has an unknown authority.
 pub fn verify_client(
     leaf: &CertificateDer<'_>,
     intermediates: &[CertificateDer<'_>],
@@ -68,7 +68,7 @@ pub fn verify_client(
     verify(leaf, intermediates, roots, now, KeyUsage::client_auth())
 }
 
-/// A certificate that is trusted itself needs no issuer, and may be a CA's.
+/// Verifies a certificate that is itself trusted: it needs no issuer, and may be a CA certificate.
 fn verify_trusted_client(leaf: &[u8], now: Timestamp) -> Result<(), ChainError> {
     let leaf = certificate::parse(leaf).map_err(|_| ChainError::Malformed)?;
     check_time(&leaf, now)?;
@@ -80,7 +80,7 @@ fn verify_trusted_client(leaf: &[u8], now: Timestamp) -> Result<(), ChainError> 
     }
 }
 
-/// As [`verify_client`], for the certificate of a server. Names are not looked at.
+/// Verifies the certificate of a server like [`verify_client`]. Names are not checked.
 ///
 /// # Errors
 ///
@@ -121,7 +121,7 @@ fn verify(
         .map_err(|error| explain(error, now))
 }
 
-/// A certificate for any purpose is good for ours, as Go has it. webpki wants the purpose by name.
+/// Accepts a certificate for any purpose, as Go does. webpki requires the specific purpose.
 struct OrAny(KeyUsage);
 
 impl ExtendedKeyUsageValidator for OrAny {
@@ -160,8 +160,10 @@ fn explain(error: webpki::Error, now: Timestamp) -> ChainError {
     }
 }
 
-/// webpki knows version 3 only. A certificate without extensions has few ways to be wrong: time, issuer, signature. One that
-/// has extensions all the same, or a version that nobody has written down, would escape what they demand.
+/// Verifies a certificate that webpki does not support, because webpki supports only version 3. A
+/// certificate without extensions needs only three checks: time, issuer, signature. A certificate
+/// with extensions, or with an undefined version, is refused, because the requirements of its
+/// extensions would not be checked.
 fn verify_version_1(
     leaf: &[u8],
     roots: &CaBundle,
@@ -187,28 +189,29 @@ fn is_signed_by(
     root: &X509Certificate<'_>,
     algorithms: &[&dyn SignatureVerificationAlgorithm],
 ) -> bool {
-    // SubjectPublicKeyInfo, in it the AlgorithmIdentifier, whose contents are what webpki compares.
+    // The contents of the AlgorithmIdentifier in the SubjectPublicKeyInfo, which webpki compares.
     let Some(key_algorithm) = contents(root.public_key().raw).and_then(contents) else {
         return false;
     };
     let key = root.public_key().subject_public_key.data.as_ref();
     let message = leaf.tbs_certificate.as_ref();
     let signature = leaf.signature_value.data.as_ref();
-    // The algorithm named in the certificate is not looked at: a signature that verifies under any algorithm of the
-    // provider for this kind of key is one that the holder of the key made over this very certificate.
+    // The algorithm named in the certificate is not checked: if a signature verifies under any
+    // algorithm of the provider for this kind of key, the owner of the key made it over this
+    // certificate.
     algorithms
         .iter()
         .filter(|algorithm| algorithm.public_key_alg_id().as_ref() == key_algorithm)
         .any(|algorithm| algorithm.verify_signature(key, message, signature).is_ok())
 }
 
-/// What is inside of the first DER element of `der`.
+/// Returns the contents of the first DER element of `der`.
 fn contents(der: &[u8]) -> Option<&[u8]> {
     use x509_parser::{asn1_rs::Any, prelude::FromDer as _};
     Any::from_der(der).ok().map(|(_, any)| any.data)
 }
 
-/// Is this root within its validity? webpki does not ask that of a root; Go does.
+/// Returns whether this root is within its validity. webpki does not check this; Go does.
 fn is_good_at(root: &CertificateDer<'_>, now: Timestamp) -> bool {
     certificate::parse(root).is_ok_and(|root| check_time(&root, now).is_ok())
 }

@@ -1,4 +1,4 @@
-//! Private keys: as text that hides itself, and parsed.
+//! Private keys, as text that is never printed, and parsed.
 
 use std::fmt;
 
@@ -17,17 +17,17 @@ use zeroize::Zeroizing;
 pub struct PrivateKeyPem(Zeroizing<String>);
 
 impl PrivateKeyPem {
-    /// Wraps PEM text; it is not looked at.
+    /// Wraps PEM text without parsing it.
     pub fn new(pem: String) -> Self {
         Self(Zeroizing::new(pem))
     }
 
-    /// The PEM text.
+    /// Returns the PEM text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The PEM text as bytes.
+    /// Returns the PEM text as bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -39,7 +39,7 @@ impl fmt::Debug for PrivateKeyPem {
     }
 }
 
-/// The families of keys that certificates here may have.
+/// The families of keys that certificates may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyFamily {
     Rsa,
@@ -54,12 +54,12 @@ pub(crate) enum KeyPair {
     Ed25519(Ed25519KeyPair),
 }
 
-/// Why bytes are not a private key.
+/// The reason why bytes are not a private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyError {
-    /// PKCS#8 around a key that cannot sign.
+    /// PKCS#8 with a key that cannot sign.
     UnknownType,
-    /// Anything else.
+    /// Any other reason.
     Unparsable,
 }
 
@@ -67,8 +67,8 @@ const CURVES: [&EcdsaSigningAlgorithm; 3] =
     [&ECDSA_P256_SHA256_ASN1_SIGNING, &ECDSA_P384_SHA384_ASN1_SIGNING, &ECDSA_P521_SHA512_ASN1_SIGNING];
 
 impl KeyPair {
-    /// Parses DER as PKCS#1, then PKCS#8, then SEC1, whatever its PEM label said, as Go's `crypto/tls` does. The
-    /// second value is the same key for rustls, which wants to be told the form.
+    /// Parses DER as PKCS#1, then PKCS#8, then SEC1, regardless of its PEM label, as Go's
+    /// `crypto/tls` does. The second value is the same key for rustls, which needs the format.
     pub(crate) fn parse(der: &[u8]) -> Result<(Self, PrivateKeyDer<'static>), KeyError> {
         if let Ok(pair) = rsa::KeyPair::from_der(der) {
             return Ok((Self::Rsa(pair), PrivatePkcs1KeyDer::from(der.to_vec()).into()));
@@ -104,7 +104,7 @@ impl KeyPair {
         }
     }
 
-    /// The public key as it stands in the BIT STRING of a SubjectPublicKeyInfo.
+    /// Returns the public key as encoded in the BIT STRING of a SubjectPublicKeyInfo.
     pub(crate) fn public_key_bits(&self) -> &[u8] {
         match self {
             Self::Rsa(pair) => pair.public_key().as_ref(),
@@ -114,7 +114,8 @@ impl KeyPair {
     }
 }
 
-/// Whether `der` is a well-formed PKCS#8 of an X25519 key: Go reads it and then says that it cannot be used.
+/// Returns whether `der` is a well-formed PKCS#8 of an X25519 key. Go parses it and then reports
+/// that it cannot be used.
 fn is_key_agreement_pkcs8(der: &[u8]) -> bool {
     // SEQUENCE { INTEGER 0, SEQUENCE { OID 1.3.101.110 }, OCTET STRING { OCTET STRING (32) } }
     const HEAD: &[u8] =
@@ -127,7 +128,7 @@ mod tests {
     use super::PrivateKeyPem;
 
     #[test]
-    fn a_key_does_not_print_itself() {
+    fn debug_prints_no_key() {
         assert_eq!(format!("{:?}", PrivateKeyPem::new("very secret".to_owned())), "[redacted]");
     }
 }

@@ -1,11 +1,12 @@
 //! Keys, certificates and TLS configurations, all on aws-lc-rs.
 //!
-//! Everything cryptographic that the programs do goes through this crate: issuing ([`CertificateAuthority`]),
-//! reading ([`Certificate`], [`CertificatePair`], [`CaBundle`]), holding a pair that changes while it is in use
-//! ([`CertificateStore`]), checking a client's chain ([`chain`]) and the two TLS profiles ([`tls`]).
+//! All cryptography of the programs uses this crate: issuing certificates
+//! ([`CertificateAuthority`]), parsing them ([`Certificate`], [`CertificatePair`], [`CaBundle`]),
+//! storing a pair that changes while it is in use ([`CertificateStore`]), verifying chains
+//! ([`chain`]), and the TLS profiles ([`tls`]).
 //!
-//! It refuses to know anything about Kubernetes: no Secrets, no names of objects, no files. Time is always an
-//! argument, except inside TLS handshakes, where rustls asks the system clock.
+//! The crate reads no files and no objects of a cluster. Time is always an argument, except inside
+//! TLS handshakes, where rustls reads the system clock.
 
 #![forbid(unsafe_code)]
 
@@ -35,9 +36,9 @@ pub use rustls_pki_types::CertificateDer;
 
 /// Makes aws-lc-rs the process-wide crypto provider of rustls.
 ///
-/// Call it first thing in `main`; libraries which build their own TLS configuration (kube does) look it up.
-/// Calling it again does nothing.
+/// Call it first in `main`, because libraries that build their own TLS configuration look it up.
+/// Another call does nothing.
 pub fn install_crypto_provider() {
-    // An error means that a provider is installed already, which is what was asked for.
+    // An error means that a provider is already installed, which is the intended state.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

@@ -1,8 +1,8 @@
 //! Subjects, encoded as Go's `pkix.Name` does.
 //!
-//! Kubernetes reads groups from the organizations, so their encoding is a contract: attribute types in the order O,
-//! OU, CN; all values of one type in one multi-valued RDN, a DER SET; a value is a PrintableString when its
-//! characters allow it, else a UTF8String.
+//! Servers read groups from the organizations, so their encoding is a contract: attribute types in
+//! the order O, OU, CN; all values of one type in one multi-valued RDN, a DER SET; a value is a
+//! PrintableString when its characters allow it, else a UTF8String.
 
 use der::{
     Decode as _, Encode as _, Tag,
@@ -19,12 +19,12 @@ use x509_cert::{
 
 use crate::ClientSubject;
 
-/// A subject of one common name.
+/// Returns a subject that consists of a common name.
 pub(crate) fn common_name(name: &str) -> der::Result<Name> {
     encode([(COMMON_NAME, vec![name.to_owned()])])
 }
 
-/// The subject of a client certificate.
+/// Returns the subject of a client certificate.
 pub(crate) fn client(subject: &ClientSubject) -> der::Result<Name> {
     let extra = subject.extra.iter();
     let units: Vec<String> =
@@ -49,7 +49,7 @@ fn encode<const N: usize>(attributes: [(ObjectIdentifier, Vec<String>); N]) -> d
             .collect::<der::Result<_>>()?;
         sequence.push(RelativeDistinguishedName::try_from(values)?);
     }
-    // There is no other way from one to the other: a `Name` is an `RdnSequence` by contents.
+    // There is no other conversion: a `Name` is an `RdnSequence` by contents.
     Name::from_der(&sequence.to_der()?)
 }
 
@@ -58,7 +58,7 @@ fn string(value: &str) -> der::Result<Any> {
     Any::new(tag, value.as_bytes())
 }
 
-/// The characters of a PrintableString (X.680, 41.4).
+/// Returns whether a PrintableString may contain the character (X.680, section 41.4).
 fn is_printable(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&byte)
 }

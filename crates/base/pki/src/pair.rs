@@ -22,53 +22,54 @@ const RSA: Oid<'static> = oid!(1.2.840.113549.1.1.1);
 const EC: Oid<'static> = oid!(1.2.840.10045.2.1);
 const ED25519: Oid<'static> = oid!(1.3.101.112);
 
-/// Why certificate and key are not a pair.
+/// The reason why a certificate and a key are not a pair.
 ///
-/// The texts are those of Go's `tls.X509KeyPair`: they end up in status messages and errors that are compared.
+/// The texts are those of Go's `tls.X509KeyPair`: they appear in status messages and errors that
+/// are compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PairError {
-    /// The certificate input holds no PEM.
+    /// The certificate input has no PEM block.
     #[error("tls: failed to find any PEM data in certificate input")]
     NoCertificatePem,
-    /// The certificate input holds just a private key.
+    /// The certificate input has only a private key.
     #[error(
         "tls: failed to find certificate PEM data in certificate input, but did find a private key; \
          PEM inputs may have been switched"
     )]
     Switched,
-    /// The certificate input holds PEM of other kinds, named here.
+    /// The certificate input has PEM blocks of other types, listed here.
     #[error(
         "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the \
          following types: [{}]",
         .0.join(" ")
     )]
     NoCertificateBlock(Vec<String>),
-    /// The key input holds no PEM.
+    /// The key input has no PEM block.
     #[error("tls: failed to find any PEM data in key input")]
     NoKeyPem,
-    /// The key input holds just a certificate.
+    /// The key input has only a certificate.
     #[error("tls: found a certificate rather than a key in the PEM for the private key")]
     CertificateAsKey,
-    /// The key input holds PEM of other kinds, named here.
+    /// The key input has PEM blocks of other types, listed here.
     #[error(
         "tls: failed to find PEM block with type ending in \"PRIVATE KEY\" in key input after skipping PEM \
          blocks of the following types: [{}]",
         .0.join(" ")
     )]
     NoKeyBlock(Vec<String>),
-    /// The first certificate block is no certificate.
+    /// The first certificate block is not a certificate.
     #[error(transparent)]
     Certificate(CertificateError),
-    /// The key is in no form that is understood, or of a size or on a curve that is not supported.
+    /// The key has an unknown format, or an unsupported size or curve.
     #[error("tls: failed to parse private key")]
     UnparsableKey,
-    /// A PKCS#8 key that cannot sign.
+    /// The PKCS#8 key cannot sign.
     #[error("tls: found unknown private key type in PKCS#8 wrapping")]
     UnknownKeyType,
-    /// RSA certificate with an EC key, and so on.
+    /// The types differ, for example an RSA certificate with an EC key.
     #[error("tls: private key type does not match public key type")]
     TypeMismatch,
-    /// A key of the right type, but not of this certificate.
+    /// The key has the right type, but belongs to another certificate.
     #[error("tls: private key does not match public key")]
     Mismatch,
     /// The certificate's key is neither RSA nor ECDSA nor Ed25519.
@@ -76,7 +77,7 @@ pub enum PairError {
     UnknownAlgorithm,
 }
 
-/// A certificate chain and the private key of its leaf, checked to belong together.
+/// A certificate chain and the private key of its leaf, verified to belong together.
 #[derive(Clone)]
 pub struct CertificatePair {
     certified: Arc<CertifiedKey>,
@@ -93,17 +94,18 @@ impl fmt::Debug for CertificatePair {
 }
 
 impl CertificatePair {
-    /// Reads a pair as Go's `tls.X509KeyPair` does: every `CERTIFICATE` block is the chain, leaf first; the first
-    /// private key block is the key. RSA keys must have 2048 to 8192 bits, EC keys lie on P-256, P-384 or P-521.
+    /// Parses a pair as Go's `tls.X509KeyPair` does: every `CERTIFICATE` block is part of the
+    /// chain, leaf first; the first private key block is the key. RSA keys must have 2048 to 8192
+    /// bits, EC keys must use P-256, P-384 or P-521.
     ///
     /// # Errors
     ///
-    /// See [`PairError`]; of several faults the one that Go finds first is told.
+    /// See [`PairError`]; of several errors the one that Go finds first is returned.
     pub fn parse(cert_pem: &[u8], key_pem: &[u8]) -> Result<Self, PairError> {
         Self::parse_with_key(cert_pem, key_pem).map(|(pair, _)| pair)
     }
 
-    /// As [`Self::parse`], with the key in a form that signs anything.
+    /// Parses a pair like [`Self::parse`], and returns the key in a form that can sign anything.
     pub(crate) fn parse_with_key(cert_pem: &[u8], key_pem: &[u8]) -> Result<(Self, KeyPair), PairError> {
         let chain = chain(cert_pem)?;
         let key_der = key(key_pem)?;
@@ -125,12 +127,12 @@ impl CertificatePair {
         Ok((pair, key))
     }
 
-    /// The pair as a CA. Loaded once and then kept with the pair, since checking an RSA key takes longer than signing
-    /// with it.
+    /// Returns the pair as a CA. It is loaded once and then stored with the pair, because checking
+    /// an RSA key takes longer than signing with it.
     ///
     /// # Errors
     ///
-    /// When it is no single CA certificate.
+    /// Returns an error when the chain is not a single CA certificate.
     pub fn authority(&self) -> Result<Arc<CertificateAuthority>, LoadError> {
         let load = || {
             let (certificate, key) = (self.certificate_pem.as_bytes(), self.private_key_pem.as_bytes());
@@ -139,27 +141,27 @@ impl CertificatePair {
         self.authority.get_or_init(load).clone()
     }
 
-    /// The chain, leaf first; never empty.
+    /// Returns the chain, leaf first; never empty.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.certified.cert
     }
 
-    /// The pair for rustls.
+    /// Returns the pair for rustls.
     pub fn certified_key(&self) -> &Arc<CertifiedKey> {
         &self.certified
     }
 
-    /// The first certificate of the chain.
+    /// Returns the first certificate of the chain.
     pub fn leaf(&self) -> &Certificate {
         &self.leaf
     }
 
-    /// The certificate input, as it was given.
+    /// Returns the certificate input unchanged.
     pub fn certificate_pem(&self) -> &str {
         &self.certificate_pem
     }
 
-    /// The key input, as it was given.
+    /// Returns the key input unchanged.
     pub fn private_key_pem(&self) -> &PrivateKeyPem {
         &self.private_key_pem
     }

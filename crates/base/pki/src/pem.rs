@@ -1,8 +1,9 @@
-//! PEM, read with the tolerance and the strictness of Go's `encoding/pem`.
+//! PEM, parsed with the tolerance and the strictness of Go's `encoding/pem`.
 //!
-//! Secrets and bundles come from people; whether a piece of text "is PEM" shows in status messages that clients
-//! compare, so this reader accepts and skips what Go's does: text around blocks, headers inside them, lines that
-//! end in CR LF or blanks; it drops a block whose END does not match, or whose content is not base64.
+//! Users write the PEM files, and status messages that clients compare report whether a text is
+//! PEM. Therefore this parser accepts and skips what Go's does: text around blocks, headers inside
+//! them, lines that end in CR LF or blanks. It skips a block whose END does not match, or whose
+//! contents are not base64.
 
 use base64::{
     Engine as _, alphabet,
@@ -14,7 +15,7 @@ const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";
 const DASHES: &[u8] = b"-----";
 
-/// Go does not insist that the unused bits of the last character are zero.
+/// Go accepts unused bits of the last character that are not zero.
 const DECODER: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -28,11 +29,11 @@ pub const CERTIFICATE: &str = "CERTIFICATE";
 /// One block.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Block {
-    /// What stands between `-----BEGIN ` and the dashes.
+    /// The text between `-----BEGIN ` and the dashes.
     pub label: String,
-    /// Whether `Name: value` lines precede the content.
+    /// Whether `Name: value` lines precede the contents.
     pub has_headers: bool,
-    /// The decoded content; wiped when dropped, it may be a key.
+    /// The decoded contents; wiped when dropped, because they may be a key.
     pub contents: Zeroizing<Vec<u8>>,
 }
 
@@ -42,12 +43,12 @@ impl std::fmt::Debug for Block {
     }
 }
 
-/// Reads every block of `text`, in order.
+/// Returns all blocks of `text`, in order.
 pub fn blocks(text: &[u8]) -> Vec<Block> {
     blocks_and_rest(text).0
 }
 
-/// As [`blocks`], and the text that follows the last one.
+/// Returns all blocks like [`blocks`], and the text after the last one.
 pub fn blocks_and_rest(text: &[u8]) -> (Vec<Block>, &[u8]) {
     let mut found = Vec::new();
     let mut rest = text;
@@ -56,7 +57,7 @@ pub fn blocks_and_rest(text: &[u8]) -> (Vec<Block>, &[u8]) {
     for line in text.split(|byte| *byte == b'\n') {
         unread = unread.get(line.len() + 1..).unwrap_or_default();
         if let Some(label) = line.strip_prefix(BEGIN) {
-            // A BEGIN without an END is forgotten.
+            // A BEGIN without an END is skipped.
             open = Some((label, Vec::new()));
         } else if let Some(label) = line.strip_prefix(END) {
             if let Some((begin, body)) = open.take()
@@ -72,12 +73,12 @@ pub fn blocks_and_rest(text: &[u8]) -> (Vec<Block>, &[u8]) {
     (found, rest)
 }
 
-/// The first block of `text`, whatever its label.
+/// Returns the first block of `text`, regardless of its label.
 pub fn first(text: &[u8]) -> Option<Block> {
     blocks(text).into_iter().next()
 }
 
-/// Writes one block: 64 characters a line, a newline at the end.
+/// Encodes one block: 64 characters per line, with a final newline.
 pub fn encode(label: &str, contents: &[u8]) -> String {
     let mut base64 = STANDARD.encode(contents);
     let mut text = String::with_capacity(base64.len() + base64.len() / 64 + 2 * label.len() + 34);
@@ -98,7 +99,7 @@ pub fn encode(label: &str, contents: &[u8]) -> String {
     text
 }
 
-/// Makes a block of its lines; `begin` and `end` are what follows the two keywords.
+/// Decodes a block from its lines; `begin` and `end` are the texts after the two keywords.
 fn block(begin: &[u8], end: &[u8], body: &[&[u8]]) -> Option<Block> {
     let label = trimmed_end(begin).strip_suffix(DASHES)?;
     if trimmed_end(end).strip_suffix(DASHES)? != label {
@@ -125,7 +126,7 @@ fn trimmed_end(line: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// Label and content.
+    /// Labels and contents.
     type Read = Vec<(String, Vec<u8>)>;
 
     fn labels(text: &str) -> Read {
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_found_as_go_finds_them() {
+    fn blocks_are_found_as_in_go() {
         let abc = || vec![("X".to_owned(), b"abc".to_vec())];
         let table: &[(&str, &str, Read)] = &[
             ("nothing", "", vec![]),
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_last_block_is_told() {
+    fn the_text_after_the_last_block_is_returned() {
         let block = "-----BEGIN X-----\nYWJj\n-----END X-----";
         let broken = "-----BEGIN Y-----\n*\n-----END Y-----\n";
         for (text, rest) in [
@@ -176,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_noticed() {
+    fn headers_are_detected() {
         let text = b"-----BEGIN X-----\nA: b\n\nYWJj\n-----END X-----\n";
         assert!(first(text).unwrap().has_headers);
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn an_encoded_block_is_decoded_again() {
         for length in [0_usize, 1, 47, 48, 49, 96, 1000] {
             let contents: Vec<u8> = (0..length).map(|i| u8::try_from(i % 251).unwrap()).collect();
             let text = encode("SOME THING", &contents);
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_shows_no_content() {
+    fn debug_prints_no_contents() {
         let block = first(b"-----BEGIN PRIVATE KEY-----\nYWJj\n-----END PRIVATE KEY-----\n").unwrap();
         assert_eq!(format!("{block:?}"), r#"Block { label: "PRIVATE KEY", .. }"#);
     }

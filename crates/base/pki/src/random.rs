@@ -1,4 +1,4 @@
-//! Serial numbers.
+//! Random serial numbers.
 
 use aws_lc_rs::rand;
 
@@ -7,14 +7,15 @@ use aws_lc_rs::rand;
 #[error("no random bytes available")]
 pub struct RandomError;
 
-/// 128 random bits for a certificate's serial number, never zero; big endian.
+/// Returns 128 random bits for the serial number of a certificate, never zero; big endian.
 ///
 /// # Errors
 ///
-/// When the system's random source fails.
+/// Returns an error when the system's random source fails.
 pub fn serial_number() -> Result<[u8; 16], RandomError> {
     let mut serial = [0; 16];
-    // Zero is not a positive integer (RFC 5280, 4.1.2.2), and as likely as the source being broken.
+    // Zero is not a positive integer (RFC 5280, section 4.1.2.2), and about as likely as a broken
+    // random source.
     while serial == [0; 16] {
         rand::fill(&mut serial).map_err(|_| RandomError)?;
     }

@@ -1,7 +1,8 @@
-//! A certificate pair that changes while it is in use.
+//! A store for a certificate pair that changes while it is in use.
 //!
-//! Controllers set it, TLS handshakes and issuers read it, and neither knows the other. It behaves as upstream's
-//! `internal/dynamiccert` does, down to the error texts, with one addition: [`CertificateStore::refuse`].
+//! Controllers set the pair; TLS handshakes and issuers read it. The store behaves like upstream's
+//! package for dynamic certificates, including the error texts, with one addition:
+//! [`CertificateStore::refuse`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,28 +11,28 @@ use tokio::sync::watch;
 
 use crate::{CertificatePair, PairError};
 
-/// Why a pair was not taken; the one before stays.
+/// The reason why a pair was not stored; the previous pair stays.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
-    /// Certificate and key are not a pair.
+    /// The certificate and the key do not belong together.
     #[error("{name}: attempt to set invalid key pair: {source}")]
     InvalidPair {
-        /// The holder's name.
+        /// The name of the store.
         name: String,
-        /// What is wrong.
+        /// The cause.
         source: PairError,
     },
-    /// A CA where a leaf belongs, or a leaf where a CA belongs.
+    /// A CA certificate where a leaf is expected, or a leaf where a CA certificate is expected.
     #[error("{name}: attempt to set x509 cert with unexpected IsCA={is_ca}")]
     UnexpectedIsCa {
-        /// The holder's name.
+        /// The name of the store.
         name: String,
-        /// What the certificate says of itself.
+        /// Whether the certificate is a CA certificate.
         is_ca: bool,
     },
 }
 
-/// Holds at most one [`CertificatePair`]. Clones are the same holder.
+/// A store for at most one [`CertificatePair`]. Clones share the pair.
 #[derive(Clone, Debug)]
 pub struct CertificateStore {
     shared: Arc<Shared>,
@@ -43,7 +44,7 @@ struct Shared {
     role: Role,
     state: ArcSwap<State>,
     generation: watch::Sender<u64>,
-    /// Makes a change of state and its announcement one step. Readers never take it.
+    /// Makes a change of state and its notification one step. Readers never lock it.
     writing: Mutex<()>,
 }
 
@@ -60,12 +61,12 @@ struct State {
 }
 
 impl CertificateStore {
-    /// A holder of a serving pair, whose leaf must not be a CA.
+    /// Creates a store for a serving pair, whose leaf must not be a CA certificate.
     pub fn serving(name: impl Into<String>) -> Self {
         Self::new(name.into(), Role::Serving)
     }
 
-    /// A holder of a signing pair, which must be a CA.
+    /// Creates a store for a signing pair, which must be a CA certificate.
     pub fn signer(name: impl Into<String>) -> Self {
         Self::new(name.into(), Role::Signer)
     }
@@ -81,16 +82,17 @@ impl CertificateStore {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The name that errors are prefixed with.
+    /// Returns the name with which error texts begin.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// Replaces the pair, and ends a refusal. Subscribers hear of it unless nothing changed.
+    /// Replaces the pair, and ends a refusal. Notifies subscribers unless nothing changed.
     ///
     /// # Errors
     ///
-    /// When it is not a pair, or its CA flag does not suit the holder. What was there before stays.
+    /// Returns an error when the input is not a pair, or its CA flag does not suit the store. The
+    /// previous pair stays.
     pub fn set(&self, cert_pem: &[u8], key_pem: &[u8]) -> Result<(), SetError> {
         let name = || self.shared.name.clone();
         let pair = CertificatePair::parse(cert_pem, key_pem)
@@ -109,25 +111,26 @@ impl CertificateStore {
         Ok(())
     }
 
-    /// Says that there is no pair any more: a signer forgets its pair, a serving holder keeps serving the last one.
+    /// Records that there is no pair any more: a signing store removes its pair, a serving store
+    /// continues to serve the last one.
     pub fn unset(&self) {
         if self.shared.role == Role::Signer {
             self.change(|state| state.pair.is_some().then(State::default));
         }
     }
 
-    /// Makes new handshakes fail from now on, until the next successful [`Self::set`]: for a pair that may not be
-    /// used any more. [`Self::current`] is empty meanwhile.
+    /// Makes new handshakes fail until the next successful [`Self::set`], for a pair that must not
+    /// be used any more. Meanwhile [`Self::current`] returns `None`.
     pub fn refuse(&self) {
         self.change(|state| (!state.refusing).then_some(State { pair: None, refusing: true }));
     }
 
-    /// The pair in use now.
+    /// Returns the current pair.
     pub fn current(&self) -> Option<Arc<CertificatePair>> {
         self.shared.state.load().pair.clone()
     }
 
-    /// A counter that goes up with every change.
+    /// Returns a counter that increases with every change.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.shared.generation.subscribe()
     }
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serving_holder_takes_leaves_and_a_signer_takes_cas() {
+    fn a_serving_store_accepts_leaves_and_a_signing_store_accepts_cas() {
         let (ca, leaf) = material();
         let serving = CertificateStore::serving("impersonation-proxy-serving-cert");
         let signer = CertificateStore::signer("impersonation-proxy-signing-cert");
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn unset_is_forgetting_for_a_signer_only() {
+    fn unset_removes_the_pair_of_a_signing_store_only() {
         let (ca, leaf) = material();
         let serving = CertificateStore::serving("x");
         set_leaf(&serving, &leaf).unwrap();
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_ends_with_the_next_good_set_even_of_the_same_pair() {
+    fn a_refusal_ends_with_the_next_valid_pair_even_if_it_is_the_same() {
         let (_, leaf) = material();
         let holder = CertificateStore::serving("x");
         set_leaf(&holder, &leaf).unwrap();
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn subscribers_hear_of_changes_and_only_of_changes() {
+    fn subscribers_are_notified_of_changes_only() {
         let (_, leaf) = material();
         let holder = CertificateStore::serving("x");
         let mut changes = holder.subscribe();

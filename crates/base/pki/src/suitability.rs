@@ -1,4 +1,5 @@
-//! What a certificate is fit for: serving, and whether its key and signature are strong enough for it.
+//! The suitability of a certificate for serving: its purpose, and the strength of its key and
+//! signature.
 
 use x509_parser::oid_registry::{OID_HASH_SHA1, OID_KEY_TYPE_EC_PUBLIC_KEY};
 use x509_parser::prelude::X509Certificate;
@@ -11,7 +12,7 @@ use x509_parser::{
 
 use crate::{Certificate, certificate};
 
-/// The least length of an RSA key that clients accept.
+/// The minimum length of an RSA key that clients accept.
 const RSA_BITS: usize = 2048;
 
 /// P-256, P-384, P-521.
@@ -20,13 +21,13 @@ const P224: Oid<'static> = oid!(1.3.132.0.33);
 const P192: Oid<'static> = oid!(1.2.840.10045.3.1.1);
 const ED25519: Oid<'static> = oid!(1.3.101.112);
 
-/// Signature algorithms over SHA-1: RSA (two names for it), ECDSA, DSA.
+/// Signature algorithms with SHA-1: RSA (with two identifiers), ECDSA, DSA.
 const SHA1_SIGNATURES: [Oid<'static>; 4] =
     [oid!(1.2.840.113549.1.1.5), oid!(1.3.14.3.2.29), oid!(1.2.840.10045.4.1), oid!(1.2.840.10040.4.3)];
 const MD5_SIGNATURE: Oid<'static> = oid!(1.2.840.113549.1.1.4);
 const MD2_SIGNATURE: Oid<'static> = oid!(1.2.840.113549.1.1.2);
 
-/// Why clients refuse a certificate, whatever it says.
+/// The reason why clients refuse a certificate regardless of its contents.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Weakness {
     /// A short RSA key.
@@ -38,13 +39,14 @@ pub enum Weakness {
     /// A key that is neither RSA nor EC nor Ed25519.
     #[error("key of an unusual kind")]
     Key,
-    /// A signature over a digest that can be forged.
+    /// A signature with a digest that can be forged.
     #[error("{0} signature")]
     Signature(&'static str),
 }
 
 impl Certificate {
-    /// Whether its extended key usages let it serve: none are named, or serverAuth is, or any.
+    /// Returns whether the extended key usages allow serving: there are none, or they include
+    /// serverAuth or any.
     pub fn may_serve(&self) -> bool {
         certificate::parse(&self.der).is_ok_and(|parsed| match parsed.extended_key_usage() {
             Ok(usage) => usage.is_none_or(|usage| usage.value.server_auth || usage.value.any),
@@ -52,12 +54,13 @@ impl Certificate {
         })
     }
 
-    /// What is weak about its key.
+    /// Returns the weakness of the certificate's key.
     pub fn weak_key(&self) -> Option<Weakness> {
         weak_key(&certificate::parse(&self.der).ok()?)
     }
 
-    /// What is weak about its signature. The signature of a root is not looked at: nobody verifies it.
+    /// Returns the weakness of the certificate's signature. The signature of a root is not checked,
+    /// because no client verifies it.
     pub fn weak_signature(&self) -> Option<Weakness> {
         let parsed = certificate::parse(&self.der).ok()?;
         if parsed.subject().as_raw() == parsed.issuer().as_raw() {
@@ -134,8 +137,8 @@ mod tests {
         parsed(params.signed_by(&key, &issuer).unwrap().der())
     }
 
-    /// The certificate with one object identifier replaced by another of the same length, all over. Its signature
-    /// is wrong then, which is not what is asked here.
+    /// Returns the certificate with every occurrence of one object identifier replaced by another
+    /// of the same length. Its signature is then wrong, which does not matter here.
     fn with(certificate: &Certificate, old: &[u8], new: &[u8]) -> Certificate {
         assert_eq!(old.len(), new.len());
         let mut der = certificate.der.to_vec();
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn usages_that_let_a_certificate_serve() {
+    fn extended_key_usages_decide_about_serving() {
         use ExtendedKeyUsagePurpose::{Any, ClientAuth, CodeSigning, ServerAuth};
         for (purposes, wanted) in [
             (&[][..], true),
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn forgeable_digests_are_named_but_not_in_a_root() {
+    fn forgeable_digests_are_reported_except_in_a_root() {
         let certificate = on(&rcgen::PKCS_RSA_SHA256, &[]);
         let sha256 = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11];
         for (last, name) in [(5, "SHA-1"), (4, "MD5"), (2, "MD2")] {
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_that_are_short_or_unusual_are_named() {
+    fn short_and_unusual_curves_are_reported() {
         let certificate = on(&rcgen::PKCS_ECDSA_P384_SHA384, &[]);
         let p384 = [0x06, 5, 0x2b, 0x81, 0x04, 0, 34];
         for (last, name) in [(33, "P-224"), (10, "curve 1.3.132.0.10")] {
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_rsa_key_is_named_with_its_length() {
+    fn a_short_rsa_key_is_reported_with_its_length() {
         let block = pem::first(RSA_1024.as_bytes()).unwrap();
         assert_eq!(parsed(&block.contents).weak_key(), Some(Weakness::Rsa(1024)));
         assert_eq!(Weakness::Rsa(1024).to_string(), "RSA key of 1024 bits");

@@ -1,11 +1,13 @@
-//! TLS configurations: two profiles, one list of suites, nothing else to choose.
+//! TLS configurations: two profiles and one list of cipher suites.
 //!
-//! `tls/profile.rs` has the versions, suites and groups; `tls/server.rs` and `tls/client.rs` build rustls'
-//! configurations from them. A server's certificate is asked of its [`CertificateStore`](crate::CertificateStore)
-//! in every handshake, so that a rotation needs no restart. Client certificates are requested at most, never
-//! required, and a handshake only proves possession of the key (`tls/possession.rs`).
+//! `tls/profile.rs` has the versions, suites and groups; `tls/server.rs` and `tls/client.rs` build
+//! the configurations for rustls from them. Every handshake reads the server's certificate from its
+//! [`CertificateStore`](crate::CertificateStore), so that a rotation needs no restart. Client
+//! certificates are requested at most, never required, and a handshake only proves that the client
+//! has the private key (`tls/proof_of_possession.rs`).
 //!
-//! A gateway is both to many: `tls/host.rs` serves one of its hosts, `tls/backend.rs` speaks to one of its backends.
+//! A gateway is both a server and a client: `tls/host.rs` builds the configuration of one of its
+//! hosts, `tls/backend.rs` that of the connections to one of its backends.
 
 mod backend;
 mod client;
@@ -23,7 +25,7 @@ pub use probe::{Probe, Shown};
 pub use profile::{CipherError, CipherRestriction, Profile};
 pub use server::{ClientCaHints, ClientCertificates, server_config};
 
-/// What an HTTP server offers, in order of preference.
+/// The protocols that an HTTP server offers, in order of preference.
 pub const ALPN_HTTP: &[&[u8]] = &[ALPN_H2, ALPN_HTTP_1_1];
 /// HTTP/2.
 pub const ALPN_H2: &[u8] = b"h2";

@@ -1,4 +1,4 @@
-//! What stands in each kind of certificate, in the order in which Go writes it.
+//! The contents of each kind of certificate, in the order in which Go writes them.
 
 use std::net::IpAddr;
 
@@ -27,20 +27,20 @@ use x509_cert::{
 
 use super::IssueError;
 
-/// A certificate to be: its names and what it may do.
+/// The names and the purpose of a certificate to be built.
 pub(super) struct Profile<'a> {
     pub(super) issuer: &'a Name,
     pub(super) subject: Name,
     pub(super) kind: Kind<'a>,
 }
 
-/// The three kinds of certificates made here.
+/// The three kinds of certificates that the authority builds.
 pub(super) enum Kind<'a> {
     /// A CA that may sign for clients and servers, with this subjectKeyIdentifier.
     Ca { key_id: &'a OctetString },
-    /// A client, below a CA with this subjectKeyIdentifier.
+    /// A client, issued by a CA with this subjectKeyIdentifier.
     Client { authority: Option<&'a OctetString> },
-    /// A server with these names, below a CA with this subjectKeyIdentifier.
+    /// A server with these names, issued by a CA with this subjectKeyIdentifier.
     Server { authority: Option<&'a OctetString>, names: &'a SubjectAltName },
 }
 
@@ -75,7 +75,7 @@ impl BuilderProfile for Profile<'_> {
                 let mut extensions = vec![purposes(&[ID_KP_SERVER_AUTH])?, basic_constraints(false)?];
                 extensions.extend(authority_key(*authority)?);
                 if !names.0.is_empty() {
-                    // RFC 5280, 4.2.1.6: critical, since nothing else names the subject.
+                    // Critical if the subject is empty (RFC 5280, section 4.2.1.6).
                     extensions.push(extension(*names, self.subject.is_empty())?);
                 }
                 Ok(extensions)
@@ -84,7 +84,7 @@ impl BuilderProfile for Profile<'_> {
     }
 }
 
-/// The subjectAltName of a server: DNS names first, as Go writes them.
+/// Returns the subjectAltName of a server: DNS names first, as Go writes them.
 pub(super) fn alternative_names(
     dns: &[String],
     ips: &[IpAddr],

@@ -1,4 +1,4 @@
-//! Lets x509-cert's builder sign with an aws-lc-rs key.
+//! An adapter that lets the builder of x509-cert sign with an aws-lc-rs key.
 
 use aws_lc_rs::{
     rand::SystemRandom,
@@ -24,18 +24,18 @@ use spki::{
 
 use crate::key::KeyPair;
 
-/// A key that signs certificates, with the algorithm that Go picks for it.
+/// A key that signs certificates, with the algorithm that Go selects for it.
 pub(super) struct Signer {
     key: KeyPair,
     public_key: PublicKey,
     random: SystemRandom,
 }
 
-/// The public half; its only use is to be encoded.
+/// The public key, which is only encoded.
 #[derive(Clone)]
 pub(super) struct PublicKey(SubjectPublicKeyInfoOwned);
 
-/// A signature as it stands in a certificate.
+/// A signature as encoded in a certificate.
 pub(super) struct Signature(Vec<u8>);
 
 impl Signer {
@@ -92,7 +92,8 @@ impl EncodePublicKey for PublicKey {
 impl DynSignatureAlgorithmIdentifier for Signer {
     fn signature_algorithm_identifier(&self) -> spki::Result<AlgorithmIdentifierOwned> {
         let oid = self.algorithm();
-        // RFC 4055, 5: NULL for RSA; RFC 5758, 3.2 and RFC 8410, 3: absent for the others.
+        // The parameters are NULL for RSA (RFC 4055, section 5) and absent for the others (RFC
+        // 5758, section 3.2, and RFC 8410, section 3).
         let parameters = (oid == SHA_256_WITH_RSA_ENCRYPTION).then(|| Any::from(Null));
         Ok(AlgorithmIdentifierOwned { oid, parameters })
     }

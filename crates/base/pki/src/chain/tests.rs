@@ -26,7 +26,7 @@ fn der(pem: &str) -> CertificateDer<'static> {
 }
 
 #[test]
-fn a_ca_that_has_expired_vouches_for_nobody() {
+fn an_expired_ca_is_not_a_root() {
     let signer = ca("signer");
     let longer = Validity::starting(now(), Duration::from_secs(20 * 3600));
     let client = der(&signer.issue_client(&ClientSubject::default(), &longer).unwrap().certificate_pem);
@@ -35,7 +35,7 @@ fn a_ca_that_has_expired_vouches_for_nobody() {
     assert_eq!(expired, Err(ChainError::UnknownAuthority));
 }
 
-/// A self-signed certificate with these purposes.
+/// Returns a self-signed certificate with these purposes.
 fn alone(purposes: &[ExtendedKeyUsagePurpose]) -> CertificateDer<'static> {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.not_before = rcgen::date_time_ymd(2026, 11, 1);
@@ -45,7 +45,7 @@ fn alone(purposes: &[ExtendedKeyUsagePurpose]) -> CertificateDer<'static> {
 }
 
 #[test]
-fn a_certificate_that_is_trusted_itself_needs_no_issuer() {
+fn a_trusted_certificate_needs_no_issuer() {
     let client = alone(&[ExtendedKeyUsagePurpose::ClientAuth]);
     for (purposes, expected) in [
         (&[][..], Ok(())),
@@ -65,7 +65,7 @@ fn a_certificate_that_is_trusted_itself_needs_no_issuer() {
 }
 
 #[test]
-fn a_certificate_for_any_purpose_is_good_for_a_client() {
+fn a_certificate_for_any_purpose_is_valid_for_a_client() {
     let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::new(Vec::new()).unwrap());
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca = params.self_signed(&key).unwrap();
@@ -163,12 +163,13 @@ fn intermediates_lead_to_the_root() {
     assert_eq!(verify_client(leaf.der(), &[], &roots, now()), Err(ChainError::UnknownAuthority));
 }
 
-/// Made with `openssl x509 -req` (version 1 certificate of CN=carol below CN=old CA), valid for 100 years.
+/// Made with `openssl x509 -req` (version 1 certificate of CN=carol, issued by CN=old CA), valid
+/// for 100 years.
 const VERSION_1: &str = include_str!("../../testdata/version-1-client.pem");
 const VERSION_1_CA: &str = include_str!("../../testdata/version-1-ca.pem");
 
 #[test]
-fn version_1_certificates_are_good_directly_below_a_root() {
+fn version_1_certificates_are_valid_when_a_root_issued_them() {
     let roots = CaBundle::from_pem(VERSION_1_CA.as_bytes()).unwrap();
     let leaf = der(VERSION_1);
     let new_year = "2027-01-01T00:00:00Z".parse().unwrap();
@@ -183,7 +184,7 @@ fn version_1_certificates_are_good_directly_below_a_root() {
 }
 
 #[test]
-fn a_version_1_certificate_changed_afterwards_is_not_good() {
+fn a_modified_version_1_certificate_is_refused() {
     let roots = CaBundle::from_pem(VERSION_1_CA.as_bytes()).unwrap();
     let mut bytes = der(VERSION_1).to_vec();
     let at = bytes.windows(5).position(|window| window == b"carol").unwrap();
@@ -192,7 +193,8 @@ fn a_version_1_certificate_changed_afterwards_is_not_good() {
     assert_eq!(verify_client(&bytes.into(), &[], &roots, new_year), Err(ChainError::UnknownAuthority));
 }
 
-/// A certificate that the CA signed with another version number than the 3 it was made with, as X.509 counts: from 0.
+/// Returns a certificate that the CA signed with a version number other than 3. X.509 counts
+/// versions from 0.
 fn with_version(number: u8, purpose: ExtendedKeyUsagePurpose) -> (CertificateDer<'static>, CaBundle) {
     use aws_lc_rs::signature::Ed25519KeyPair;
 
@@ -218,7 +220,8 @@ fn with_version(number: u8, purpose: ExtendedKeyUsagePurpose) -> (CertificateDer
     const VERSION_3: [u8; 5] = [0xa0, 3, 2, 1, 2];
     let at = bytes.windows(5).position(|window| window == VERSION_3).unwrap();
     bytes[at + 4] = number;
-    // The signature is Ed25519's 64 bytes at the end; what it signs begins behind the outermost head.
+    // The signature is Ed25519's 64 bytes at the end; the signed part begins after the outermost
+    // head.
     let end_of_signed = bytes.len() - 64 - 3 - 7;
     let signature = signer.sign(&bytes[4..end_of_signed]);
     let start = bytes.len() - 64;
@@ -227,7 +230,7 @@ fn with_version(number: u8, purpose: ExtendedKeyUsagePurpose) -> (CertificateDer
 }
 
 #[test]
-fn a_version_without_extensions_is_no_way_around_them() {
+fn a_certificate_with_extensions_and_another_version_is_refused() {
     let (good, roots) = with_version(2, ExtendedKeyUsagePurpose::ClientAuth);
     assert_eq!(verify_client(&good, &[], &roots, now()), Ok(()), "the fixture signs well");
     for version in [0, 1, 3, 30, 0x7f] {

@@ -11,7 +11,7 @@ struct Made {
     key: String,
 }
 
-/// A self-signed certificate on a key of the given kind.
+/// Returns a self-signed certificate with a key of the given kind.
 fn made(algorithm: &'static rcgen::SignatureAlgorithm) -> Made {
     let key = TestKey::generate_for(algorithm).unwrap();
     let cert = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -22,7 +22,7 @@ fn parse(cert: &str, key: &str) -> Result<CertificatePair, String> {
     CertificatePair::parse(cert.as_bytes(), key.as_bytes()).map_err(|error| error.to_string())
 }
 
-/// The PKCS#1 or SEC1 key inside of a PKCS#8 one: the third element of the SEQUENCE.
+/// Returns the PKCS#1 or SEC1 key inside of a PKCS#8 key: the third element of the SEQUENCE.
 fn unwrapped(pkcs8: &str, label: &str) -> String {
     use x509_parser::{asn1_rs::Any, prelude::FromDer as _};
     let block = pem::first(pkcs8.as_bytes()).unwrap();
@@ -34,7 +34,7 @@ fn unwrapped(pkcs8: &str, label: &str) -> String {
 }
 
 #[test]
-fn every_fault_has_the_text_of_gos_tls_package() {
+fn every_error_has_the_text_of_gos_tls_package() {
     let ec = made(&rcgen::PKCS_ECDSA_P256_SHA256);
     let other_ec = made(&rcgen::PKCS_ECDSA_P256_SHA256);
     let other_curve = made(&rcgen::PKCS_ECDSA_P384_SHA384);
@@ -93,7 +93,7 @@ fn every_fault_has_the_text_of_gos_tls_package() {
         (&ec.cert, &other_ec.key, "tls: private key does not match public key"),
         (&ec.cert, &other_curve.key, "tls: private key does not match public key"),
         (&pss, &rsa.key, "tls: unknown public key algorithm"),
-        // Of two faults, the certificate's is told first, but PEM is looked for in both before.
+        // Of two errors, the certificate's is returned, but both inputs must first have PEM blocks.
         (&block("CERTIFICATE"), &block("PRIVATE KEY"), "x509: malformed certificate"),
         (&block("CERTIFICATE"), "", "tls: failed to find any PEM data in key input"),
     ];
@@ -103,7 +103,7 @@ fn every_fault_has_the_text_of_gos_tls_package() {
 }
 
 #[test]
-fn keys_of_every_form_and_kind_are_read() {
+fn keys_of_every_format_and_kind_are_parsed() {
     let rsa = made(&rcgen::PKCS_RSA_SHA256);
     let p256 = made(&rcgen::PKCS_ECDSA_P256_SHA256);
     let p384 = made(&rcgen::PKCS_ECDSA_P384_SHA384);
@@ -150,7 +150,7 @@ fn a_chain_keeps_its_order_and_other_blocks_are_skipped() {
 }
 
 #[test]
-fn debug_shows_no_key() {
+fn debug_prints_no_key() {
     let made = made(&rcgen::PKCS_ECDSA_P256_SHA256);
     let shown = format!("{:?}", parse(&made.cert, &made.key).unwrap());
     assert!(!shown.contains("PRIVATE"), "{shown}");

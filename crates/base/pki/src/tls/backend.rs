@@ -1,4 +1,5 @@
-//! The client's side towards a backend, whose certificate counts only where somebody said what it must be like.
+//! TLS configurations of clients that connect to a backend. The backend's certificate is verified
+//! only if there are requirements for it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -16,22 +17,23 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use super::{CipherRestriction, Profile, TlsError, client::BundleVerifier, profile::provider};
 use crate::{CaBundle, CertificatePair};
 
-/// What a backend's certificate must be like.
+/// The requirements for a backend's certificate.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendTrust<'a> {
-    /// The CAs that it may be of.
+    /// The CAs that may have issued it.
     pub ca: &'a CaBundle,
-    /// The names of which it must have one.
+    /// The names of which it must have at least one.
     pub names: &'a [Box<str>],
 }
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| provider(&CipherRestriction::default()));
 
-/// A client which takes any certificate without `trust`, and shows `own` when asked for one.
+/// Returns the configuration of a client that accepts any certificate without `trust`, and presents
+/// `own` when the server requests a certificate.
 ///
 /// # Errors
 ///
-/// When the CA bundle has no usable root, or a name is none.
+/// Returns an error when the CA bundle has no usable root, or a name is invalid.
 pub fn backend_config(
     trust: Option<BackendTrust<'_>>,
     own: Option<&CertificatePair>,
@@ -63,7 +65,8 @@ fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
     ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))
 }
 
-/// Of these CAs, and valid for one of these names, whatever name was dialled.
+/// Verifies that a certificate was issued by one of these CAs and has one of these names,
+/// regardless of the dialled name.
 #[derive(Debug)]
 struct OneOf {
     inner: BundleVerifier,
@@ -112,7 +115,8 @@ impl ServerCertVerifier for OneOf {
     }
 }
 
-/// Whoever answers there. Encryption without identity: against who only listens.
+/// Accepts any certificate. The connection is encrypted but not authenticated, which protects only
+/// against passive attackers.
 #[derive(Debug)]
 struct Any;
 

@@ -1,4 +1,4 @@
-//! The client's side.
+//! TLS configurations of clients.
 
 use std::sync::Arc;
 
@@ -17,46 +17,46 @@ use webpki::EndEntityCert;
 use super::{CipherRestriction, Profile, profile::provider};
 use crate::{CaBundle, certificate};
 
-/// A client speaks with few servers.
+/// A client connects to a few servers only.
 const RESUMABLE_SESSIONS: usize = 16;
 
-/// What a client trusts.
+/// The certificate authorities that a client trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Roots {
-    /// What the operating system, or the container image, trusts.
+    /// Those that the operating system, or the container image, trusts.
     System,
-    /// These only.
+    /// Only these.
     Bundle(CaBundle),
 }
 
-/// Why there is no client configuration.
+/// The reason why there is no client configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The system has no roots, or they cannot be read.
     #[error("could not load the system's certificate authorities: {0}")]
     SystemRoots(#[source] Error),
-    /// None of the bundle's certificates can be a root.
+    /// No certificate of the bundle can be a root.
     #[error("could not use CA bundle: {0}")]
     Bundle(#[source] VerifierBuilderError),
-    /// Neither a DNS name nor an address.
+    /// The text is neither a DNS name nor an address.
     #[error("{0:?} is no name of a server")]
     Name(String),
 }
 
-/// A client without a certificate that verifies servers against `roots`.
+/// Returns the configuration of a client without a certificate that verifies servers with `roots`.
 ///
 /// # Errors
 ///
-/// When there are no roots.
+/// Returns an error when there are no roots.
 pub fn client_config(profile: Profile, roots: Roots, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsError> {
     client_config_with(profile, &CipherRestriction::default(), roots, alpn)
 }
 
-/// As [`client_config`], with restricted TLS 1.2 suites.
+/// Returns a configuration like [`client_config`], with restricted TLS 1.2 suites.
 ///
 /// # Errors
 ///
-/// When there are no roots.
+/// Returns an error when there are no roots.
 pub fn client_config_with(
     profile: Profile,
     ciphers: &CipherRestriction,
@@ -79,8 +79,9 @@ pub fn client_config_with(
     Ok(Arc::new(config))
 }
 
-/// rustls' verifier, and one thing more: a server certificate which itself is in the bundle is trusted although it
-/// calls itself a CA. `openssl req -x509` makes such certificates, and Go accepts them.
+/// The verifier of rustls with one addition: a server certificate that is itself in the bundle is
+/// trusted even if it is a CA certificate. `openssl req -x509` creates such certificates, and Go
+/// accepts them.
 #[derive(Debug)]
 pub(super) struct BundleVerifier {
     inner: Arc<WebPkiServerVerifier>,
@@ -145,7 +146,7 @@ fn is_ca_as_server(error: &Error) -> bool {
     matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
-/// What remains to be checked of a certificate that is trusted itself: purpose, time and name.
+/// Performs the remaining checks of a certificate that is itself trusted: purpose, time and name.
 fn verify_trusted(
     end_entity: &CertificateDer<'_>,
     server_name: &ServerName<'_>,

@@ -1,8 +1,9 @@
 //! The names of acceptable CAs that a server sends with its request for a client certificate.
 //!
-//! They change when a CA is rotated, but rustls asks for them as a borrowed slice of the verifier. So every list ever
-//! given is kept, in a chain that only grows, and the newest is lent. CAs rotate a few times a year; should the lists
-//! change like the wind, no hints are sent any more, which clients take as "any".
+//! They change when a CA is rotated, but rustls borrows them as a slice from the verifier.
+//! Therefore every list is stored in a chain that only grows, and the newest list is borrowed. CAs
+//! rotate a few times a year. If the lists change too often, no names are sent any more, which
+//! clients interpret as "any".
 
 use std::{fmt, sync::OnceLock};
 
@@ -10,12 +11,12 @@ use rustls::DistinguishedName;
 
 use super::server::ClientCaHints;
 
-/// No process is expected to see that many different sets of CAs.
-const MOST_LISTS: usize = 64;
+/// Maximum number of different lists of CAs in a process, more than any is expected to need.
+const MAX_LISTS: usize = 64;
 
-/// Asks for the hints and remembers the answers.
+/// Requests the names from their source and stores the results.
 pub(super) struct Hints {
-    ask: ClientCaHints,
+    source: ClientCaHints,
     first: OnceLock<Box<List>>,
 }
 
@@ -31,24 +32,25 @@ impl fmt::Debug for Hints {
 }
 
 impl Hints {
-    pub(super) fn new(ask: ClientCaHints) -> Self {
-        Self { ask, first: OnceLock::new() }
+    pub(super) fn new(source: ClientCaHints) -> Self {
+        Self { source, first: OnceLock::new() }
     }
 
-    /// The names as they are now.
+    /// Returns the current names.
     pub(super) fn now(&self) -> &[DistinguishedName] {
-        let names = (self.ask)();
+        let names = (self.source)();
         if names.is_empty() {
             return &[];
         }
-        let mut place = &self.first;
-        for _ in 0..MOST_LISTS {
-            // Another handshake may fill the place first; then its list is looked at like any other.
-            let list = place.get_or_init(|| Box::new(List { names: names.clone(), next: OnceLock::new() }));
+        let mut slot = &self.first;
+        for _ in 0..MAX_LISTS {
+            // Another handshake may store its list first; then that list is compared like any
+            // other.
+            let list = slot.get_or_init(|| Box::new(List { names: names.clone(), next: OnceLock::new() }));
             if equal(&list.names, &names) {
                 return &list.names;
             }
-            place = &list.next;
+            slot = &list.next;
         }
         &[]
     }
@@ -77,11 +79,11 @@ mod tests {
             n => vec![name(n)],
         }));
         assert!(hints.now().is_empty());
-        for n in 1..=MOST_LISTS {
+        for n in 1..=MAX_LISTS {
             turn.store(n, Ordering::SeqCst);
             assert!(equal(hints.now(), &[name(n)]));
         }
-        turn.store(MOST_LISTS + 1, Ordering::SeqCst);
+        turn.store(MAX_LISTS + 1, Ordering::SeqCst);
         assert!(hints.now().is_empty());
         turn.store(1, Ordering::SeqCst);
         assert!(equal(hints.now(), &[name(1)]));

@@ -1,4 +1,5 @@
-//! The server's side of one of many hosts: a certificate of its own, and clients that may have to show a good one.
+//! TLS configurations of servers with many hosts: each host has its own certificate, and may
+//! require a valid client certificate.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,14 +18,14 @@ use rustls_pki_types::CertificateRevocationListDer;
 use super::{CipherRestriction, profile::provider};
 use crate::{CaBundle, CertificatePair};
 
-/// Which versions a host speaks.
+/// The TLS versions of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Versions {
-    /// TLS 1.2 and nothing newer.
+    /// Only TLS 1.2.
     Only1_2,
-    /// TLS 1.3 and nothing older.
+    /// Only TLS 1.3.
     Only1_3,
-    /// Both.
+    /// TLS 1.2 and 1.3.
     Both,
 }
 
@@ -42,33 +43,34 @@ static ONLY_1_2: &[&SupportedProtocolVersion] = &[&TLS12];
 static ONLY_1_3: &[&SupportedProtocolVersion] = &[&TLS13];
 static BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 
-/// What clients must show, or else there is no connection.
+/// The requirements for client certificates, without which the handshake fails.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientDemand<'a> {
-    /// The CAs that a certificate may be of.
+    /// The CAs that may have issued a certificate.
     pub ca: &'a CaBundle,
-    /// Revocation lists, DER.
+    /// Certificate revocation lists in DER.
     pub revocations: Option<&'a [Vec<u8>]>,
-    /// Only the client's own certificate is looked up there.
+    /// Whether only the client's own certificate is checked against the revocation lists.
     pub revocations_of_leaf_only: bool,
-    /// None at all is good, too.
+    /// Whether a client without a certificate is accepted.
     pub optional: bool,
 }
 
-/// The demand cannot be checked.
+/// The requirements cannot be verified.
 #[derive(Debug, thiserror::Error)]
 #[error("could not use the CA bundle or the revocation lists for client certificates: {0}")]
 pub struct ClientDemandError(#[from] VerifierBuilderError);
 
-/// All hosts share it: there may be many thousands of them.
+/// Shared by all hosts, because there may be many thousands of them.
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| provider(&CipherRestriction::default()));
 
-/// A server which shows this pair, to any name or none. Sessions are not resumed: neither a pair nor a client's
-/// certificate must live on in tickets when it is not good any more.
+/// Returns the configuration of a server that presents this pair for any name or none. Sessions are
+/// not resumed, because a ticket must not extend the use of a pair or of a client's certificate
+/// that is no longer valid.
 ///
 /// # Errors
 ///
-/// When what clients must show cannot be checked.
+/// Returns an error when the requirements for client certificates cannot be verified.
 pub fn host_config(
     versions: Versions,
     pair: &CertificatePair,

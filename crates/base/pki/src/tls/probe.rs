@@ -1,7 +1,7 @@
-//! What a server shows in a handshake, for those who want to say what is wrong with it.
+//! A probe that records what a server presents in a handshake, to diagnose its configuration.
 //!
-//! The handshake is broken off as soon as everything is seen, whatever it was: nothing is ever sent over a connection
-//! that was not verified.
+//! The probe aborts every handshake as soon as it has all data, so no data is ever sent over an
+//! unverified connection.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,16 +18,16 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::{CipherRestriction, Profile, profile::provider};
 
-/// What a server showed.
+/// The properties that a server presented.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
-    /// Its certificates, leaf first; empty when the handshake did not come so far.
+    /// The server's certificates, leaf first; empty when the handshake failed before them.
     pub chain: Vec<CertificateDer<'static>>,
-    /// It asked for a client certificate.
+    /// Whether the server requested a client certificate.
     pub asks_for_client_certificate: bool,
 }
 
-/// One look at one server.
+/// A probe for one server.
 #[derive(Debug)]
 pub struct Probe {
     config: Arc<ClientConfig>,
@@ -41,7 +41,7 @@ struct Seen {
 }
 
 impl Probe {
-    /// A look with what any client may offer.
+    /// Creates a probe that offers what a usual client offers.
     pub fn new(alpn: &[&[u8]]) -> Self {
         let provider = provider(&CipherRestriction::default());
         let algorithms = provider.signature_verification_algorithms;
@@ -57,12 +57,12 @@ impl Probe {
         Self { config: Arc::new(config), seen }
     }
 
-    /// For one handshake, which will fail.
+    /// Returns the configuration for one handshake, which will fail.
     pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config)
     }
 
-    /// What the server has shown until now.
+    /// Returns what the server has presented so far.
     pub fn shown(&self) -> Shown {
         self.seen.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -74,7 +74,7 @@ impl Seen {
     }
 }
 
-/// Enough was seen.
+/// The error that aborts the handshake.
 fn enough() -> Error {
     Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)
 }
@@ -143,7 +143,7 @@ mod tests {
     use crate::tls::{ClientCertificates, server_config};
     use crate::{CertificateAuthority, CertificateStore, Validity};
 
-    /// Lets both sides talk until one of them gives up.
+    /// Exchanges messages between both sides until one of them fails.
     fn talk(client: &mut ClientConnection, server: &mut ServerConnection) -> bool {
         for _ in 0..10 {
             let mut wire = Vec::new();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_sees_what_a_server_shows_and_never_connects() {
+    fn a_probe_records_what_a_server_presents_and_never_connects() {
         crate::install_crypto_provider();
         let validity = Validity::starting(Timestamp::now(), Duration::from_secs(1000));
         let ca = CertificateAuthority::generate("ca", &validity).unwrap();

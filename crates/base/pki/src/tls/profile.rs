@@ -1,4 +1,4 @@
-//! Versions, suites and groups.
+//! TLS versions, cipher suites and groups.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 
-/// Which versions are spoken.
+/// The TLS versions of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// TLS 1.3 only: both sides are ours, or Kubernetes'.
+    /// Only TLS 1.3, for connections between components that all support it.
     Secure,
-    /// TLS 1.2 and 1.3: the other side is somebody else's.
+    /// TLS 1.2 and 1.3, for connections with other software.
     Default,
 }
 
@@ -28,7 +28,7 @@ impl Profile {
         }
     }
 
-    /// The lowest version, as Go prints it.
+    /// Returns the lowest version in Go's notation.
     pub fn min_version(self) -> &'static str {
         match self {
             Self::Secure => "TLS 1.3",
@@ -36,7 +36,7 @@ impl Profile {
         }
     }
 
-    /// The highest version, as Go prints it.
+    /// Returns the highest version in Go's notation.
     pub fn max_version(self) -> &'static str {
         "TLS 1.3"
     }
@@ -45,11 +45,11 @@ impl Profile {
 static ONLY_1_3: &[&SupportedProtocolVersion] = &[&TLS13];
 static BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 
-/// Not configurable. Scanners expect this order.
+/// Not configurable. Security scanners expect this order.
 const SUITES_1_3: [SupportedCipherSuite; 3] =
     [suite::TLS13_AES_128_GCM_SHA256, suite::TLS13_AES_256_GCM_SHA384, suite::TLS13_CHACHA20_POLY1305_SHA256];
 
-/// Elliptic curve Diffie-Hellman with authenticated encryption, in the order in which they are preferred.
+/// Elliptic curve Diffie-Hellman with authenticated encryption, in order of preference.
 const SUITES_1_2: [(&str, SupportedCipherSuite); 6] = [
     ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
     ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
@@ -59,7 +59,8 @@ const SUITES_1_2: [(&str, SupportedCipherSuite); 6] = [
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
 ];
 
-/// Known to the configuration, because upstream's Supervisor uses them for LDAP; never spoken here.
+/// Names that the configuration accepts because upstream uses them for LDAP in another component;
+/// never used here.
 const LDAP_SUITES: [&str; 4] = [
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
@@ -67,13 +68,13 @@ const LDAP_SUITES: [&str; 4] = [
     "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
 ];
 
-/// Short names of older releases.
+/// Short names from older releases.
 const ALIASES: [(&str, &str); 2] = [
     ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
 ];
 
-/// Names in the configured list that are no TLS 1.2 suites. The text is upstream's.
+/// The names in the configured list that are not TLS 1.2 suites. The text is upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unrecognized ciphers [{}], ciphers must be from list [{}]", .unrecognized.join(", "), known().join(", "))]
 pub struct CipherError {
@@ -81,20 +82,20 @@ pub struct CipherError {
     pub unrecognized: Vec<String>,
 }
 
-/// Narrows the TLS 1.2 suites to configured ones. The default allows all.
+/// Restricts the TLS 1.2 suites to configured ones. The default allows all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CipherRestriction {
-    /// Full names; empty means all.
+    /// The full names; empty means all.
     allowed: Vec<&'static str>,
 }
 
 impl CipherRestriction {
-    /// Parses the configured names. An empty list means all, and so does a list that holds none of the suites
-    /// spoken here.
+    /// Parses the configured names. An empty list means all, and so does a list without any of the
+    /// supported suites.
     ///
     /// # Errors
     ///
-    /// When a name is no suite of any profile.
+    /// Returns an error when a name is not a suite of any profile.
     pub fn parse(names: &[String]) -> Result<Self, CipherError> {
         let mut allowed = Vec::new();
         let mut unrecognized = Vec::new();
@@ -113,7 +114,7 @@ impl CipherRestriction {
         Ok(Self { allowed })
     }
 
-    /// The TLS 1.2 suites that remain, in the order in which they are preferred.
+    /// Returns the allowed TLS 1.2 suites in order of preference.
     pub fn suite_names(&self) -> Vec<&'static str> {
         self.suites().map(|(name, _)| name).collect()
     }
@@ -127,7 +128,7 @@ fn known() -> Vec<&'static str> {
     SUITES_1_2.iter().map(|(name, _)| *name).chain(LDAP_SUITES).collect()
 }
 
-/// aws-lc-rs with our suites and groups.
+/// Returns aws-lc-rs with the suites and groups of this module.
 pub(super) fn provider(ciphers: &CipherRestriction) -> Arc<CryptoProvider> {
     let cipher_suites = SUITES_1_3.into_iter().chain(ciphers.suites().map(|(_, suite)| suite)).collect();
     let kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1];
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn ciphers_are_restricted_in_the_profiles_own_order() {
+    fn restricted_ciphers_stay_in_the_order_of_the_profile() {
         let all: Vec<&str> = SUITES_1_2.iter().map(|(name, _)| *name).collect();
         let table: &[(&str, &[&str], Vec<&str>)] = &[
             ("nothing configured", &[], all.clone()),
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_ciphers_are_told_with_all_known_ones() {
+    fn an_error_for_unknown_ciphers_lists_all_known_ones() {
         assert_eq!(
             parse(&["foo", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"]).unwrap_err(),
             "unrecognized ciphers [foo, TLS_AES_128_GCM_SHA256], ciphers must be from list \

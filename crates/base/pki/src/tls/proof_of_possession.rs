@@ -1,7 +1,8 @@
-//! Accepts any client certificate whose key the client holds.
+//! A verifier that accepts any client certificate whose private key the client has.
 //!
-//! The API server asks for a certificate (`tls.RequestClientCert`) and judges it when it authenticates a request, so
-//! that an expired certificate beside a good token is no harm. rustls' own verifier would end the connection.
+//! A server in this mode (`tls.RequestClientCert` in Go) requests a certificate and verifies it
+//! when it authenticates a request, so that an expired certificate does not invalidate a valid
+//! token. The verifier of rustls would close the connection.
 
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerMisbehaved, SignatureScheme,
@@ -54,7 +55,7 @@ impl ClientCertVerifier for ProofOfPossession {
             .iter()
             .find(|(scheme, _)| *scheme == dss.scheme)
             .ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
-        // In TLS 1.2 a scheme does not name the curve, so each algorithm is tried.
+        // A TLS 1.2 scheme does not include the curve, so each algorithm is tried.
         if candidates
             .iter()
             .any(|algorithm| key.verify_signature(*algorithm, message, dss.signature()).is_ok())
@@ -79,7 +80,7 @@ impl ClientCertVerifier for ProofOfPossession {
     }
 }
 
-/// The key of a certificate of any version; webpki reads version 3 only.
+/// Returns the public key of a certificate of any version; webpki supports version 3 only.
 fn public_key(cert: &CertificateDer<'_>) -> Result<SubjectPublicKeyInfoDer<'static>, Error> {
     let parsed = certificate::parse(cert).map_err(|_| CertificateError::BadEncoding)?;
     Ok(SubjectPublicKeyInfoDer::from(parsed.public_key().raw.to_vec()))

@@ -1,4 +1,4 @@
-//! The server's side.
+//! TLS configurations of servers.
 
 use std::{fmt, sync::Arc};
 
@@ -15,16 +15,17 @@ use super::{
 };
 use crate::CertificateStore;
 
-/// Gives the subjects of the CAs whose client certificates are welcome; asked in every handshake.
+/// Returns the subjects of the CAs whose client certificates the server accepts; called in every
+/// handshake.
 pub type ClientCaHints = Arc<dyn Fn() -> Vec<DistinguishedName> + Send + Sync>;
 
-/// What to do about client certificates.
+/// The handling of client certificates.
 #[derive(Clone)]
 pub enum ClientCertificates {
-    /// Never ask for one.
+    /// The server requests no certificate.
     Ignore,
-    /// Ask for one with these hints. None, or one that nobody would trust, is as good in the handshake; but the
-    /// client must hold its key.
+    /// The server requests a certificate with these CA names. The handshake also accepts a client
+    /// without a certificate, or with an untrusted one; but the client must have its private key.
     Request(ClientCaHints),
 }
 
@@ -37,10 +38,12 @@ impl fmt::Debug for ClientCertificates {
     }
 }
 
-/// A server which serves whatever `serving` holds, to any name or none, and fails handshakes while that is nothing.
+/// Returns the configuration of a server that presents the pair in `serving` for any name or none,
+/// and fails handshakes while there is none.
 ///
-/// Sessions are not resumed: kubectl and its like start afresh each time, a cache would hold the certificates of its
-/// clients in memory, and a pair that is refused must not live on in tickets.
+/// Sessions are not resumed: command line clients open new connections each time, a cache would
+/// keep the certificates of clients in memory, and a ticket must not extend the use of a refused
+/// pair.
 pub fn server_config(
     profile: Profile,
     ciphers: &CipherRestriction,
@@ -68,7 +71,7 @@ pub fn server_config(
     Arc::new(config)
 }
 
-/// Resolves to what the holder holds.
+/// Resolves to the pair in the store.
 #[derive(Debug)]
 struct Held(CertificateStore);
 

@@ -1,4 +1,4 @@
-//! Handshakes over loopback.
+//! Tests of handshakes over the loopback interface.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use super::*;
 use crate::{CaBundle, CertificateAuthority, CertificatePair, CertificateStore, ClientSubject, Validity};
 
-/// What both sides saw.
+/// The properties of a handshake that both sides report.
 #[derive(Debug)]
 struct Handshake {
     version: ProtocolVersion,
@@ -26,8 +26,8 @@ struct Handshake {
     server_chain: Vec<CertificateDer<'static>>,
 }
 
-/// Shakes hands over loopback, and moves one byte each way: in TLS 1.3 the client learns only then what the server
-/// thinks of its certificate.
+/// Performs a handshake over the loopback interface and sends one byte in each direction: in TLS
+/// 1.3 the client learns only then whether the server accepts its certificate.
 async fn handshake(
     server: &Arc<ServerConfig>,
     client: &Arc<ClientConfig>,
@@ -127,14 +127,14 @@ impl World {
         client_config(profile, self.roots(), ALPN_HTTP).unwrap()
     }
 
-    /// A client that shows this pair whatever the server hints.
+    /// Returns a client that presents this pair regardless of the server's CA names.
     fn client_showing(&self, profile: Profile, key: &Arc<CertifiedKey>) -> Arc<ClientConfig> {
         let mut config = ClientConfig::clone(&self.client(profile));
         config.client_auth_cert_resolver = Arc::new(Shows(Arc::clone(key)));
         Arc::new(config)
     }
 
-    /// A client of TLS 1.2 alone.
+    /// Returns a client with TLS 1.2 only.
     fn old_client(&self) -> Arc<ClientConfig> {
         let bundle = CaBundle::from_pem(self.ca.certificate_pem().as_bytes()).unwrap();
         let mut roots = rustls::RootCertStore::empty();
@@ -174,7 +174,7 @@ fn client_pair(validity: &Validity) -> CertificatePair {
 }
 
 #[tokio::test]
-async fn both_profiles_agree_on_the_best_of_each_version() {
+async fn both_profiles_negotiate_the_best_of_each_version() {
     let world = World::with_pair();
     for profile in [Profile::Secure, Profile::Default] {
         let seen =
@@ -214,7 +214,7 @@ async fn tls_1_2_suites_are_restricted_and_tls_1_3_is_not() {
 }
 
 #[tokio::test]
-async fn a_name_is_not_needed_to_get_the_current_pair() {
+async fn a_client_without_a_server_name_gets_the_current_pair() {
     let world = World::with_pair();
     let server = world.server(Profile::Secure, &[]);
     let by_name = handshake(&server, &world.client(Profile::Secure), "localhost").await.0.unwrap();
@@ -223,7 +223,7 @@ async fn a_name_is_not_needed_to_get_the_current_pair() {
 }
 
 #[tokio::test]
-async fn every_handshake_gets_what_the_holder_holds_then() {
+async fn every_handshake_uses_the_current_pair_of_the_store() {
     let world = World::new();
     let server = world.server(Profile::Secure, &[]);
     let client = world.client(Profile::Secure);
@@ -242,7 +242,7 @@ async fn every_handshake_gets_what_the_holder_holds_then() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_taken_whatever_it_says() {
+async fn any_client_certificate_is_accepted() {
     let world = World::with_pair();
     let server = world.server(Profile::Default, &[]);
     let past = |from: &str, until: &str| Validity {
@@ -272,7 +272,7 @@ async fn a_client_certificate_is_taken_whatever_it_says() {
 }
 
 #[tokio::test]
-async fn a_client_without_the_key_of_its_certificate_is_refused() {
+async fn a_client_without_the_private_key_of_its_certificate_is_refused() {
     let world = World::with_pair();
     let server = world.server(Profile::Default, &[]);
     let (mine, stolen) = (client_pair(&hour()), client_pair(&hour()));
@@ -288,7 +288,7 @@ async fn a_client_without_the_key_of_its_certificate_is_refused() {
 }
 
 #[tokio::test]
-async fn a_server_that_ignores_client_certificates_does_not_ask() {
+async fn a_server_that_ignores_client_certificates_requests_none() {
     let world = World::with_pair();
     let none = CipherRestriction::default();
     let server =
@@ -300,7 +300,7 @@ async fn a_server_that_ignores_client_certificates_does_not_ask() {
     assert_eq!(seen.alpn.as_deref(), Some(ALPN_HTTP_1_1));
 }
 
-/// Notes the hints and shows nothing.
+/// Records the CA names and presents no certificate.
 #[derive(Debug, Default)]
 struct Notes(std::sync::Mutex<Vec<Vec<u8>>>);
 
@@ -316,7 +316,7 @@ impl ResolvesClientCert for Notes {
 }
 
 #[tokio::test]
-async fn hints_name_the_cas_of_the_moment() {
+async fn hints_are_the_names_of_the_current_cas() {
     let world = World::with_pair();
     let signer = CertificateStore::signer("signer");
     let source = signer.clone();
@@ -350,7 +350,7 @@ async fn sessions_are_not_resumed() {
 }
 
 #[tokio::test]
-async fn a_self_signed_ca_as_server_is_trusted_when_it_is_in_the_bundle() {
+async fn a_self_signed_ca_is_trusted_as_server_when_it_is_in_the_bundle() {
     let key = TestKey::generate().unwrap();
     let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     params.subject_alt_names.push(SanType::IpAddress("127.0.0.1".parse().unwrap()));

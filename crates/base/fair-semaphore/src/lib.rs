@@ -1,18 +1,20 @@
-//! A semaphore whose permits are shared fairly between keys, such as users.
+//! A semaphore that distributes its permits fairly between keys, such as users.
 //!
-//! A key may hold at most [`SHARE`] times as many permits as are free (dynamic thresholds, Choudhury and Hahne 1998).
-//! One key alone gets three quarters of all permits; ten greedy keys get three in 31 each and leave one in 31. So there
-//! is room for the next key as long as there are fewer keys than permits, and no number is configured for each key.
+//! A key may hold at most `SHARE` (3) times as many permits as are free (dynamic thresholds,
+//! Choudhury and Hahne 1998). A single key gets three quarters of all permits; ten greedy keys get
+//! 3/31 each and leave 1/31. The next key therefore finds a permit as long as there are fewer keys
+//! than permits, and no number is configured for each key.
 //!
-//! A key is a list of levels, outermost first, such as "anonymous" and an address. What the rule leaves for the first
-//! level is shared in the same way between the keys of the second level, and so on. So the keys below one level hold
-//! together what a key without further levels may hold.
+//! A key is a list of levels, outermost first, such as "anonymous" and an address. The share of the
+//! first level is distributed in the same way between the keys of the second level, and so on. All
+//! keys below one level together hold as much as a key without further levels may hold.
 //!
-//! A key without a permit may wait in a queue, whose places are shared by the same rule. A permit that is released goes
-//! to the waiting key whose outermost level holds the fewest, then whose next level does, and of those with equally many to
-//! the one that has waited longest.
+//! A key without a permit may wait in a queue, whose places are distributed by the same rule. A
+//! released permit goes to the waiting key whose outermost level holds the fewest permits, then to
+//! the one whose next level does, and among equals to the one that has waited longest.
 //!
-//! Keys are known by a keyed hash. The fast path is one uncontended lock; the queue is searched only when there is one.
+//! Keys are identified by a keyed hash. The fast path is one uncontended lock; the queue is
+//! searched only when it is not empty.
 
 #![forbid(unsafe_code)]
 
@@ -28,13 +30,13 @@ use std::task::{Context, Poll};
 use fnv::FnvHasher;
 use tokio::sync::oneshot;
 
-/// A key may hold this many times the permits that are free.
+/// The ratio of the permits that a key may hold to the permits that are free.
 const SHARE: usize = 3;
 
-/// The levels of a key that count; further ones are ignored.
+/// The maximum number of levels of a key; further ones are ignored.
 pub const LEVELS: usize = 3;
 
-/// A bounded number of permits. Cheap to clone; clones share the permits.
+/// A limited number of permits. Cheap to clone; clones share the permits.
 #[derive(Clone)]
 pub struct FairSemaphore(Arc<Inner>);
 
@@ -43,7 +45,7 @@ struct Inner {
     hasher: RandomState,
 }
 
-/// By the hash of a key.
+/// A map from the hash of a key.
 type ByKey<V> = HashMap<u64, V, BuildHasherDefault<FnvHasher>>;
 
 /// The levels of a key, outermost first, each as the hash of the list up to it.
@@ -53,20 +55,20 @@ struct Path {
     length: usize,
 }
 
-/// A number of things that keys share.
+/// A number of permits, or of places in the queue, that keys share.
 #[derive(Default)]
 struct Pool {
     free: usize,
-    /// What the levels of keys hold that hold any.
+    /// The number that each level of a key holds; levels that hold none have no entry.
     held: ByKey<usize>,
 }
 
 #[derive(Default)]
 struct State {
     permits: Pool,
-    /// Places in the queue.
+    /// The places in the queue.
     places: Pool,
-    /// The queues of the keys that wait.
+    /// The queues of the waiting keys.
     queues: ByKey<Queue>,
     /// The number of the next waiter.
     next: u64,
@@ -82,13 +84,13 @@ struct Waiter {
     granted: oneshot::Sender<Permit>,
 }
 
-/// A permit in use. Dropping it releases it.
+/// A permit in use. Dropping it releases the permit.
 pub struct Permit {
     semaphore: FairSemaphore,
     key: Path,
 }
 
-/// A place in the queue; resolves with a permit. Dropping it leaves the queue.
+/// A future in the queue that resolves with a permit. Dropping it leaves the queue.
 pub struct Waiting {
     granted: oneshot::Receiver<Permit>,
     semaphore: FairSemaphore,
@@ -103,7 +105,7 @@ impl Path {
         for (depth, hash) in hashes.iter_mut().take(length).enumerate() {
             *hash = hasher.hash_one(&levels[..=depth]);
         }
-        // A key without levels is like any other.
+        // A key without levels is a key of its own.
         Self { hashes, length: length.max(1) }
     }
 
@@ -111,7 +113,7 @@ impl Path {
         &self.hashes[..self.length]
     }
 
-    /// The hash of the whole list.
+    /// Returns the hash of the whole list.
     fn whole(&self) -> u64 {
         self.hashes[self.length - 1]
     }
@@ -129,7 +131,8 @@ impl Pool {
             if left == 0 {
                 return false;
             }
-            // So many more this level could take alone: each takes one from what is left and SHARE from its bound.
+            // The number that this level alone could still take: each takes one from what is left
+            // and SHARE from its bound.
             room = left.div_ceil(SHARE + 1);
         }
         true
@@ -158,7 +161,7 @@ impl Pool {
         }
     }
 
-    /// What each level of this key holds.
+    /// Returns the number that each level of this key holds.
     fn held_by_levels(&self, key: &Path) -> [usize; LEVELS] {
         let mut counts = [0; LEVELS];
         for (count, level) in counts.iter_mut().zip(key.levels()) {
@@ -169,30 +172,33 @@ impl Pool {
 }
 
 impl FairSemaphore {
-    /// A semaphore with this many permits, for which at most `queue` may [wait](Self::enqueue).
+    /// Creates a semaphore with this many permits, for which at most `queue` requests may
+    /// [wait](Self::enqueue).
     pub fn new(permits: usize, queue: usize) -> Self {
         let pool = |free| Pool { free, held: ByKey::default() };
         let state = State { permits: pool(permits), places: pool(queue), ..State::default() };
         Self(Arc::new(Inner { state: Mutex::new(state), hasher: RandomState::new() }))
     }
 
-    /// A permit, if one is free for the key of these levels.
+    /// Returns a permit if one is free for the key of these levels.
     pub fn try_acquire(&self, levels: &[impl Hash]) -> Option<Permit> {
         let key = Path::new(&self.0.hasher, levels);
         self.lock().permits.take(&key).then(|| self.permit(key))
     }
 
-    /// A place in the queue, which may resolve at once. `None` when the queue has no place for the key of these levels.
+    /// Returns a place in the queue, which may resolve at once. Returns `None` when the queue has
+    /// no place for the key of these levels.
     pub fn enqueue(&self, levels: &[impl Hash]) -> Option<Waiting> {
         let key = Path::new(&self.0.hasher, levels);
         let (sender, granted) = oneshot::channel();
         let mut state = self.lock();
-        // Also without a place in the queue: dropping the handle takes the waiter of this number out of it.
+        // Assigned even without a place in the queue: dropping the handle removes the waiter of
+        // this number from the queue.
         let number = state.next;
         state.next += 1;
         if state.permits.take(&key) {
             drop(state);
-            // The receiver is right here.
+            // The receiver still exists, so the permit is not lost.
             drop(sender.send(self.permit(key)));
         } else {
             state.wait(key, number, sender)?;
@@ -213,13 +219,15 @@ impl FairSemaphore {
                 granted.push(next);
             }
         }
-        // Outside of the lock: a permit whose receiver went away meanwhile is dropped here, which locks again.
+        // Outside of the lock: a permit whose receiver was dropped in the meantime is dropped here,
+        // which locks again.
         for (key, waiter) in granted {
             drop(waiter.granted.send(self.permit(key)));
         }
     }
 
-    /// The state is whole between any two statements, so a panic elsewhere does not spoil it.
+    /// Locks the state, which is consistent between any two statements, so a panic elsewhere does
+    /// not invalidate it.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -236,7 +244,7 @@ impl State {
         Some(())
     }
 
-    /// The next waiter that gets a permit, which is counted as held already.
+    /// Returns the next waiter that gets a permit. The permit already counts as held.
     fn grant(&mut self) -> Option<(Path, Waiter)> {
         if self.queues.is_empty() || self.permits.free == 0 {
             return None;
@@ -252,7 +260,7 @@ impl State {
         Some((key, waiter))
     }
 
-    /// Takes a waiter, or the first one, out of the queue of this key.
+    /// Removes a waiter, or the first one, from the queue of this key.
     fn leave(&mut self, key: &Path, number: Option<u64>) -> Option<Waiter> {
         let Entry::Occupied(mut queue) = self.queues.entry(key.whole()) else { return None };
         let waiters = &mut queue.get_mut().waiters;
@@ -281,7 +289,8 @@ impl Future for Waiting {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
         match Pin::new(&mut self.granted).poll(cx) {
             Poll::Ready(Ok(permit)) => Poll::Ready(permit),
-            // The sender is in the queue until it is used, so it is not dropped before this is.
+            // The sender stays in the queue until it is used, so it is not dropped before this
+            // future.
             Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
         }
     }
@@ -320,7 +329,7 @@ mod tests {
 
     use super::*;
 
-    /// All permits that the key gets now.
+    /// Returns all permits that the key gets now.
     fn all(semaphore: &FairSemaphore, key: &str) -> Vec<Permit> {
         std::iter::from_fn(|| semaphore.try_acquire(&[key])).collect()
     }
@@ -347,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_alone_gets_three_quarters_and_the_rest_is_left_for_others() {
+    fn a_single_key_gets_three_quarters_of_the_permits() {
         let semaphore = FairSemaphore::new(8, 0);
         let heavy = all(&semaphore, "heavy");
         let light = all(&semaphore, "light");
@@ -359,11 +368,11 @@ mod tests {
     }
 
     #[test]
-    fn many_greedy_keys_together_leave_room_for_the_next_one() {
+    fn many_greedy_keys_together_leave_a_permit_for_the_next_one() {
         let semaphore = FairSemaphore::new(100, 0);
         let greedy: Vec<_> = (0..20).map(|n| n.to_string()).collect();
         let mut held = Vec::new();
-        // Each takes one more in turn, as if all of them flooded at the same time.
+        // Each key takes one more permit in turn, as if all of them sent requests at the same time.
         loop {
             let before = held.len();
             held.extend(greedy.iter().filter_map(|key| semaphore.try_acquire(&[key])));
@@ -376,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_permit_can_be_had() {
+    fn a_single_permit_can_be_acquired() {
         let semaphore = FairSemaphore::new(1, 1);
         let permit = semaphore.try_acquire(&["u"]).unwrap();
         assert!(semaphore.try_acquire(&["u"]).is_none());
@@ -400,14 +409,14 @@ mod tests {
         let light = light.now_or_never().unwrap();
         assert!(late.now_or_never().is_none());
         drop((other, light));
-        // Two are free, and a crowd that holds five gets one more; the last is left for others.
+        // The key that holds five permits gets one more, and the rest stays free for others.
         let granted: Vec<_> = crowd.iter_mut().filter_map(FutureExt::now_or_never).collect();
         assert_eq!(granted.len(), 1);
         assert_eq!(semaphore.lock().permits.free, 2);
     }
 
     #[test]
-    fn the_queue_is_shared_as_permits_are() {
+    fn queue_places_are_distributed_like_permits() {
         let semaphore = FairSemaphore::new(1, 8);
         let _permit = semaphore.try_acquire(&["heavy"]).unwrap();
         let heavy = queue(&semaphore, "heavy");
@@ -417,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_are_served_in_the_order_in_which_they_came() {
+    fn equal_keys_are_served_in_order_of_arrival() {
         let semaphore = FairSemaphore::new(1, 100);
         let mut permit = semaphore.try_acquire(&["first"]).unwrap();
         let waiting: Vec<_> = (0..50).map(|n| semaphore.enqueue(&[n]).unwrap()).collect();
@@ -428,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_dropped_while_it_waits_or_after_it_was_granted_takes_no_permit() {
+    fn a_waiter_dropped_before_or_after_its_grant_keeps_no_permit() {
         let semaphore = FairSemaphore::new(1, 10);
         let permit = semaphore.try_acquire(&["u"]).unwrap();
         let (gone, granted, next) = (
@@ -443,17 +452,17 @@ mod tests {
         assert!(is_idle(&semaphore, 1, 10));
     }
 
-    /// All permits that this key of two levels gets now.
+    /// Returns all permits that this key of two levels gets now.
     fn all_below(semaphore: &FairSemaphore, outer: &str, inner: &str) -> Vec<Permit> {
         std::iter::from_fn(|| semaphore.try_acquire(&[outer, inner])).collect()
     }
 
     #[test]
-    fn keys_below_one_level_share_what_that_level_may_hold() {
+    fn keys_below_one_level_share_the_permits_of_that_level() {
         let semaphore = FairSemaphore::new(64, 0);
         let heavy = all_below(&semaphore, "anonymous", "heavy");
         let light = all_below(&semaphore, "anonymous", "light");
-        // Of 64 the level gets 48, and of these the first key three quarters.
+        // Of 64 permits the level gets 48, and the first key gets three quarters of these.
         assert_eq!((heavy.len(), light.len()), (36, 9));
         let crowd: Vec<_> =
             (0..1000).flat_map(|n| all_below(&semaphore, "anonymous", &n.to_string())).collect();
@@ -466,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_refused_by_an_inner_level_does_not_hold_up_the_others_that_wait() {
+    fn a_key_refused_by_an_inner_level_does_not_block_other_waiters() {
         let semaphore = FairSemaphore::new(64, 64);
         let _heavy: Vec<_> =
             (0..24).map(|_| semaphore.try_acquire(&["anonymous", "heavy"]).unwrap()).collect();
@@ -475,13 +484,13 @@ mod tests {
         let heavy = semaphore.enqueue(&["anonymous", "heavy"]).unwrap();
         let named = semaphore.enqueue(&["named"]).unwrap();
         other.pop();
-        // "anonymous" holds fewer and could have it, but for another key than this one.
+        // "anonymous" holds fewer permits, but a limit below it refuses this key.
         assert!(named.now_or_never().is_some());
         assert!(heavy.now_or_never().is_none());
     }
 
     #[test]
-    fn a_single_permit_can_be_had_at_every_level() {
+    fn a_single_permit_can_be_acquired_at_every_level() {
         let semaphore = FairSemaphore::new(1, 1);
         let permit = semaphore.try_acquire(&["a", "b", "c"]).unwrap();
         assert!(semaphore.try_acquire(&["a", "b", "c"]).is_none());

@@ -1,4 +1,4 @@
-//! The shared node as an administrator sees it, with the product's image.
+//! An administrator's view of the shared node, with the product's image.
 
 use std::process::Command;
 
@@ -6,42 +6,42 @@ use pinniped_e2e::environment::{OnNode, Place as _, Step};
 use pinniped_e2e::walkthrough::CONCIERGE;
 use serde_json::Value;
 
-/// What the Concierge's own pods have, and no others.
+/// The label that only the Concierge's own pods have.
 pub(crate) const PODS: &str = "deployment.pinniped.dev=concierge";
 
-/// An administrator's kubectl.
+/// kubectl of an administrator.
 #[derive(Clone, Copy)]
 pub(crate) struct Admin<'p>(pub(crate) &'p OnNode<'p>);
 
 impl Admin<'_> {
-    /// Has to succeed; gives standard output.
+    /// Runs kubectl, which must succeed; returns its standard output.
     pub(crate) async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
         self.input(args, None).await
     }
 
-    /// The same with something on standard input.
+    /// Does the same with standard input.
     pub(crate) async fn input(&self, args: &[&str], input: Option<&str>) -> anyhow::Result<String> {
         let step = Step::inside(self.0, self.command(args));
         Ok(step.run(input).await?.success()?.stdout)
     }
 
-    /// Not yet started, and not yet inside.
+    /// Returns the command, outside the node's network and not started.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         self.0.kubectl().command(args)
     }
 
-    /// `kubectl get`.
+    /// Runs `kubectl get` and parses its output.
     pub(crate) async fn json(&self, args: &[&str]) -> anyhow::Result<Value> {
         Ok(serde_json::from_str(&self.kubectl(&[&["get", "-o", "json"], args].concat()).await?)?)
     }
 
-    /// The names of the Concierge's pods, also of those that are ending.
+    /// Returns the names of the Concierge's pods, including terminating ones.
     pub(crate) async fn pods(&self) -> anyhow::Result<Vec<String>> {
         let names = self.kubectl(&["get", "pods", "-n", CONCIERGE, "-l", PODS, "-o", "name"]).await?;
         Ok(names.lines().filter_map(|line| line.strip_prefix("pod/")).map(str::to_owned).collect())
     }
 
-    /// For the message of a failure.
+    /// Returns the state of the cluster for a failure message.
     pub(crate) async fn what_is_there(&self) -> String {
         let mut said = String::new();
         for args in [

@@ -1,4 +1,4 @@
-//! What cannot work says why, and leaves nothing.
+//! Invalid input is rejected with the reason and the remedy, and leaves nothing behind.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use pinniped_node::{Layout, Node, UpOptions, fixture};
 use pinniped_test_support::tools;
 
-/// Runs `pinniped-node`, and returns its exit code and standard error.
+/// Runs `pinniped-node`, which must fail, and returns its standard error.
 fn refused(change: impl FnOnce(&mut Command)) -> String {
     let mut command = Command::new(tools::binary("pinniped-node").unwrap());
     change(&mut command);
@@ -17,11 +17,11 @@ fn refused(change: impl FnOnce(&mut Command)) -> String {
 }
 
 #[test]
-fn without_root_the_reason_is_told() {
+fn without_root_the_error_names_the_reason() {
     if !fixture::possible("without root the reason is told") {
         return;
     }
-    // Nobody may not be able to reach cargo's target folder.
+    // The user `nobody` may have no access to cargo's target folder.
     let dir = tempfile::Builder::new().prefix("pinniped-node-").tempdir().unwrap();
     let program = dir.path().join("pinniped-node");
     std::fs::copy(tools::binary("pinniped-node").unwrap(), &program).unwrap();
@@ -53,7 +53,7 @@ fn a_user_namespace_is_not_enough() {
 }
 
 #[tokio::test]
-async fn a_missing_image_archive_is_named_before_anything_starts() {
+async fn a_missing_image_archive_is_reported_before_any_process_starts() {
     if !fixture::possible("a missing image archive is named") {
         return;
     }
@@ -69,7 +69,7 @@ async fn a_missing_image_archive_is_named_before_anything_starts() {
 }
 
 #[test]
-fn an_unwritable_state_folder_is_named_with_the_remedy() {
+fn an_unwritable_state_folder_is_reported_with_the_remedy() {
     if !fixture::possible("an unwritable state folder is named") {
         return;
     }
@@ -81,7 +81,7 @@ fn an_unwritable_state_folder_is_named_with_the_remedy() {
 }
 
 #[test]
-fn missing_programs_of_the_node_are_named() {
+fn missing_programs_of_the_node_are_reported() {
     if !fixture::possible("missing programs of the node are named") {
         return;
     }
@@ -98,7 +98,7 @@ fn missing_programs_of_the_node_are_named() {
 }
 
 #[test]
-fn a_node_that_is_not_there_is_said_to_be_so() {
+fn a_missing_node_is_reported_as_missing() {
     if !fixture::possible("a node that is not there is said to be so") {
         return;
     }
@@ -107,6 +107,6 @@ fn a_node_that_is_not_there_is_said_to_be_so() {
         command.args(["exec", "--name", &name, "--", "true"]);
     });
     assert!(text.contains(&format!("`cargo xtask node up --name {name}` starts it")), "{text}");
-    // Nothing to end is no failure.
+    // Removing a node that does not exist is not an error.
     assert!(!Node::remove(&Layout::new(&name, None).unwrap()).unwrap());
 }

@@ -1,4 +1,5 @@
-//! A whole agent on a real node, and what goes wrong around it. (The login with its key is in `walkthrough`.)
+//! A complete kube-cert-agent on a real node, and its failures. (The login with its key is in
+//! `walkthrough`.)
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,10 +13,10 @@ use serde_json::{Value, json};
 
 use crate::walkthrough::INSTALL;
 
-/// How long anything may take on a busy machine.
+/// Time limit of any step on a busy machine.
 const SOON: Duration = Duration::from_secs(90);
 
-/// As long as upstream's tests give an agent's pod to run.
+/// The time that upstream's tests give the agent's pod to start.
 const A_MINUTE: Duration = Duration::from_secs(60);
 
 const AGENT: &str = "kube-cert-agent.pinniped.dev=v3";
@@ -24,7 +25,7 @@ const ROLE: &str = "pinniped-concierge-aggregated-api-server";
 
 /// One test, because an install takes half a minute.
 #[tokio::test]
-async fn an_agent_recovers_from_whatever_happens_to_it() {
+async fn an_agent_recovers_from_every_failure() {
     let Some(node) = fixture::shared("an agent recovers from whatever happens to it").unwrap() else {
         return;
     };
@@ -69,7 +70,7 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     cluster.says(FETCHED).await?;
     the_agent_is_small_and_has_no_token(cluster, &first).await?;
 
-    // A pod that is deleted ends at once, and the next one is asked.
+    // A deleted pod terminates at once, and the next pod is used.
     let began = Instant::now();
     cluster.kubectl(&["delete", "pod", "-n", CONCIERGE, &first, "--grace-period=30"]).await?;
     assert!(
@@ -81,7 +82,7 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     assert_ne!(first, second);
     cluster.says(FETCHED).await?;
 
-    // Another kube-controller-manager, with files that are of no use.
+    // A second kube-controller-manager whose files are unusable.
     let other = cluster.node.pki_dir().join("other");
     std::fs::create_dir_all(&other)?;
     std::fs::copy(cluster.node.pki_dir().join("ca.crt"), other.join("ca.crt"))?;
@@ -95,16 +96,16 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
         let message = cluster.message().await?;
         let begin = "failed to set signing cert/key content from agent pod ";
         let end = "concierge-kube-signing-cert: attempt to set invalid key pair: tls: private key ";
-        // Of another kind, or just another one.
+        // The private key has another type, or the same type and does not match.
         anyhow::ensure!(message.starts_with(begin) && message.contains(end), "{message}");
         Ok(())
     })
     .await?;
-    // It disappears while it is being read from, again and again.
+    // The pod disappears during reads, repeatedly.
     cluster.kubectl(&["delete", "pod", "-n", "kube-system", "other-1", "--now"]).await?;
     cluster.says(FETCHED).await?;
 
-    // One on a node that is not there any more: the new agent never runs, and the old one goes on.
+    // A pod on a node that no longer exists: the new agent never runs, and the old one continues.
     let before = cluster.running_agent(A_MINUTE).await?;
     let ghost = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "ghost", "labels": {"made-by": "test"}}});
     cluster.input(&["apply", "-f", "-"], Some(&ghost.to_string())).await?;
@@ -141,7 +142,7 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
 
     cluster.kubectl(&["delete", "node", "ghost"]).await?;
 
-    // A namespace that does not allow pods of root with files of the host.
+    // A namespace that does not allow pods with root and host files.
     let label = async |level: &str| {
         let label = format!("pod-security.kubernetes.io/enforce={level}");
         cluster.kubectl(&["label", "namespace", CONCIERGE, "--overwrite", &label]).await
@@ -150,18 +151,20 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
     cluster.kubectl(&["delete", "pod", "-n", CONCIERGE, &before]).await?;
     cluster.says("could not find a healthy agent pod (0 candidates)").await?;
     label("privileged").await?;
-    // The Deployment's controller waits ever longer between its tries; a new start does not.
+    // The Deployment controller waits longer after each failed attempt; a new rollout starts at
+    // once.
     cluster
         .kubectl(&["rollout", "restart", "deployment/pinniped-concierge-kube-cert-agent", "-n", CONCIERGE])
         .await?;
     let third = cluster.running_agent(SOON).await?;
     cluster.says(FETCHED).await?;
 
-    // All of the above went over SPDY: the Role has the verb that upstream's Role has, and no other.
+    // All execs so far used SPDY: the Role has the same verb as upstream's Role, and no other.
     let only_create = json!({"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]});
     assert_eq!(cluster.exec_rules().await?, [only_create]);
 
-    // Without permission to exec. The pod is another, so its key has to be read; the key of before stays in use.
+    // Without permission for exec. The pod is another one, so its key must be read; the previous
+    // key stays in use.
     cluster.allow_exec(&json!(["get"])).await?;
     cluster.kubectl(&["delete", "pod", "-n", CONCIERGE, &third]).await?;
     let account = "system:serviceaccount:pinniped-concierge:pinniped-concierge";
@@ -173,7 +176,7 @@ async fn story(cluster: &Cluster<'_>) -> anyhow::Result<()> {
             ),
         )
         .await?;
-    // With both verbs over a WebSocket.
+    // With both verbs the exec uses a WebSocket.
     cluster.allow_exec(&json!(["get", "create"])).await?;
     cluster.wake().await?;
     cluster.says(FETCHED).await
@@ -187,7 +190,8 @@ async fn the_agent_is_small_and_has_no_token(cluster: &Cluster<'_>, name: &str) 
     assert!(paths.contains(&"/etc/kubernetes/pki"), "{paths:?}");
     assert!(!paths.iter().any(|path| path.contains("serviceaccount")), "{paths:?}");
     assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], 0);
-    // `print` is for those who may exec; without the key's files in the environment it says what is wrong.
+    // `print` needs exec permission; without the key's files in the environment it reports the
+    // problem.
     let exec = ["exec", "-n", CONCIERGE, name, "--", "pinniped-concierge-kube-cert-agent"];
     let printed = cluster.kubectl(&[&exec[..], &["print"]].concat()).await?;
     let printed: Value = serde_json::from_str(&printed)?;
@@ -210,7 +214,7 @@ fn front_proxy_key(node: &Node) -> anyhow::Result<std::path::PathBuf> {
     anyhow::bail!("no other key in {}", node.pki_dir().display())
 }
 
-/// The node as an administrator's kubectl sees it.
+/// An administrator's view of the node.
 struct Cluster<'c> {
     node: &'c Node,
     place: &'c OnNode<'c>,
@@ -231,7 +235,7 @@ impl Cluster<'_> {
         self.kubectl(&["get", "pods", "-n", CONCIERGE, "-l", AGENT, "-o", &jsonpath]).await
     }
 
-    /// Waits for exactly one agent that is ready, and gives its name.
+    /// Waits for exactly one ready agent, and returns its name.
     async fn running_agent(&self, within: Duration) -> anyhow::Result<String> {
         wait::until_ok(within, "one running agent", async || {
             let lines = self
@@ -265,14 +269,14 @@ impl Cluster<'_> {
         .await
     }
 
-    /// Brings about an event: the controller looks again without waiting for its delay after a failure.
+    /// Creates an event, so that the controller syncs without the delay after a failure.
     async fn wake(&self) -> anyhow::Result<()> {
         let now = format!("woken={}", SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos());
         let label = ["label", "configmap", "-n", "kube-public", "cluster-info", "--overwrite", &now];
         self.kubectl(&label).await.map(drop)
     }
 
-    /// A pod that looks like kube-controller-manager with the files in `pki/other`.
+    /// Creates a pod that looks like kube-controller-manager with the files in `pki/other`.
     async fn other_controller_manager(&self, name: &str, node: &str) -> anyhow::Result<()> {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -295,7 +299,7 @@ impl Cluster<'_> {
         self.input(&["apply", "-f", "-"], Some(&pod.to_string())).await.map(drop)
     }
 
-    /// The rules on `pods/exec` of the Concierge's Role.
+    /// Returns the rules on `pods/exec` of the Concierge's Role.
     async fn exec_rules(&self) -> anyhow::Result<Vec<Value>> {
         let role = self.kubectl(&["get", "role", ROLE, "-n", CONCIERGE, "-o", "json"]).await?;
         let role: Value = serde_json::from_str(&role)?;
@@ -303,7 +307,7 @@ impl Cluster<'_> {
         Ok(rules.into_iter().filter(|rule| rule["resources"] == json!(["pods/exec"])).collect())
     }
 
-    /// Gives the Concierge these verbs on `pods/exec` and no others.
+    /// Grants the Concierge exactly these verbs on `pods/exec`.
     async fn allow_exec(&self, verbs: &Value) -> anyhow::Result<()> {
         let role = self.kubectl(&["get", "role", ROLE, "-n", CONCIERGE, "-o", "json"]).await?;
         let mut role: Value = serde_json::from_str(&role)?;
@@ -316,7 +320,7 @@ impl Cluster<'_> {
         self.kubectl(&["patch", "role", ROLE, "-n", CONCIERGE, "--type=merge", "-p", &patch]).await.map(drop)
     }
 
-    /// For the message of a failure.
+    /// Returns the state of the cluster for a failure message.
     async fn what_is_there(&self) -> String {
         let mut said = String::new();
         for args in [

@@ -1,4 +1,4 @@
-//! What runs on a node is a cluster as kubeadm makes one.
+//! A node runs a cluster as kubeadm creates it.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ async fn inside(node: &Node, program: &str, args: &[&str]) -> Outcome {
 }
 
 #[tokio::test]
-async fn programs_that_enter_resolve_and_reach_services_by_name() {
+async fn programs_in_the_node_network_reach_services_by_name() {
     let Some(node) = fixture::shared("programs that enter resolve and reach Services by name").unwrap()
     else {
         return;
     };
     let found = inside(node, "getent", &["hosts", "kube-dns.kube-system.svc"]).await.success().unwrap();
     assert_eq!(found.stdout.split_whitespace().next(), Some("10.96.0.10"));
-    // No way out, and no waiting for it.
+    // There is no route out of the network, and a connection fails at once.
     let other = inside(node, "getent", &["hosts", "example.com"]).await;
     assert_ne!(other.code, 0, "{other:?}");
     assert!(other.took < Duration::from_secs(5), "{other:?}");
@@ -65,7 +65,7 @@ async fn everyone_may_read_cluster_info() {
     };
     let map = node
         .block_on_inside(|| async {
-            // No credentials, and no trust yet: as `kubeadm join` asks.
+            // Without credentials and without a trusted CA, as `kubeadm join` connects first.
             let mut config = kube::Config::new("https://10.123.0.1:6443".parse().unwrap());
             config.accept_invalid_certs = true;
             let client = kube::Client::try_from(config).unwrap();

@@ -1,5 +1,6 @@
-//! The whole release post on a node: cert-manager issues the certificate, kubectl goes through the ingress. First with our
-//! gateway, then with a real Contour and Envoy in its place: what is said must be the same, word for word.
+//! The complete release post on a node: cert-manager issues the certificate, kubectl connects
+//! through the ingress. First with our gateway, then with a real Contour and Envoy in its place;
+//! the outputs must be equal.
 
 use std::time::Instant;
 
@@ -17,9 +18,9 @@ use crate::walkthrough::{INSTALL, nothing_restarted};
 
 const ENDPOINT: &str = "https://impersonation-proxy-mtls.local";
 
-/// One test, because the second half is worth something only beside the first.
+/// One test, because the second half is compared with the first.
 #[tokio::test]
-async fn the_release_post_says_the_same_through_our_gateway_and_through_contour() {
+async fn the_release_post_has_the_same_output_with_our_gateway_and_with_contour() {
     let test = "the release post through our gateway and through Contour";
     let Some(cert_manager) = CertManager::programs() else {
         tools::skip(test, &format!("cert-manager is built by `cargo xtask test` ({CERT_MANAGER_ENV})"));
@@ -52,7 +53,8 @@ async fn the_release_post_says_the_same_through_our_gateway_and_through_contour(
         let ours = walk.through_ingress(&gateway, &serving).await?;
         as_the_post_has_it(&ours);
         gateway_pods_are_restricted_and_did_not_restart(&place).await?;
-        // A restart of ours may have been because of the gateway: kubectl would have hidden it.
+        // A restart of our pods may have been caused by the gateway, and kubectl would have hidden
+        // it.
         nothing_restarted(&place).await?;
 
         walk.withdraw().await?;
@@ -68,7 +70,7 @@ async fn the_release_post_says_the_same_through_our_gateway_and_through_contour(
     }
 }
 
-/// The texts that the post and its walk-through give.
+/// Checks the texts of the post and its walk-through.
 fn as_the_post_has_it(said: &[Outcome]) {
     let [ingress, written, refused, listed, whoami, ended, anonymous, login, again, back] = said else {
         panic!("{said:#?}")
@@ -114,7 +116,8 @@ fn as_the_post_has_it(said: &[Outcome]) {
     assert_eq!(login.stdout, format!("ExecCredential: {fields}\n"));
 }
 
-/// What commands said, without what no two runs have in common: times, ages, widths of columns, the gateway's own pods.
+/// Returns the output of commands without the parts that differ between runs: times, ages, widths
+/// of columns, the gateway's own pods.
 fn comparable(said: &[Outcome]) -> Vec<String> {
     let line = |outcome: &Outcome, line: &str| -> Option<String> {
         let mut words: Vec<&str> = line.split_whitespace().collect();
@@ -126,7 +129,7 @@ fn comparable(said: &[Outcome]) -> Vec<String> {
         }
         Some(words.join(" "))
     };
-    // A line of a log begins with a time, and two spaces behind it.
+    // A log line starts with a time, followed by two spaces.
     let logged = |line: &str| line.split_once("  ").map_or(line, |(_, rest)| rest).to_owned();
     said.iter()
         .map(|outcome| {
@@ -156,7 +159,7 @@ async fn gateway_pods_are_restricted_and_did_not_restart(place: &OnNode<'_>) -> 
     Ok(())
 }
 
-/// For the message of a failure.
+/// Returns the pods' logs for a failure message.
 async fn what_pods_say(place: &OnNode<'_>) -> String {
     let mut said = String::new();
     let gateway = format!("app={GATEWAY}");

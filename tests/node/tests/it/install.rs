@@ -1,4 +1,4 @@
-//! Installs that start badly, and what an uninstall leaves: what `walkthrough` does not already show.
+//! Installs with a bad start, and uninstalls: the cases that `walkthrough` does not cover.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -17,14 +17,15 @@ use serde_json::{Value, json};
 use crate::admin::Admin;
 use crate::walkthrough::{INSTALL, nothing_restarted};
 
-/// How long anything may take on a busy machine.
+/// Time limit of any step on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
 const SOON_FLAG: &str = "--timeout=120s";
 
 /// A name of the product's image that no other test imports.
 const REFERENCE: &str = "ghcr.io/pinniped-rs/pinniped-server:imported-too-late";
 
-/// What the Concierge makes in its namespace, when the proxy is on with its own certificate and a Service.
+/// The objects that the Concierge creates in its namespace when the proxy is enabled with its own
+/// certificate and a Service.
 const MADE: [&str; 7] = [
     "deployment.apps/pinniped-concierge-kube-cert-agent",
     "lease.coordination.k8s.io/pinniped-concierge",
@@ -38,9 +39,9 @@ const MADE: [&str; 7] = [
 const API_SERVICES: [&str; 2] =
     ["v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"];
 
-/// One test, because each part starts from what the one before left.
+/// One test, because each part starts from the state that the previous one left.
 #[tokio::test]
-async fn an_install_recovers_from_a_missing_image_and_takes_all_that_it_made_along() {
+async fn an_install_recovers_from_a_missing_image_and_its_removal_deletes_all_created_objects() {
     let Some(node) = fixture::shared("an install recovers from a missing image").unwrap() else { return };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();
@@ -60,7 +61,7 @@ async fn story(node: &Node, admin: Admin<'_>, walk: &Walk<'_>) -> anyhow::Result
     let kinds = namespaced_kinds(admin).await?;
     install(admin).await?;
     the_missing_image_is_named(admin).await?;
-    // None of our programs has run yet.
+    // None of our programs has started yet.
     let installed = objects(admin, &kinds).await?;
 
     let archive = admin.0.dir().join("too-late.tar");
@@ -73,7 +74,8 @@ async fn story(node: &Node, admin: Admin<'_>, walk: &Walk<'_>) -> anyhow::Result
     let made: BTreeSet<String> = &objects(admin, &kinds).await? - &installed;
     what_it_made_is_owned_and_labelled(admin, &made).await?;
 
-    // The Deployment and the APIServices: all that was made goes, all that was installed stays.
+    // Deletes the Deployment and the APIServices: all created objects are deleted, all installed
+    // ones stay.
     admin.kubectl(&["delete", "deployment", CONCIERGE, "-n", CONCIERGE, SOON_FLAG]).await?;
     admin.kubectl(&[&["delete", "apiservices", SOON_FLAG], &API_SERVICES[..]].concat()).await?;
     wait::until_ok(SOON, "what was made to go", async || {
@@ -85,13 +87,13 @@ async fn story(node: &Node, admin: Admin<'_>, walk: &Walk<'_>) -> anyhow::Result
     })
     .await?;
 
-    // Installed over what is left, and then only the namespace.
+    // Installs over the remaining objects, and then deletes only the namespace.
     install(admin).await?;
     everything_runs(admin, walk).await?;
     the_namespace_alone_empties(admin, &kinds).await
 }
 
-/// The install files, with another name of the image.
+/// Applies the install files with another name of the image.
 async fn install(admin: Admin<'_>) -> anyhow::Result<()> {
     for file in INSTALL_FILES {
         let text = std::fs::read_to_string(tools::repository().join(file))?;
@@ -120,7 +122,7 @@ async fn the_missing_image_is_named(admin: Admin<'_>) -> anyhow::Result<()> {
         })
         .await?;
     }
-    // What a user of the API gets in the meantime.
+    // Meanwhile, requests to the API get this response.
     for name in API_SERVICES {
         let service = admin.json(&["apiservice", name]).await?;
         let available = &service["status"]["conditions"][0];
@@ -129,13 +131,13 @@ async fn the_missing_image_is_named(admin: Admin<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for all that there can be: both Deployments, the agent, the proxy with its Service.
+/// Waits for all components: both Deployments, the agent, the proxy with its Service.
 async fn everything_runs(admin: Admin<'_>, walk: &Walk<'_>) -> anyhow::Result<()> {
     for name in [LOCAL_USER_AUTHENTICATOR, CONCIERGE] {
         let deployment = format!("deployment/{name}");
         admin.kubectl(&["rollout", "status", &deployment, "-n", name, SOON_FLAG]).await?;
     }
-    // The status may still be the one of an install before.
+    // The status may still be from a previous install.
     wait::until_ok(SOON, "what the Concierge makes", async || {
         let wanted = MADE.iter().filter(|name| !name.contains("/pinniped-concierge-impersonation-proxy-"));
         admin.kubectl(&[&["get", "-n", CONCIERGE], &wanted.copied().collect::<Vec<_>>()[..]].concat()).await
@@ -161,7 +163,7 @@ async fn what_it_made_is_owned_and_labelled(admin: Admin<'_>, made: &BTreeSet<St
         let object = admin.json(&[name, "-n", CONCIERGE]).await?;
         let metadata: &Value = &object["metadata"];
         assert_eq!(metadata["ownerReferences"], owner, "{name}");
-        // The Lease is the library's for upstream, which knows nothing of labels.
+        // The Lease of upstream is created by a library, which sets no labels.
         if !name.starts_with("lease.") {
             assert_eq!(metadata["labels"]["app"], CONCIERGE, "{name}");
         }
@@ -169,8 +171,9 @@ async fn what_it_made_is_owned_and_labelled(admin: Admin<'_>, made: &BTreeSet<St
     Ok(())
 }
 
-/// All that is in the namespace goes. The namespace itself usually goes with it; but when Kubernetes has noticed that
-/// the APIServices lead nowhere, only after them, because there might be something in it of kinds that nobody lists.
+/// Waits until the namespace is empty. The namespace itself is usually deleted with its objects;
+/// but if Kubernetes has noticed that the APIServices have no backend, it is deleted only after
+/// them, because it might contain objects of kinds that cannot be listed.
 async fn the_namespace_alone_empties(admin: Admin<'_>, kinds: &str) -> anyhow::Result<()> {
     admin.kubectl(&["delete", "namespace", CONCIERGE, "--wait=false"]).await?;
     wait::until_ok(SOON, "the namespace to be empty", async || {
@@ -181,7 +184,7 @@ async fn the_namespace_alone_empties(admin: Admin<'_>, kinds: &str) -> anyhow::R
     .await?;
     admin.kubectl(&[&["delete", "apiservices", SOON_FLAG], &API_SERVICES[..]].concat()).await?;
     admin.kubectl(&["wait", "--for=delete", &format!("namespace/{CONCIERGE}"), SOON_FLAG]).await?;
-    // Only the CredentialIssuer, which is an administrator's, remembers.
+    // Only the CredentialIssuer, which belongs to the administrator, remains.
     let kind = "credentialissuers.config.concierge.pinniped.dev";
     admin.kubectl(&["get", kind, CREDENTIAL_ISSUER]).await.map(drop)
 }
@@ -192,7 +195,8 @@ async fn nothing_runs(admin: Admin<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All kinds that can be in a namespace, but what comes and goes by itself, or with a Deployment or Service.
+/// Returns all kinds of namespaced objects except those that are created automatically, or by a
+/// Deployment or Service.
 async fn namespaced_kinds(admin: Admin<'_>) -> anyhow::Result<String> {
     let listed = admin.kubectl(&["api-resources", "--namespaced", "--verbs=list", "-o", "name"]).await?;
     let passing = [
@@ -208,7 +212,7 @@ async fn namespaced_kinds(admin: Admin<'_>) -> anyhow::Result<String> {
     Ok(kinds.join(","))
 }
 
-/// What is in the Concierge's namespace.
+/// Returns the objects in the Concierge's namespace.
 async fn objects(admin: Admin<'_>, kinds: &str) -> anyhow::Result<BTreeSet<String>> {
     let names = admin.kubectl(&["get", kinds, "-n", CONCIERGE, "--ignore-not-found", "-o", "name"]).await?;
     Ok(names.lines().map(str::to_owned).collect())

@@ -1,14 +1,15 @@
-//! What people do with kubectl, through the impersonation proxy and as the user whom the `pinniped` plug-in logged in, or
-//! through `pinniped proxy` with a service account's token:
-//! by a kubectl of today, which speaks WebSocket, and by one sixteen releases older, which speaks SPDY. Each command is
-//! also given to the API server directly, by the administrator, and has to show the same there.
+//! Common kubectl commands through the impersonation proxy, as the user whom the `pinniped` plug-in
+//! logged in, or through `pinniped proxy` with a service account's token. Each command runs with a
+//! current kubectl, which uses WebSocket, and with one sixteen releases older, which uses SPDY. The
+//! administrator also runs each command directly against the API server, and the output must be
+//! equal.
 //!
 //! ```text
-//! matrix.rs    the table: command, input, what it has to show, which kubectl
-//! talks.rs     the rows that are a conversation: attach, exec -t, logs -f, run -i, debug, cp, get -w, proxy
-//! forwards.rs  port-forward, over a minute idle and over a minute busy
-//! lane.rs      one kubectl on one route, with a namespace of its own
-//! protocols.rs what the API server's audit log says of how they came
+//! matrix.rs    the table: command, input, expected output, kubectl version
+//! talks.rs     interactive rows: attach, exec -t, logs -f, run -i, debug, cp, get -w, proxy
+//! forwards.rs  port-forward, idle for over a minute and busy for over a minute
+//! session.rs   one kubectl on one route, with its own namespace
+//! protocols.rs the protocols of the streams, from the API server's audit log
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -35,11 +36,12 @@ mod protocols;
 mod session;
 mod talks;
 
-/// The folder with Debian's kubectl 1.20 and busybox; `cargo xtask test` sets it.
+/// Environment variable with the folder of Debian's kubectl 1.20 and busybox; `cargo xtask test`
+/// sets it.
 const DEBIAN_ENV: &str = "PINNIPED_DEBIAN_TOOLS";
 /// The image of the pods.
 const IMAGE: &str = "example.com/busybox:of-the-matrix";
-/// The names by which pods, kubectl and the matrix call busybox.
+/// The busybox applets that pods, kubectl and the matrix use.
 const APPLETS: [&str; 14] = [
     "cat",
     "dd",
@@ -56,8 +58,8 @@ const APPLETS: [&str; 14] = [
     "test",
     "touch",
 ];
-/// The pod of each lane. Its first container serves a file on 8080 and what it is told on 7, and is a place for
-/// commands; the second repeats its standard input.
+/// The pod of each session. Its first container serves a file on port 8080 and the received bytes
+/// on port 7, and runs commands; the second one echoes its standard input.
 const TARGET: &str = r#"apiVersion: v1
 kind: Pod
 metadata: {name: target}
@@ -86,7 +88,7 @@ async fn every_kubectl_does_the_same_through_pinniped_proxy_and_service_account_
     compare(test, Route::LocalProxy).await;
 }
 
-/// The matrix, directly and on `route`.
+/// Runs the matrix directly and on `route`, and compares the results.
 async fn compare(test: &str, route: Route) {
     if !fixture::possible(test) {
         return;
@@ -186,11 +188,11 @@ fn busybox(debian: &Path) -> Image {
     }
 }
 
-/// A namespace with the target in it.
+/// Creates a namespace with the target pod.
 async fn prepare(admin: Admin<'_>, lane: &Session<'_>) -> anyhow::Result<()> {
     let namespace = lane.namespace.as_str();
     admin.kubectl(&["create", "namespace", namespace]).await?;
-    // Without it no pod is accepted.
+    // Pods are rejected until the default service account exists.
     let account = ["wait", "--for=create", "serviceaccount/default", "-n", namespace, "--timeout=60s"];
     admin.kubectl(&account).await?;
     let target = TARGET.replace("IMAGE", IMAGE);
@@ -199,11 +201,12 @@ async fn prepare(admin: Admin<'_>, lane: &Session<'_>) -> anyhow::Result<()> {
     admin.kubectl(&ready).await.map(drop)
 }
 
-/// What each row of the matrix showed in a lane; `None` where the row is not for this kubectl.
-type Told = Vec<Option<anyhow::Result<Shown>>>;
+/// The result of each row in a session; `None` if the row is not for this kubectl.
+type RowResults = Vec<Option<anyhow::Result<Shown>>>;
 
-/// The rows in their order, because some build on those before; beside them those that take long.
-async fn all_rows(lane: &Session<'_>) -> Told {
+/// Runs the rows in order, because some depend on previous ones, and the long rows concurrently
+/// with them.
+async fn all_rows(lane: &Session<'_>) -> RowResults {
     let long = MATRIX.iter().filter(|row| row.long && row.is_for(lane));
     let long = join_all(long.map(|row| row.run(lane)));
     let short = async {
@@ -223,8 +226,8 @@ async fn all_rows(lane: &Session<'_>) -> Told {
     told
 }
 
-/// What is wrong with what was shown, row by row.
-fn verdicts(lane: &Session<'_>, direct: &Told, proxied: &Told) -> Vec<String> {
+/// Returns the problems of each row.
+fn verdicts(lane: &Session<'_>, direct: &RowResults, proxied: &RowResults) -> Vec<String> {
     let rows = MATRIX.iter().zip(direct.iter().zip(proxied));
     let verdicts = rows.filter_map(|(row, (direct, proxied))| {
         let why = match (direct.as_ref()?, proxied.as_ref()?) {
@@ -239,7 +242,7 @@ fn verdicts(lane: &Session<'_>, direct: &Told, proxied: &Told) -> Vec<String> {
 }
 
 #[test]
-fn rows_have_names_of_their_own() {
+fn rows_have_unique_names() {
     let mut names: Vec<&str> = MATRIX.iter().map(|row| row.name).collect();
     names.sort_unstable();
     let count = names.len();

@@ -1,4 +1,4 @@
-//! Nodes come and go, however that happens, and leave the machine as it was.
+//! Nodes start and terminate in every possible way, and leave the machine unchanged.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
@@ -8,14 +8,14 @@ use std::time::Duration;
 use pinniped_node::{Health, Layout, Node, Status, UpOptions, fixture};
 use pinniped_test_support::{guardian, tools, wait};
 
-/// One node beside the shared one at a time: the machine is small.
+/// Only one node besides the shared one at a time, because the machine is small.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn one_at_a_time() -> std::sync::MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Runs a test that waits, on a runtime of its own, while no other such test runs.
+/// Runs an async test on its own runtime, while no other such test runs.
 fn alone(test: impl AsyncFnOnce()) {
     let _one = one_at_a_time();
     tokio::runtime::Runtime::new().unwrap().block_on(test());
@@ -62,10 +62,10 @@ fn cgroups(layout: &Layout) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn two_nodes_run_side_by_side_on_a_machine_whose_ports_are_taken() {
+fn two_nodes_run_concurrently_on_a_machine_whose_ports_are_in_use() {
     let Some(first) = fixture::shared("two nodes run side by side").unwrap() else { return };
     alone(async || {
-        // Taken by us, or by somebody else already: both are what this test needs.
+        // This test or another process holds the ports; both satisfy the test's condition.
         let ports = [2379, 6443, 10248, 10249, 10250, 10256, 10257, 10259];
         let _taken: Vec<_> = ports.map(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))).into();
         let (options, layout) = named("second");
@@ -78,7 +78,7 @@ fn two_nodes_run_side_by_side_on_a_machine_whose_ports_are_taken() {
             let names = pinniped_test_support::kubectl::run(kubectl, None).await.unwrap().success().unwrap();
             assert_eq!(names.stdout.trim(), format!("node/{}", node.layout().node_name()));
         }
-        // What entered the node's network ends with it.
+        // A process that entered the node's network terminates with it.
         let mut entered = second.enter("sleep").unwrap().arg("1000").spawn().unwrap();
         second.down().await.unwrap();
         let ended = tokio::time::timeout(Duration::from_secs(5), entered.wait()).await;
@@ -89,7 +89,7 @@ fn two_nodes_run_side_by_side_on_a_machine_whose_ports_are_taken() {
 }
 
 #[test]
-fn up_repairs_what_a_killed_up_left_and_takes_a_running_node_as_it_is() {
+fn up_repairs_an_interrupted_start_and_reuses_a_running_node() {
     if !fixture::possible("up repairs what a killed up left") {
         return;
     }
@@ -106,7 +106,7 @@ fn up_repairs_what_a_killed_up_left_and_takes_a_running_node_as_it_is() {
         let again = Node::up(options).await.unwrap();
         assert_eq!((again.status().health, again.status().init), (Health::Running, init));
 
-        // A program of the node that ends takes the node with it, and is named.
+        // The failure of a node's program terminates the node, and the error names the program.
         let etcd = wait::until(Duration::from_secs(5), "etcd", async || etcd_of(&layout)).await.unwrap();
         rustix::process::kill_process(
             rustix::process::Pid::from_raw(etcd).unwrap(),
@@ -128,7 +128,7 @@ fn up_repairs_what_a_killed_up_left_and_takes_a_running_node_as_it_is() {
     });
 }
 
-/// The process of the node's etcd, as the machine sees it.
+/// Returns the process of the node's etcd, as seen from the machine.
 fn etcd_of(layout: &Layout) -> Option<i32> {
     let own = format!("pinniped-node/{}/node", layout.name());
     std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
@@ -139,7 +139,7 @@ fn etcd_of(layout: &Layout) -> Option<i32> {
 }
 
 #[test]
-fn ctrl_c_during_up_leaves_nothing() {
+fn ctrl_c_during_up_leaves_nothing_behind() {
     if !fixture::possible("Ctrl-C during up leaves nothing") {
         return;
     }
@@ -163,7 +163,7 @@ fn supervisor_of(layout: &Layout) -> u32 {
 }
 
 #[test]
-fn a_held_node_ends_with_its_holder_even_when_that_ends_early() {
+fn a_held_node_terminates_with_its_owner_even_during_startup() {
     if !fixture::possible("a held node ends with its holder") {
         return;
     }
@@ -171,7 +171,7 @@ fn a_held_node_ends_with_its_holder_even_when_that_ends_early() {
         let (_, layout) = named("held");
         let mut hold = start("hold", layout.name());
         progress(&layout, "certificates").await;
-        // As the kernel does when the test executable is killed: nobody reads what it says, either.
+        // As the kernel does when the test executable is killed; the output is not read either.
         drop(hold.stdin.take());
         drop(hold.stdout.take());
         assert_eq!(hold.wait().unwrap().code(), Some(1));

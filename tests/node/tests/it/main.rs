@@ -1,4 +1,5 @@
-//! The node itself, for real. Needs root and the packages that `pinniped-node check` names; skipped without them.
+//! Tests with a real node. They need root and the packages that `pinniped-node check` reports, and
+//! are skipped without them.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]

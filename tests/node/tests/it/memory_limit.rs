@@ -1,5 +1,5 @@
-//! Clients without credentials cannot end a pod of the Concierge: kubelet and kernel enforce the memory limit of the
-//! manifest. The end-to-end tests have the same without a node.
+//! Unauthenticated clients cannot terminate a pod of the Concierge: kubelet and kernel enforce the
+//! memory limit of the manifest. The end-to-end tests contain the same test without a node.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use crate::admin::{Admin, PODS};
 use crate::walkthrough::{INSTALL, nothing_restarted};
 
 #[tokio::test]
-async fn no_client_without_credentials_ends_a_pod_with_the_shipped_memory_limit() {
+async fn no_unauthenticated_client_terminates_a_pod_with_the_shipped_memory_limit() {
     let Some(node) = fixture::shared("attacks on a pod with a memory limit").unwrap() else { return };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();

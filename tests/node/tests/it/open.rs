@@ -1,4 +1,4 @@
-//! Programs that run on while other things happen.
+//! Programs that run in the background of a test.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin};
 use tokio::sync::Mutex;
 
-/// How long anything may take on a busy machine.
+/// Time limit of any step on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
 
-/// A program that runs on; ended when this goes.
+/// A running program. Dropping this value terminates it.
 pub(crate) struct Open {
     name: String,
     child: Mutex<Child>,
-    /// Of those that are talked to.
+    /// The standard input of interactive programs.
     stdin: Mutex<Option<ChildStdin>>,
     stdout: PathBuf,
     stderr: PathBuf,
 }
 
-/// What it was when it ended.
+/// The result of a program that has exited.
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
@@ -33,12 +33,12 @@ pub(crate) struct Ended {
 }
 
 impl Open {
-    /// One without input.
+    /// Starts a program without standard input.
     pub(crate) fn start(place: &OnNode<'_>, name: &str, command: Command) -> anyhow::Result<Self> {
         Self::start_with(place, name, command, Stdio::null())
     }
 
-    /// One that is told things until [`Open::hang_up`].
+    /// Starts an interactive program whose input stays open until [`Open::hang_up`].
     pub(crate) fn talk(place: &OnNode<'_>, name: &str, command: Command) -> anyhow::Result<Self> {
         Self::start_with(place, name, command, Stdio::piped())
     }
@@ -59,16 +59,16 @@ impl Open {
         Ok((read(&self.stdout)?, read(&self.stderr)?))
     }
 
-    /// What is on its standard error by now.
+    /// Returns the standard error so far.
     pub(crate) fn noted(&self) -> anyhow::Result<String> {
         Ok(self.said()?.1)
     }
 
-    /// Waits until it has said this, and gives all that it said by then.
+    /// Waits until the output contains `wanted`, and returns the output so far.
     pub(crate) async fn says(&self, wanted: &str) -> anyhow::Result<String> {
         let what = format!("{} to say {wanted:?}", self.name);
         let outcome = wait::until_ok(SOON, &what, async || {
-            // In this order: what it said before its end counts.
+            // The order matters: output before the exit counts.
             let runs = self.runs().await?;
             let (stdout, stderr) = self.said()?;
             if stdout.contains(wanted) {
@@ -81,7 +81,7 @@ impl Open {
         outcome.await?.map_err(|why| anyhow::anyhow!("waited for {what}: {why}"))
     }
 
-    /// Puts something on its standard input.
+    /// Writes to its standard input.
     pub(crate) async fn tell(&self, text: &str) -> anyhow::Result<()> {
         let mut stdin = self.stdin.lock().await;
         let stdin = stdin.as_mut().with_context(|| format!("{} has no standard input", self.name))?;
@@ -97,12 +97,12 @@ impl Open {
         *self.stdin.lock().await = None;
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     pub(crate) async fn runs(&self) -> anyhow::Result<bool> {
         Ok(self.child.lock().await.try_wait()?.is_none())
     }
 
-    /// Waits for its end.
+    /// Waits until it exits.
     pub(crate) async fn ended(&self) -> anyhow::Result<Ended> {
         let mut child = self.child.lock().await;
         let ended = tokio::time::timeout(SOON, child.wait()).await;
@@ -111,7 +111,7 @@ impl Open {
         Ok(Ended { status, stdout, stderr })
     }
 
-    /// Waits for its end, which must not be a failure, and gives its standard output.
+    /// Waits until it exits successfully, and returns its standard output.
     pub(crate) async fn ended_well(&self) -> anyhow::Result<String> {
         let Ended { status, stdout, stderr } = self.ended().await?;
         ensure!(status.success() && stderr.is_empty(), "{} ended with {status}: {stderr}", self.name);

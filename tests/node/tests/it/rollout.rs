@@ -1,5 +1,6 @@
-//! A rolling update and a scale to zero in pods, while a user's kubectls are open through the impersonation proxy.
-//! (Signals and raw connections to a single pod are in the end-to-end tests of the Concierge's stop.)
+//! A rolling update and a scale to zero in pods, while a user's kubectls are open through the
+//! impersonation proxy. (The Concierge's end-to-end tests cover signals and raw connections to a
+//! single pod.)
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,23 +22,24 @@ use crate::admin::Admin;
 use crate::open::Open;
 use crate::walkthrough::{INSTALL, nothing_restarted};
 
-/// How long anything may take on a busy machine.
+/// Time limit of any step on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
 const ROLLOUT: &str = "--timeout=120s";
 const DEPLOYMENT: &str = "deployment/pinniped-concierge";
 const LEASE: &str = "pinniped-concierge";
 const CONFIG: &str = "pinniped-concierge-config";
 
-/// What upstream's `pod_shutdown_test.go` looks for in the log of each pod, as raw bytes.
-const FAREWELL: [&str; 3] = [
+/// The lines that upstream's `pod_shutdown_test.go` searches for in the log of each pod, as raw
+/// bytes.
+const SHUTDOWN_LINES: [&str; 3] = [
     r#""[graceful-termination] shutdown event","name":"ShutdownInitiated""#,
     "[graceful-termination] apiserver is exiting",
     "fetch-impersonation-proxy-tokens start hook's background goroutine has finished",
 ];
 
-/// One test, because each part starts from what the one before left.
+/// One test, because each part starts from the state that the previous one left.
 #[tokio::test]
-async fn open_kubectls_outlive_a_rolling_update_and_only_their_watches_end_in_good_order() {
+async fn open_kubectls_survive_a_rolling_update_and_only_their_watches_end_without_an_error() {
     let Some(node) = fixture::shared("open kubectls outlive a rolling update").unwrap() else { return };
     let _install = INSTALL.lock().await;
     let folder = tempfile::tempdir().unwrap();
@@ -66,7 +68,7 @@ async fn story(admin: Admin<'_>, user: &User<'_>) -> anyhow::Result<()> {
     walk.enable_proxy(&Serving::Generated).await?;
     walk.kubeconfig().await?;
     walk.allow_and_list().await?;
-    // A pod whose proxy has not begun is not ready.
+    // A pod is not ready until its proxy has started.
     rolled_out(admin).await?;
 
     kubectls_stay_open_through_a_rolling_update(admin, user).await?;
@@ -81,7 +83,7 @@ async fn kubectls_stay_open_through_a_rolling_update(
 ) -> anyhow::Result<()> {
     let authority = advertised(admin).await?;
     let kubeconfig = std::fs::read(user.walk.user_kubeconfig())?;
-    // A credential of now: it is good for five minutes, which is longer than what follows may take.
+    // A new credential: it is valid for five minutes, longer than the following steps may take.
     std::fs::remove_file(user.credentials())?;
     let open = user.open_proxy().await?;
     let credential = user.cached()?;
@@ -103,8 +105,8 @@ async fn kubectls_stay_open_through_a_rolling_update(
     let new = admin.pods().await?;
     ensure!(new.len() == 2 && new.iter().all(|pod| !old.contains(pod)), "{old:?} became {new:?}");
 
-    // A watch ends with the pod that it goes through, as one does that an API server ends: no error, status 0.
-    // Programs begin another one by themselves; `kubectl get --watch` is begun again by whoever called it.
+    // A watch ends with the pod that carries it, as with a terminating API server: no error, status
+    // 0. Programs restart watches automatically; the user restarts `kubectl get --watch`.
     watch.ended_well().await?;
     admin.kubectl(&["create", "configmap", "after-rollout", "-n", "default"]).await?;
     let again = user.open_watch("watch-of-after").await?;
@@ -154,7 +156,7 @@ async fn scaled_to_zero_all_pods_are_gone_within_20_seconds(
     watch.ended_well().await?;
     for log in logs {
         let text = log.ended_well().await?;
-        for wanted in FAREWELL {
+        for wanted in SHUTDOWN_LINES {
             ensure!(text.contains(wanted), "{wanted} is not in\n{text}");
         }
     }
@@ -168,16 +170,16 @@ async fn scaled_up_again_they_serve_and_one_of_them_leads(
     admin.kubectl(&["scale", DEPLOYMENT, "-n", CONCIERGE, "--replicas=2"]).await?;
     rolled_out(admin).await?;
     leads(admin, Duration::from_secs(60)).await?;
-    // That the pods are ready is not known to every node at once.
+    // Nodes learn at different times that the pods are ready.
     wait::until_ok(SOON, "the proxy to serve", async || user.lists().await).await
 }
 
-/// Waits until all pods that there should be are ready.
+/// Waits until all wanted pods are ready.
 async fn rolled_out(admin: Admin<'_>) -> anyhow::Result<()> {
     admin.kubectl(&["rollout", "status", DEPLOYMENT, "-n", CONCIERGE, ROLLOUT]).await.map(drop)
 }
 
-/// A rolling update; over when the old pods are gone, too.
+/// Performs a rolling update, which is complete when the old pods are gone, too.
 async fn restart(admin: Admin<'_>) -> anyhow::Result<()> {
     let old = admin.pods().await?;
     admin.kubectl(&["rollout", "restart", DEPLOYMENT, "-n", CONCIERGE]).await?;
@@ -195,7 +197,7 @@ async fn holder(admin: Admin<'_>) -> anyhow::Result<String> {
     admin.kubectl(&["get", "lease", LEASE, "-n", CONCIERGE, "-o", path]).await
 }
 
-/// Waits until one of the pods that there are holds the Lease.
+/// Waits until one of the current pods holds the Lease.
 async fn leads(admin: Admin<'_>, within: Duration) -> anyhow::Result<()> {
     wait::until_ok(within, "a pod to hold the Lease", async || {
         let (holder, pods) = (holder(admin).await?, admin.pods().await?);
@@ -205,7 +207,7 @@ async fn leads(admin: Admin<'_>, within: Duration) -> anyhow::Result<()> {
     .await
 }
 
-/// The authority of the proxy's certificate, as clients are told.
+/// Returns the advertised CA of the proxy's certificate.
 async fn advertised(admin: Admin<'_>) -> anyhow::Result<String> {
     let kind = "credentialissuers.config.concierge.pinniped.dev";
     let path = "jsonpath={.status.strategies[1].frontend.impersonationProxyInfo.certificateAuthorityData}";
@@ -214,7 +216,7 @@ async fn advertised(admin: Admin<'_>) -> anyhow::Result<String> {
     Ok(authority)
 }
 
-/// A user of the proxy, with the kubeconfig that the walk made.
+/// A user of the proxy, with the kubeconfig of the walk.
 struct User<'u> {
     place: &'u OnNode<'u>,
     walk: &'u Walk<'u>,
@@ -228,12 +230,12 @@ impl User<'_> {
         command
     }
 
-    /// Where `pinniped login` keeps what it got.
+    /// Returns the path of the credential cache of `pinniped login`.
     fn credentials(&self) -> PathBuf {
         self.walk.home().join(".config/pinniped/credentials.yaml")
     }
 
-    /// What is kept, without the time of its last use.
+    /// Returns the cached credentials, without the time of their last use.
     fn cached(&self) -> anyhow::Result<String> {
         let text = std::fs::read_to_string(self.credentials())?;
         ensure!(text.contains("clientCertificateData"), "no certificate is kept");
@@ -248,12 +250,12 @@ impl User<'_> {
         Ok(())
     }
 
-    /// One kubectl after the other, until it is `over`; none may fail.
+    /// Runs one kubectl after the other until `over` is set; each must succeed.
     async fn run_until(&self, over: &AtomicBool) -> anyhow::Result<()> {
         rounds::until(over, 10, async |_| self.lists().await).await
     }
 
-    /// A watch that has shown something, so it is open.
+    /// Opens a watch and waits for its first output, so that it is established.
     async fn open_watch(&self, name: &str) -> anyhow::Result<Open> {
         let args = ["get", "configmaps", "-n", "default", "--watch", "-o", "name"];
         let watch = Open::start(self.place, name, self.kubectl(&args))?;
@@ -261,7 +263,8 @@ impl User<'_> {
         Ok(watch)
     }
 
-    /// A `kubectl proxy`: a kubectl that stays open, with one HTTP/2 connection for all requests.
+    /// Starts a `kubectl proxy`: a long-running kubectl with one HTTP/2 connection for all
+    /// requests.
     async fn open_proxy(&self) -> anyhow::Result<OpenProxy> {
         let socket = self.place.dir().join("kubectl-proxy");
         let command = self.kubectl(&["proxy", "--unix-socket", &socket.to_string_lossy()]);
@@ -275,8 +278,8 @@ impl User<'_> {
     }
 }
 
-/// What an open kubectl asks for: something that Go's HTTP client sends again by itself, and something that it
-/// never does.
+/// The requests of a long-running kubectl: one that Go's HTTP client retries automatically, and one
+/// that it never retries.
 const REQUESTS: [&str; 2] = [
     "GET /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     concat!(
@@ -286,7 +289,7 @@ const REQUESTS: [&str; 2] = [
     ),
 ];
 
-/// A `kubectl proxy` that runs.
+/// A running `kubectl proxy`.
 struct OpenProxy {
     socket: PathBuf,
     _open: Open,
@@ -311,9 +314,10 @@ impl OpenProxy {
         tokio::time::timeout(SOON, exchange).await?
     }
 
-    /// One request after the other, until it is `over`; none may fail.
+    /// Sends one request after the other until `over` is set; each must succeed.
     async fn ask_until(&self, over: &AtomicBool) -> anyhow::Result<()> {
-        // As often as somebody in a hurry; without a pause this would be a measurement, and nothing else would run.
+        // A high but realistic rate; without a pause the test would be a benchmark and starve
+        // everything else.
         let mut pace = interval(Duration::from_millis(50));
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         rounds::until(over, 100, async |count| {

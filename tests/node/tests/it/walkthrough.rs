@@ -1,4 +1,5 @@
-//! The walk-through in pods of our own image: what `cargo xtask demo --node` shows, and what it does not.
+//! The walk-through in pods of our own image: the steps of `cargo xtask demo --node`, with further
+//! checks.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,12 +15,13 @@ use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-/// Held while the product is installed on the shared node: there is one install at a time.
+/// Locked while the product is installed on the shared node, which has room for one install at a
+/// time.
 pub(crate) static INSTALL: Mutex<()> = Mutex::const_new(());
 
 const ENDPOINT: &str = "https://impersonation-proxy-mtls.local";
 
-/// One test, because each step builds on the one before, as in the tutorial and the post.
+/// One test, because each step depends on the previous one, as in the tutorial and the post.
 #[tokio::test]
 async fn a_person_logs_in_with_the_clusters_key_and_then_through_the_proxy() {
     let Some(node) =
@@ -101,7 +103,7 @@ async fn story(node: &Node, place: &OnNode<'_>, walk: &Walk<'_>) -> anyhow::Resu
     walk.remove().await
 }
 
-/// An administrator's kubectl, which has to succeed.
+/// Runs an administrator's kubectl, which must succeed.
 async fn kubectl(place: &OnNode<'_>, args: &[&str]) -> anyhow::Result<String> {
     let step = Step::inside(place, place.kubectl().command(args));
     Ok(step.run(None).await?.success()?.stdout)
@@ -123,8 +125,8 @@ async fn both_replicas_run_as_nobody(place: &OnNode<'_>) -> anyhow::Result<()> {
         for probe in ["readinessProbe", "livenessProbe"] {
             assert!(container[probe].is_object(), "no {probe}");
         }
-        // In the node's own words: the processes of these pods are user 65532's, cannot become root, and may do
-        // nothing that only root may.
+        // As the node sees it: the processes of these pods run as user 65532, cannot become root,
+        // and have no capabilities.
         let name = pod["metadata"]["name"].as_str().unwrap();
         let status = process_status("pinniped-concierge", pod["metadata"]["uid"].as_str().unwrap())?;
         for wanted in [
@@ -140,9 +142,11 @@ async fn both_replicas_run_as_nobody(place: &OnNode<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `/proc/PID/status` of a pod's program, found by its cgroup, which has the pod's UID in its name.
+/// Returns `/proc/PID/status` of a pod's program, found by its cgroup, whose name contains the
+/// pod's UID.
 fn process_status(program: &str, pod_uid: &str) -> anyhow::Result<String> {
-    // The kernel keeps 15 characters of a program's name; systemd's names of cgroups have no dashes.
+    // The kernel truncates a program's name to 15 characters; systemd's names of cgroups contain no
+    // dashes.
     let program = &program[..program.len().min(15)];
     let marks = [pod_uid.to_owned(), pod_uid.replace('-', "_")];
     for entry in std::fs::read_dir("/proc")?.flatten() {
@@ -194,7 +198,7 @@ fn the_clusters_key_is_used_and_the_proxy_is_off(node: &Node, strategies: &Value
     Ok(())
 }
 
-/// Asks for a credential as kubectl does, and reads who signed it.
+/// Requests a credential as kubectl does, and checks the issuer of its certificate.
 async fn credential_is_signed_by_the_cluster(
     node: &Node,
     place: &OnNode<'_>,
@@ -226,7 +230,7 @@ async fn credential_is_signed_by_the_cluster(
     Ok(())
 }
 
-/// The suite of upstream fails on any restart of a container, and so do we.
+/// Fails on any restart of a container, as upstream's suite does.
 pub(crate) async fn nothing_restarted(place: &OnNode<'_>) -> anyhow::Result<()> {
     let path = r#"jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[*].restartCount}{"\n"}{end}"#;
     let mut seen = 0;
@@ -240,7 +244,7 @@ pub(crate) async fn nothing_restarted(place: &OnNode<'_>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// For the message of a failure.
+/// Returns the pods' logs for a failure message.
 async fn what_pods_say(place: &OnNode<'_>) -> String {
     let mut said = String::new();
     for args in [

@@ -11,15 +11,15 @@ use super::session::{Session, Shown, Version};
 use super::talks::noise;
 use crate::open::Open;
 
-/// Upstream's test waits as long.
+/// The duration of upstream's test.
 const LONG: Duration = Duration::from_secs(70);
-/// How long an answer may take on a busy machine.
+/// Time limit of a response on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-/// What the busy one sends at once.
+/// Size of the writes on the busy connection.
 const PIECE: usize = 32 << 10;
 
-/// One that is not used for over a minute, and one that always is; each on one connection of the user, and both take
-/// another one afterwards.
+/// Keeps one connection idle and one busy for over a minute, on separate forwarded ports; both
+/// ports accept another connection afterwards.
 pub(super) async fn stay_open(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let args = ["port-forward", "pod/target", ":7"];
     let (idle, busy) = (lane.open("idle", &[&["-v=8"], &args[..]].concat())?, lane.open("busy", &args)?);
@@ -43,7 +43,7 @@ pub(super) async fn stay_open(lane: &Session<'_>) -> anyhow::Result<Shown> {
     Ok(Shown { code: 0, stdout: String::new(), stderr: String::new() })
 }
 
-/// What it says of its protocol.
+/// Returns the output that identifies the protocol.
 fn protocol(version: Version) -> &'static str {
     match version {
         Version::Today => "Sec-Websocket-Protocol: SPDY/3.1+portforward.k8s.io",
@@ -51,7 +51,7 @@ fn protocol(version: Version) -> &'static str {
     }
 }
 
-/// The local port of a `port-forward`.
+/// Returns the local port of a `port-forward`.
 async fn port(open: &Open) -> anyhow::Result<u16> {
     let said = open.says(" -> 7\n").await?;
     let line = said.lines().find_map(|line| line.strip_prefix("Forwarding from 127.0.0.1:"));
@@ -59,7 +59,7 @@ async fn port(open: &Open) -> anyhow::Result<u16> {
     port.with_context(|| format!("no port in {said:?}"))
 }
 
-/// Nothing is the case here for so long: this one waits for time to pass, not for a condition.
+/// Waits for the time to pass and not for a condition, because the connection is idle.
 async fn stays_idle(port: u16) -> anyhow::Result<()> {
     let mut echo = Echo::connect(port).await?;
     echo.repeats(b"before").await?;
@@ -71,7 +71,7 @@ async fn stays_busy(port: u16) -> anyhow::Result<()> {
     let mut echo = Echo::connect(port).await?;
     let piece = noise(PIECE);
     let end = Instant::now() + LONG;
-    // Half a megabyte a second: the node has other things to do as well.
+    // Half a megabyte per second leaves capacity of the node for the other rows.
     let mut pace = interval(Duration::from_millis(60));
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while Instant::now() < end {

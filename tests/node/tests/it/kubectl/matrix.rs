@@ -6,11 +6,12 @@ use serde_json::json;
 use super::session::{Route, Session, Shown, Version};
 use super::{forwards, talks};
 
-/// A command, and what it has to show by each kubectl it is for, directly and through the proxy.
+/// A command, and its expected output with each kubectl that it applies to, directly and through
+/// the proxy.
 pub(super) struct Row {
-    /// What failures call it.
+    /// The name in failure messages.
     pub(super) name: &'static str,
-    /// It runs beside the other rows.
+    /// Whether it runs concurrently with the other rows.
     pub(super) long: bool,
     only: Option<Version>,
     act: Act,
@@ -21,30 +22,30 @@ pub(super) struct Row {
 }
 
 enum Act {
-    /// One command that runs to its end.
+    /// One command that runs to completion.
     Run(&'static [&'static str]),
-    /// More than that.
+    /// A function, for interactive rows.
     Story(for<'a> fn(&'a Session<'a>) -> LocalBoxFuture<'a, anyhow::Result<Shown>>),
 }
 
-/// What a command reads.
+/// The standard input of a command.
 #[derive(Clone, Copy)]
 enum Input {
     Nothing,
     Text(&'static str),
-    /// A mebibyte.
+    /// One mebibyte.
     Long,
     /// A ConfigMap of 900 KiB.
     BigConfigMap,
 }
 
-/// What has to be the same directly and through the proxy, beside the exit code.
+/// The outputs that must be equal directly and through the proxy, besides the exit code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Compared {
     Outputs,
-    /// Standard error has times or counts in it.
+    /// Standard error contains times or counts.
     Stdout,
-    /// The answer is about who asks.
+    /// The output depends on the user.
     Nothing,
 }
 
@@ -91,7 +92,7 @@ impl Row {
     }
 
     pub(super) fn is_for(&self, lane: &Session<'_>) -> bool {
-        // Whoever comes through `pinniped proxy` is always himself, which kubectl warns of.
+        // `pinniped proxy` always uses its own user, and kubectl prints a warning about it.
         let as_another = matches!(self.act, Act::Run(args) if args.iter().any(|arg| arg.starts_with("--as")));
         self.only.is_none_or(|version| version == lane.version)
             && !(as_another && lane.route == Route::LocalProxy)
@@ -104,7 +105,7 @@ impl Row {
         }
     }
 
-    /// What is wrong, if anything is.
+    /// Returns the problem, if any.
     pub(super) fn verdict(&self, direct: &Shown, proxied: &Shown) -> Option<String> {
         for (way, shown) in [("directly", direct), ("through the proxy", proxied)] {
             let lacks = |text: &&&str| !shown.stdout.contains(**text) && !shown.stderr.contains(**text);
@@ -144,7 +145,7 @@ impl Input {
     }
 }
 
-/// JSON: the old kubectl takes everything with a brace in front for that.
+/// JSON, because the old kubectl treats every input that starts with a brace as JSON.
 macro_rules! config_map {
     ($name:literal, $value:literal) => {
         concat!(
@@ -161,21 +162,21 @@ const ONE: &str = config_map!("applied", "one");
 const TWO: &str = config_map!("applied", "two");
 const MINE: &str = config_map!("owned", "mine");
 const YOURS: &str = config_map!("owned", "yours");
-/// The API server warns of this annotation.
+/// The API server warns about this annotation.
 const WARNED: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "warned",
     "annotations": {"scheduler.alpha.kubernetes.io/critical-pod": ""}},
     "spec": {"containers": [{"name": "a", "image": "b"}]}}"#;
-/// To both streams, and not zero.
+/// Writes to both streams, and exits with an error.
 const BOTH_STREAMS: &str = "echo out; echo err >&2; exit 3";
 const PATCH: &str = r#"[{"op": "add", "path": "/data/more", "value": "of it"}]"#;
 const IMAGE_FLAG: &str = "--image=example.com/busybox:of-the-matrix";
-/// How long kubectl may wait for something.
+/// Time limit of kubectl's own waiting.
 const SOON: &str = "--timeout=60s";
 
-/// Rows run in this order.
+/// The rows, in order.
 pub(super) static MATRIX: &[Row] = &[
     row("port-forward, idle and busy", Act::Story(|lane| Box::pin(forwards::stay_open(lane)))).long(),
-    // Who and what.
+    // Versions and users.
     run("version", &["version"]).says(&["Server Version", "v1.36."]),
     run("version --client of today", &["version", "--client"]).only(Version::Today).says(&["v1.36."]),
     run("version --client of old", &["version", "--client"]).only(Version::Old).says(&["v1.20.2"]),
@@ -187,7 +188,7 @@ pub(super) static MATRIX: &[Row] = &[
     run("auth whoami", &["auth", "whoami", "-o", "jsonpath={.kind}"])
         .only(Version::Today)
         .says(&["SelfSubjectReview"]),
-    // Reading.
+    // Read commands.
     run("get", &["get", "pods"]).says(&["NAME", "target   2/2     Running"]),
     run("get -o jsonpath", &["get", "pod", "target", "-o", "jsonpath={.spec.containers[*].name}"])
         .says(&["main listener"]),
@@ -203,7 +204,7 @@ pub(super) static MATRIX: &[Row] = &[
     run("describe", &["describe", "configmap", "kube-root-ca.crt"]).says(&["BEGIN CERTIFICATE"]),
     run("explain", &["explain", "pod.spec.containers.stdin"]).says(&["stdin"]),
     run("wait", &["wait", "--for=condition=Ready", "pod/target", SOON]).says(&["pod/target condition met"]),
-    // Writing.
+    // Write commands.
     run("create", &["create", "configmap", "created", "--from-literal=key=value"])
         .says(&["configmap/created created"]),
     run("create what is there", &["create", "configmap", "created"]).code(1).says(&["already exists"]),
@@ -241,7 +242,7 @@ pub(super) static MATRIX: &[Row] = &[
     run("delete", &["delete", "configmap", "applied"]).says(&["configmap \"applied\" deleted"]),
     run("delete by label", &["delete", "configmaps", "-l", "of=mine"]).says(&["\"created\" deleted"]),
     run("delete what is not there", &["delete", "configmap", "applied"]).code(1).says(&["(NotFound)"]),
-    // Into pods.
+    // Commands that connect to pods.
     run("logs", &["logs", "target", "-c", "main", "--tail=1"]).says(&["ready"]),
     row("logs --follow", Act::Story(|lane| Box::pin(talks::follow_logs(lane)))).says(&["last"]),
     run("exec", &["exec", "target", "-c", "main", "--", "sh", "-c", BOTH_STREAMS]).code(3).says(&[
@@ -278,7 +279,7 @@ pub(super) static MATRIX: &[Row] = &[
         .only(Version::Today)
         .says(&["told hello"])
         .compared(Compared::Stdout),
-    // What it sends is of an API that is gone.
+    // The old kubectl uses an API that no longer exists.
     run("debug with an ephemeral container, old", &["debug", "target", IMAGE_FLAG, "-c", "debugger"])
         .only(Version::Old)
         .code(1)
@@ -290,7 +291,7 @@ pub(super) static MATRIX: &[Row] = &[
 ];
 
 #[test]
-fn a_row_is_judged_by_its_code_its_words_and_what_is_compared() {
+fn a_row_is_checked_by_exit_code_expected_text_and_compared_output() {
     let shown = |code: i32, stdout: &str, stderr: &str| Shown {
         code,
         stdout: stdout.to_owned(),

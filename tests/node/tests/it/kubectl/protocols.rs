@@ -1,4 +1,4 @@
-//! How streams came to the API server, by its audit log.
+//! The protocols of the streams, from the API server's audit log.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::session::{Session, Version};
 
-/// WebSocket begins with a GET, SPDY with a POST, which the log calls `get` and `create`.
+/// Checks the protocol. WebSocket starts with a GET and SPDY with a POST, which the log records as
+/// `get` and `create`.
 pub(super) fn were_used(node: &Node, lane: &Session<'_>) -> anyhow::Result<()> {
     let verb = match lane.version {
         Version::Today => "get",
@@ -24,7 +25,7 @@ pub(super) fn were_used(node: &Node, lane: &Session<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Subresource and verb of each kind of stream that the user had.
+/// Returns subresource and verb of each kind of the user's streams.
 fn streams(node: &Node, lane: &Session<'_>) -> anyhow::Result<BTreeSet<(String, String)>> {
     let file = node.layout().logs().join("audit.log");
     let log = std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;

@@ -1,4 +1,4 @@
-//! One kubectl on one route, with a namespace of its own, so that four of them run side by side.
+//! One kubectl on one route, with its own namespace, so that four of them run concurrently.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,23 +10,23 @@ use pinniped_test_support::kubectl::Kubectl;
 
 use crate::open::{Ended, Open};
 
-/// Which kubectl.
+/// The version of kubectl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// That of the cluster's own release: WebSocket.
+    /// The version of the cluster's release, which uses WebSocket.
     Today,
-    /// Debian 12's: SPDY, and the oldest plug-in interface.
+    /// Debian 12's version, which uses SPDY and the oldest plug-in interface.
     Old,
 }
 
-/// Which way, and as whom.
+/// The route and the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// The administrator, to the API server.
+    /// The administrator, directly to the API server.
     Direct,
-    /// The user, by plug-in and proxy.
+    /// The user, with plug-in and impersonation proxy.
     Proxy,
-    /// The user, by `pinniped proxy` and a service account's token.
+    /// The user, with `pinniped proxy` and a service account's token.
     LocalProxy,
 }
 
@@ -39,7 +39,7 @@ impl Version {
     }
 }
 
-/// What a command showed, without what differs from lane to lane.
+/// The output of a command, without the parts that differ between sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     pub(super) code: i32,
@@ -83,7 +83,8 @@ impl<'p> Session<'p> {
         Self { version, route, namespace, node, place, home: walk.home(), kubectl, kubeconfig }
     }
 
-    /// kubectl in this lane's namespace. `NAMESPACE` in an argument is its name.
+    /// Returns kubectl in the session's namespace. `NAMESPACE` in an argument is replaced by its
+    /// name.
     pub(super) fn command(&self, args: &[&str]) -> Command {
         let args: Vec<String> = args.iter().map(|arg| arg.replace("NAMESPACE", &self.namespace)).collect();
         let mut all = vec!["-n", self.namespace.as_str()];
@@ -91,7 +92,8 @@ impl<'p> Session<'p> {
         self.at_home(Kubectl::new(&self.kubectl, &self.kubeconfig).command(&all))
     }
 
-    /// `script`, which gives a program a terminal. In its command line `$KUBECTL` is kubectl in this lane's namespace.
+    /// Returns `script`, which runs a command line in a terminal. In the command line `$KUBECTL` is
+    /// kubectl in the session's namespace.
     pub(super) fn in_terminal(&self, line: &str) -> Command {
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--command", line, "/dev/null"]).env("SHELL", "/bin/sh");
@@ -105,28 +107,28 @@ impl<'p> Session<'p> {
         command
     }
 
-    /// A folder or file of this lane.
+    /// Returns the path of a file or folder of this session.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.place.dir().join(format!("{}-{name}", self.namespace))
     }
 
-    /// Runs kubectl to its end.
+    /// Runs kubectl until it exits.
     pub(super) async fn run(&self, args: &[&str], input: Option<&str>) -> anyhow::Result<Shown> {
         let outcome = Step::inside(self.place, self.command(args)).run(input).await?;
         Ok(self.shown(outcome.code, &outcome.stdout, &outcome.stderr))
     }
 
-    /// Starts a kubectl that is talked to.
+    /// Starts an interactive kubectl.
     pub(super) fn open(&self, name: &str, args: &[&str]) -> anyhow::Result<Open> {
         Open::talk(self.place, &format!("{}-{name}", self.namespace), self.command(args))
     }
 
-    /// Starts what [`Session::in_terminal`] gives.
+    /// Starts the command of [`Session::in_terminal`].
     pub(super) fn open_terminal(&self, name: &str, line: &str) -> anyhow::Result<Open> {
         Open::talk(self.place, &format!("{}-{name}", self.namespace), self.in_terminal(line))
     }
 
-    /// What an open one showed until its end.
+    /// Waits until an interactive kubectl exits and returns its output.
     pub(super) async fn end_of(&self, open: &Open) -> anyhow::Result<Shown> {
         let Ended { status, stdout, stderr } = open.ended().await?;
         Ok(self.shown(status.code().unwrap_or(-1), &stdout, &stderr))
@@ -138,7 +140,7 @@ impl<'p> Session<'p> {
     }
 }
 
-/// Ages at the end of lines are not the same twice.
+/// Removes ages at the end of lines, which differ between runs.
 fn ageless(text: &str) -> String {
     let line = |line: &str| match line.rsplit_once(' ') {
         Some((before, last)) if is_age(last) => format!("{before} AGE\n"),
@@ -147,7 +149,7 @@ fn ageless(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// `7s`, `1m2s`.
+/// Whether the word is an age, such as `7s` or `1m2s`.
 fn is_age(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit())
         && word.ends_with(['s', 'm', 'h'])
@@ -155,7 +157,7 @@ fn is_age(word: &str) -> bool {
 }
 
 #[test]
-fn ages_are_the_same_whatever_they_are_and_nothing_else_is() {
+fn ages_are_replaced_and_other_text_is_kept() {
     let text = "NAME READY AGE\ntarget 2/2 7s\ntarget 2/2 1m12s\nsome pods\n12 s\n";
     assert_eq!(ageless(text), "NAME READY AGE\ntarget 2/2 AGE\ntarget 2/2 AGE\nsome pods\n12 s\n");
 }

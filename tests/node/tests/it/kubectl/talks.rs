@@ -1,4 +1,4 @@
-//! Rows that are a conversation.
+//! Interactive rows of the matrix.
 
 use anyhow::ensure;
 use pinniped_test_support::wire;
@@ -9,10 +9,10 @@ use super::IMAGE;
 use super::session::{Session, Shown};
 use crate::open::Open;
 
-/// Bytes of the file that is copied.
+/// Size of the copied file in bytes.
 const FILE: usize = 3 << 20;
 
-/// Text comes as it is written, and the end of the container is the end of its log.
+/// Checks that text arrives as it is written, and that the log ends when the container terminates.
 pub(super) async fn follow_logs(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let image = format!("--image={IMAGE}");
     let script = "echo first; until test -f /tmp/end; do sleep 0.1; done; echo last";
@@ -27,7 +27,7 @@ pub(super) async fn follow_logs(lane: &Session<'_>) -> anyhow::Result<Shown> {
     lane.end_of(&logs).await
 }
 
-/// Events come as they happen.
+/// Checks that events arrive as they happen.
 pub(super) async fn watch(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let watch = lane.open("watch", &["get", "configmaps", "--watch", "-o", "name"])?;
     watch.says("configmap/kube-root-ca.crt\n").await?;
@@ -38,7 +38,7 @@ pub(super) async fn watch(lane: &Session<'_>) -> anyhow::Result<Shown> {
     Ok(Shown { code: 0, stdout, stderr: String::new() })
 }
 
-/// A terminal with a size that programs in the pod see, and that takes what is typed.
+/// Checks a terminal whose size is visible to programs in the pod, and its input.
 pub(super) async fn terminal(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let inside = r#"until test "$(stty size)" = "33 111"; do sleep 0.1; done; test -t 0 && echo resized; read -r line; echo "heard $line"; exit 7"#;
     let line = format!("stty rows 33 cols 111; exec $KUBECTL exec -it target -c main -- sh -c '{inside}'");
@@ -46,11 +46,11 @@ pub(super) async fn terminal(lane: &Session<'_>) -> anyhow::Result<Shown> {
     open.says("resized").await?;
     open.tell("typed\n").await?;
     open.says("heard typed").await?;
-    // What the terminal repeats, and where, is between it and its user.
+    // The echo of the terminal and its position are not part of the comparison.
     Ok(Shown { stdout: String::new(), ..lane.end_of(&open).await? })
 }
 
-/// The same bytes come back.
+/// Checks that a copied file comes back unchanged.
 pub(super) async fn copy(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let (sent, back) = (lane.path("sent"), lane.path("back"));
     let bytes = noise(FILE);
@@ -62,7 +62,8 @@ pub(super) async fn copy(lane: &Session<'_>) -> anyhow::Result<Shown> {
     Ok(Shown { stdout: sum.stdout, ..shown })
 }
 
-/// What a container repeats comes at once; the end of standard input is the end of kubectl, not of the container.
+/// Checks that the output of a container arrives at once, and that the end of standard input
+/// terminates kubectl, not the container.
 pub(super) async fn attach(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let open = lane.open("attach", &["attach", "-i", "target", "-c", "listener"])?;
     for word in ["one", "two"] {
@@ -74,21 +75,21 @@ pub(super) async fn attach(lane: &Session<'_>) -> anyhow::Result<Shown> {
     lane.end_of(&open).await
 }
 
-/// A pod that ends with its input, and is removed.
+/// Checks a pod that terminates with its input, and is removed.
 pub(super) async fn run(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let image = format!("--image={IMAGE}");
     let args =
         ["run", "passing", "-i", "--rm", "--restart=Never", &image, "--image-pull-policy=Never", "--", "cat"];
     let open = lane.open("run", &args)?;
-    hello(lane, &open, "hello\n").await
+    converse(lane, &open, "hello\n").await
 }
 
-/// A shell beside the containers of a pod that runs.
+/// Checks a shell next to the containers of a running pod.
 pub(super) async fn debug_in_place(lane: &Session<'_>) -> anyhow::Result<Shown> {
     debug(lane, "debug", &["--target=main"]).await
 }
 
-/// A shell in a copy of a pod.
+/// Checks a shell in a copy of a pod.
 pub(super) async fn debug_a_copy(lane: &Session<'_>) -> anyhow::Result<Shown> {
     debug(lane, "debug-copy", &["--copy-to=copy", "--share-processes"]).await
 }
@@ -98,18 +99,19 @@ async fn debug(lane: &Session<'_>, name: &str, how: &[&str]) -> anyhow::Result<S
     let args = ["debug", "-i", "target", "-c", "debugger", &image, "--image-pull-policy=IfNotPresent"];
     let script = ["--", "sh", "-c", r#"read -r line; echo "told $line"; read -r line"#];
     let open = lane.open(name, &[&args[..], how, &script].concat())?;
-    hello(lane, &open, "told hello\n").await
+    converse(lane, &open, "told hello\n").await
 }
 
-/// Says hello, waits for an answer, and hangs up: in this order, because what answers may end with its input.
-async fn hello(lane: &Session<'_>, open: &Open, answer: &str) -> anyhow::Result<Shown> {
+/// Sends a line, waits for the response, and closes standard input, in this order, because the
+/// program may exit when its input ends.
+async fn converse(lane: &Session<'_>, open: &Open, answer: &str) -> anyhow::Result<Shown> {
     open.tell("hello\n").await?;
     open.says(answer).await?;
     open.hang_up().await;
     lane.end_of(open).await
 }
 
-/// Requests of a program that knows nothing of credentials: a list, and a page of the pod.
+/// Checks requests of a program without credentials: a list, and an HTTP page of the pod.
 pub(super) async fn proxy(lane: &Session<'_>) -> anyhow::Result<Shown> {
     let socket = lane.path("socket");
     let open = lane.open("proxy", &["proxy", "--unix-socket", &socket.to_string_lossy()])?;
@@ -130,14 +132,14 @@ pub(super) async fn proxy(lane: &Session<'_>) -> anyhow::Result<Shown> {
     Ok(Shown { code: 0, stdout: said, stderr: String::new() })
 }
 
-/// A command on the way.
+/// Runs a command, which must succeed.
 async fn succeeds(lane: &Session<'_>, args: &[&str]) -> anyhow::Result<Shown> {
     let shown = lane.run(args, None).await?;
     ensure!(shown.code == 0, "kubectl {}: {shown:?}", args.join(" "));
     Ok(shown)
 }
 
-/// Bytes of all values that do not repeat soon.
+/// Returns bytes of all values with a long period.
 pub(super) fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {

@@ -1,14 +1,15 @@
-//! The certificates that the Concierge makes for itself: the aggregated API's serving certificate with its CA, and the
-//! CA that signs client certificates for the impersonation proxy.
+//! The certificates that the Concierge generates for itself: the aggregated API's serving
+//! certificate with its CA, and the CA that signs client certificates for the impersonation proxy.
 //!
 //! ```text
-//! manager    Secret missing            -> make CA (and leaf), create the Secret
-//! expirer    certificate due           -> delete exactly that Secret; the manager makes the next one
-//! observer   Secret of the serving pair -> the holder the server serves from
+//! manager    Secret missing             -> create the CA (and leaf) and the Secret
+//! expirer    certificate due            -> delete exactly that Secret
+//! observer   Secret of the serving pair -> the certificate store that the server uses
 //! updater    Secret of the serving pair -> spec.caBundle of an APIService
 //! ```
 //!
-//! The impersonation proxy loads the signer itself, while it is wanted ([`crate::impersonator`]).
+//! The impersonation proxy's controller loads the signer itself while the proxy is wanted
+//! ([`crate::impersonator`]).
 
 mod expirer;
 mod manager;
@@ -38,14 +39,14 @@ pub const TLS_CERTIFICATE_CHAIN: &str = "tlsCertificateChain";
 /// Key of the serving certificate's private key.
 pub const TLS_PRIVATE_KEY: &str = "tlsPrivateKey";
 
-/// One Secret of the own namespace, as the cache has it.
+/// A Secret of the Concierge's namespace, read from the cache.
 #[derive(Clone)]
 pub struct SecretRef {
-    /// The Secrets of the own namespace.
+    /// The Secrets of the Concierge's namespace.
     pub store: Store<Secret>,
-    /// The own namespace.
+    /// The Concierge's namespace.
     pub namespace: String,
-    /// The Secret's name.
+    /// Name of the Secret.
     pub name: String,
 }
 
@@ -55,12 +56,12 @@ impl SecretRef {
     }
 }
 
-/// The bytes under `key`; empty when there are none.
+/// Returns the bytes under `key`; empty if the key is missing.
 pub(crate) fn bytes<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {
     secret.data.as_ref().and_then(|data| data.get(key)).map_or(&[], |value| value.0.as_slice())
 }
 
-/// `data` of a new Secret.
+/// Returns the `data` of a new Secret.
 pub(crate) fn data<const N: usize>(entries: [(&str, &[u8]); N]) -> Option<BTreeMap<String, ByteString>> {
     Some(entries.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value.to_vec()))).collect())
 }

@@ -1,4 +1,4 @@
-//! Drops authenticators from the registry whose objects are gone (`cachecleaner-controller`).
+//! Removes authenticators from the registry whose objects were deleted (`cachecleaner-controller`).
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -12,15 +12,16 @@ use pinniped_kube_types::suffix::GroupSuffix;
 use crate::webhook_authenticator::registry_key;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
-/// Wake it for every object of both kinds, and run it only when both caches are filled.
+/// The controller. Trigger it for every object of both kinds, and run it only when both caches are
+/// filled.
 pub struct AuthenticatorCleanup {
     /// Suffix of this installation's API groups.
     pub suffix: GroupSuffix,
-    /// What is cleaned.
+    /// The registry to clean.
     pub registry: Registry,
-    /// The objects of one kind.
+    /// The objects of kind `WebhookAuthenticator`.
     pub webhooks: Store<WebhookAuthenticator>,
-    /// The objects of the other.
+    /// The objects of kind `JWTAuthenticator`.
     pub jwts: Store<JwtAuthenticator>,
 }
 
@@ -50,7 +51,7 @@ where
     store.state().into_iter().filter_map(|object| object.meta().name.clone())
 }
 
-/// What is in the registry and nowhere else.
+/// Returns the keys of the registry without an existing object.
 fn leftovers(keys: Vec<AuthenticatorKey>, existing: &HashSet<AuthenticatorKey>) -> Vec<AuthenticatorKey> {
     keys.into_iter().filter(|key| !existing.contains(key)).collect()
 }
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_authenticators_without_an_object_of_their_kind_are_left_over() {
+    fn only_authenticators_without_an_object_of_their_kind_are_removed() {
         let suffix = GroupSuffix::default();
         let key = |kind: &str, name: &str| registry_key(&suffix, kind, name);
         let existing = HashSet::from([key("WebhookAuthenticator", "a"), key("JWTAuthenticator", "b")]);

@@ -1,14 +1,15 @@
-//! `kube-cert-agent-controller`: gets the cluster's own signing key, and says in the `CredentialIssuer` whether it is
-//! at hand.
+//! `kube-cert-agent-controller`: reads the cluster's signing key and reports in the
+//! `CredentialIssuer` whether it is available.
 //!
 //! ```text
 //! observe    caches, nodes                     cert_agent/observe.rs
-//! decide     Observed -> Plan                  pinniped_concierge_domain::strategy::cert_agent (read this first)
-//! apply      the agent's Deployment (leader), then the key (every replica), then the status (leader)
+//! decide     Observed -> Plan                  pinniped_concierge_domain::strategy::cert_agent
+//! apply      the agent's Deployment (leader), the key (every replica), the status (leader)
 //! ```
 //!
-//! The key is read by exec into the agent's pod ([`exec`]). That is a read: every replica signs, so every replica does
-//! it, the leader or not. A key that was loaded stays until another one is loaded, whatever fails later.
+//! Read the module of the decision first. The key is read by exec into the agent's pod ([`exec`]).
+//! Every replica reads it, because every replica signs. A loaded key stays loaded until another one
+//! replaces it, even if later reads fail.
 
 pub mod exec;
 mod observe;
@@ -32,19 +33,19 @@ pub(crate) use observe::{AgentWatches, Caches, ClusterInfo};
 use pinniped_controller::client::WriteError;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
-/// How long a key that was read from a pod is taken for that pod's key.
-const LIFETIME: Duration = Duration::from_secs(15 * 60);
+/// Time for which a loaded key is not read again from the same pod.
+const KEY_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
-/// When to look again after somebody else has changed the Deployment first, should no event come.
-const RACE_RECHECK: Duration = Duration::from_secs(1);
+/// Delay before the next pass after a write conflict on the Deployment, if no event occurs before.
+const CONFLICT_RECHECK: Duration = Duration::from_secs(1);
 
-/// What the controller needs beside the context.
+/// Parameters of the controller besides the context.
 pub struct CertAgentParams {
-    /// How the agent is deployed, and what clients are told.
+    /// The agent's deployment settings, and the address for clients.
     pub settings: Settings,
-    /// Where the key goes.
+    /// The store for the key.
     pub signer: CertificateStore,
-    /// How the agent is asked.
+    /// Runs the agent's command.
     pub exec: Arc<dyn AgentExec>,
 }
 
@@ -54,9 +55,9 @@ pub struct CertAgentController {
     params: CertAgentParams,
     issuers: CredentialIssuers,
     caches: Caches,
-    /// The pod whose key is loaded, by UID, and since when.
+    /// UID of the pod whose key is loaded, and the time when it was loaded.
     loaded: Option<(String, Instant)>,
-    said: Option<String>,
+    logged: Option<String>,
 }
 
 impl CertAgentController {
@@ -66,10 +67,10 @@ impl CertAgentController {
         issuers: CredentialIssuers,
         caches: Caches,
     ) -> Self {
-        Self { context, params, issuers, caches, loaded: None, said: None }
+        Self { context, params, issuers, caches, loaded: None, logged: None }
     }
 
-    /// What the Deployment became: why it is not as it should be, for the status, if so.
+    /// Applies the change of the Deployment.
     async fn ensure(&self, step: Result<Step, String>) -> Ensured {
         let step = match step {
             Ok(Step::Nothing) => return Ensured::Done,
@@ -114,17 +115,17 @@ impl CertAgentController {
         }
     }
 
-    /// Makes sure that the key of this pod is in the holder.
+    /// Loads the key of this pod into the certificate store.
     async fn load(&mut self, agent: &AgentPod) -> Result<(), ReconcileError> {
-        let fresh = |(uid, since): &(String, Instant)| *uid == agent.uid && since.elapsed() < LIFETIME;
+        let fresh = |(uid, since): &(String, Instant)| *uid == agent.uid && since.elapsed() < KEY_LIFETIME;
         if self.loaded.as_ref().is_some_and(fresh) {
             return Ok(());
         }
-        let answer = self.params.exec.print(agent).await.map_err(|error| {
+        let output = self.params.exec.print(agent).await.map_err(|error| {
             let text = format!("could not exec into {agent}: {error}");
             if error.is_forbidden() { ReconcileError::Forbidden(text) } else { ReconcileError::Failed(text) }
         })?;
-        let key = key::parse(&answer, agent).map_err(ReconcileError::Failed)?;
+        let key = key::parse(&output, agent).map_err(ReconcileError::Failed)?;
         self.params.signer.set(&key.certificate_pem, &key.key_pem).map_err(|error| {
             ReconcileError::Failed(format!("failed to set signing cert/key content from {agent}: {error}"))
         })?;
@@ -133,24 +134,26 @@ impl CertAgentController {
         Ok(())
     }
 
-    /// Tells the log what changed; errors are told again by whoever retries them.
-    fn say(&mut self, entry: &CredentialIssuerStrategy) {
-        if self.said.as_ref() == Some(&entry.message) {
+    /// Logs a change of the entry's message. Errors are not logged here, because the runtime logs
+    /// each retry.
+    fn log_change(&mut self, entry: &CredentialIssuerStrategy) {
+        if self.logged.as_ref() == Some(&entry.message) {
             return;
         }
         if entry.status != StrategyStatus::Success {
             tracing::info!(reason = %entry.message, "cluster signing key is not available");
         }
-        self.said = Some(entry.message.clone());
+        self.logged = Some(entry.message.clone());
     }
 }
 
-/// What became of the Deployment.
+/// The result of applying the change of the Deployment.
 enum Ensured {
     Done,
-    /// Another replica is the leader and writes it.
+    /// Another replica is the leader and applies the change.
     NotOurs(ReconcileError),
-    /// It was changed by somebody else at the same time; their change will be seen.
+    /// Another client changed the Deployment at the same time; a watch event for that change
+    /// follows.
     Raced,
     Failed(ReconcileError),
 }
@@ -175,13 +178,13 @@ impl Reconcile for CertAgentController {
         match self.ensure(plan.deployment).await {
             Ensured::Done => {}
             Ensured::NotOurs(error) => errors.push(error),
-            Ensured::Raced => action = Action::recheck(RACE_RECHECK),
+            Ensured::Raced => action = Action::recheck(CONFLICT_RECHECK),
             Ensured::Failed(error) => {
                 deployment_error = Some(error.to_string());
                 errors.push(error.context("could not ensure agent deployment"));
             }
         }
-        // What is missing is not retried: its appearance is an event.
+        // A missing pod is not retried: its creation triggers the next pass.
         let key = match plan.next {
             Ok(read) => match self.load(&read.agent).await {
                 Ok(()) => Ok(read.info),
@@ -194,7 +197,7 @@ impl Reconcile for CertAgentController {
             Err(failure) => Err(failure),
         };
         let entry = entry(key, deployment_error.as_deref(), Timestamp::now());
-        self.say(&entry);
+        self.log_change(&entry);
         if let Err(error) = self.issuers.report(&entry).await {
             errors.push(error.into());
         }

@@ -1,4 +1,5 @@
-//! Removes what versions long past left behind: a long-lived token Secret, and agent pods made one by one.
+//! Deletes leftovers of old versions: a long-lived token Secret, and agent pods without a
+//! Deployment.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -10,10 +11,10 @@ use pinniped_controller::client::error_text;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 use pinniped_controller::watch::get_named;
 
-/// Type of the Secrets that held service account tokens.
+/// Type of Secrets with service account tokens.
 const TOKEN_SECRET: &str = "kubernetes.io/service-account-token";
 
-/// Label of the agent pods of old versions.
+/// Label selector of the agent pods of old versions.
 pub const LEGACY_POD_SELECTOR: &str = "kube-cert-agent.pinniped.dev=true";
 
 /// `legacy-service-account-token-cleanup-controller`.
@@ -23,7 +24,7 @@ pub struct LegacySecretCleaner {
 }
 
 impl LegacySecretCleaner {
-    /// `secrets` holds the Secrets of the own namespace.
+    /// Returns the controller; `secrets` has the Secrets of the Concierge's namespace.
     pub fn new(context: Context, secrets: Store<Secret>) -> Self {
         Self { context, secrets }
     }
@@ -56,12 +57,14 @@ pub struct LegacyPodCleaner {
 }
 
 impl LegacyPodCleaner {
-    /// `pods` holds the pods with [`LEGACY_POD_SELECTOR`] and all configured labels.
+    /// Returns the controller; `pods` has the pods with [`LEGACY_POD_SELECTOR`] and all configured
+    /// labels.
     pub fn new(context: Context, pods: Store<Pod>) -> Self {
         Self { context, pods }
     }
 
-    /// The selector of the pods to remove: ours alone, whatever else lives in the namespace.
+    /// Returns the label selector of the pods to delete, which matches only pods of this
+    /// installation.
     pub fn selector(context: &Context) -> String {
         let configured = context.labels.iter().map(|(key, value)| format!("{key}={value}"));
         std::iter::once(LEGACY_POD_SELECTOR.to_owned()).chain(configured).collect::<Vec<_>>().join(",")
@@ -78,7 +81,7 @@ impl Reconcile for LegacyPodCleaner {
         let mut failures = Vec::new();
         for pod in self.pods.state() {
             let name = pod.metadata.name.as_deref().unwrap_or_default();
-            // The cache may lag; what is deleted is the object as it is now.
+            // The cache may lag, so the current state of the object is read before it is deleted.
             let deleted = match api.get_opt(name).await {
                 Ok(None) => continue,
                 Ok(Some(pod)) => self.context.writer().delete_object(&api, &pod).await,

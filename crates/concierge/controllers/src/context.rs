@@ -1,4 +1,4 @@
-//! What every controller needs to know: where it runs, under which names, and through which clients.
+//! The context that all controllers share: namespace, names, labels, clients and leadership.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_controller::client::Writer;
 use pinniped_controller::lease::Leadership;
 
-/// The names of the objects that the Concierge makes, from its configuration file.
+/// Names of the objects that the Concierge creates, from its configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     /// Secret with the aggregated API's serving certificate and its CA.
     pub serving_certificate_secret: String,
-    /// The `CredentialIssuer`.
+    /// Name of the `CredentialIssuer`.
     pub credential_issuer: String,
     /// The Service in front of the aggregated API; its serving certificate is issued for this name.
     pub api_service: String,
@@ -27,28 +27,28 @@ pub struct Names {
     pub impersonation_ca_certificate_secret: String,
     /// Secret with the CA that signs client certificates for the impersonation proxy.
     pub impersonation_signer_secret: String,
-    /// Service-account token Secret of versions long past, deleted when found.
+    /// Service account token Secret of old versions, deleted if it exists.
     pub impersonation_proxy_legacy_secret: String,
 }
 
-/// Shared by all controllers of one process.
+/// The context that all controllers of a process share.
 #[derive(Clone)]
 pub struct Context {
-    /// Client for reads, and for the writes of [`Context::writer`].
+    /// Client for reads. Writes go through [`Context::writer`].
     pub client: kube::Client,
-    /// The namespace this pod runs in.
+    /// The namespace of this pod.
     pub namespace: String,
     /// The API group suffix of this installation.
     pub suffix: GroupSuffix,
-    /// Put on every created object.
+    /// Labels of every created object.
     pub labels: BTreeMap<String, String>,
     /// Object names from the configuration.
     pub names: Names,
-    /// Owner of what is created in the namespace: the Concierge's Deployment.
+    /// Owner of the objects in the namespace: the Deployment of the Concierge.
     pub owner_deployment: OwnerReference,
-    /// Owner of what is created cluster-wide: the login APIService.
+    /// Owner of the cluster-scoped objects: the APIService of the login API.
     pub owner_api_service: OwnerReference,
-    /// Who is leader.
+    /// The result of the leader election.
     pub leadership: Leadership,
 }
 
@@ -59,12 +59,13 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    /// The gated writer.
+    /// Returns a writer that refuses while this process is not the leader.
     pub fn writer(&self) -> Writer {
         Writer::new(self.leadership.clone())
     }
 
-    /// Metadata for a new object in the own namespace: labels, and the Deployment as owner.
+    /// Returns the metadata of a new object in the Concierge's namespace: labels, and the
+    /// Deployment as owner.
     pub fn new_namespaced(&self, name: &str) -> ObjectMeta {
         ObjectMeta {
             name: Some(name.to_owned()),
@@ -80,7 +81,7 @@ impl Context {
 pub(crate) mod tests {
     use super::*;
 
-    /// A context whose client leads nowhere.
+    /// Returns a context whose client fails every request.
     pub(crate) fn context() -> Context {
         let nowhere = tower::service_fn(|_: http::Request<kube::client::Body>| async {
             Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("this client leads nowhere"))

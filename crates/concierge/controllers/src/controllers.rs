@@ -1,8 +1,9 @@
-//! Everything of this crate, composed: which caches exist, who reads them, what wakes whom, and the order of stopping.
+//! Composes all controllers of this crate: the caches, their readers, the triggers, and the order
+//! of shutdown.
 //!
-//! Stopping: controllers end first (the impersonation proxy begins to drain), then the Lease is given back, then the
-//! watches end, last the draining is awaited. So nobody writes after the Lease is free, and the next leader need not
-//! wait for open streams.
+//! Shutdown stops the controllers first (the impersonation proxy begins to drain), then releases
+//! the Lease, then stops the watches, and waits for the draining proxy last. No write happens after
+//! the Lease is released, and the next leader need not wait for open streams.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -46,48 +47,49 @@ use pinniped_controller::watch::{NotSynced, Problem, Watched, Watches};
 /// Lifetime of the CA that signs the impersonation proxy's client certificates.
 const SIGNER_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// How long before its end that CA is replaced.
+/// Time before the expiration of that CA at which it is replaced.
 const SIGNER_OVERLAP: Duration = Duration::from_secs(60 * 60);
 
-/// Everything the controllers are told.
+/// Parameters of all controllers.
 pub struct ControllersParams {
-    /// For reads, writes and watches: wants a connection that carries many streams, and a read timeout or pings.
+    /// Client for reads, writes and watches. It needs a connection with many concurrent streams,
+    /// and a read timeout or pings.
     pub client: kube::Client,
-    /// The namespace this pod runs in.
+    /// The namespace of this pod.
     pub namespace: String,
-    /// This pod's name: its identity in the election.
+    /// Name of this pod: its identity in the leader election.
     pub pod_name: String,
     /// The API group suffix of this installation.
     pub suffix: GroupSuffix,
-    /// Put on every created object.
+    /// Labels of every created object.
     pub labels: BTreeMap<String, String>,
     /// Object names from the configuration.
     pub names: Names,
-    /// The Concierge's Deployment; the Lease has its name.
+    /// The Deployment of the Concierge; the Lease has the same name.
     pub owner_deployment: OwnerReference,
-    /// The login APIService.
+    /// The APIService of the login API.
     pub owner_api_service: OwnerReference,
     /// Lifetime of the aggregated API's CA and serving certificate.
     pub api_serving_lifetime: Duration,
-    /// Age at which they are replaced.
+    /// Age at which these certificates are replaced.
     pub api_serving_renew_before: Duration,
-    /// What the aggregated API serves with.
+    /// The store of the aggregated API's serving certificate.
     pub api_serving: CertificateStore,
-    /// The agent that fetches the cluster's signing key.
+    /// Parameters of the agent that reads the cluster's signing key.
     pub cert_agent: CertAgentParams,
-    /// The impersonation proxy.
+    /// Parameters of the impersonation proxy.
     pub impersonator: ImpersonatorParams,
-    /// Service account tokens.
+    /// Parameters of service account tokens.
     pub service_account_tokens: TokensParams,
-    /// The authenticators that are ready.
+    /// The registry of ready authenticators.
     pub registry: Registry,
-    /// Proxies between this pod and webhooks.
+    /// The proxies between this pod and webhooks.
     pub proxies: ProxyEnvironment,
-    /// TLS 1.2 suites that may be spoken with webhooks.
+    /// The TLS 1.2 cipher suites that are allowed for webhooks.
     pub ciphers: CipherRestriction,
-    /// Usually the default.
+    /// Timing of the leader election, usually the default.
     pub lease_timing: Timing,
-    /// Receives the unexpected end of a controller, of the election or of a watch.
+    /// Receives the unexpected termination of a controller, the election or a watch.
     pub monitor: TaskMonitor,
 }
 
@@ -101,7 +103,7 @@ pub struct Controllers {
     impersonator: ImpersonatorHealth,
 }
 
-/// Whether this pod's impersonation proxy is as it should be.
+/// The health of this pod's impersonation proxy.
 #[derive(Clone, Debug)]
 pub struct ImpersonatorHealth {
     health: watch::Receiver<Health>,
@@ -109,26 +111,26 @@ pub struct ImpersonatorHealth {
 }
 
 impl ImpersonatorHealth {
-    /// For the pod's readiness. A `CredentialIssuer` that cannot be read is no reason to take the pod out: its other
-    /// APIs work.
+    /// Returns whether the pod is ready. A `CredentialIssuer` that cannot be read does not make the
+    /// pod unready, because its other APIs work.
     pub fn is_ready(&self) -> bool {
         let health = *self.health.borrow();
         health.is_ready() || (!health.observed && self.problem.current().is_some())
     }
 
-    /// The details.
+    /// Returns the current health in detail.
     pub fn current(&self) -> Health {
         *self.health.borrow()
     }
 
-    /// The details, with every change.
+    /// Returns a receiver for every change of the health.
     pub fn subscribe(&self) -> watch::Receiver<Health> {
         self.health.clone()
     }
 }
 
 impl Controllers {
-    /// Starts all controllers and the election; returns at once.
+    /// Starts all controllers and the leader election, and returns immediately.
     pub fn spawn(params: ControllersParams) -> Self {
         let election = LeaderElection::new(
             params.client.clone(),
@@ -181,25 +183,28 @@ impl Controllers {
         }
     }
 
-    /// Resolves when every cache is filled, or will not be because the API server refuses it.
+    /// Waits until every cache is filled, or will not be filled because the API server refuses the
+    /// watch.
     ///
     /// # Errors
-    /// [`NotSynced`] when some had no answer within that time.
+    ///
+    /// Returns [`NotSynced`] if a cache had no response within that time.
     pub fn synced(&self, within: Duration) -> impl Future<Output = Result<(), NotSynced>> + Send + use<> {
         self.watches.synced(within)
     }
 
-    /// Whether this pod is the leader.
+    /// Returns the result of the leader election.
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }
 
-    /// What this pod's readiness has to know about its impersonation proxy.
+    /// Returns the health of the impersonation proxy for this pod's readiness.
     pub fn impersonator(&self) -> ImpersonatorHealth {
         self.impersonator.clone()
     }
 
-    /// Stops everything in its order; returns when the impersonation proxy has drained.
+    /// Stops everything in the documented order, and returns when the impersonation proxy has
+    /// drained.
     pub async fn shutdown(self) {
         self.controllers.stop().await;
         self.election.stop().await;
@@ -209,7 +214,7 @@ impl Controllers {
     }
 }
 
-/// The watches, before they start.
+/// The watches before they start.
 struct Caches {
     issuers: Watched<CredentialIssuer>,
     secrets: Watched<Secret>,
@@ -310,7 +315,7 @@ fn api_service_name(suffix: &GroupSuffix, group: &str) -> String {
     format!("v1alpha1.{}", suffix.replace(&format!("{group}.concierge.pinniped.dev")))
 }
 
-/// Starts controllers, each with its triggers and the caches it has to wait for.
+/// Starts controllers, each with its triggers and the caches to wait for.
 struct Spawner {
     context: Context,
     tasks: TaskGroup,
@@ -333,7 +338,7 @@ impl Spawner {
         self.tasks.spawn(controller.name(), |stop| run(controller, trigger, ready, leadership, stop));
     }
 
-    /// A trigger pulled by one Secret of the own namespace.
+    /// Returns a trigger for changes of one Secret in the Concierge's namespace.
     fn on_secret(&self, caches: &mut Caches, name: &str) -> (SecretRef, Trigger) {
         let trigger = Trigger::new();
         let wanted = name.to_owned();
@@ -502,7 +507,8 @@ impl Spawner {
     ) -> ImpersonatorHealth {
         let trigger = Trigger::new();
         caches.issuers.wake(&trigger, |_| true);
-        // Any Secret may be the external one, whatever its type; there are few, and a pass is cheap.
+        // Any Secret may be the external one, whatever its type; there are few Secrets, and a pass
+        // is cheap.
         caches.secrets.wake(&trigger, |_| true);
         let names = &self.context.names;
         let services = [

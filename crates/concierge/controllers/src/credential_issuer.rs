@@ -1,7 +1,7 @@
-//! Writes a strategy's entry into the `CredentialIssuer`'s status, when it says something new.
+//! Writes a strategy's entry into the `CredentialIssuer`'s status if it changes the status.
 //!
-//! Two controllers write into the same list. A write that loses against the other one's looks again, with the object
-//! as it is by then, so each changes only its own entry.
+//! Several controllers write to the same list. After a conflict the write is repeated on the
+//! current object, so each controller changes only its own entry.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,10 +22,10 @@ use pinniped_controller::client::{WriteError, Writer, error_text};
 use pinniped_controller::runtime::ReconcileError;
 use pinniped_controller::watch::get_named;
 
-/// How often a write that lost against another is tried again within one pass.
-const TRIES: u32 = 4;
+/// Maximum number of attempts of a conflicting write in one pass.
+const MAX_ATTEMPTS: u32 = 4;
 
-/// The `CredentialIssuer` of this installation.
+/// Access to the `CredentialIssuer` of this installation.
 #[derive(Clone)]
 pub struct CredentialIssuers {
     api: Api<CredentialIssuer>,
@@ -36,63 +36,65 @@ pub struct CredentialIssuers {
     pruned: Arc<Mutex<Option<Pruned>>>,
 }
 
-/// What becomes of the list.
+/// A change of the list.
 enum Change<'a> {
-    /// This is in it.
+    /// The list must contain this entry.
     Entry(&'a CredentialIssuerStrategy),
-    /// Nothing of this type is in it.
+    /// The list must not contain an entry of this type.
     Removal(&'a StrategyType),
 }
 
-/// What becomes of one condition.
+/// A change of one condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionChange {
-    /// It says this.
+    /// The condition must have this content.
     Set(Wanted),
-    /// The one of this type goes.
+    /// The status must not contain a condition of this type.
     Remove(&'static str),
 }
 
-/// What becomes of one condition, and which state of the object was judged.
+/// A change of one condition, and the generation from which it was derived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionReport {
-    /// What it says.
+    /// The change of the condition.
     pub change: ConditionChange,
-    /// The generation of the object that was judged.
+    /// The generation of the observed object.
     pub generation: Option<i64>,
 }
 
-/// A condition that the API server did not keep: the installed definition has no conditions, as upstream's.
+/// A condition that the API server dropped, because the installed definition has no conditions,
+/// like upstream's.
 #[derive(Clone, Debug)]
 struct Pruned {
     wanted: Wanted,
     since: Instant,
 }
 
-/// After this long a condition that was not kept is offered again: the definition may have been replaced.
-const OFFER_AGAIN: Duration = Duration::from_secs(600);
+/// Time after which a dropped condition is written again, because the definition may have been
+/// replaced.
+const PRUNED_RETRY: Duration = Duration::from_secs(600);
 
-/// Why an entry did not get into the status.
+/// Reasons why an entry was not written to the status.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// There is no object; the text is upstream's.
+    /// The object does not exist; the text is upstream's.
     #[error("{0}")]
     Missing(String),
-    /// It could not be read again after a lost race.
+    /// The object could not be read again after a conflict.
     #[error("failed to update CredentialIssuer status: {}", error_text(.0))]
     Read(#[source] kube::Error),
-    /// It could not be written.
+    /// The status could not be written.
     #[error("failed to update CredentialIssuer status: {0}")]
     Write(#[source] WriteError),
 }
 
 impl ReportError {
-    /// The schema of the installed CRD refuses the entry.
+    /// Returns whether the schema of the installed CRD rejects the entry.
     pub fn is_invalid(&self) -> bool {
         matches!(self, Self::Write(error) if error.is_invalid())
     }
 
-    /// With the entry the object would be larger than one may be.
+    /// Returns whether the object would exceed the maximum size of an object.
     pub fn is_too_large(&self) -> bool {
         matches!(self, Self::Write(error) if error.is_too_large())
     }
@@ -110,7 +112,7 @@ impl From<ReportError> for ReconcileError {
 }
 
 impl CredentialIssuers {
-    /// Reads from `store`, writes through the context's gate.
+    /// Returns access that reads from `store` and writes through the context's writer.
     pub fn new(context: &Context, store: Store<CredentialIssuer>) -> Self {
         Self {
             api: Api::all_with(context.client.clone(), &context.suffix),
@@ -122,30 +124,33 @@ impl CredentialIssuers {
         }
     }
 
-    /// The object as the cache has it.
+    /// Returns the object from the cache.
     pub fn get(&self) -> Option<std::sync::Arc<CredentialIssuer>> {
         get_named(&self.store, self.suffix.clone(), None, &self.name)
     }
 
-    /// What upstream answers when the object is missing.
+    /// Returns upstream's error text for a missing object.
     pub fn missing(&self) -> String {
         let group = self.suffix.replace("config.concierge.pinniped.dev");
         let name = pinniped_go_compat::json::quote(&self.name);
         format!("could not get CredentialIssuer to update: credentialissuer.{group} {name} not found")
     }
 
-    /// Puts `entry` into the list, unless the list says the same already.
+    /// Writes `entry` to the list unless it is unchanged.
     ///
     /// # Errors
-    /// [`ReportError`]: the object is missing, not leader, or the API server's answer.
+    ///
+    /// Returns [`ReportError`] if the object is missing, this process is not the leader, or the API
+    /// server refuses the write.
     pub async fn report(&self, entry: &CredentialIssuerStrategy) -> Result<(), ReportError> {
         self.report_with(entry, None).await
     }
 
-    /// The same, and a condition beside it, in one write.
+    /// Writes `entry` and a condition in one request.
     ///
     /// # Errors
-    /// As [`Self::report`].
+    ///
+    /// Returns the same errors as [`Self::report`].
     pub async fn report_with(
         &self,
         entry: &CredentialIssuerStrategy,
@@ -154,10 +159,11 @@ impl CredentialIssuers {
         self.change(&Change::Entry(entry), condition).await
     }
 
-    /// Takes the entry of this type out of the list, if there is one.
+    /// Removes the entry of this type from the list, if there is one.
     ///
     /// # Errors
-    /// As [`Self::report`].
+    ///
+    /// Returns the same errors as [`Self::report`].
     pub async fn remove(&self, type_: &StrategyType) -> Result<(), ReportError> {
         self.change(&Change::Removal(type_), None).await
     }
@@ -169,7 +175,7 @@ impl CredentialIssuers {
     ) -> Result<(), ReportError> {
         let Some(cached) = self.get() else { return Err(ReportError::Missing(self.missing())) };
         let mut issuer = cached.as_ref().clone();
-        for _ in 1..TRIES {
+        for _ in 1..MAX_ATTEMPTS {
             match self.write(issuer, change, condition).await {
                 Err(error) if error.is_race() => {
                     tracing::debug!(%error, "status of the CredentialIssuer changed meanwhile, trying again");
@@ -196,11 +202,11 @@ impl CredentialIssuers {
         if let Some(merged) = merged {
             current.strategies = merged;
         }
-        let judged = condition.is_some_and(|condition| self.judge(current, condition));
-        if unchanged && !judged {
+        let condition_changed = condition.is_some_and(|condition| self.change_condition(current, condition));
+        if unchanged && !condition_changed {
             return Ok(());
         }
-        // A cached object comes from a list and may lack its own type.
+        // A cached object comes from a list and may lack kind and API version.
         let CredentialIssuer { kind, api_version, .. } = CredentialIssuer::new(&self.suffix, "");
         let issuer = CredentialIssuer { kind, api_version, ..issuer };
         let written = self.writer.replace_status(&self.api, &self.name, &issuer).await?;
@@ -210,8 +216,8 @@ impl CredentialIssuers {
         Ok(())
     }
 
-    /// Changes the conditions, and tells whether that is worth a write.
-    fn judge(&self, status: &mut CredentialIssuerStatus, report: &ConditionReport) -> bool {
+    /// Changes the conditions and returns whether the change must be written.
+    fn change_condition(&self, status: &mut CredentialIssuerStatus, report: &ConditionReport) -> bool {
         match &report.change {
             ConditionChange::Remove(type_) => {
                 let before = status.conditions.len();
@@ -226,7 +232,7 @@ impl CredentialIssuers {
                 let pruned = self.pruned.lock().unwrap_or_else(PoisonError::into_inner);
                 let is_pruned = pruned
                     .as_ref()
-                    .is_some_and(|pruned| pruned.wanted == *wanted && pruned.since.elapsed() < OFFER_AGAIN);
+                    .is_some_and(|pruned| pruned.wanted == *wanted && pruned.since.elapsed() < PRUNED_RETRY);
                 changed && (there || !is_pruned)
             }
         }

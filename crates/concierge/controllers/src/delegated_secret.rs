@@ -1,15 +1,18 @@
-//! One Secret of another namespace, and whether its owner lets us have it.
+//! Follows one Secret of another namespace, and whether its owner permits the Concierge to use it.
 //!
 //! ```text
-//! look(reference)  ->  follow grants in the owner's namespace   three API groups; one that is not served grants nothing
-//!                      once they permit: follow the Secret      by name, so that the owner's Role can name it too
+//! look(reference)  ->  follow the grants in the owner's namespace
+//!                          three API groups; a group that is not served grants nothing
+//!                      once permitted: follow the Secret
+//!                          by name, so that the owner's Role can name it
 //! ```
 //!
-//! Nothing is watched while no such Secret is wanted, only the owner's namespace is looked into, and the Secret is not
-//! asked for before its owner permits it, so nobody learns whether it exists. The rules are those of
-//! [`pinniped_delegation::grants`].
+//! Nothing is watched while no such Secret is wanted. Only the owner's namespace is read, and the
+//! Secret is not requested before its owner permits it, so its existence is not disclosed. The
+//! rules are those of [`pinniped_delegation::grants`].
 //!
-//! When the permission ends, handshakes are refused right here: this does not wait for a pass of the controller.
+//! When the permission ends, this module itself refuses handshakes and does not wait for a pass of
+//! the controller.
 
 mod state;
 
@@ -31,10 +34,10 @@ use pinniped_controller::follow::follow;
 use pinniped_controller::runtime::Trigger;
 use state::State;
 
-/// How long a pass of the controller waits for the first answers about a Secret that it has not asked for before.
+/// Time for which a pass of the controller waits for the first responses about a new Secret.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
-/// Follows at most one Secret of another namespace. Clones are the same follower.
+/// Follows at most one Secret of another namespace. All clones share their state.
 #[derive(Clone)]
 pub struct DelegatedSecret {
     shared: Arc<Shared>,
@@ -42,7 +45,7 @@ pub struct DelegatedSecret {
 
 struct Shared {
     client: kube::Client,
-    /// Our namespace: the one that has to be permitted.
+    /// The namespace of the Concierge, which the owner must permit.
     namespace: String,
     serving: CertificateStore,
     trigger: Trigger,
@@ -51,7 +54,7 @@ struct Shared {
     changes: watch::Sender<u64>,
 }
 
-/// What there is to say about a Secret.
+/// The current information about a Secret.
 #[derive(Clone)]
 pub struct Answer {
     /// Whether it may be used.
@@ -61,7 +64,8 @@ pub struct Answer {
 }
 
 impl DelegatedSecret {
-    /// Follows nothing yet. Changes wake `trigger`; `serving` is made to refuse when a permission ends.
+    /// Returns a follower without a Secret. Changes fire `trigger`; `serving` refuses handshakes
+    /// when a permission ends.
     pub fn new(client: kube::Client, namespace: String, serving: CertificateStore, trigger: Trigger) -> Self {
         let shared = Shared {
             client,
@@ -75,23 +79,24 @@ impl DelegatedSecret {
         Self { shared: Arc::new(shared) }
     }
 
-    /// What is known about this Secret, which is followed from now on in place of any other. Waits a moment for the
-    /// first answers.
+    /// Returns the information about this Secret, and follows it from now on instead of any other.
+    /// Waits up to [`FIRST_ANSWER`] for the first responses.
     pub async fn look(&self, reference: &SecretReference) -> Answer {
         self.want(Some(reference.clone()));
         let settled = self.until(|state| state.answer().1);
-        // Not answered in time is an answer, too.
+        // A timeout is not an error: the state describes what is missing.
         let _in_time = tokio::time::timeout(FIRST_ANSWER, settled).await;
         self.with_state(|state| state.answer().0)
     }
 
-    /// Follows nothing any more.
+    /// Stops following the Secret.
     pub fn forget(&self) {
         self.want(None);
     }
 
-    /// Whether this Secret may be used at this moment. If not, handshakes are refused from now on: asked after a pair
-    /// was taken, it makes sure that no permission ended in between.
+    /// Returns whether this Secret may be used at this moment. If not, handshakes are refused from
+    /// now on. A caller that has just loaded the pair uses this to make sure that no permission
+    /// ended meanwhile.
     pub fn confirm(&self, reference: &SecretReference) -> bool {
         self.with_state(|state| {
             let confirmed = state.reference.as_ref() == Some(reference) && state.answer().0.secret.is_some();
@@ -102,7 +107,7 @@ impl DelegatedSecret {
         })
     }
 
-    /// Does the following until `cancel`.
+    /// Follows the wanted Secret until `cancel`.
     pub async fn run(self, cancel: CancellationToken) {
         let mut wanted = self.shared.wanted.subscribe();
         loop {
@@ -155,7 +160,7 @@ impl DelegatedSecret {
         let mut changes = self.shared.changes.subscribe();
         while !self.with_state(|state| holds(state)) {
             if changes.changed().await.is_err() {
-                // Nobody is left who could change anything.
+                // All senders are dropped, so no change can follow.
                 std::future::pending::<()>().await;
             }
         }
@@ -174,7 +179,7 @@ impl DelegatedSecret {
         }
     }
 
-    /// Takes in what happened to what `reference` leads to, unless something else is wanted by now.
+    /// Applies a change to the state of `reference`, unless another Secret is wanted by now.
     fn change(&self, reference: &SecretReference, change: impl FnOnce(&mut State)) {
         let relevant = self.with_state(|state| {
             if state.reference.as_ref() != Some(reference) {
@@ -183,7 +188,8 @@ impl DelegatedSecret {
             let before = state.answer().0.secret.is_some();
             change(state);
             if before && state.answer().0.secret.is_none() {
-                // Within the lock: whoever takes a pair now asks afterwards.
+                // Called within the lock, so that a concurrent load of the pair confirms its
+                // permission afterwards.
                 self.shared.serving.refuse();
                 tracing::warn!(
                     secretName = %reference,

@@ -1,14 +1,16 @@
-//! `impersonator-config-controller`: makes the impersonation proxy what the `CredentialIssuer` wants it to be.
+//! `impersonator-config-controller`: brings the impersonation proxy to the state that the
+//! `CredentialIssuer` specifies.
 //!
 //! ```text
-//! observe    caches, memory, node list        impersonator/observe.rs
-//! decide     Observed -> Plan                  pinniped_concierge_domain::strategy::impersonator (read this first)
-//! apply      walk the plan, then the status    impersonator/apply.rs
+//! observe    caches, memory, node list         impersonator/observe.rs
+//! decide     Observed -> Plan                  pinniped_concierge_domain::strategy::impersonator
+//! apply      apply the plan, then the status   impersonator/apply.rs
 //! ```
 //!
-//! Every replica walks its plan: the proxy and the certificates in memory are its own. Writes are the leader's; a
-//! follower leaves them out, sees the leader's result through its watches and then only loads it. A proxy that is
-//! stopped drains in the background ([`server`]); no pass ever waits for it.
+//! Read the module of the decision first. Every replica applies its plan, because each has its own
+//! proxy and its own certificates in memory. Only the leader writes to the API server; a follower
+//! skips these steps, receives the leader's result through its watches and loads it. A stopped
+//! proxy drains in the background ([`server`]); no pass waits for it.
 
 mod apply;
 mod certificate_inspection;
@@ -45,66 +47,69 @@ use validation_report::Announced;
 
 pub use metrics::ConfigMetrics;
 
-/// Name of the holder of the proxy's serving pair; errors begin with it.
+/// Name of the proxy's serving certificate in error texts.
 pub const SERVING_HOLDER: &str = "impersonation-proxy-serving-cert";
 
-/// Name of the holder of the CA that signs the proxy's client certificates; errors begin with it.
+/// Name of the CA that signs the proxy's client certificates in error texts.
 pub const SIGNER_HOLDER: &str = "impersonation-proxy-signing-cert";
 
-/// Lifetime of the generated CA and serving certificate, which nobody renews: their CA is in users' kubeconfigs.
+/// Lifetime of the generated CA and serving certificate. It is long because the CA is in users'
+/// kubeconfigs and is not renewed.
 pub const GENERATED_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// What the controller needs beside the context.
+/// Parameters of the controller besides the context.
 pub struct ImpersonatorParams {
-    /// The port the proxy listens on, and to which the Services lead.
+    /// The port on which the proxy listens and to which the Services route.
     pub port: u16,
-    /// What the proxy serves with.
+    /// The store of the proxy's serving certificate.
     pub serving: CertificateStore,
-    /// What signs the proxy's client certificates, and verifies them.
+    /// The store of the CA that signs and verifies client certificates.
     pub signer: CertificateStore,
     /// Starts the proxy.
     pub proxy: Arc<dyn ProxyServer>,
-    /// What a scraper sees of it.
+    /// Metrics of the proxy's configuration.
     pub metrics: ConfigMetrics,
     /// Lifetime of generated serving certificates, usually [`GENERATED_LIFETIME`].
     pub serving_lifetime: Duration,
-    /// How long open streams may go on when the proxy is switched off.
+    /// Time for which open streams continue after the proxy is disabled.
     pub disable_grace: Duration,
-    /// How long the proxy goes on as before when the process ends.
+    /// Time for which the proxy continues to accept connections after the shutdown of the process
+    /// began.
     pub shutdown_delay: Duration,
-    /// How long open streams may go on after that.
+    /// Time for which open streams continue after that.
     pub shutdown_grace: Duration,
 }
 
-/// Whether this pod's proxy does what the strategy says, for the pod's readiness.
+/// The health of this pod's proxy, for the readiness of the pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// At least one pass has been made.
+    /// At least one pass has completed.
     pub observed: bool,
-    /// The proxy should run here.
+    /// The proxy should run in this process.
     pub wanted: bool,
-    /// It runs.
+    /// The proxy runs.
     pub running: bool,
-    /// Its names are known, so it should have a certificate.
+    /// The names of the proxy are known, so it should have a certificate.
     pub expects_certificate: bool,
-    /// It has one.
+    /// The proxy has a certificate.
     pub has_certificate: bool,
 }
 
 impl Health {
-    /// Whether nothing is missing. A proxy that waits for its Service's address is not at fault.
+    /// Returns whether nothing is missing. A proxy that waits for the address of its Service counts
+    /// as ready.
     pub fn is_ready(&self) -> bool {
         self.observed && (!self.wanted || self.running && (!self.expects_certificate || self.has_certificate))
     }
 }
 
-/// What the controller looks at beside the `CredentialIssuer`.
+/// The stores that the controller reads besides the `CredentialIssuer`.
 pub struct Sees {
-    /// Secrets of the own namespace.
+    /// Secrets of the Concierge's namespace.
     pub secrets: Store<Secret>,
-    /// Services of the own namespace.
+    /// Services of the Concierge's namespace.
     pub services: Store<Service>,
-    /// The one Secret of another namespace.
+    /// The Secret of another namespace.
     pub delegated: DelegatedSecret,
 }
 
@@ -117,7 +122,7 @@ pub struct ImpersonatorController {
     secrets: Store<Secret>,
     services: Store<Service>,
     delegated: DelegatedSecret,
-    /// The Secret that the spec names, or named when there was one.
+    /// The Secret that the spec names. Without a `CredentialIssuer`, the last one that it named.
     reference: Option<SecretReference>,
     supervisor: Supervisor,
     nodes: NodeKinds,
@@ -128,8 +133,8 @@ pub struct ImpersonatorController {
 }
 
 impl ImpersonatorController {
-    /// `trigger` wakes this controller; `tasks` takes the proxy's task and its draining, and has to be awaited at the end;
-    /// `monitor` gets a panic of that task.
+    /// Returns the controller. `trigger` wakes it; `tasks` tracks the proxy's task and its
+    /// draining, and must be awaited at shutdown; `monitor` receives a panic of that task.
     pub fn new(
         context: Context,
         params: ImpersonatorParams,
@@ -171,7 +176,7 @@ impl ImpersonatorController {
         }
     }
 
-    /// This pod's state, after every pass.
+    /// Returns the health of this pod, updated after every pass.
     pub fn health(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
     }
@@ -205,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_ready_when_its_proxy_does_what_is_wanted() {
+    fn a_pod_is_ready_if_its_proxy_has_the_wanted_state() {
         let pending = Health { observed: true, wanted: true, running: true, ..Health::default() };
         let serving = Health { expects_certificate: true, has_certificate: true, ..pending };
         for (case, health, wanted) in [

@@ -1,14 +1,15 @@
-//! Controllers: observe, decide in `pinniped-concierge-domain`, apply.
+//! Controllers of the Concierge: they observe, let `pinniped-concierge-domain` decide, and apply.
 //!
-//! Every replica runs every controller. Reads come from shared watch caches ([`watch`]); writes go through a
-//! [`client::Writer`], which refuses while this pod does not hold the Lease ([`lease`]). A refused write is not an
-//! error: the leader does it, the result arrives by watch, and the controller looks again ([`runtime`]).
+//! Every replica runs every controller. Reads come from shared watch caches
+//! (`pinniped_controller::watch`). Writes go through a `pinniped_controller::client::Writer`, which
+//! refuses while this pod does not hold the Lease. A refused write is not an error: the leader
+//! applies it, the result arrives through a watch, and the controller runs again.
 //!
-//! Start reading at [`controllers`], which composes everything of the Concierge; [`impersonator`] is the biggest one. The
-//! gateway's are in [`gateway`].
+//! [`controllers`] composes all controllers and is the place to start; [`impersonator`] is the
+//! largest one.
 //!
-//! What this crate refuses to be: a place for decisions. What should run, what an object should look like and when a
-//! certificate is due are pure functions in `pinniped-concierge-domain`.
+//! This crate makes no decisions: whether something runs, the content of objects and the renewal of
+//! certificates are pure functions in `pinniped-concierge-domain`.
 
 #![forbid(unsafe_code)]
 

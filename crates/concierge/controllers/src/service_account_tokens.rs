@@ -1,15 +1,18 @@
-//! Service account tokens: whether they are issued, and what becomes of the objects that were made for it.
+//! Service account tokens: whether the Concierge issues them, and the life cycle of the objects of
+//! each identity.
 //!
 //! ```text
 //! controller    the CredentialIssuer's settings -> the switch, the strategy's entry, collections
-//! switch        what every replica's logins are told: on, with these settings, or off
-//! account       who writes roles and bindings
-//! rights        is the opt-in manifest there?
-//! constrained   has the API server constrained impersonation?
-//! collector     removes and restores (leader only, paced); decided in pinniped_concierge_domain::service_account_tokens::collection
+//! switch        the current settings for the logins of every replica, or off
+//! account       the service account that writes roles and bindings
+//! permissions   whether the permissions of the opt-in manifest exist
+//! constrained   whether the API server supports constrained impersonation
+//! collector     deletes and restores objects (leader only, rate limited); decided in
+//!               pinniped_concierge_domain::service_account_tokens::collection
 //! ```
 //!
-//! Every replica issues tokens, so every replica reads the settings; only the leader writes the entry and collects.
+//! Every replica issues tokens, so every replica reads the settings; only the leader writes the
+//! entry and collects.
 
 mod account;
 mod collector;

@@ -1,7 +1,8 @@
-//! What an authenticator's `spec.tls` says to trust: a bundle in the object itself, in a Secret or in a ConfigMap.
+//! Resolves an authenticator's `spec.tls`: a CA bundle in the object itself, in a Secret or in a
+//! ConfigMap.
 //!
-//! Both kinds of authenticators share this, and the condition `TLSConfigurationValid` with its words, which are those
-//! of upstream's `internal/controller/tlsconfigutil`.
+//! Both kinds of authenticators use this module, and the condition `TLSConfigurationValid` with the
+//! texts of upstream's `internal/controller/tlsconfigutil`.
 
 use std::sync::Arc;
 
@@ -21,22 +22,23 @@ pub const CONDITION: &str = "TLSConfigurationValid";
 /// Reason of the condition when it is false.
 pub const REASON_INVALID: &str = "InvalidTLSConfig";
 
-/// What every bundle has to look like.
+/// The hint about the format of a bundle.
 const HINT: &str = r#"(PEM certificates must begin with "-----BEGIN CERTIFICATE-----")"#;
 
-/// May a Secret of this type hold a CA bundle? Changes of other Secrets need to wake nobody.
+/// Returns whether a Secret of this type can hold a CA bundle. Changes of other Secrets need no
+/// pass.
 pub fn is_ca_secret(secret: &Secret) -> bool {
-    // A Secret that was created without a type is Opaque.
+    // The API server sets the type Opaque if none is given.
     matches!(secret.type_.as_deref(), None | Some(SECRET_TYPE_OPAQUE | SECRET_TYPE_TLS))
 }
 
-/// Where bundles are looked up.
+/// Access to the objects with CA bundles.
 pub trait CaObjects {
-    /// The namespace that is looked into: the Concierge's.
+    /// Returns the namespace of the objects: the Concierge's.
     fn namespace(&self) -> &str;
-    /// The Secret of that name.
+    /// Returns the Secret with this name.
     fn secret(&self, name: &str) -> Option<Arc<Secret>>;
-    /// The ConfigMap of that name.
+    /// Returns the ConfigMap with this name.
     fn config_map(&self, name: &str) -> Option<Arc<ConfigMap>>;
 }
 
@@ -65,16 +67,16 @@ impl CaObjects for WatchedCaObjects {
     }
 }
 
-/// What is to be trusted.
+/// The roots to trust.
 #[derive(Clone, Debug)]
 pub struct Trusted {
     /// The roots.
     pub roots: Roots,
-    /// Differs when the roots do.
+    /// Identifies the roots: different roots have different fingerprints.
     pub fingerprint: String,
 }
 
-/// Judges `spec.tls`: the condition, and what is to be trusted when that is true.
+/// Resolves `spec.tls` to the condition and, if the condition is true, the roots to trust.
 pub fn resolve(tls: Option<&TlsSpec>, objects: &impl CaObjects) -> (Wanted, Option<Trusted>) {
     match bundle(tls, objects) {
         Ok(None) => {

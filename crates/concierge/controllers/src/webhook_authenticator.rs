@@ -1,16 +1,17 @@
-//! Keeps the registry's webhook authenticators, and the status of their objects.
+//! Maintains the registry's webhook authenticators and the status of their objects.
 //!
 //! ```text
-//! observe   object, its CA bundle, the proxy for its endpoint, what the registry has    (stores only)
-//! inspect   TLS configuration and endpoint; same inputs as the registry's? then done    (pure)
-//! validate  dial the endpoint, make the client                                          (network)
-//! conclude  conditions, and what becomes of the registry's entry                        (pure)
-//! apply     remove what is not valid, write the status, insert what is valid
+//! observe   object, CA bundle, proxy for the endpoint, entry of the registry         (stores only)
+//! inspect   TLS configuration and endpoint; done if the inputs equal the registry's  (pure)
+//! validate  dial the endpoint, build the client                                      (network)
+//! conclude  conditions, and the change of the registry's entry                       (pure)
+//! apply     remove an invalid entry, write the status, insert a valid entry
 //! ```
 //!
-//! What is not valid leaves the registry before the status is written. What is valid enters it only when the status
-//! says so: on a pod that is not the leader, that is when the leader's write has arrived. An authenticator whose
-//! inputs stay the same is never dialled again, so that logins survive a flaky network.
+//! An invalid authenticator leaves the registry before the status is written. A valid one enters it
+//! only after its status was written; on a follower, when the leader's status has arrived. An
+//! authenticator with unchanged inputs is never dialed again, so that logins survive an unreliable
+//! network.
 
 use futures::{StreamExt as _, stream};
 use kube::runtime::reflector::Store;
@@ -30,38 +31,38 @@ use crate::context::Context;
 use crate::tls_source::{CaObjects, WatchedCaObjects};
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
-/// Endpoints that are dialled at the same time.
-const MOST_DIALS: usize = 8;
+/// Maximum number of endpoints that are dialed concurrently.
+const MAX_CONCURRENT_DIALS: usize = 8;
 
-/// What the controller works with.
+/// Parameters of the controller.
 pub struct WebhookAuthenticatorParams {
-    /// Shared by all controllers.
+    /// The context that all controllers share.
     pub context: Context,
-    /// Where ready authenticators go.
+    /// The registry of ready authenticators.
     pub registry: Registry,
-    /// The objects.
+    /// The objects of kind `WebhookAuthenticator`.
     pub authenticators: Store<WebhookAuthenticator>,
-    /// Where CA bundles are.
+    /// The objects with CA bundles.
     pub ca_objects: WatchedCaObjects,
-    /// Proxies between this pod and webhooks.
+    /// The proxies between this pod and webhooks.
     pub proxies: ProxyEnvironment,
-    /// TLS 1.2 suites that may be spoken with webhooks.
+    /// The TLS 1.2 cipher suites that are allowed for webhooks.
     pub ciphers: CipherRestriction,
 }
 
-/// `webhookcachefiller-controller`. Wake it for every `WebhookAuthenticator`, for ConfigMaps of the own namespace, and
-/// for its Secrets where [`crate::tls_source::is_ca_secret`].
+/// `webhookcachefiller-controller`. Trigger it for every `WebhookAuthenticator`, for the ConfigMaps
+/// of the Concierge's namespace, and for its Secrets that pass [`crate::tls_source::is_ca_secret`].
 pub struct WebhookAuthenticatorController {
     params: WebhookAuthenticatorParams,
 }
 
 impl WebhookAuthenticatorController {
-    /// A controller to be run by [`pinniped_controller::runtime::run`].
+    /// Returns a controller for [`pinniped_controller::runtime::run`].
     pub fn new(params: WebhookAuthenticatorParams) -> Self {
         Self { params }
     }
 
-    /// Judges one object and makes the registry and the status agree with it.
+    /// Validates one object and updates the registry and its status.
     async fn reconcile_one(&self, object: &WebhookAuthenticator) -> Result<(), ReconcileError> {
         let name = object.metadata.name.clone().unwrap_or_default();
         let key = registry_key(&self.params.context.suffix, WebhookAuthenticator::KIND, &name);
@@ -86,7 +87,7 @@ impl WebhookAuthenticatorController {
     }
 }
 
-/// The registry's name of an authenticator object of this installation.
+/// Returns the key of an authenticator object in the registry of this installation.
 pub fn registry_key(suffix: &GroupSuffix, kind: &str, name: &str) -> AuthenticatorKey {
     AuthenticatorKey {
         api_group: suffix.replace(WebhookAuthenticator::GROUP),
@@ -123,7 +124,7 @@ impl Reconcile for WebhookAuthenticatorController {
         let this = &*self;
         let errors: Vec<_> = stream::iter(objects)
             .map(async |object| this.reconcile_one(&object).await)
-            .buffered(MOST_DIALS)
+            .buffered(MAX_CONCURRENT_DIALS)
             .filter_map(async |result| result.err())
             .collect()
             .await;

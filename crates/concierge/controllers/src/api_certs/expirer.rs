@@ -1,4 +1,5 @@
-//! `certs-expirer-controller`: deletes a certificate Secret that is due, so that the manager makes the next one.
+//! `certs-expirer-controller`: deletes a certificate Secret that is due for renewal; the manager
+//! creates a new one.
 
 use std::time::Duration;
 
@@ -21,13 +22,14 @@ pub struct CertsExpirer {
 }
 
 impl CertsExpirer {
-    /// Looks at the certificate under `key` of `secret`, which is due at the age of `renew_before`.
+    /// Returns a controller for the certificate under `key` of `secret`, which is due at the age of
+    /// `renew_before`.
     pub fn new(context: Context, secret: SecretRef, key: &'static str, renew_before: Duration) -> Self {
         Self { context, secret, key, renew_before }
     }
 
-    /// Begin and end of the certificate's life.
-    fn bounds(&self, secret: &Secret) -> Result<(Timestamp, Timestamp), String> {
+    /// Returns start and end of the certificate's validity.
+    fn validity(&self, secret: &Secret) -> Result<(Timestamp, Timestamp), String> {
         let failed = |why: &dyn std::fmt::Display| {
             let (name, key) = (
                 pinniped_go_compat::json::quote(&self.secret.name),
@@ -53,8 +55,8 @@ impl Reconcile for CertsExpirer {
 
     async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
         let Some(secret) = self.secret.get() else { return Ok(Action::done()) };
-        // What cannot be read is never deleted: it may be somebody's.
-        let (not_before, not_after) = self.bounds(&secret).map_err(ReconcileError::Failed)?;
+        // An unreadable Secret is never deleted: another client may have written it.
+        let (not_before, not_after) = self.validity(&secret).map_err(ReconcileError::Failed)?;
         let now = Timestamp::now();
         if !renewal::due(not_before, not_after, self.renew_before, now) {
             return Ok(Action::recheck(renewal::due_in(not_before, not_after, self.renew_before, now)));
@@ -78,12 +80,12 @@ mod tests {
         let (store, _writer) = kube::runtime::reflector::store::<Secret>();
         let secret = SecretRef { store, namespace: "ns".into(), name: "x".into() };
         let expirer = CertsExpirer::new(context, secret, "key", Duration::from_secs(1));
-        move |text| expirer.bounds(&Secret { data: data([("key", text)]), ..Secret::default() })
+        move |text| expirer.validity(&Secret { data: data([("key", text)]), ..Secret::default() })
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_has_upstreams_message() {
-        let bounds = expirer();
+    async fn an_unreadable_certificate_has_upstreams_message() {
+        let validity = expirer();
         let prefix = r#"failed to get cert bounds for secret "x" with key "key": "#;
         for (text, wanted) in [
             ("", "failed to find certificate"),
@@ -93,12 +95,12 @@ mod tests {
                 "failed to parse certificate: x509: malformed certificate",
             ),
         ] {
-            assert_eq!(bounds(text.as_bytes()), Err(format!("{prefix}{wanted}")));
+            assert_eq!(validity(text.as_bytes()), Err(format!("{prefix}{wanted}")));
         }
     }
 
     #[tokio::test]
-    async fn bounds_are_those_of_the_first_certificate() {
+    async fn the_validity_is_that_of_the_first_certificate() {
         let now = Timestamp::from_second(1_000_000_000).unwrap();
         let ca =
             CertificateAuthority::generate("x", &Validity::starting(now, Duration::from_secs(100))).unwrap();

@@ -1,4 +1,4 @@
-//! `certs-manager-controller`: makes a certificate Secret that is missing.
+//! `certs-manager-controller`: creates a missing certificate Secret.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::{CA_CERTIFICATE, CA_PRIVATE_KEY, SecretRef, TLS_CERTIFICATE_CHAIN, TL
 use crate::context::Context;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
-/// What is to be made.
+/// The certificates to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Material {
     /// Common name of the CA.
     pub ca_common_name: String,
     /// Lifetime of the CA, and of the leaf when there is one.
     pub lifetime: Duration,
-    /// Names of a serving certificate signed by the CA; none for a CA alone.
+    /// Names of a serving certificate signed by the CA; empty for a CA without a leaf.
     pub serving_names: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ pub struct CertsManager {
 }
 
 impl CertsManager {
-    /// Keeps `secret` in existence.
+    /// Returns a controller that creates `secret` whenever it is missing.
     pub fn new(context: Context, secret: SecretRef, material: Material) -> Self {
         Self { context, secret, material }
     }
@@ -62,7 +62,7 @@ impl Reconcile for CertsManager {
         if self.secret.get().is_some() {
             return Ok(Action::done());
         }
-        // Asked before work is done for nothing.
+        // Checked first, to avoid generating keys that a follower cannot write.
         let writer = self.context.writer();
         writer.guard()?;
         let secret = self
@@ -70,7 +70,7 @@ impl Reconcile for CertsManager {
             .map_err(|error| ReconcileError::Failed(format!("could not initialize CA: {error}")))?;
         let api = Api::namespaced(self.context.client.clone(), &self.context.namespace);
         match writer.create(&api, &secret).await {
-            // The cache lags behind our own write or that of the leader before us.
+            // The cache lags behind a write of this process or of the previous leader.
             Err(error) if error.is_race() => Ok(Action::recheck(Duration::from_secs(5))),
             Err(error) => Err(ReconcileError::from(error).context("could not create secret")),
             Ok(_) => {

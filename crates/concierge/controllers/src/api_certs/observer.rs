@@ -1,18 +1,19 @@
-//! `certs-observer-controller`: puts the aggregated API's serving pair into the holder that the server serves from.
+//! `certs-observer-controller`: loads the aggregated API's serving certificate into the store that
+//! the server uses.
 
 use pinniped_pki::CertificateStore;
 
 use super::{SecretRef, TLS_CERTIFICATE_CHAIN, TLS_PRIVATE_KEY, bytes};
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
-/// The controller; runs in every replica and writes nothing.
+/// The controller. It runs in every replica and writes nothing.
 pub struct CertsObserver {
     secret: SecretRef,
     holder: CertificateStore,
 }
 
 impl CertsObserver {
-    /// Keeps `holder` at what `secret` holds.
+    /// Returns a controller that loads the content of `secret` into `holder`.
     pub fn new(secret: SecretRef, holder: CertificateStore) -> Self {
         Self { secret, holder }
     }
@@ -25,7 +26,7 @@ impl Reconcile for CertsObserver {
 
     async fn reconcile(&mut self) -> Result<Action, ReconcileError> {
         match self.secret.get() {
-            // A serving holder keeps its last pair, so that a rotation is not an outage.
+            // A serving store keeps its last pair, so that a rotation causes no outage.
             None => self.holder.unset(),
             Some(secret) => self
                 .holder

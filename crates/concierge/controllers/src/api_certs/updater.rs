@@ -1,4 +1,5 @@
-//! `api-service-updater-controller`: tells the aggregator which CA signs our serving certificate.
+//! `api-service-updater-controller`: publishes the CA of the serving certificate to the aggregation
+//! layer.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,12 +20,13 @@ pub struct ApiServiceUpdater {
 }
 
 impl ApiServiceUpdater {
-    /// Keeps `spec.caBundle` of `api_service` at the CA in `secret`.
+    /// Returns a controller that keeps `spec.caBundle` of `api_service` equal to the CA in
+    /// `secret`.
     pub fn new(context: Context, secret: SecretRef, api_service: String) -> Self {
         Self { context, secret, api_service }
     }
 
-    /// The kind, which no crate of types has.
+    /// Returns the API resource, which no crate of types contains.
     pub fn resource() -> ApiResource {
         ApiResource::from_gvk(&GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService"))
     }
@@ -50,7 +52,8 @@ impl ApiServiceUpdater {
     }
 }
 
-/// What has to change, if anything. An APIService that leads to another namespace belongs to another installation.
+/// Returns the patch, if one is needed. An APIService that refers to another namespace belongs to
+/// another installation.
 fn patch(existing: &DynamicObject, namespace: &str, bundle: &str) -> Option<serde_json::Value> {
     let spec = existing.data.get("spec")?;
     if spec.pointer("/service/namespace").and_then(|value| value.as_str()) != Some(namespace) {
@@ -86,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_api_service_of_this_installation_is_written_and_only_when_it_differs() {
+    fn only_a_differing_api_service_of_this_installation_is_written() {
         let object = |spec: serde_json::Value| -> DynamicObject {
             serde_json::from_value(json!({
                 "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",

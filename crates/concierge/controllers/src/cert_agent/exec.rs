@@ -1,14 +1,15 @@
 //! Reads the key from the agent: runs `print` in its container through the API server.
 //!
 //! ```text
-//! exec.rs               which protocol, deadline, the command's status
-//! exec/web_socket.rs    WebSocket: a GET, for which RBAC demands the verb get on pods/exec (and create, since 1.35)
-//! exec/spdy.rs          SPDY/3.1: a POST, for which RBAC demands the verb create
+//! exec.rs               selection of the protocol, deadline, status of the command
+//! exec/web_socket.rs    WebSocket: a GET; RBAC requires get on pods/exec (and create, since 1.35)
+//! exec/spdy.rs          SPDY/3.1: a POST; RBAC requires create on pods/exec
 //! ```
 //!
-//! As client-go does: WebSocket first, and SPDY when that is forbidden or its upgrade is refused. Upstream's Role has
-//! `create` alone (`docs/adr/0001-exec-over-spdy.md`). Nothing is ever sent to the command. Its output is a secret, so
-//! it is held in one buffer that is overwritten after use, and never becomes part of an error.
+//! Like client-go, it tries WebSocket first, and SPDY if that is forbidden or the upgrade is
+//! refused. Upstream's Role has only `create` (`docs/adr/0001-exec-over-spdy.md`). No input is sent
+//! to the command. Its output is secret: it is held in one buffer that is overwritten after use,
+//! and never becomes part of an error.
 
 mod spdy;
 mod web_socket;
@@ -25,43 +26,44 @@ use zeroize::Zeroizing;
 
 use pinniped_controller::client::{error_text, is_forbidden};
 
-/// Two files of at most 256 KiB, as base64, with room to spare.
+/// Maximum size of the output: two files of at most 256 KiB as base64, with a margin.
 const MAX_OUTPUT: usize = 1 << 20;
 
-/// How long all of it may take. Starting a program on a busy node takes its time.
+/// Deadline of the whole command. Starting a program on a busy node takes a while.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Why the agent gave no answer.
+/// Reasons why the agent returned no key.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// The API server refused, the pod is gone, or there was no connection.
+    /// The API server refused the request, the pod does not exist, or there was no connection.
     #[error("{}", error_text(.0))]
     Api(#[source] Box<kube::Error>),
-    /// The command failed; Kubernetes' words, such as an exit code.
+    /// The command failed; the text is that of Kubernetes, such as an exit code.
     #[error("{0}")]
     Command(String),
-    /// The API server did not switch to SPDY; the status code, or what is wrong with the response.
+    /// The API server did not switch to SPDY; the text has the status code or the error in the
+    /// response.
     #[error("upgrade to SPDY was refused: {0}")]
     Upgrade(String),
     /// The connection broke.
     #[error("connection to the pod failed: {0}")]
     Connection(String),
-    /// The connection ended before the command did: the pod has gone away.
+    /// The connection closed before the command finished: the pod was deleted.
     #[error("connection to the pod ended before the command did")]
     Ended,
-    /// The outcome could not be read.
+    /// The status of the command could not be read.
     #[error("outcome of the command could not be read")]
     Outcome,
-    /// No agent says so much.
+    /// The output is larger than that of any agent.
     #[error("output of the command is larger than {MAX_OUTPUT} bytes")]
     TooLarge,
-    /// It took too long.
+    /// The deadline was exceeded.
     #[error("command did not end within {} seconds", .0.as_secs())]
     Deadline(Duration),
 }
 
 impl ExecError {
-    /// The service account lacks a right to `pods/exec`.
+    /// Returns whether the service account lacks a permission on `pods/exec`.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Api(error) if is_forbidden(error))
     }
@@ -73,9 +75,9 @@ impl From<kube::Error> for ExecError {
     }
 }
 
-/// Asks agents.
+/// Runs the command of agents.
 pub trait AgentExec: Send + Sync {
-    /// The standard output of `print` in the agent's container.
+    /// Returns the standard output of `print` in the agent's container.
     fn print<'a>(&'a self, agent: &'a AgentPod) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, ExecError>>;
 }
 
@@ -86,7 +88,7 @@ pub struct ApiServerExec {
 }
 
 impl ApiServerExec {
-    /// `client` has to be able to upgrade connections.
+    /// Returns an executor; `client` must support upgraded connections.
     pub fn new(client: kube::Client) -> Self {
         Self { client, deadline: DEADLINE }
     }
@@ -113,7 +115,7 @@ impl AgentExec for ApiServerExec {
     }
 }
 
-/// The GET of the WebSocket. With another method and another upgrade it is that of SPDY.
+/// Returns the GET request of the WebSocket. The SPDY request differs in method and upgrade.
 fn request(agent: &AgentPod) -> Result<http::Request<Vec<u8>>, ExecError> {
     let params = AttachParams::default().container(AGENT_CONTAINER).stdout(true).stderr(false);
     let request = kube::core::Request::new(Pod::url_path(&(), Some(&agent.namespace)))
@@ -122,8 +124,9 @@ fn request(agent: &AgentPod) -> Result<http::Request<Vec<u8>>, ExecError> {
     Ok(request)
 }
 
-/// Whether a WebSocket is what was refused: the verb of a GET is not granted, or the API server or a proxy before it
-/// does not upgrade to WebSockets. Whether the pod exists, for example, does not depend on the protocol.
+/// Returns whether the WebSocket was refused: the verb of a GET is not granted, or the API server
+/// or a proxy in front of it does not upgrade to WebSockets. Other errors, such as a missing pod,
+/// do not depend on the protocol.
 fn is_refused_upgrade(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => matches!(status.code, 400 | 403 | 405 | 426 | 501),
@@ -132,8 +135,8 @@ fn is_refused_upgrade(error: &kube::Error) -> bool {
     }
 }
 
-/// The buffer for the output. It has its final size from the start: a vector that grows leaves its old memory behind.
-/// Pages that are not written cost nothing.
+/// Returns the buffer for the output, allocated at its final size, because a vector that grows
+/// leaves key material in freed memory. Unwritten pages cost nothing.
 fn output_buffer() -> Zeroizing<Vec<u8>> {
     Zeroizing::new(Vec::with_capacity(MAX_OUTPUT))
 }
@@ -147,9 +150,9 @@ fn append(output: &mut Vec<u8>, data: &[u8]) -> Result<(), ExecError> {
     Ok(())
 }
 
-/// Reads the status as client-go does: an exit code has words of its own.
-fn succeeded(outcome: &[u8]) -> Result<(), ExecError> {
-    let status: Status = serde_json::from_slice(outcome).map_err(|_| ExecError::Outcome)?;
+/// Parses the status as client-go does: an exit code has a specific text.
+fn succeeded(status_bytes: &[u8]) -> Result<(), ExecError> {
+    let status: Status = serde_json::from_slice(status_bytes).map_err(|_| ExecError::Outcome)?;
     if status.status.as_deref() == Some("Success") {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! What the agent's controller looks at.
+//! Observes the state for the agent's controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::context::Context;
 use pinniped_controller::runtime::{ReconcileError, Trigger};
 use pinniped_controller::watch::{Problem, Watched, Watches};
 
-/// The watches of this controller alone, before they start.
+/// The watches that only this controller uses, before they start.
 pub(crate) struct AgentWatches {
     controller_managers: Watched<Pod>,
     deployment: Watched<Deployment>,
@@ -61,7 +61,7 @@ impl AgentWatches {
         }
     }
 
-    /// Lets every change wake the controller.
+    /// Fires the trigger on every change.
     pub(crate) fn wake(&mut self, trigger: &Trigger) {
         self.controller_managers.wake(trigger, |_| true);
         self.deployment.wake(trigger, |_| true);
@@ -69,22 +69,22 @@ impl AgentWatches {
         self.cluster_info.wake(trigger, |_| true);
     }
 
-    /// Lets every change of where the API server is wake another controller.
+    /// Fires the trigger of another controller on every change of the API server's address.
     pub(crate) fn wake_for_cluster_info(&mut self, trigger: &Trigger) {
         self.cluster_info.wake(trigger, |_| true);
     }
 
-    /// Where the API server is.
+    /// Returns access to the address of the API server.
     pub(crate) fn cluster_info(&self) -> ClusterInfo {
         ClusterInfo(Cache::of(&self.cluster_info))
     }
 
-    /// Resolves when that is known, or known not to be.
+    /// Waits until that cache is filled or its watch is refused.
     pub(crate) fn cluster_info_ready(&self) -> impl Future<Output = ()> + Send + use<> {
         filled_or_refused(&self.cluster_info)
     }
 
-    /// What is read from them.
+    /// Returns the caches of the watches.
     pub(crate) fn caches(&self) -> Caches {
         Caches {
             controller_managers: Cache::of(&self.controller_managers),
@@ -94,7 +94,8 @@ impl AgentWatches {
         }
     }
 
-    /// Resolves when each is filled, or is known not to be: what is missing is told rather than waited for.
+    /// Waits until each cache is filled or its watch is refused. A refused watch is reported in the
+    /// status instead of delaying the controller.
     pub(crate) fn ready(&self) -> impl Future<Output = ()> + Send + use<> {
         let ready = (
             filled_or_refused(&self.controller_managers),
@@ -148,7 +149,7 @@ where
         Self { store: watched.store(), problem: watched.problem() }
     }
 
-    /// Everything in it, or the API server's words why there is nothing.
+    /// Returns all objects, or the API server's error text if the watch fails.
     fn all(&self) -> Result<Vec<Arc<K>>, String> {
         match self.problem.current() {
             Some(problem) => Err(problem),
@@ -156,24 +157,24 @@ where
         }
     }
 
-    /// The object called `name`.
+    /// Returns the object called `name`.
     fn named(&self, name: &str) -> Result<Option<Arc<K>>, String> {
         let all = self.all()?;
         Ok(all.into_iter().find(|object| object.meta().name.as_deref() == Some(name)))
     }
 }
 
-/// The ConfigMap that says where the API server is, for another controller.
+/// The ConfigMap with the address of the API server, for another controller.
 pub(crate) struct ClusterInfo(Cache<ConfigMap>);
 
 impl ClusterInfo {
-    /// It as it is now, or the API server's words why nobody knows.
+    /// Returns the current object, or the API server's error text if the watch fails.
     pub(crate) fn current(&self) -> Result<Option<Arc<ConfigMap>>, String> {
         self.0.named(CONFIG_MAP_CLUSTER_INFO)
     }
 }
 
-/// Where the controller reads.
+/// The caches that the controller reads.
 pub(crate) struct Caches {
     controller_managers: Cache<Pod>,
     deployment: Cache<Deployment>,
@@ -182,7 +183,8 @@ pub(crate) struct Caches {
 }
 
 impl Caches {
-    /// Everything as it is now; and the error, when nodes had to be asked for and did not come.
+    /// Returns the current observation, and the error if the nodes were needed and could not be
+    /// listed.
     pub(super) async fn observe(
         &self,
         client: &Client,
@@ -220,7 +222,8 @@ impl Caches {
     }
 }
 
-/// Whether pods may be scheduled on these nodes. One list for each, since a cluster may have thousands of others.
+/// Returns whether pods may be scheduled on these nodes. Gets each node separately, because a
+/// cluster may have thousands of other nodes.
 async fn list(client: &Client, names: &[String]) -> Result<BTreeMap<String, bool>, kube::Error> {
     let api: Api<Node> = Api::all(client.clone());
     let mut schedulable = BTreeMap::new();
@@ -234,8 +237,8 @@ async fn list(client: &Client, names: &[String]) -> Result<BTreeMap<String, bool
     Ok(schedulable)
 }
 
-/// Whether k3s runs this cluster. Where that cannot be found out it is taken for one that it does not run, which is the
-/// answer on nearly all clusters without kube-controller-manager's pod.
+/// Returns the information about k3s if k3s runs this cluster. An error counts as "not k3s", which
+/// is the case on nearly all clusters without a kube-controller-manager pod.
 async fn k3s(client: &Client, namespace: &str) -> Option<Arc<K3s>> {
     let api: Api<Node> = Api::all(client.clone());
     let servers = match api.list(&ListParams::default().labels(k3s::SERVER_SELECTOR)).await {

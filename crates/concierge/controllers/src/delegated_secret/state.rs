@@ -1,4 +1,4 @@
-//! What is known so far: the grants of each API group, and the Secret once it is permitted.
+//! The current information: the grants of each API group, and the Secret once it is permitted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use pinniped_delegation::grants::{Grants, SecretReference, inert_wildcards};
 use super::Answer;
 use pinniped_controller::follow::{Change, Refusal};
 
-/// Why nothing is known, as long as nobody has said anything.
-const NO_ANSWER: &str = "the API server has not answered yet";
+/// Reason of the unknown state before the first response.
+const NO_RESPONSE: &str = "the API server has not answered yet";
 
-/// Everything about one reference.
+/// The state of one reference.
 pub(super) struct State {
-    /// Our namespace: the one that has to be permitted.
+    /// The namespace of the Concierge, which the owner must permit.
     referrer: String,
     pub(super) reference: Option<SecretReference>,
     sources: BTreeMap<DelegationGroup, Source>,
     secret: Found,
-    /// The Secrets of which it was said that the wildcard of an object does nothing for them.
+    /// The Secrets for which a warning about an ineffective wildcard was logged, by object.
     warned: BTreeMap<(DelegationGroup, String), Vec<String>>,
 }
 
-/// The grants of one API group, in the owner's namespace, by the object's name.
+/// The grants of one API group in the owner's namespace, by object name.
 #[derive(Default)]
 enum Source {
     #[default]
@@ -48,13 +48,13 @@ enum Found {
 }
 
 impl State {
-    /// Nothing is known about `reference`.
+    /// Returns a state without information about `reference`.
     pub(super) fn new(referrer: String, reference: Option<SecretReference>) -> Self {
         let (sources, secret, warned) = Default::default();
         Self { referrer, reference, sources, secret, warned }
     }
 
-    /// Whether the owner lets us have the Secret.
+    /// Returns whether the owner permits the use of the Secret.
     pub(super) fn permits(&self) -> bool {
         let Some(reference) = &self.reference else { return false };
         let mut grants = Grants::default();
@@ -68,12 +68,12 @@ impl State {
         grants.permit(reference, &self.referrer)
     }
 
-    /// What there is to say, and whether everybody who was asked has answered.
+    /// Returns the current information, and whether all requests have been answered.
     pub(super) fn answer(&self) -> (Answer, bool) {
         let without = |permission, settled| (Answer { permission, secret: None }, settled);
         if self.permits() {
             return match &self.secret {
-                Found::Unanswered => without(Permission::Unreadable(NO_ANSWER.to_owned()), false),
+                Found::Unanswered => without(Permission::Unreadable(NO_RESPONSE.to_owned()), false),
                 Found::Failing(text) => without(Permission::Unreadable(text.clone()), false),
                 Found::Unreadable(text) => without(Permission::Unreadable(text.clone()), true),
                 Found::Absent => without(Permission::Granted, true),
@@ -85,7 +85,7 @@ impl State {
         }
         for group in DelegationGroup::ALL {
             match self.sources.get(&group).unwrap_or(&Source::Unanswered) {
-                Source::Unanswered => return without(Permission::Unknown(NO_ANSWER.to_owned()), false),
+                Source::Unanswered => return without(Permission::Unknown(NO_RESPONSE.to_owned()), false),
                 Source::Failing(text) => return without(Permission::Unknown(text.clone()), false),
                 Source::Refused(_) | Source::Known(_) => {}
             }
@@ -120,7 +120,7 @@ impl State {
                 }
                 *source = Source::Refused(refusal);
             }
-            // What was known before stays true: nobody has revoked it.
+            // The previous grants stay valid: they were not revoked.
             Change::Failing(text) => {
                 if !matches!(source, Source::Known(_)) {
                     *source = Source::Failing(text);
@@ -129,7 +129,7 @@ impl State {
         }
         self.warn_of_wildcards(group);
         if !self.permits() {
-            // Not kept for a moment longer than it may be used.
+            // The key must not stay in memory longer than it may be used.
             self.secret = Found::Unanswered;
         }
     }
@@ -142,7 +142,7 @@ impl State {
             Change::Set(secret) => Found::Present(Arc::new(secret)),
             Change::Gone(_) => Found::Absent,
             Change::Refused(refusal) => Found::Unreadable(refusal.text),
-            // What was known before stays true.
+            // The previous state stays valid.
             Change::Failing(text) => match std::mem::take(&mut self.secret) {
                 Found::Unanswered | Found::Failing(_) => Found::Failing(text),
                 known => known,

@@ -18,7 +18,8 @@ fn holder() -> CertificateStore {
     holder
 }
 
-/// A client whose requests are answered with a status code and a body, and counted by the name in them.
+/// Returns a client whose requests are answered with a status code and a body, and counted in
+/// `asked`.
 fn client(answer: fn(&Request<Body>) -> (u16, Value), asked: &Arc<AtomicUsize>) -> kube::Client {
     let asked = Arc::clone(asked);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -61,7 +62,7 @@ fn reference() -> SecretReference {
 }
 
 #[tokio::test]
-async fn a_permission_that_ends_is_refused_without_anybody_looking() {
+async fn a_revoked_permission_is_refused_without_a_pass() {
     provider();
     let holder = holder();
     let client = crate::context::tests::context().client;
@@ -73,7 +74,7 @@ async fn a_permission_that_ends_is_refused_without_anybody_looking() {
     delegated.change(&reference(), |state| state.take_secret(Change::Set(secret)));
     assert!(delegated.confirm(&reference()));
     assert!(holder.current().is_some());
-    // News about what was wanted before are no news.
+    // A change of a Secret that is no longer wanted is ignored.
     let other = SecretReference::parse("certs/other", "app");
     delegated.change(&other, |state| state.take_grants(group, Change::All(Vec::new())));
     assert!(holder.current().is_some());
@@ -83,7 +84,7 @@ async fn a_permission_that_ends_is_refused_without_anybody_looking() {
 }
 
 #[tokio::test]
-async fn a_pair_that_was_taken_too_late_is_refused() {
+async fn a_pair_loaded_after_the_revocation_is_refused() {
     provider();
     let holder = holder();
     let client = crate::context::tests::context().client;
@@ -94,7 +95,7 @@ async fn a_pair_that_was_taken_too_late_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_there_is_asked_for_every_few_seconds_and_no_more() {
+async fn a_missing_api_group_is_requested_only_every_few_seconds() {
     provider();
     let asked = Arc::new(AtomicUsize::new(0));
     let client = client(|_| refusal(404), &asked);
@@ -116,7 +117,7 @@ async fn what_is_not_there_is_asked_for_every_few_seconds_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_who_answers_is_no_denial() {
+async fn a_missing_response_is_not_a_denial() {
     provider();
     let client = client(|_| (0, Value::Null), &Arc::default());
     let delegated = DelegatedSecret::new(client, "app".into(), holder(), Trigger::new());
@@ -128,9 +129,9 @@ async fn nobody_who_answers_is_no_denial() {
     tasks.join_all().await;
 }
 
-/// Who may only get the Secret, and not list it, has it all the same.
+/// A Role with `get` but without `list` on the Secret is sufficient.
 #[tokio::test(start_paused = true)]
-async fn a_role_with_get_alone_is_enough() {
+async fn a_role_with_only_get_is_sufficient() {
     provider();
     let answer = |request: &Request<Body>| match request.uri().path() {
         _ if is_watch(request) => (0, Value::Null),

@@ -1,4 +1,4 @@
-//! Walks a plan, then says in the status what came of it.
+//! Applies a plan, then writes the result to the status.
 
 use std::time::Duration;
 
@@ -19,32 +19,32 @@ use crate::credential_issuer::ConditionReport;
 use pinniped_controller::client::{NotLeader, WriteError};
 use pinniped_controller::runtime::ReconcileError;
 
-/// How long a pass waits for its own writes to show up in the caches. If they do not, the next pass begins with an old
-/// picture, its writes conflict, and it is tried again.
-const SETTLE: Duration = Duration::from_secs(2);
+/// Time for which a pass waits for its own writes to appear in the caches. If they do not, the next
+/// pass observes an old state, its writes conflict, and it runs again.
+const CACHE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Pause between two looks into the cache.
-const GLANCE: Duration = Duration::from_millis(5);
+/// Interval of polling the cache.
+const CACHE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What the status says when the installed schema refuses an entry without a bundle.
+/// Message of the status if the installed schema rejects an entry without a bundle.
 const EMPTY_BUNDLE_REFUSED: &str = "the installed CredentialIssuer CRD does not allow an empty \
     certificateAuthorityData: apply the CRD of this release, or set \
     spec.impersonationProxy.tls.certificateAuthorityData";
 
-/// Why a step did not succeed.
+/// Reasons why a step did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StepError {
-    /// The leader does it.
+    /// Only the leader applies the step.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
-    /// It failed.
+    /// The step failed.
     #[error("{text}")]
     Failed {
-        /// For the status.
+        /// Error text for the status.
         text: String,
-        /// Somebody else changed or created the object: the next pass resolves it.
+        /// Another client changed or created the object; the next pass resolves the conflict.
         race: bool,
-        /// A right is missing.
+        /// A permission is missing.
         forbidden: bool,
     },
 }
@@ -67,7 +67,7 @@ impl StepError {
         Self::Failed { text, race: false, forbidden: false }
     }
 
-    /// The same with words in front.
+    /// Returns the same error with a prefix.
     pub(super) fn context(self, prefix: &str) -> Self {
         match self {
             Self::NotLeader(error) => Self::NotLeader(error),
@@ -78,14 +78,14 @@ impl StepError {
     }
 }
 
-/// What the cache has to show after a write.
+/// The state that the cache must show after a write.
 #[derive(Clone, Debug)]
 pub(super) enum Expect {
-    /// The object with this UID.
+    /// The object with this UID exists.
     Present(String),
-    /// No object with this UID.
+    /// No object with this UID exists.
     Gone(String),
-    /// Not this resource version.
+    /// The object has another resource version.
     Changed(String),
 }
 
@@ -100,9 +100,9 @@ impl Expect {
     }
 }
 
-/// What walking a plan came to.
+/// The progress of applying a plan.
 #[derive(Default)]
-struct Walked {
+struct Progress {
     fresh_ca: Option<CertificateAuthority>,
     failure: Option<(String, bool, bool)>,
     left_to_leader: bool,
@@ -111,25 +111,25 @@ struct Walked {
 impl ImpersonatorController {
     pub(super) async fn apply(&mut self, plan: Plan, sources: Sources) -> Result<(), ReconcileError> {
         let Plan { steps, verdict, wanted, told, .. } = plan;
-        let mut walked = Walked::default();
+        let mut progress = Progress::default();
         for step in steps {
-            match self.take(step, &sources, &mut walked).await {
+            match self.take(step, &sources, &mut progress).await {
                 Ok(()) => {}
-                // The rest may still hold something for this pod alone.
-                Err(StepError::NotLeader(_)) => walked.left_to_leader = true,
+                // Later steps may concern only this pod, so the plan continues.
+                Err(StepError::NotLeader(_)) => progress.left_to_leader = true,
                 Err(StepError::Failed { text, race, forbidden }) => {
-                    walked.failure = Some((text, race, forbidden));
+                    progress.failure = Some((text, race, forbidden));
                     break;
                 }
             }
         }
-        self.tell_health(wanted, &verdict);
+        self.publish_health(wanted, &verdict);
         self.tell(&told).await;
 
         let bundle = |bundle: &Bundle| match bundle {
             Bundle::Pem(pem) => Some(STANDARD.encode(pem)),
             Bundle::Generated => {
-                let ca = walked.fresh_ca.as_ref().or(sources.ca.as_ref());
+                let ca = progress.fresh_ca.as_ref().or(sources.ca.as_ref());
                 ca.map(|ca| STANDARD.encode(ca.certificate_pem()))
             }
         };
@@ -137,7 +137,7 @@ impl ImpersonatorController {
         let failed =
             |reason, text: &str| status::failing(StrategyType::ImpersonationProxy, reason, text, now);
         let mut errors = Vec::new();
-        let entry = match (&walked.failure, &verdict) {
+        let entry = match (&progress.failure, &verdict) {
             (Some((text, race, forbidden)), _) => {
                 let error = text.clone();
                 errors.push(if *forbidden {
@@ -156,11 +156,11 @@ impl ImpersonatorController {
             (None, Verdict::Pending) => failed(StrategyReason::Pending, status::WAITING),
             (None, Verdict::Listening { endpoint, bundle: wanted }) => match bundle(wanted) {
                 Some(data) => status::listening(endpoint, data, now),
-                // The CA is the leader's to make, and so is the status.
+                // The leader creates the CA, and writes the status.
                 None => return Err(NotLeader.into()),
             },
         };
-        if walked.left_to_leader && errors.is_empty() {
+        if progress.left_to_leader && errors.is_empty() {
             return Err(NotLeader.into());
         }
         let condition = ConditionReport { change: condition_change(&told), generation: sources.generation };
@@ -168,7 +168,12 @@ impl ImpersonatorController {
         ReconcileError::aggregate(errors).map_or(Ok(()), Err)
     }
 
-    async fn take(&mut self, step: Step, sources: &Sources, walked: &mut Walked) -> Result<(), StepError> {
+    async fn take(
+        &mut self,
+        step: Step,
+        sources: &Sources,
+        progress: &mut Progress,
+    ) -> Result<(), StepError> {
         match step {
             Step::Log(note) => self.log_note(&note),
             Step::StartProxy => {
@@ -183,10 +188,10 @@ impl ImpersonatorController {
             Step::CreateService(kind, service) => self.create_service(kind, *service).await?,
             Step::UpdateService(kind, patch) => self.update_service(kind, &patch).await?,
             Step::DeleteService(kind, id) => self.delete_service(kind, &id).await?,
-            Step::CreateCa => walked.fresh_ca = Some(self.create_ca().await?),
+            Step::CreateCa => progress.fresh_ca = Some(self.create_ca().await?),
             Step::DeleteServing(id, removal) => self.delete_serving(&id, &removal).await?,
             Step::CreateServing(names) => {
-                let ca = walked.fresh_ca.as_ref().or(sources.ca.as_ref()).ok_or(NotLeader)?;
+                let ca = progress.fresh_ca.as_ref().or(sources.ca.as_ref()).ok_or(NotLeader)?;
                 self.create_serving(ca, &names).await?;
             }
             Step::LoadServing => {
@@ -236,11 +241,11 @@ impl ImpersonatorController {
         Err(ReconcileError::Failed(remedy))
     }
 
-    fn tell_health(&self, wanted: Option<bool>, verdict: &Verdict) {
+    fn publish_health(&self, wanted: Option<bool>, verdict: &Verdict) {
         let running = self.supervisor.state() == ProxyState::Running;
         let health = Health {
             observed: true,
-            // When the spec cannot be followed, what runs goes on running.
+            // If the spec is not valid, a running proxy continues to run.
             wanted: wanted.unwrap_or(running),
             running,
             expects_certificate: matches!(verdict, Verdict::Listening { .. }),
@@ -254,22 +259,23 @@ impl ImpersonatorController {
     }
 
     pub(super) async fn expect_secret(&self, name: String, expect: Expect) {
-        settle(|| expect.is_met(self.secret(&name).as_deref().map(|secret| &secret.metadata))).await;
+        wait_for_cache(|| expect.is_met(self.secret(&name).as_deref().map(|secret| &secret.metadata))).await;
     }
 
     pub(super) async fn expect_service(&self, name: String, expect: Expect) {
-        settle(|| expect.is_met(self.service(&name).as_deref().map(|service| &service.metadata))).await;
+        wait_for_cache(|| expect.is_met(self.service(&name).as_deref().map(|service| &service.metadata)))
+            .await;
     }
 }
 
-/// Waits until our own write has come back by watch, so that the next pass does not repeat it.
-async fn settle(is_met: impl Fn() -> bool) {
+/// Waits until the cache has this process's own write, so that the next pass does not repeat it.
+async fn wait_for_cache(is_met: impl Fn() -> bool) {
     let look = async {
         while !is_met() {
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(CACHE_POLL_INTERVAL).await;
         }
     };
-    if tokio::time::timeout(SETTLE, look).await.is_err() {
+    if tokio::time::timeout(CACHE_TIMEOUT, look).await.is_err() {
         tracing::debug!(logger = LOGGER, "a write has not come back by watch yet");
     }
 }
@@ -279,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_has_come_back_when_the_cache_shows_it() {
+    fn an_expectation_is_met_when_the_cache_has_the_write() {
         let meta = |uid: &str, version: &str| ObjectMeta {
             uid: Some(uid.into()),
             resource_version: Some(version.into()),

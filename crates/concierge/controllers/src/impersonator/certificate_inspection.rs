@@ -1,4 +1,5 @@
-//! What can be found out about a serving certificate from outside; `pinniped_concierge_domain::strategy::validation` judges it.
+//! Inspects a serving certificate as data for `pinniped_concierge_domain::strategy::validation`,
+//! which decides whether it is valid.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -10,8 +11,8 @@ use pinniped_pki::{CaBundle, Certificate, CertificateDer, CertificatePair, pem};
 use super::certificates::{CA_CERTIFICATE, TLS_CERTIFICATE, TLS_KEY};
 use crate::api_certs::bytes;
 
-/// Reads the Secret's certificate, and checks it against the bundle that is advertised with it. `None` when there is no
-/// certificate.
+/// Inspects the Secret's certificate and checks it against the bundle that is advertised with it.
+/// Returns `None` if there is no certificate.
 pub(super) fn read(secret: &Secret, certificate_authority_data: &str, now: Timestamp) -> Option<Facts> {
     let text = bytes(secret, TLS_CERTIFICATE);
     let mut ders = pem::blocks(text)
@@ -34,7 +35,8 @@ pub(super) fn read(secret: &Secret, certificate_authority_data: &str, now: Times
     })
 }
 
-/// Of the leaf's key, and of the signatures of all that are not trusted as they are.
+/// Returns the weaknesses of the leaf's key, and of the signatures of all certificates that are not
+/// trusted directly.
 fn weaknesses(leaf: &Certificate, others: &[CertificateDer<'static>], bundle: &[u8]) -> Vec<String> {
     let roots = CaBundle::from_pem(bundle).unwrap_or_default();
     let others = others.iter().filter(|der| !roots.ders().contains(der));
@@ -67,11 +69,11 @@ fn verify(leaf: &Certificate, others: &[CertificateDer<'static>], bundle: &[u8],
             Err(error) => return Chain::BadBundle(index + 1, error.to_string()),
         }
     }
-    // A certificate that clients trust itself needs no issuer.
+    // A certificate that clients trust directly needs no issuer.
     if roots.contains(&leaf.der) {
         return Chain::Verified;
     }
-    // Whether the leaf itself is in its time, and for servers, is asked apart from this.
+    // The validity and the key usage of the leaf itself are checked separately.
     let time = now.clamp(leaf.not_before, leaf.not_after.max(leaf.not_before));
     match chain::verify_server(&leaf.der, others, &CaBundle::from_ders(roots), time) {
         Err(ChainError::IncompatibleUsage) if !leaf.may_serve() => Chain::Verified,
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_pair_has_the_facts_of_its_leaf() {
+    fn a_valid_pair_has_the_properties_of_its_leaf() {
         let ca = authority("x");
         let leaf = issue(&ca);
         let secret = secret(&leaf.certificate_pem, leaf.private_key_pem.as_str(), ca.certificate_pem());
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_is_verified_with_the_bundle_that_is_advertised() {
+    fn the_chain_is_verified_with_the_advertised_bundle() {
         let (ca, other) = (authority("x"), authority("y"));
         let leaf = issue(&ca);
         let (good, bad) = (ca.certificate_pem(), other.certificate_pem());
@@ -146,7 +148,7 @@ mod tests {
         let both = format!("{bad}{good}");
         let malformed = "x509: malformed certificate".to_owned();
         let not_a_certificate = "a PEM block of type \"PUBLIC KEY\"".to_owned();
-        // Bundle of the spec, ca.crt of the Secret.
+        // Bundle of the spec, `ca.crt` of the Secret, expected chain.
         let rows = [
             (String::new(), String::new(), Chain::NoBundle),
             (String::new(), good.to_owned(), Chain::Verified),
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_leaf_still_has_a_chain_and_an_expired_root_has_none() {
+    fn an_expired_leaf_has_a_chain_and_an_expired_root_does_not() {
         let ca = authority("x");
         let leaf = issue(&ca);
         let secret = secret(&leaf.certificate_pem, leaf.private_key_pem.as_str(), ca.certificate_pem());
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_loaded_or_read_is_told_apart() {
+    fn an_unloadable_certificate_differs_from_an_unreadable_one() {
         let ca = authority("x");
         let leaf = issue(&ca);
         let key = leaf.private_key_pem.as_str();

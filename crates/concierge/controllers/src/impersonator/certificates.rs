@@ -1,4 +1,4 @@
-//! Secrets of the proxy's certificates: made, deleted, and taken into memory.
+//! The Secrets of the proxy's certificates: creates, deletes and loads them.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use super::{GENERATED_LIFETIME, ImpersonatorController};
 use crate::api_certs::{CA_CERTIFICATE as SIGNER_CERTIFICATE, CA_PRIVATE_KEY as SIGNER_KEY, bytes, data};
 use crate::context::Context;
 
-/// Key of a CA's certificate, in the generated CA's Secret and in external ones.
+/// Key of a CA certificate, in the generated CA's Secret and in external ones.
 pub(super) const CA_CERTIFICATE: &str = "ca.crt";
 /// Key of the generated CA's private key.
 pub(super) const CA_KEY: &str = "ca.key";
@@ -112,7 +112,7 @@ impl ImpersonatorController {
         if let Some(namespace) = namespace.filter(|namespace| **namespace != self.settings.namespace) {
             let reference = SecretReference { namespace: namespace.clone(), name };
             if loaded.is_err() {
-                // What a delegated Secret held before is not kept.
+                // The previous content of a delegated Secret is not kept.
                 self.refuse_serving();
             } else if self.delegated.confirm(&reference) {
                 self.loaded.delegated = Some(reference);
@@ -148,7 +148,7 @@ impl ImpersonatorController {
 
     pub(super) fn clear_serving(&mut self) {
         tracing::debug!(logger = LOGGER, "clearing TLS serving certificate for impersonation proxy");
-        // Not merely unset: what was served before must not come back with the next proxy.
+        // Refused instead of unset, so that the next proxy does not serve the previous certificate.
         self.params.serving.refuse();
         self.loaded.serving = None;
         self.loaded.delegated = None;
@@ -205,7 +205,7 @@ fn issue_failed(error: &IssueError) -> StepError {
     StepError::failed(format!("could not create impersonation proxy certificate: {error}"))
 }
 
-/// A certificate for the log. Anything that may be a key, put there by mistake, is not printed.
+/// Returns a certificate for the log. Content that may be a private key is not printed.
 fn printable(pem: &[u8]) -> String {
     let text = String::from_utf8_lossy(pem);
     if text.contains("-----BEGIN CERTIFICATE-----") && !text.contains("PRIVATE KEY") {

@@ -1,4 +1,4 @@
-//! The log lines of the decisions, with the words and keys that upstream's users search for.
+//! The log lines of the decisions, with upstream's messages and keys, for which users search.
 
 use std::collections::HashMap;
 use std::mem::Discriminant;
@@ -14,7 +14,7 @@ use super::ImpersonatorController;
 /// The `logger` key of this controller's lines.
 pub(super) const LOGGER: &str = "impersonator-config-controller";
 
-/// What was said last, by kind: a note is a line only when it says something new.
+/// The last logged event of each kind: an event is logged only if it differs from the last one.
 #[derive(Default)]
 pub(super) struct Said(HashMap<Discriminant<Note>, Note>);
 
@@ -25,7 +25,7 @@ impl Said {
 }
 
 impl ImpersonatorController {
-    /// `{"name": …, "namespace": …}` of an object in the own namespace.
+    /// Returns `{"name": …, "namespace": …}` of an object in the Concierge's namespace.
     pub(super) fn reference(&self, name: &str) -> String {
         log_value::json(&json!({"name": name, "namespace": self.settings.namespace}))
     }
@@ -37,7 +37,7 @@ impl ImpersonatorController {
         let load_balancer = self.reference(&self.settings.load_balancer_service);
         let tls = self.reference(&self.settings.tls_secret);
         match note {
-            // Said where it is asked.
+            // Logged where the nodes are listed.
             Note::ControlPlaneNodes(_) => {}
             Note::WaitingForIngress => tracing::info!(
                 logger = LOGGER,
@@ -84,7 +84,8 @@ impl ImpersonatorController {
         }
     }
 
-    /// Why a generated certificate goes. Its content is not printed: a key may have been put in its place.
+    /// Logs why a generated certificate is deleted. Its content is not logged, because the Secret
+    /// may contain a key in its place.
     pub(super) fn log_removal(&self, removal: &Removal) {
         let secret = self.reference(&self.settings.tls_secret);
         let not_pem = "found missing or not PEM-encoded data in TLS Secret";
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_news_only_when_it_changes() {
+    fn an_event_is_logged_only_if_it_changes() {
         let mut said = Said::default();
         let found = |name: &str| Note::ExternalFound { secret_name: name.to_owned() };
         assert!(said.is_news(&found("a")));

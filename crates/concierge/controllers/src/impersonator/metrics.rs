@@ -1,4 +1,4 @@
-//! What the impersonation proxy's configuration shows to a scraper.
+//! Metrics of the impersonation proxy's configuration.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-/// Nothing is checked: neither 0 nor 1 would be true.
+/// Value for "not checked": the gauge is absent, because neither 0 nor 1 would be true.
 const ABSENT: u8 = 2;
 
-/// Metrics of the impersonation proxy's configuration. Make it once and [`register`](Self::register) it. Clones are the
-/// same metrics.
+/// Metrics of the impersonation proxy's configuration. Create it once and
+/// [`register`](Self::register) it. All clones share their values.
 #[derive(Clone, Debug)]
 pub struct ConfigMetrics {
     certificate_valid: Arc<AtomicU8>,
@@ -26,12 +26,13 @@ impl Default for ConfigMetrics {
 }
 
 impl ConfigMetrics {
-    /// Adds them to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(self.clone()));
     }
 
-    /// Whether the serving certificate from outside can work for clients; `None` while that is not checked.
+    /// Returns whether the external serving certificate works for clients; `None` while that is not
+    /// checked.
     pub fn certificate_valid(&self) -> Option<bool> {
         match self.certificate_valid.load(Ordering::Relaxed) {
             ABSENT => None,
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gauge_is_there_only_while_a_certificate_is_checked() {
+    fn the_gauge_exists_only_while_a_certificate_is_checked() {
         let metrics = ConfigMetrics::default();
         let mut registry = Registry::default();
         metrics.register(&mut registry);

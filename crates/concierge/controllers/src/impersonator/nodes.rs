@@ -1,7 +1,7 @@
-//! Whether the cluster's control plane can be seen among its nodes.
+//! Determines whether the cluster's control plane is visible among its nodes.
 //!
-//! Asked only in mode `auto`. The answer is remembered and asked for again every ten minutes; it changes only when two
-//! answers in a row agree, so that a node which comes and goes does not switch the proxy.
+//! The nodes are listed only in mode `auto`. The result is cached for ten minutes. It changes only
+//! if two lists in a row agree, so that a node that joins and leaves does not switch the proxy.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use tokio::time::Instant;
 
 use pinniped_controller::client::error_text;
 
-/// Age at which an answer is asked for again.
-const LIFETIME: Duration = Duration::from_secs(600);
+/// Time for which a result is cached.
+const CACHE_LIFETIME: Duration = Duration::from_secs(600);
 
-/// When to ask again after a first answer that differs.
-const CONFIRMATION: Duration = Duration::from_secs(30);
+/// Delay before the nodes are listed again after a first different result.
+const CONFIRMATION_DELAY: Duration = Duration::from_secs(30);
 
-/// Label keys of control plane nodes, whatever their value.
+/// Label keys of control plane nodes, with any value.
 const ROLE_LABELS: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
-/// Label whose value tells the role.
+/// Label with the role of a node as its value.
 const ROLE_LABEL: &str = "kubernetes.io/node-role";
 
-/// Lists nodes, and remembers.
+/// Lists nodes and caches the result.
 pub(super) struct NodeKinds {
     api: Api<Node>,
     memory: Memory,
@@ -37,33 +37,36 @@ impl NodeKinds {
         Self { api: Api::all(client), memory: Memory::default() }
     }
 
-    /// The answer, from memory while it is young.
+    /// Returns the result, from the cache while it is fresh.
     pub(super) async fn ask(&mut self) -> Nodes {
         if self.memory.is_due(Instant::now()) {
-            let answer = match self.api.list_metadata(&ListParams::default()).await {
-                Ok(list) => judge(list.items.iter().map(|node| node.metadata.labels.as_ref())),
+            let result = match self.api.list_metadata(&ListParams::default()).await {
+                Ok(list) => has_control_plane(list.items.iter().map(|node| node.metadata.labels.as_ref())),
                 Err(error) => Err(format!("error fetching nodes: {}", error_text(&error))),
             };
-            if let Ok(found) = answer {
+            if let Ok(found) = result {
                 tracing::debug!(foundControlPlaneNodes = found, "queried for control plane nodes");
             }
-            return self.memory.learn(answer, Instant::now());
+            return self.memory.learn(result, Instant::now());
         }
         self.memory.current()
     }
 
-    /// Nobody wants to know, so there is no time to ask again either. What was found stays believed.
+    /// Cancels the next list, because the mode does not depend on the nodes. The cached result
+    /// stays valid.
     pub(super) fn rest(&mut self) {
         self.memory.next = None;
     }
 
-    /// When to ask again, if anybody wants to know.
+    /// Returns the time until the next list, if there is one.
     pub(super) fn recheck_after(&self) -> Option<Duration> {
         self.memory.next.map(|next| next.saturating_duration_since(Instant::now()))
     }
 }
 
-fn judge<'a>(labels: impl Iterator<Item = Option<&'a BTreeMap<String, String>>>) -> Result<bool, String> {
+fn has_control_plane<'a>(
+    labels: impl Iterator<Item = Option<&'a BTreeMap<String, String>>>,
+) -> Result<bool, String> {
     let mut any = false;
     for labels in labels {
         any = true;
@@ -78,42 +81,42 @@ fn judge<'a>(labels: impl Iterator<Item = Option<&'a BTreeMap<String, String>>>)
 
 #[derive(Default)]
 struct Memory {
-    believed: Option<bool>,
+    accepted: Option<bool>,
     next: Option<Instant>,
-    doubted: bool,
+    contradicted: bool,
 }
 
 impl Memory {
     fn is_due(&self, now: Instant) -> bool {
-        self.believed.is_none() || self.next.is_none_or(|next| now >= next)
+        self.accepted.is_none() || self.next.is_none_or(|next| now >= next)
     }
 
     fn current(&self) -> Nodes {
-        match self.believed {
+        match self.accepted {
             None => Nodes::Unknown,
             Some(true) => Nodes::ControlPlane,
             Some(false) => Nodes::WorkersOnly,
         }
     }
 
-    fn learn(&mut self, answer: Result<bool, String>, now: Instant) -> Nodes {
-        let found = match (answer, self.believed) {
+    fn learn(&mut self, result: Result<bool, String>, now: Instant) -> Nodes {
+        let found = match (result, self.accepted) {
             (Ok(found), _) => found,
             (Err(error), None) => return Nodes::Failed(error),
-            (Err(error), Some(believed)) => {
+            (Err(error), Some(accepted)) => {
                 tracing::debug!(%error, "keeping the last answer about control plane nodes");
-                self.next = Some(now + LIFETIME);
-                self.doubted = false;
-                return if believed { Nodes::ControlPlane } else { Nodes::WorkersOnly };
+                self.next = Some(now + CACHE_LIFETIME);
+                self.contradicted = false;
+                return if accepted { Nodes::ControlPlane } else { Nodes::WorkersOnly };
             }
         };
-        if self.believed.is_some_and(|believed| believed != found) && !self.doubted {
-            self.doubted = true;
-            self.next = Some(now + CONFIRMATION);
+        if self.accepted.is_some_and(|accepted| accepted != found) && !self.contradicted {
+            self.contradicted = true;
+            self.next = Some(now + CONFIRMATION_DELAY);
         } else {
-            self.believed = Some(found);
-            self.doubted = false;
-            self.next = Some(now + LIFETIME);
+            self.accepted = Some(found);
+            self.contradicted = false;
+            self.next = Some(now + CACHE_LIFETIME);
         }
         self.current()
     }
@@ -124,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_tell_the_control_plane() {
+    fn labels_identify_the_control_plane() {
         let node = |labels: &[(&str, &str)]| -> BTreeMap<String, String> {
             labels.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
         };
@@ -138,38 +141,42 @@ mod tests {
             (vec![("node-role.kubernetes.io/worker", "")], false),
         ] {
             let (worker, node) = (node(&[]), node(&labels));
-            assert_eq!(judge([None, Some(&worker), Some(&node)].into_iter()), Ok(wanted), "{labels:?}");
+            assert_eq!(
+                has_control_plane([None, Some(&worker), Some(&node)].into_iter()),
+                Ok(wanted),
+                "{labels:?}"
+            );
         }
-        assert_eq!(judge(std::iter::empty()), Err("no nodes found".to_owned()));
+        assert_eq!(has_control_plane(std::iter::empty()), Err("no nodes found".to_owned()));
     }
 
     #[test]
-    fn an_answer_is_believed_at_first_and_changed_only_by_two() {
+    fn the_first_result_is_accepted_and_two_are_needed_for_a_change() {
         let mut memory = Memory::default();
         let start = Instant::now();
         assert_eq!(memory.learn(Err("x".into()), start), Nodes::Failed("x".into()));
         assert!(memory.is_due(start));
         assert_eq!(memory.learn(Ok(true), start), Nodes::ControlPlane);
         assert!(!memory.is_due(start + Duration::from_secs(599)));
-        let later = start + LIFETIME;
+        let later = start + CACHE_LIFETIME;
         assert!(memory.is_due(later));
         assert_eq!(memory.learn(Ok(false), later), Nodes::ControlPlane, "one answer is no proof");
         assert!(!memory.is_due(later));
-        let confirmed = later + CONFIRMATION;
+        let confirmed = later + CONFIRMATION_DELAY;
         assert!(memory.is_due(confirmed));
         assert_eq!(memory.learn(Ok(false), confirmed), Nodes::WorkersOnly);
-        let failed = confirmed + LIFETIME;
+        let failed = confirmed + CACHE_LIFETIME;
         assert_eq!(memory.learn(Err("x".into()), failed), Nodes::WorkersOnly, "an error changes nothing");
     }
 
     #[test]
-    fn nobody_is_woken_for_an_answer_that_nobody_wants() {
+    fn no_pass_is_scheduled_for_a_result_that_is_not_needed() {
         pinniped_pki::install_crypto_provider();
         let config = kube::Config::new(http::Uri::from_static("https://127.0.0.1:1"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _inside = runtime.enter();
         let mut nodes = NodeKinds::new(kube::Client::try_from(config).unwrap());
-        let asked = Instant::now().checked_sub(LIFETIME).unwrap();
+        let asked = Instant::now().checked_sub(CACHE_LIFETIME).unwrap();
         nodes.memory.learn(Ok(true), asked);
         assert_eq!(nodes.recheck_after(), Some(Duration::ZERO), "due, as long as somebody asks");
         nodes.rest();

@@ -1,4 +1,4 @@
-//! One snapshot of the world, from caches and memory; no decisions.
+//! Takes an observation from caches and memory; makes no decisions.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ pub(super) struct Sources {
     pub(super) ca: Option<CertificateAuthority>,
     pub(super) signer: Option<Arc<Secret>>,
     pub(super) external: Option<Arc<Secret>>,
-    /// Of the `CredentialIssuer` that was judged.
+    /// Generation of the observed `CredentialIssuer`.
     pub(super) generation: Option<i64>,
 }
 
-/// Which state of which object this is.
+/// Returns the identity of this state of the object.
 pub(super) fn id_of<K: Resource>(object: &K) -> ObjectId {
     let meta = object.meta();
     ObjectId {
@@ -51,7 +51,7 @@ impl ImpersonatorController {
         }
         let (delegated, external) = self.external().await;
         if self.params.serving.current().is_none() {
-            // Refused without us, when a permission ended.
+            // Another task refused handshakes when a permission ended.
             self.loaded.serving = None;
         }
         let advertised = issuer
@@ -91,7 +91,7 @@ impl ImpersonatorController {
         (observed, Sources { tls, ca: authority, signer, external, generation })
     }
 
-    /// The Secret that the spec names, and what is to be said about it if it lies in another namespace.
+    /// Returns the Secret that the spec names, and its permission if it is in another namespace.
     async fn external(&self) -> (Option<Delegated>, Option<Arc<Secret>>) {
         let Some(secret) = self.reference.clone() else {
             self.delegated.forget();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serving_secret_is_found_to_be_what_it_is() {
+    fn each_kind_of_serving_secret_is_recognized() {
         let (ca, other) = (authority(), authority());
         let (leaf, stranger) = (issue(&ca), issue(&other));
         let read = |cert: &str, key: &str| read_serving(&secret(cert, key), Some(&ca), now());
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ca_secret_is_found_to_be_what_it_is() {
+    fn each_kind_of_ca_secret_is_recognized() {
         let ca = authority();
         let of = |cert: &str, key: &str| {
             let data = data([(CA_CERTIFICATE, cert.as_bytes()), (CA_KEY, key.as_bytes())]);

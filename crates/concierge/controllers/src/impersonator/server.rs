@@ -1,4 +1,4 @@
-//! This process's proxy server: started, watched over, stopped without anybody waiting.
+//! Supervises this process's proxy server: starts it, monitors it, and stops it without blocking.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,24 +11,25 @@ use tokio_util::task::TaskTracker;
 
 use pinniped_controller::runtime::Trigger;
 
-/// How long a start may wait for the port of a proxy that is just being stopped.
+/// Time for which a start waits for the port of a proxy that is being stopped.
 const PORT_WAIT: Duration = Duration::from_secs(2);
 
-/// Pause between two tries during that time.
+/// Pause between two attempts during that time.
 const PORT_RETRY: Duration = Duration::from_millis(50);
 
 /// Starts the impersonation proxy of this process.
 pub trait ProxyServer: Send + Sync + 'static {
-    /// Starts it; it listens when this returns. The error goes into the status.
+    /// Starts the proxy; it listens when this returns. The error becomes part of the status.
     fn start(&self) -> BoxFuture<'_, Result<Box<dyn RunningProxy>, String>>;
 }
 
 /// A proxy that listens.
 pub trait RunningProxy: Send {
-    /// Resolves when it has ended by itself, with the error if there was one.
+    /// Resolves when the proxy has terminated by itself, with the error if there was one.
     fn failed(&mut self) -> BoxFuture<'_, Option<String>>;
 
-    /// Stops listening at once, lets short requests finish, ends streams after `grace`.
+    /// Stops listening immediately, lets short requests complete, and terminates streams after
+    /// `grace`.
     fn stop(self: Box<Self>, grace: Duration) -> BoxFuture<'static, ()>;
 }
 
@@ -42,17 +43,17 @@ pub(super) struct Supervisor {
     draining: Arc<()>,
 }
 
-/// How to stop.
-struct Order {
+/// A request to stop the proxy.
+struct StopRequest {
     delay: Duration,
     grace: Duration,
-    /// The mark that something drains; it lives as long as the draining task.
+    /// Marks that a proxy is draining; lives as long as the draining task.
     _draining: Arc<()>,
 }
 
 struct Current {
     stop: CancellationToken,
-    order: Arc<Mutex<Option<Order>>>,
+    order: Arc<Mutex<Option<StopRequest>>>,
     ended: Arc<Mutex<Option<Option<String>>>>,
 }
 
@@ -76,7 +77,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts the proxy. While an earlier one is letting go of its port, tries again for a moment.
+    /// Starts the proxy. Retries for a short time while an earlier proxy releases its port.
     pub(super) async fn start(&mut self) -> Result<(), String> {
         let deadline = tokio::time::Instant::now() + PORT_WAIT;
         let mut running = loop {
@@ -89,7 +90,7 @@ impl Supervisor {
             }
         };
         let stop = CancellationToken::new();
-        let order: Arc<Mutex<Option<Order>>> = Arc::default();
+        let order: Arc<Mutex<Option<StopRequest>>> = Arc::default();
         let ended = Arc::new(Mutex::new(None));
         self.current =
             Some(Current { stop: stop.clone(), order: Arc::clone(&order), ended: Arc::clone(&ended) });
@@ -109,20 +110,20 @@ impl Supervisor {
             tokio::time::sleep(delay).await;
             running.stop(grace).await;
         };
-        // Owned by the tracker, which the composition awaits at the end.
+        // Owned by the task tracker, which the composition awaits at shutdown.
         self.tasks.spawn(self.monitor.clone().report_panic("impersonation proxy", watching));
         Ok(())
     }
 
-    /// Begins to stop the proxy, if it runs, and returns at once.
+    /// Begins to stop the proxy if it runs, and returns immediately.
     pub(super) fn stop(&mut self, grace: Duration) {
         self.stop_after(Duration::ZERO, grace);
     }
 
-    /// The same, but the proxy goes on as before for `delay`.
+    /// Stops the proxy like [`Self::stop`], but lets it continue unchanged for `delay` first.
     pub(super) fn stop_after(&mut self, delay: Duration, grace: Duration) {
         if let Some(current) = self.current.take() {
-            let order = Order { delay, grace, _draining: Arc::clone(&self.draining) };
+            let order = StopRequest { delay, grace, _draining: Arc::clone(&self.draining) };
             *current.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
             current.stop.cancel();
         }
@@ -137,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// Listens on a port that only one can have.
+    /// A proxy that occupies a port which only one proxy can have.
     struct Fake {
         port_taken: Arc<AtomicUsize>,
         started: mpsc::UnboundedSender<oneshot::Sender<Option<String>>>,
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stopping_does_not_wait_and_a_start_gets_the_port_once_it_is_free() {
+    async fn stopping_does_not_block_and_a_start_waits_for_the_port() {
         let mut bench = bench();
         bench.supervisor.start().await.unwrap();
         assert_eq!(bench.supervisor.state(), ProxyState::Running);
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_proxy_may_go_on_for_a_while_before_it_is_stopped() {
+    async fn a_proxy_continues_during_the_delay_before_it_stops() {
         let mut bench = bench();
         bench.supervisor.start().await.unwrap();
         bench.may_close.notify_one();
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_port_that_somebody_else_has_is_an_error_at_once() {
+    async fn a_port_in_use_by_another_process_is_an_immediate_error() {
         let mut bench = bench();
         bench.supervisor.start().await.unwrap();
         let before = tokio::time::Instant::now();
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_proxy_that_ends_by_itself_wakes_the_controller() {
+    async fn a_proxy_that_terminates_by_itself_wakes_the_controller() {
         for error in [None, Some("boom".to_owned())] {
             let mut bench = bench();
             bench.supervisor.start().await.unwrap();

@@ -1,4 +1,4 @@
-//! The Services in front of the proxy: created, patched, deleted.
+//! The Services in front of the proxy: creates, patches and deletes them.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
@@ -71,7 +71,7 @@ impl ImpersonatorController {
             }
         }
         writer.delete_exactly(&self.services_api(), &name, Some(&id.uid), Some(&id.resource_version)).await?;
-        // A load balancer may stay for a while, until its cloud has let go of it.
+        // A load balancer may remain for a while, until its cloud provider has released it.
         self.expect_service(name, Expect::Changed(id.resource_version.clone())).await;
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Tells what was found out about a serving certificate from outside: metric, log and Event here, the condition with
-//! the status.
+//! Reports the checks of an external serving certificate: this module writes the metric, the log
+//! and the Event; the condition is written with the status.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, ObjectReference};
@@ -19,28 +19,29 @@ use pinniped_controller::event::{Warning, shortened, warning};
 /// Reason of the Events.
 const EVENT_REASON: &str = "TLSValidation";
 
-/// Events about cluster-scoped objects lie here.
+/// Namespace of Events about cluster-scoped objects.
 const EVENT_NAMESPACE: &str = "default";
 
-/// A condition's message may be twice as long.
-const CONDITION_MESSAGE: usize = 16 * 1024;
+/// Maximum length of a condition's message; the API server accepts twice as much.
+const MAX_CONDITION_MESSAGE: usize = 16 * 1024;
 
-/// What has been told about a certificate.
+/// The concerns that were already reported.
 #[derive(Default)]
 pub(super) struct Announced {
-    /// The concerns that are in the log.
+    /// The concerns that were logged.
     logged: Vec<String>,
-    /// They are still to be an Event.
+    /// Whether these concerns still need an Event.
     event_due: bool,
-    /// That Events may not be written is in the log.
+    /// Whether a missing permission to write Events was logged.
     forbidden: bool,
 }
 
 impl Announced {
-    /// Whether these concerns are news. What was not checked takes back nothing.
-    fn is_news(&mut self, told: &Told) -> bool {
-        let concerns = told.concerns();
-        if !matches!(told, Told::Checked { .. }) || self.logged == concerns {
+    /// Returns whether these concerns are new. A certificate that was not checked withdraws
+    /// nothing.
+    fn is_news(&mut self, report: &Told) -> bool {
+        let concerns = report.concerns();
+        if !matches!(report, Told::Checked { .. }) || self.logged == concerns {
             return false;
         }
         self.event_due = !concerns.is_empty();
@@ -49,10 +50,10 @@ impl Announced {
     }
 }
 
-/// What the status gets to say, of one kind of condition.
-pub(super) fn condition_change(told: &Told) -> ConditionChange {
-    let message = || shortened(&told.concerns().join("; "), CONDITION_MESSAGE);
-    match told {
+/// Returns the change of the condition.
+pub(super) fn condition_change(report: &Told) -> ConditionChange {
+    let message = || shortened(&report.concerns().join("; "), MAX_CONDITION_MESSAGE);
+    match report {
         Told::Nothing => ConditionChange::Remove(CONDITION),
         Told::NotChecked(why) => ConditionChange::Set(Wanted::unknown(CONDITION, NOT_CHECKED, why)),
         Told::Checked { findings, .. } if findings.problems.is_empty() => {
@@ -63,31 +64,31 @@ pub(super) fn condition_change(told: &Told) -> ConditionChange {
 }
 
 impl ImpersonatorController {
-    /// Sets the metric, and writes log and Event when there is something new to say.
-    pub(super) async fn tell(&mut self, told: &Told) {
-        self.params.metrics.set_certificate_valid(told.is_valid());
-        if self.announced.is_news(told) {
-            let secret_name = match told {
+    /// Sets the metric, and writes a log line and an Event if the concerns are new.
+    pub(super) async fn tell(&mut self, report: &Told) {
+        self.params.metrics.set_certificate_valid(report.is_valid());
+        if self.announced.is_news(report) {
+            let secret_name = match report {
                 Told::Checked { secret_name, .. } => secret_name.as_str(),
                 Told::Nothing | Told::NotChecked(_) => "",
             };
             tracing::warn!(
                 logger = LOGGER,
                 secretName = secret_name,
-                problems = log_value::json(&json!(told.concerns())),
+                problems = log_value::json(&json!(report.concerns())),
                 "externally provided TLS certificate may not work for clients"
             );
-            // An earlier leader, or this pod before it was restarted, has told it.
-            self.announced.event_due = !self.is_in_the_status(told);
+            // Not due if an earlier leader, or this pod before a restart, has reported the same.
+            self.announced.event_due = !self.is_in_the_status(report);
         }
         if self.announced.event_due {
-            self.write_event(told).await;
+            self.write_event(report).await;
         }
     }
 
-    /// Whether the condition says the same already.
-    fn is_in_the_status(&self, told: &Told) -> bool {
-        let ConditionChange::Set(wanted) = condition_change(told) else { return false };
+    /// Returns whether the condition already has this content.
+    fn is_in_the_status(&self, report: &Told) -> bool {
+        let ConditionChange::Set(wanted) = condition_change(report) else { return false };
         let status = self.issuers.get().and_then(|issuer| issuer.status.clone()).unwrap_or_default();
         status.conditions.iter().any(|condition| {
             (&condition.type_, &condition.status, &condition.message)
@@ -95,11 +96,11 @@ impl ImpersonatorController {
         })
     }
 
-    async fn write_event(&mut self, told: &Told) {
+    async fn write_event(&mut self, report: &Told) {
         let writer = self.context.writer();
         if writer.guard().is_err() {
-            // The leader writes it, and after it the condition.
-            self.announced.event_due = !self.is_in_the_status(told);
+            // The leader writes the Event, and the condition afterwards.
+            self.announced.event_due = !self.is_in_the_status(report);
             return;
         }
         let Some(issuer) = self.issuers.get() else { return };
@@ -118,7 +119,7 @@ impl ImpersonatorController {
                     );
                 }
             }
-            // It stays due: the next pass tries again.
+            // The Event stays due: the next pass tries again.
             Err(error) => tracing::debug!(logger = LOGGER, %error, "could not write an Event"),
         }
     }
@@ -158,10 +159,10 @@ mod tests {
     }
 
     #[test]
-    fn each_list_of_concerns_is_news_once() {
+    fn each_list_of_concerns_is_reported_once() {
         let mut announced = Announced::default();
         let nothing = Told::NotChecked("x".to_owned());
-        for (step, told, news) in [
+        for (step, report, news) in [
             ("all is well", checked(&[], None), false),
             ("a problem", checked(&["a"], None), true),
             ("the same", checked(&["a"], None), false),
@@ -172,19 +173,19 @@ mod tests {
             ("solved", checked(&[], None), false),
             ("there again", checked(&["a"], None), true),
         ] {
-            assert_eq!(announced.is_news(&told), news, "{step}");
+            assert_eq!(announced.is_news(&report), news, "{step}");
         }
     }
 
     #[test]
-    fn the_condition_says_what_was_found() {
-        for (told, wanted) in [
+    fn the_condition_has_the_result_of_the_checks() {
+        for (report, wanted) in [
             (Told::NotChecked("why".into()), Wanted::new(CONDITION, "Unknown", "NotChecked", "why")),
             (checked(&[], None), Wanted::new(CONDITION, "True", "Valid", "")),
             (checked(&[], Some("soon")), Wanted::new(CONDITION, "True", "Valid", "soon")),
             (checked(&["a", "b"], None), Wanted::new(CONDITION, "False", "Invalid", "a; b")),
         ] {
-            assert_eq!(condition_change(&told), ConditionChange::Set(wanted));
+            assert_eq!(condition_change(&report), ConditionChange::Set(wanted));
         }
         assert_eq!(condition_change(&Told::Nothing), ConditionChange::Remove("ServingCertificateValid"));
     }

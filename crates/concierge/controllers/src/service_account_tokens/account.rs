@@ -1,9 +1,10 @@
 //! The service account that writes the roles of users and their bindings.
 //!
-//! RBAC lets nobody hand out what he does not hold, and what is handed out here is impersonation. So that neither the
-//! Concierge's own account nor the impersonation proxy's needs more rights than it has, a third one holds them. Its token
-//! is requested when something is to be written, kept in memory only, and requested again in good time, or when the API
-//! server has refused it.
+//! RBAC lets no subject grant permissions that it does not have, and these roles grant
+//! impersonation. A separate account has this permission, so that neither the account of the
+//! Concierge nor that of the impersonation proxy needs it. Its token is requested when there is
+//! something to write, held only in memory, and requested again before it expires or when the API
+//! server has rejected it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,61 +20,63 @@ use pinniped_controller::client::error_text;
 use pinniped_controller::clock::Clock;
 use pinniped_controller::service_account_token::{ServiceAccountToken, TokenRequestError};
 
-/// The life that is asked for.
-const LIFETIME: Duration = Duration::from_secs(3600);
+/// The requested lifetime of a token.
+const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 
-/// How long an answer keeps others from asking the same: they take the token that it brought.
-const ANSWERED: Duration = Duration::from_secs(1);
-/// There is one; a cache wants room to work with.
-const ACCOUNTS: u64 = 8;
+/// Time for which a completed request prevents others: concurrent callers use the token that it
+/// returned.
+const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
+/// Capacity of the cache, which has a single entry but needs some room.
+const CACHE_CAPACITY: u64 = 8;
 
-/// Why there is no client that acts as the account.
+/// Reasons why there is no client with the account's credentials.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AccountError {
-    /// Its manifest was not applied.
+    /// The account does not exist, because its manifest was not applied.
     #[error("there is no ServiceAccount \"{namespace}/{name}\": apply {MANIFEST}")]
     Missing {
-        /// Where it should be.
+        /// The expected namespace.
         namespace: String,
-        /// What it should be called.
+        /// The expected name.
         name: String,
     },
-    /// The API server refused, or could not be reached.
+    /// The API server refused the request or could not be reached.
     #[error("could not request a token of ServiceAccount \"{namespace}/{name}\": {problem}")]
     Refused {
-        /// Its namespace.
+        /// Namespace of the account.
         namespace: String,
-        /// Its name.
+        /// Name of the account.
         name: String,
-        /// The API server's words.
+        /// The API server's error text.
         problem: String,
     },
 }
 
-/// The file that brings the account and its rights.
+/// The file with the manifest of the account and its permissions.
 pub const MANIFEST: &str = "install-pinniped-concierge-service-account-tokens.yaml";
 
-/// A client that acts as the account. Cheap to clone.
+/// A client with the account's credentials. Cheap to clone.
 #[derive(Clone)]
 pub struct Account {
     accounts: Api<ServiceAccount>,
     namespace: String,
     name: String,
-    held: HeldToken,
+    held: CurrentToken,
     asking: Arc<Answers<(), (), AccountError>>,
     client: kube::Client,
 }
 
-/// The token of the moment; requests take it from here.
+/// The current token, from which requests read.
 #[derive(Clone, Default)]
-struct HeldToken(Arc<ArcSwapOption<ServiceAccountToken>>);
+struct CurrentToken(Arc<ArcSwapOption<ServiceAccountToken>>);
 
-impl TokenSource for HeldToken {
+impl TokenSource for CurrentToken {
     fn token(&self) -> Option<Arc<Token>> {
         self.0.load().as_ref().map(|held| Arc::clone(held.token()))
     }
 
-    /// Forgets it: its account may have been deleted and created again. The next client brings another one.
+    /// Drops the token, because its account may have been deleted and created again. The next
+    /// client requests a new token.
     fn refused(&self, token: &Arc<Token>) {
         self.0.rcu(|held| held.clone().filter(|held| !Arc::ptr_eq(held.token(), token)));
     }
@@ -86,34 +89,35 @@ impl fmt::Debug for Account {
 }
 
 impl Account {
-    /// The account `name` in `namespace`, whose tokens `client` may request. `acting` makes a client that sends the token
-    /// of the moment, and reports a refusal of it to its source.
+    /// Returns the account `name` in `namespace`, whose tokens `client` may request. `acting`
+    /// builds a client that sends the current token and reports a rejection to the token's source.
     pub fn new(
         client: kube::Client,
         namespace: &str,
         name: &str,
         acting: impl FnOnce(Arc<dyn TokenSource>) -> kube::Client,
     ) -> Self {
-        let held = HeldToken::default();
+        let held = CurrentToken::default();
         Self {
             accounts: Api::namespaced(client, namespace),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             client: acting(Arc::new(held.clone())),
             held,
-            asking: Arc::new(Answers::new(ACCOUNTS, ANSWERED)),
+            asking: Arc::new(Answers::new(CACHE_CAPACITY, REQUEST_INTERVAL)),
         }
     }
 
-    /// The username of the account.
+    /// Returns the username of the account.
     pub fn username(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
-    /// The client, with a token that lasts.
+    /// Returns the client, with a token that is not about to expire.
     ///
     /// # Errors
-    /// [`AccountError`]: there is no such account, or no token of it.
+    ///
+    /// Returns [`AccountError`] if the account does not exist or no token can be requested.
     pub async fn client(&self) -> Result<kube::Client, AccountError> {
         let clock = Clock::default();
         let fresh = self.held.0.load().as_ref().is_some_and(|held| !held.renew_in(&clock).is_zero());
@@ -126,7 +130,7 @@ impl Account {
     async fn ask(&self) -> Result<(), AccountError> {
         let (namespace, name) = (self.namespace.clone(), self.name.clone());
         let requested =
-            ServiceAccountToken::request(&self.accounts, &name, LIFETIME, &Clock::default()).await;
+            ServiceAccountToken::request(&self.accounts, &name, TOKEN_LIFETIME, &Clock::default()).await;
         let token = requested.map_err(|error| match error {
             TokenRequestError::Kube(kube::Error::Api(status)) if status.code == 404 => {
                 AccountError::Missing { namespace, name }

@@ -1,7 +1,7 @@
-//! Removes and restores what was made for identities, at a pace that the API server does not notice.
+//! Deletes and restores the objects of identities, at a rate that does not burden the API server.
 //!
-//! It lists and looks, rather than watching: only the leader does it, nothing waits for it, and no replica has to keep
-//! the objects of all users in memory.
+//! It lists instead of watching: only the leader collects, nothing waits for the result, and no
+//! replica must hold the objects of all users in memory.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -23,42 +23,42 @@ use crate::context::Context;
 use pinniped_controller::client::{WriteError, Writer};
 use pinniped_controller::runtime::ReconcileError;
 
-/// Between two requests: below 20 in any second, whatever there is to do.
-const PACE: Duration = Duration::from_millis(55);
+/// Interval between two requests: less than 20 requests per second.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(55);
 
-/// Requests of one pass; then the controller looks whether something else is due.
-const MOST: usize = 90;
+/// Maximum number of requests of one pass; afterwards the controller checks for other work.
+const MAX_REQUESTS_PER_PASS: usize = 90;
 
-/// Objects in one part of a list.
-const PAGE: u32 = 500;
+/// Number of objects per page of a list.
+const PAGE_SIZE: u32 = 500;
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Collected {
-    /// Everything is as it should be.
+    /// All objects are in the wanted state.
     All,
-    /// There was more to do than goes into one pass.
+    /// There was more to do than one pass allows.
     Some,
 }
 
-/// Collects.
+/// Deletes and restores the objects of identities.
 pub(super) struct Collector {
     context: Context,
     account: Account,
     pace: Interval,
-    /// Namespaces in which there were, or may be, objects.
+    /// Namespaces that contain, or may contain, objects.
     namespaces: BTreeSet<String>,
 }
 
 impl Collector {
-    /// Looks at nothing yet.
+    /// Returns a collector that has listed nothing yet.
     pub(super) fn new(context: Context, account: Account) -> Self {
-        let mut pace = tokio::time::interval(PACE);
+        let mut pace = tokio::time::interval(REQUEST_INTERVAL);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self { context, account, pace, namespaces: BTreeSet::new() }
     }
 
-    /// One pass while tokens are issued.
+    /// Runs one pass while tokens are issued.
     pub(super) async fn collect(
         &mut self,
         settings: &Settings,
@@ -70,13 +70,14 @@ impl Collector {
         let steps = plan(&observed, settings, maker, jiff::Timestamp::now());
         let done = self.walk(&client, steps).await?;
         if done == Collected::All {
-            // What was elsewhere has gone.
+            // The objects in other namespaces were deleted.
             self.namespaces.retain(|namespace| *namespace == settings.namespace);
         }
         Ok(done)
     }
 
-    /// One pass after tokens were disabled: everything goes. [`Collected::All`] says that there was nothing.
+    /// Runs one pass after tokens were disabled, which deletes all objects. [`Collected::All`]
+    /// means that there were none left.
     pub(super) async fn remove_all(
         &mut self,
         namespace: &str,
@@ -132,7 +133,7 @@ impl Collector {
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        let mut params = ListParams::default().labels(selector).limit(PAGE);
+        let mut params = ListParams::default().labels(selector).limit(PAGE_SIZE);
         loop {
             self.pace.tick().await;
             let list = api.list(&params).await?;
@@ -145,19 +146,19 @@ impl Collector {
         }
     }
 
-    /// Does as much as goes into one pass. What one step could not do keeps no other from being done.
+    /// Applies as many steps as one pass allows. A failed step does not prevent the others.
     async fn walk(&mut self, client: &kube::Client, steps: Vec<Step>) -> Result<Collected, ReconcileError> {
         let writer = self.context.writer();
         let mut requests = 0;
         let mut failures = Vec::new();
         for step in steps {
-            if requests >= MOST {
+            if requests >= MAX_REQUESTS_PER_PASS {
                 return ReconcileError::aggregate(failures).map_or(Ok(Collected::Some), Err);
             }
             let walk = Walk { writer: &writer, client, own: &self.context.client };
             match walk.step(step, &mut self.pace, &mut requests).await {
                 Ok(()) => {}
-                // Somebody else was faster; the next pass sees what came of it.
+                // Another client changed the object first; the next pass observes the result.
                 Err(error) if error.is_race() || error.is_not_found() => {}
                 Err(error @ WriteError::NotLeader(_)) => return Err(error.into()),
                 Err(error) => failures.push(error.into()),
@@ -167,10 +168,10 @@ impl Collector {
     }
 }
 
-/// What a step needs.
+/// The dependencies of a step.
 struct Walk<'a> {
     writer: &'a Writer,
-    /// As the account that writes roles.
+    /// Client with the credentials of the account that writes roles.
     client: &'a kube::Client,
     own: &'a kube::Client,
 }
@@ -207,7 +208,7 @@ impl Walk<'_> {
     async fn turn(&self, pace: &mut Interval, requests: &mut usize) -> Result<(), WriteError> {
         *requests += 1;
         pace.tick().await;
-        // Waiting may have taken longer than the Lease.
+        // The wait may have outlasted the Lease.
         Ok(self.writer.guard()?)
     }
 

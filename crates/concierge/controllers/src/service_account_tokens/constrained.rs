@@ -1,8 +1,9 @@
-//! Has the API server constrained impersonation (KEP-5284: on by default since 1.36, behind a feature gate before)?
+//! Detects whether the API server supports constrained impersonation (KEP-5284: on by default since
+//! 1.36, behind a feature gate before).
 //!
-//! There is no field to read that from. An API server that has it names, in its refusal of an impersonation that it does
-//! not allow, the first verb that it asked for: `impersonate-on:user-info:get`. The Concierge's own account may impersonate
-//! nobody, so it is refused.
+//! No API field reports this. An API server with support names, when it refuses an impersonation,
+//! the first verb that it checked: `impersonate-on:user-info:get`. The account of the Concierge may
+//! impersonate no user, so its request is refused.
 
 use std::time::Duration;
 
@@ -11,30 +12,30 @@ use tokio::time::Instant;
 
 use pinniped_concierge_domain::service_account_tokens::objects::IMPERSONATE_ON;
 
-/// How long an answer holds.
-const HOLDS: Duration = Duration::from_secs(600);
+/// Time for which a result is cached.
+const CACHE_LIFETIME: Duration = Duration::from_secs(600);
 
-/// A user that nobody is.
+/// Name of a user that does not exist.
 const PROBE: &str = "pinniped-constrained-impersonation-probe";
 
-/// The answer, and since when it is known.
+/// The cached result and its time.
 #[derive(Default)]
 pub(super) struct Constrained {
     known: Option<(bool, Instant)>,
 }
 
 impl Constrained {
-    /// Asks, unless it is known. Where that does not work, it is taken not to be there: roles in the old form work
-    /// everywhere.
+    /// Returns whether the API server supports it, from the cache while it is fresh. After an error
+    /// the last result counts, initially no support, because plain roles work everywhere.
     pub(super) async fn is_there(&mut self, client: &kube::Client) -> bool {
-        if let Some((answer, since)) = self.known
-            && since.elapsed() < HOLDS
+        if let Some((result, since)) = self.known
+            && since.elapsed() < CACHE_LIFETIME
         {
-            return answer;
+            return result;
         }
         let request = Request::get("/version").header("Impersonate-User", PROBE).body(Vec::new());
         let Ok(request) = request else { return false };
-        let answer = match client.request_text(request).await {
+        let result = match client.request_text(request).await {
             Err(kube::Error::Api(status)) if status.code == 403 => status.message.contains(IMPERSONATE_ON),
             Ok(_) => {
                 tracing::info!(
@@ -44,10 +45,10 @@ impl Constrained {
             }
             Err(error) => {
                 tracing::info!(%error, "could not find out whether the API server has constrained impersonation");
-                return self.known.is_some_and(|(answer, _)| answer);
+                return self.known.is_some_and(|(result, _)| result);
             }
         };
-        self.known = Some((answer, Instant::now()));
-        answer
+        self.known = Some((result, Instant::now()));
+        result
     }
 }

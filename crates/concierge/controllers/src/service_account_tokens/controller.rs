@@ -1,4 +1,8 @@
-//! `service-account-token-controller`.
+//! `service-account-token-controller`: applies `spec.serviceAccountTokens` and reports the
+//! strategy.
+//!
+//! `pinniped_concierge_domain::service_account_tokens` decides about settings, objects and the
+//! entry.
 
 use std::time::Duration;
 
@@ -20,26 +24,28 @@ use crate::context::Context;
 use crate::credential_issuer::CredentialIssuers;
 use pinniped_controller::runtime::{Action, Reconcile, ReconcileError};
 
-/// How often all objects are looked at.
-const COLLECT_EVERY: Duration = Duration::from_secs(30);
+/// Interval between two collections of all objects.
+const COLLECTION_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How soon something that was missing is looked for again: whoever applies the manifest waits for it.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Interval between two checks of a missing prerequisite: an administrator who applies the manifest
+/// waits for the result.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long after the mode was disabled another replica may still be at work on a login that began before.
-const LAST_LOGINS: Duration = Duration::from_secs(10);
+/// Time after the mode was disabled during which another replica may still complete a login that
+/// began before.
+const LOGIN_GRACE: Duration = Duration::from_secs(10);
 
-/// What the controller needs beside the context.
+/// Parameters of the controller besides the context.
 pub struct TokensParams {
-    /// What logins are told.
+    /// The current settings for logins.
     pub switch: Switch,
-    /// Who writes roles and bindings.
+    /// The account that writes roles and bindings.
     pub account: Account,
-    /// The API server's URL as the configuration has it.
+    /// The configured URL of the API server.
     pub discovery_url: Option<String>,
-    /// The CA that this pod verifies the API server with: PEM as base64.
+    /// The CA with which this pod verifies the API server, as base64 of PEM.
     pub own_ca: String,
-    /// Whether objects may name people.
+    /// Whether objects may contain usernames.
     pub name_users: bool,
 }
 
@@ -49,16 +55,16 @@ pub struct ServiceAccountTokenController {
     params: TokensParams,
     issuers: CredentialIssuers,
     cluster_info: ClusterInfo,
-    rights: Rights,
+    permissions: Rights,
     constrained: Constrained,
     collector: Collector,
-    /// When all objects are due to be looked at.
+    /// Time of the next collection.
     next_collection: Instant,
-    /// Since when nothing was found after the mode was disabled.
+    /// Time since which no objects were found after the mode was disabled.
     empty_since: Option<Instant>,
-    /// That the installed definition has no such strategy is in the log.
+    /// Whether it was logged that the installed definition does not have this strategy.
     unknown_type: bool,
-    said: Option<String>,
+    logged: Option<String>,
 }
 
 impl ServiceAccountTokenController {
@@ -74,12 +80,12 @@ impl ServiceAccountTokenController {
             params,
             issuers,
             cluster_info,
-            rights: Rights::default(),
+            permissions: Rights::default(),
             constrained: Constrained::default(),
             next_collection: Instant::now(),
             empty_since: None,
             unknown_type: false,
-            said: None,
+            logged: None,
         }
     }
 
@@ -92,29 +98,30 @@ impl ServiceAccountTokenController {
         }
     }
 
-    /// While tokens are wanted.
+    /// Runs a pass in mode `enabled`.
     async fn enabled(
         &mut self,
         settings: Settings,
         form: Form,
         has_entry: bool,
     ) -> Result<Action, ReconcileError> {
-        // Without its entry the strategy does not exist: where the installed definition has no such type, nobody may
-        // be given what nobody is told of, and what nothing would clean up.
+        // The strategy is active only once it has an entry. If the installed definition does not
+        // have the type, clients would not see the strategy and its objects would not be cleaned
+        // up.
         let active = has_entry.then(|| Active { settings: settings.clone(), form });
         self.params.switch.set(active);
         if !self.context.leadership.is_leader() {
             return Ok(Action::done());
         }
-        let outcome =
-            match self.rights.check(&self.context.client, &self.params.account, &settings, form).await {
+        let result =
+            match self.permissions.check(&self.context.client, &self.params.account, &settings, form).await {
                 Ok(()) => self.frontend(),
                 Err(error) => Err(error),
             };
-        let ready = outcome.is_ok();
-        self.write(strategy::enabled(outcome, Timestamp::now())).await?;
+        let ready = result.is_ok();
+        self.write(strategy::enabled(result, Timestamp::now())).await?;
         if !ready || self.unknown_type {
-            return Ok(Action::recheck(LOOK_AGAIN));
+            return Ok(Action::recheck(RETRY_INTERVAL));
         }
         let due = self.next_collection.saturating_duration_since(Instant::now());
         if !due.is_zero() {
@@ -123,12 +130,12 @@ impl ServiceAccountTokenController {
         let maker = self.maker(&settings.namespace, form);
         match self.collector.collect(&settings, &maker).await {
             Ok(Collected::All) => {
-                self.next_collection = Instant::now() + COLLECT_EVERY;
-                Ok(Action::recheck(COLLECT_EVERY))
+                self.next_collection = Instant::now() + COLLECTION_INTERVAL;
+                Ok(Action::recheck(COLLECTION_INTERVAL))
             }
             Ok(Collected::Some) => Ok(Action::recheck(Duration::ZERO)),
             Err(error) => {
-                self.rights.doubt();
+                self.permissions.doubt();
                 Err(error)
             }
         }
@@ -140,7 +147,7 @@ impl ServiceAccountTokenController {
         strategy::frontend(found, url, &self.params.own_ca)
     }
 
-    /// While they are not: what is left of the time when they were goes, and last the entry.
+    /// Runs a pass in mode `disabled`: deletes the remaining objects, then the entry.
     async fn disabled(
         &mut self,
         namespace: &str,
@@ -164,7 +171,7 @@ impl ServiceAccountTokenController {
             }
             Ok(Collected::All) => {
                 let since = *self.empty_since.get_or_insert_with(Instant::now);
-                let left = LAST_LOGINS.saturating_sub(since.elapsed());
+                let left = LOGIN_GRACE.saturating_sub(since.elapsed());
                 if !left.is_zero() {
                     return Ok(Action::recheck(left));
                 }
@@ -185,9 +192,9 @@ impl ServiceAccountTokenController {
             Entry::None => return Ok(()),
             Entry::Removed => self.issuers.remove(&StrategyType::ServiceAccountToken).await,
             Entry::Says(entry) => {
-                if self.said.as_ref() != Some(&entry.message) {
+                if self.logged.as_ref() != Some(&entry.message) {
                     tracing::info!(status = entry.status.as_str(), reason = entry.reason.as_str(), message = %entry.message, "service account tokens");
-                    self.said = Some(entry.message.clone());
+                    self.logged = Some(entry.message.clone());
                 }
                 self.issuers.report(entry).await
             }
@@ -211,7 +218,7 @@ impl ServiceAccountTokenController {
         }
     }
 
-    /// The block is wrong: nothing is issued, and nothing removed either.
+    /// Runs a pass with an invalid block: no token is issued, and nothing is deleted.
     async fn misconfigured(&mut self, error: SettingsError) -> Result<Action, ReconcileError> {
         self.params.switch.set(None);
         if self.context.leadership.is_leader() {
@@ -250,7 +257,7 @@ impl Reconcile for ServiceAccountTokenController {
     }
 }
 
-/// The reason in the strategy's entry, if there is one.
+/// Returns the reason in the strategy's entry, if there is one.
 fn entry_of(issuer: &CredentialIssuer) -> Option<StrategyReason> {
     let mut strategies = issuer.status.iter().flat_map(|status| &status.strategies);
     let entry = strategies.find(|strategy| strategy.type_ == StrategyType::ServiceAccountToken);

@@ -1,4 +1,5 @@
-//! Does the opt-in manifest lie in the cluster? Asked right by right, so that what is missing has a name.
+//! Checks whether the permissions of the opt-in manifest exist, one by one, so that an error names
+//! the missing one.
 
 use std::time::Duration;
 
@@ -13,60 +14,61 @@ use tokio::time::Instant;
 use super::account::{Account, MANIFEST};
 use pinniped_controller::client::error_text;
 
-/// How long rights that were there are believed to be there still. Whoever uses them notices otherwise.
-const BELIEVED: Duration = Duration::from_secs(600);
+/// Time for which a successful check is cached. A caller that is refused in the meantime reports
+/// it.
+const CACHE_LIFETIME: Duration = Duration::from_secs(600);
 
-/// One right: verbs on a resource.
-struct Right {
+/// A permission: verbs on a resource.
+struct Permission {
     group: &'static str,
     resource: &'static str,
     subresource: &'static str,
     verbs: &'static [&'static str],
 }
 
-const fn right(
+const fn permission(
     group: &'static str,
     resource: &'static str,
     subresource: &'static str,
     verbs: &'static [&'static str],
-) -> Right {
-    Right { group, resource, subresource, verbs }
+) -> Permission {
+    Permission { group, resource, subresource, verbs }
 }
 
-/// What the Concierge's own account needs in the namespace of the service accounts.
-const OWN: [Right; 3] = [
-    right("", "serviceaccounts", "", &["get", "list", "create", "update", "delete"]),
-    right("", "serviceaccounts", "token", &["create"]),
-    right("", "secrets", "", &["list", "create", "delete"]),
+/// The permissions of the Concierge's account in the namespace of the service accounts.
+const OWN: [Permission; 3] = [
+    permission("", "serviceaccounts", "", &["get", "list", "create", "update", "delete"]),
+    permission("", "serviceaccounts", "token", &["create"]),
+    permission("", "secrets", "", &["list", "create", "delete"]),
 ];
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// What the account that writes roles needs.
-const WRITER: [Right; 5] = [
-    right(RBAC, "clusterroles", "", &["get", "list", "create", "update", "delete"]),
-    right(RBAC, "clusterrolebindings", "", &["get", "list", "create", "update", "delete"]),
-    right("", "users", "", &["impersonate"]),
-    right("", "groups", "", &["impersonate"]),
-    // UIDs and extras: only all of the group covers whatever key there may be.
-    right(AUTHENTICATION, "*", "", &["impersonate"]),
+/// The permissions of the account that writes roles.
+const WRITER: [Permission; 5] = [
+    permission(RBAC, "clusterroles", "", &["get", "list", "create", "update", "delete"]),
+    permission(RBAC, "clusterrolebindings", "", &["get", "list", "create", "update", "delete"]),
+    permission("", "users", "", &["impersonate"]),
+    permission("", "groups", "", &["impersonate"]),
+    // UIDs and extra attributes: only a wildcard on the group covers all extra keys.
+    permission(AUTHENTICATION, "*", "", &["impersonate"]),
 ];
 
-/// What it needs beside that to hand out constrained impersonation.
-const CONSTRAINED: [Right; 2] = [
-    right(AUTHENTICATION, "*", "", &["impersonate:user-info"]),
-    right("*", "*", "", &["impersonate-on:user-info:get", "impersonate-on:user-info:deletecollection"]),
+/// The additional permissions of that account for granting constrained impersonation.
+const CONSTRAINED: [Permission; 2] = [
+    permission(AUTHENTICATION, "*", "", &["impersonate:user-info"]),
+    permission("*", "*", "", &["impersonate-on:user-info:get", "impersonate-on:user-info:deletecollection"]),
 ];
 
-/// What was found out, and when.
+/// The cached result of the check and its time.
 #[derive(Default)]
 pub(super) struct Rights {
     there: Option<(Settings, Form, Instant)>,
 }
 
 impl Rights {
-    /// Whether everything is there; else the first thing that is not, and what to do.
+    /// Checks all permissions. The error names the first missing permission and its remedy.
     pub(super) async fn check(
         &mut self,
         own: &kube::Client,
@@ -74,49 +76,54 @@ impl Rights {
         settings: &Settings,
         form: Form,
     ) -> Result<(), String> {
-        let believed = self.there.as_ref().is_some_and(|(of, in_form, since)| {
-            of == settings && *in_form == form && since.elapsed() < BELIEVED
+        let is_cached = self.there.as_ref().is_some_and(|(of, in_form, since)| {
+            of == settings && *in_form == form && since.elapsed() < CACHE_LIFETIME
         });
-        if believed {
+        if is_cached {
             return Ok(());
         }
         self.there = None;
         let writer = account.client().await.map_err(|error| error.to_string())?;
         let further = if form == Form::Constrained { &CONSTRAINED[..] } else { &[] };
-        for right in WRITER.iter().chain(further) {
-            if let Some(verb) = missing(&writer, right, None).await? {
-                return Err(told(&account.username(), verb, right, None));
+        for permission in WRITER.iter().chain(further) {
+            if let Some(verb) = missing(&writer, permission, None).await? {
+                return Err(missing_text(&account.username(), verb, permission, None));
             }
         }
-        for right in &OWN {
-            if let Some(verb) = missing(own, right, Some(&settings.namespace)).await? {
-                return Err(told("the Concierge's service account", verb, right, Some(&settings.namespace)));
+        for permission in &OWN {
+            if let Some(verb) = missing(own, permission, Some(&settings.namespace)).await? {
+                return Err(missing_text(
+                    "the Concierge's service account",
+                    verb,
+                    permission,
+                    Some(&settings.namespace),
+                ));
             }
         }
         self.there = Some((settings.clone(), form, Instant::now()));
         Ok(())
     }
 
-    /// Something that should have been allowed was not: look again the next time.
+    /// Discards the cached result after a request was refused unexpectedly.
     pub(super) fn doubt(&mut self) {
         self.there = None;
     }
 }
 
-/// The first verb that is not allowed.
+/// Returns the first verb that is not allowed.
 async fn missing(
     client: &kube::Client,
-    right: &Right,
+    permission: &Permission,
     namespace: Option<&str>,
 ) -> Result<Option<&'static str>, String> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    for verb in right.verbs {
+    for verb in permission.verbs {
         let review = SelfSubjectAccessReview {
             spec: SelfSubjectAccessReviewSpec {
                 resource_attributes: Some(ResourceAttributes {
-                    group: Some(right.group.to_owned()),
-                    resource: Some(right.resource.to_owned()),
-                    subresource: Some(right.subresource.to_owned()).filter(|name| !name.is_empty()),
+                    group: Some(permission.group.to_owned()),
+                    resource: Some(permission.resource.to_owned()),
+                    subresource: Some(permission.subresource.to_owned()).filter(|name| !name.is_empty()),
                     namespace: namespace.map(str::to_owned),
                     verb: Some((*verb).to_owned()),
                     ..ResourceAttributes::default()
@@ -135,10 +142,11 @@ async fn missing(
     Ok(None)
 }
 
-fn told(who: &str, verb: &str, right: &Right, namespace: Option<&str>) -> String {
-    let slash = if right.subresource.is_empty() { "" } else { "/" };
-    let dot = if matches!(right.group, "" | "*") { String::new() } else { format!(".{}", right.group) };
-    let resource = format!("{}{slash}{}{dot}", right.resource, right.subresource);
+fn missing_text(who: &str, verb: &str, permission: &Permission, namespace: Option<&str>) -> String {
+    let slash = if permission.subresource.is_empty() { "" } else { "/" };
+    let dot =
+        if matches!(permission.group, "" | "*") { String::new() } else { format!(".{}", permission.group) };
+    let resource = format!("{}{slash}{}{dot}", permission.resource, permission.subresource);
     let place = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
     format!("{who} may not {verb} {resource}{place}: apply {MANIFEST}")
 }
@@ -148,14 +156,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_right_is_told_with_its_remedy() {
+    fn a_missing_permission_is_reported_with_its_remedy() {
         assert_eq!(
-            told("x", "create", &OWN[1], Some("users")),
+            missing_text("x", "create", &OWN[1], Some("users")),
             "x may not create serviceaccounts/token in namespace users: \
              apply install-pinniped-concierge-service-account-tokens.yaml"
         );
         assert_eq!(
-            told("x", "impersonate", &WRITER[4], None),
+            missing_text("x", "impersonate", &WRITER[4], None),
             "x may not impersonate *.authentication.k8s.io: \
              apply install-pinniped-concierge-service-account-tokens.yaml"
         );

@@ -1,30 +1,31 @@
-//! Tells logins whether tokens are wanted.
+//! Publishes to logins whether tokens are issued.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use pinniped_concierge_domain::service_account_tokens::{Form, Settings};
 
-/// How tokens are issued while they are wanted.
+/// The settings with which tokens are issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Active {
-    /// What the CredentialIssuer says.
+    /// The settings from the CredentialIssuer.
     pub settings: Settings,
-    /// How roles grant impersonation: what was asked for, where the API server has it.
+    /// The form in which roles grant impersonation: the configured one if the API server supports
+    /// it.
     pub form: Form,
 }
 
-/// On or off, for everybody who has a clone of it. Off at first.
+/// The current settings, shared by all clones. Initially off.
 #[derive(Clone, Debug, Default)]
 pub struct Switch(Arc<ArcSwapOption<Active>>);
 
 impl Switch {
-    /// How tokens are issued; `None` while they are not.
+    /// Returns the current settings; `None` while no tokens are issued.
     pub fn active(&self) -> Option<Arc<Active>> {
         self.0.load_full()
     }
 
-    /// Turns it on or off, or changes how.
+    /// Changes the settings; `None` turns token issuance off.
     pub fn set(&self, active: Option<Active>) {
         self.0.store(active.map(Arc::new));
     }

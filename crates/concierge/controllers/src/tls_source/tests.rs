@@ -60,7 +60,7 @@ fn source(kind: &str, name: &str) -> TlsSpec {
 }
 
 #[test]
-fn every_case_has_upstream_s_words() {
+fn each_case_has_upstreams_message() {
     use base64::Engine as _;
     let pem = pem();
     let encoded = base64::engine::general_purpose::STANDARD.encode(&pem);
@@ -148,7 +148,7 @@ fn every_case_has_upstream_s_words() {
 }
 
 #[test]
-fn the_same_bundle_from_anywhere_has_the_same_fingerprint() {
+fn the_fingerprint_does_not_depend_on_the_source_of_the_bundle() {
     use base64::Engine as _;
     let (one, other) = (pem(), pem());
     let objects = Objects {

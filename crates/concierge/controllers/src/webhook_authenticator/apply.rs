@@ -1,4 +1,4 @@
-//! Makes the registry and the object's status what the plan says.
+//! Applies a plan to the registry and the object's status.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use super::WebhookAuthenticatorParams;
 use super::decide::{Entry, Plan};
 use pinniped_controller::runtime::ReconcileError;
 
-/// The order matters: what is not valid is gone before anybody can read that it is not.
+/// Applies a plan. The order matters: an invalid authenticator is removed before its status is
+/// visible.
 pub(super) async fn apply(
     plan: Plan<WebhookClient>,
     object: &WebhookAuthenticator,
@@ -53,7 +54,7 @@ async fn write_status(
     Ok(())
 }
 
-/// The status to write, or `None` when the object has it already.
+/// Returns the status to write, or `None` if the object already has it.
 pub(super) fn next_status(
     object: &WebhookAuthenticator,
     conditions: Vec<Wanted>,

@@ -1,4 +1,5 @@
-//! What is true of a `WebhookAuthenticator`, in two steps around the network.
+//! Decides the conditions of a `WebhookAuthenticator` in two steps, before and after the network
+//! requests.
 
 use pinniped_concierge_api::authentication::WebhookAuthenticatorSpec;
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
@@ -17,7 +18,7 @@ const PROXIED: &str =
     "skipped dialing connection probe because HTTPS_PROXY is configured for use with the specified host";
 const INITIALIZED: &str = "authenticator initialized";
 
-/// All that the decision depends on.
+/// All inputs of the decision.
 pub(super) struct Observed<'a, O> {
     pub(super) spec: &'a WebhookAuthenticatorSpec,
     pub(super) ca_objects: &'a O,
@@ -26,7 +27,7 @@ pub(super) struct Observed<'a, O> {
     pub(super) ready: Option<String>,
 }
 
-/// What can be said without the network.
+/// The result of the checks without network requests.
 #[derive(Debug)]
 pub(super) struct Inspection {
     pub(super) conditions: Vec<Wanted>,
@@ -34,56 +35,56 @@ pub(super) struct Inspection {
     is_proxied: bool,
 }
 
-/// What has to be done to know the rest.
+/// The action that the rest of the decision requires.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// Nothing: it cannot be used.
+    /// None: the authenticator cannot be used.
     Invalid,
-    /// Nothing: the registry has an authenticator made of the same inputs.
+    /// None: the registry has an authenticator with the same inputs.
     Unchanged,
-    /// Dial, unless a proxy is between, and make a client.
+    /// Dial, unless a proxy is configured for the endpoint, and build a client.
     Validate { url: Url, roots: Roots, is_proxied: bool, fingerprint: String },
 }
 
-/// What the network had to say.
+/// The result of the network requests.
 pub(super) enum Validation<C> {
-    /// It was not asked.
+    /// No request was made.
     Skipped,
-    /// It was.
+    /// The requests were made.
     Done {
-        /// The probe, or its error.
+        /// The result of the probe.
         dialled: Result<(), String>,
-        /// The client, or why there is none.
+        /// The client, or the reason why it could not be built.
         client: Result<C, String>,
     },
 }
 
-/// What is to be done.
+/// The changes to apply.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan<C> {
-    /// Conditions, with their sum.
+    /// The conditions, including the summary.
     pub(super) conditions: Vec<Wanted>,
-    /// Whether they are all true.
+    /// Whether all conditions are true.
     pub(super) is_ready: bool,
-    /// What becomes of the registry's entry.
+    /// The change of the registry's entry.
     pub(super) entry: Entry<C>,
-    /// Failures that may go away by themselves, and are tried again.
+    /// Transient failures, which are retried.
     pub(super) errors: Vec<String>,
 }
 
-/// What becomes of the registry's entry.
+/// The change of the registry's entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Entry<C> {
     Remove,
     Keep,
-    /// After the status says so.
+    /// Inserted after the status was written.
     Insert {
         client: C,
         fingerprint: String,
     },
 }
 
-/// Judges what can be judged cheaply, every time.
+/// Runs the checks without network requests, which are cheap enough for every pass.
 pub(super) fn inspect(observed: &Observed<'_, impl CaObjects>) -> Inspection {
     let (tls_condition, trusted) = tls_source::resolve(observed.spec.tls.as_ref(), observed.ca_objects);
     let (endpoint_condition, endpoint) = endpoint::judge(&observed.spec.endpoint, observed.proxies);
@@ -102,7 +103,7 @@ pub(super) fn inspect(observed: &Observed<'_, impl CaObjects>) -> Inspection {
     Inspection { conditions: vec![tls_condition, endpoint_condition], next, is_proxied }
 }
 
-/// Puts everything together.
+/// Combines the results into a plan.
 pub(super) fn conclude<C>(inspection: Inspection, validation: Validation<C>) -> Plan<C> {
     let Inspection { mut conditions, next, is_proxied } = inspection;
     let connected = || Wanted::success(CONNECTION_VALID, if is_proxied { PROXIED } else { DIALLED });

@@ -1,7 +1,9 @@
-//! `spec.endpoint`: is it a URL that can be dialled, and is a proxy between?
+//! Checks `spec.endpoint`: whether it is a URL that can be dialed, and whether a proxy is
+//! configured for it.
 //!
-//! Go's `net/url` is asked in upstream, and its words are in the condition, so its rules for scheme, host and escapes
-//! are followed here before the `url` crate, which is more forgiving, gets to see the text.
+//! Upstream uses Go's `net/url`, and its error texts are in the condition. Go's rules for scheme,
+//! host and escapes are therefore applied here before the text is parsed by the `url` crate, which
+//! is more lenient.
 
 use pinniped_concierge_domain::endpoint::{Endpoint, HTTPS_PORT};
 use pinniped_go_compat::json::quote;
@@ -12,14 +14,14 @@ use url::Url;
 const ENDPOINT_VALID: &str = "EndpointURLValid";
 const INVALID: &str = "InvalidEndpointURL";
 
-/// An endpoint that can be used.
+/// A usable endpoint.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Usable {
     pub(super) url: Url,
     pub(super) is_proxied: bool,
 }
 
-/// The condition, and the endpoint when that is true.
+/// Returns the condition, and the endpoint if the condition is true.
 pub(super) fn judge(text: &str, proxies: &ProxyEnvironment) -> (Wanted, Option<Usable>) {
     match usable(text, proxies) {
         Ok(endpoint) => (Wanted::success(ENDPOINT_VALID, "spec.endpoint is a valid URL"), Some(endpoint)),
@@ -49,11 +51,11 @@ fn usable(text: &str, proxies: &ProxyEnvironment) -> Result<Usable, (&'static st
 
 struct Parts<'a> {
     scheme: String,
-    /// With port, without user.
+    /// With port, without userinfo.
     host: &'a str,
 }
 
-/// Go's `url.Parse`, as far as it concerns an absolute URL with a host.
+/// Parses an absolute URL with a host like Go's `url.Parse`.
 fn go_parts(text: &str) -> Result<Parts<'_>, String> {
     if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
         return Err("net/url: invalid control character in URL".to_owned());
@@ -127,7 +129,7 @@ fn is_user_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte)
 }
 
-/// Every `%` in a path begins an escape.
+/// Checks that every `%` in a path begins an escape.
 fn check_escapes(path: &str) -> Result<(), String> {
     for (at, _) in path.match_indices('%') {
         let is_escape = path
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_those_of_go() {
+    fn messages_equal_those_of_go() {
         for (endpoint, expected) in [
             ("https://example.com/authenticate", "spec.endpoint is a valid URL"),
             ("https://[::1]:8443/x", "spec.endpoint is a valid URL"),
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_for_the_host_is_noticed_and_a_bad_one_is_an_error() {
+    fn a_proxy_for_the_host_is_detected_and_an_invalid_one_is_an_error() {
         let proxies = ProxyEnvironment::new("http://proxy:3128", "inside.example");
         let is_proxied = |endpoint: &str| judge(endpoint, &proxies).1.map(|endpoint| endpoint.is_proxied);
         assert_eq!(is_proxied("https://outside.example"), Some(true));

@@ -1,4 +1,5 @@
-//! The decision as tables, then the whole controller against a real TLS server and a scripted API server.
+//! Tests of the decision as tables, then of the whole controller with a real TLS server and a
+//! scripted API server.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -78,7 +79,7 @@ fn all_true(connection: &str) -> Vec<Wanted> {
 }
 
 #[test]
-fn what_can_be_dialled_is_inserted() {
+fn a_reachable_webhook_is_inserted() {
     let plan = plan_of("https://a.example/x", &ProxyEnvironment::default(), Some("old"), |next| {
         assert!(matches!(next, Next::Validate { is_proxied: false, .. }));
         Validation::Done { dialled: Ok(()), client: Ok("client") }
@@ -88,7 +89,7 @@ fn what_can_be_dialled_is_inserted() {
 }
 
 #[test]
-fn the_same_inputs_are_not_dialled_again_and_say_the_same() {
+fn unchanged_inputs_are_not_dialed_again_and_have_the_same_conditions() {
     let proxies = ProxyEnvironment::new("http://proxy:1", "");
     for (proxies, connection) in [(ProxyEnvironment::default(), DIALLED), (proxies, PROXIED)] {
         let plan = plan_of("https://a.example/x", &proxies, Some("https://a.example/x system"), |next| {
@@ -102,7 +103,7 @@ fn the_same_inputs_are_not_dialled_again_and_say_the_same() {
 }
 
 #[test]
-fn what_cannot_be_dialled_is_removed_and_tried_again() {
+fn an_unreachable_webhook_is_removed_and_retried() {
     let error = "cannot dial server: dial tcp 127.0.0.1:8781: connect: connection refused";
     let plan = plan_of("https://127.0.0.1:8781", &ProxyEnvironment::default(), None, |_| Validation::Done {
         dialled: Err("dial tcp 127.0.0.1:8781: connect: connection refused".to_owned()),
@@ -120,7 +121,7 @@ fn what_cannot_be_dialled_is_removed_and_tried_again() {
 }
 
 #[test]
-fn what_its_owner_has_to_fix_is_no_error() {
+fn an_invalid_object_is_not_retried() {
     let plan = plan_of("http://a.example", &ProxyEnvironment::default(), Some("old"), |next| {
         assert!(matches!(next, Next::Invalid));
         Validation::Skipped
@@ -137,7 +138,7 @@ fn what_its_owner_has_to_fix_is_no_error() {
 }
 
 #[test]
-fn a_client_that_cannot_be_made_is_an_error() {
+fn a_client_that_cannot_be_built_is_an_error() {
     let error = "unable to instantiate webhook: no";
     let plan = plan_of("https://a.example", &ProxyEnvironment::default(), None, |_| Validation::Done {
         dialled: Ok(()),
@@ -154,7 +155,7 @@ fn a_client_that_cannot_be_made_is_an_error() {
     assert_eq!(plan, expected);
 }
 
-/// An authority and a server on loopback that completes TLS handshakes.
+/// A CA and a server on loopback that completes TLS handshakes.
 struct TlsServer {
     ca_pem: String,
     address: SocketAddr,
@@ -187,7 +188,7 @@ impl TlsServer {
         Self { ca_pem: ca.certificate_pem().to_owned(), address, task }
     }
 
-    /// Returns when nobody listens any more.
+    /// Stops the server and returns when its listener is closed.
     async fn stop(mut self) {
         self.task.shutdown().await;
     }
@@ -274,7 +275,7 @@ fn phase(object: &WebhookAuthenticator) -> Option<&AuthenticatorPhase> {
 }
 
 #[tokio::test]
-async fn a_good_object_becomes_ready_and_stays_so_without_another_write() {
+async fn a_valid_object_becomes_ready_with_a_single_write() {
     let (server, mut world) = (TlsServer::start().await, World::new(true));
     world.set(&server.object("b"));
     world.set(&server.object("a"));
@@ -308,7 +309,7 @@ async fn a_good_object_becomes_ready_and_stays_so_without_another_write() {
 }
 
 #[tokio::test]
-async fn a_spoilt_object_leaves_the_registry() {
+async fn an_invalidated_object_leaves_the_registry() {
     let (server, mut world) = (TlsServer::start().await, World::new(true));
     world.set(&server.object("a"));
     world.controller.reconcile().await.unwrap();
@@ -339,7 +340,7 @@ async fn a_follower_waits_for_the_leader_s_status() {
 }
 
 #[tokio::test]
-async fn one_bad_endpoint_does_not_hinder_the_others() {
+async fn an_unreachable_endpoint_does_not_affect_others() {
     let (server, gone, mut world) = (TlsServer::start().await, TlsServer::start().await, World::new(true));
     let (address, bad) = (gone.address, gone.object("a"));
     gone.stop().await;
@@ -357,7 +358,7 @@ async fn one_bad_endpoint_does_not_hinder_the_others() {
 }
 
 #[test]
-fn a_status_edited_by_hand_is_put_back() {
+fn an_edited_status_is_restored() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let spec = WebhookAuthenticatorSpec::default();
     let mut object = WebhookAuthenticator::new(&GroupSuffix::default(), "a", spec);

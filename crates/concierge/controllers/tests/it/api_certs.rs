@@ -25,7 +25,7 @@ async fn trusts(install: &Install, group: &str, ca: &[u8]) -> anyhow::Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn serving_certificates_are_made_trusted_loaded_and_replaced() -> anyhow::Result<()> {
+async fn serving_certificates_are_created_published_loaded_and_replaced() -> anyhow::Result<()> {
     let install = Install::new("apicerts", json!({"mode": "disabled", "service": {"type": "None"}})).await?;
     let pod = install.pod("pod-1");
     let secret = install.secret(SECRET, |_| true).await?;
@@ -48,13 +48,13 @@ async fn serving_certificates_are_made_trusted_loaded_and_replaced() -> anyhow::
     let host = format!("concierge-api.{}.svc", install.namespace);
     assert_eq!(pair.leaf().dns_names, [host.clone(), format!("{host}.cluster.local")]);
 
-    // Somebody wipes the bundle, as re-applying a manifest does.
+    // Another client removes the bundle, as reapplying a manifest does.
     let wiped = json!({"spec": {"caBundle": null}});
     let name = format!("v1alpha1.login.concierge.{}", install.suffix);
     install.api_services().patch(&name, &PatchParams::default(), &Patch::Merge(&wiped)).await?;
     trusts(&install, "login", bytes(&secret, "caCertificate")).await?;
 
-    // A Secret that is deleted comes back with everything new.
+    // A deleted Secret is created again with new keys.
     install.secrets().delete(SECRET, &DeleteParams::default()).await?;
     let old = secret.uid();
     let renewed = install.secret(SECRET, |secret| secret.uid() != old).await?;
@@ -62,7 +62,7 @@ async fn serving_certificates_are_made_trusted_loaded_and_replaced() -> anyhow::
     trusts(&install, "login", bytes(&renewed, "caCertificate")).await?;
     serves(bytes(&renewed, "tlsCertificateChain").to_vec()).await?;
 
-    // One that has expired is deleted and comes back.
+    // An expired certificate is deleted and created again.
     let now = jiff::Timestamp::now();
     let long_ago = now.checked_sub(jiff::SignedDuration::from_hours(48))?;
     let validity = pinniped_pki::Validity::starting(long_ago, std::time::Duration::from_secs(60));

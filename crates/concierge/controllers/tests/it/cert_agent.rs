@@ -1,4 +1,5 @@
-//! The agent's Deployment, the key and the strategy on a real API server. The kubelet's part is played by the tests.
+//! The agent's Deployment, the key and the strategy on a real API server. The tests simulate the
+//! kubelet.
 
 mod cluster;
 
@@ -20,7 +21,7 @@ const EXTRACT: &str =
     "could not extract Kubernetes API endpoint info from kube-public/cluster-info configmap: ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_controller_manager_pod_makes_the_agents_deployment() -> anyhow::Result<()> {
+async fn a_controller_manager_pod_causes_the_agents_deployment() -> anyhow::Result<()> {
     let cluster = Cluster::turn().await?;
     let install = cluster.install("deployment").await?;
     let agent = Agent::new();
@@ -91,14 +92,14 @@ async fn a_controller_manager_pod_makes_the_agents_deployment() -> anyhow::Resul
     );
     install.says("could not find a healthy agent pod (1 candidate)").await?;
     assert!(agent.asked().is_empty());
-    // Seen again and again, it is left alone.
+    // Further passes do not change it.
     assert_eq!(install.agent_deployment("the same", |_| true).await?.metadata.generation, Some(1));
     pod.controllers.shutdown().await;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_replica_loads_the_key_and_the_leader_says_so() -> anyhow::Result<()> {
+async fn every_replica_loads_the_key_and_the_leader_reports_it() -> anyhow::Result<()> {
     let cluster = Cluster::turn().await?;
     let install = cluster.install("key").await?;
     let (agent, others) = (Agent::new(), Agent::new());
@@ -110,7 +111,7 @@ async fn every_replica_loads_the_key_and_the_leader_says_so() -> anyhow::Result<
     set_phase(&cluster.controller_managers(), "kcm", "Running").await?;
     let name = install.run_agent().await?;
 
-    // What clients are told.
+    // The address and CA for clients.
     let missing = "failed to get kube-public/cluster-info configmap: configmap \"cluster-info\" not found";
     assert_eq!(install.says(missing).await?.reason, StrategyReason::CouldNotGetClusterInfo);
     for (data, problem) in [
@@ -124,7 +125,7 @@ async fn every_replica_loads_the_key_and_the_leader_says_so() -> anyhow::Result<
     }
     assert!(agent.asked().is_empty(), "the key is of no use yet");
 
-    // What the agent says.
+    // The output of the agent.
     let from = format!("agent pod {}/{name}", install.namespace);
     let (ca, other) = (authority("cluster CA"), authority("another CA"));
     let leaf_like = json!({"tls.crt": "!", "tls.key": ""}).to_string().into_bytes();
@@ -148,7 +149,7 @@ async fn every_replica_loads_the_key_and_the_leader_says_so() -> anyhow::Result<
         ),
     ] {
         agent.will_say(answer);
-        // An event does not wait for the delay after a failure.
+        // An event triggers a pass without waiting for the delay after a failure.
         cluster.cluster_info_of(&format!("https://{}", wanted.len())).await?;
         assert_eq!(install.says(&wanted).await?.reason, StrategyReason::CouldNotFetchKey);
         assert!(leader.kube_signer.current().is_none());
@@ -156,7 +157,7 @@ async fn every_replica_loads_the_key_and_the_leader_says_so() -> anyhow::Result<
     agent.will_say(printed(&ca, &ca));
     others.will_say(printed(&ca, &ca));
     cluster.cluster_info_of("https://two").await?;
-    // A retry after the last failure may fetch the key before the new address is known.
+    // A retry after the last failure may read the key before the new address is observed.
     let entry = install.says_at("key was fetched successfully", "https://two").await?;
     assert_eq!((entry.status, entry.reason), (StrategyStatus::Success, StrategyReason::FetchedKey));
     assert_eq!(
@@ -169,18 +170,18 @@ async fn every_replica_loads_the_key_and_the_leader_says_so() -> anyhow::Result<
     let held = leader.kube_signer.current().context("the leader's key")?;
     assert_eq!(held.certificate_pem(), ca.certificate_pem());
 
-    // A follower reads as well, though it may not write.
+    // A follower reads the key as well, although it may not write.
     let follower = install.pod_with("pod-2", install.agent_settings(), others.clone());
     wait::until(PATIENCE, "the follower's key", async || follower.kube_signer.current().map(drop)).await?;
     assert!(!follower.controllers.leadership().is_leader());
 
-    // The pod is not asked again for a while, whatever happens.
+    // No event causes another read from the same pod for a while.
     let asked = agent.asked();
     cluster.cluster_info_of("https://three").await?;
     install.says_at("key was fetched successfully", "https://three").await?;
     assert_eq!(agent.asked(), asked);
 
-    // A key that is loaded stays, also when it can no longer be read.
+    // A loaded key is kept even if it can no longer be read.
     cluster.remove_controller_managers().await?;
     let gone = install.agent_strategy("no pod", |entry| entry.message.contains("(0 candidates)")).await?;
     assert_eq!(gone.frontend, None);
@@ -190,9 +191,9 @@ async fn every_replica_loads_the_key_and_the_leader_says_so() -> anyhow::Result<
     Ok(())
 }
 
-/// A Node as k3s makes it for its server; what is behind it is not k3s.
+/// The Node has the labels and annotations of a k3s server, but the cluster is not k3s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_k3s_the_agent_goes_beside_the_servers_files() -> anyhow::Result<()> {
+async fn the_agent_runs_on_the_node_of_a_k3s_server() -> anyhow::Result<()> {
     let cluster = Cluster::turn().await?;
     cluster.k3s_server("node-2", &["server", "--https-listen-port", "7443"]).await?;
     let install = cluster.install("k3s").await?;
@@ -237,7 +238,7 @@ async fn the_deployment_follows_the_configuration_and_is_repaired() -> anyhow::R
     let install = cluster.install("update").await?;
     cluster.controller_manager("kcm", "node-1").await?;
     set_phase(&cluster.controller_managers(), "kcm", "Running").await?;
-    // Deployments of versions long past selected by more labels.
+    // Deployments of old versions have a selector with more labels.
     let mut old = old_deployment();
     old["metadata"]["annotations"] = json!({"others": "x"});
     let old: Deployment = serde_json::from_value(old)?;
@@ -251,7 +252,7 @@ async fn the_deployment_follows_the_configuration_and_is_repaired() -> anyhow::R
     );
     assert_eq!(new.metadata.owner_references, Some(install.owner()));
 
-    // What somebody changes is put back; what somebody adds stays.
+    // Changes of other clients are reverted; additions are kept.
     let patch = json!({
         "metadata": {"annotations": {"others": "y"}, "labels": {"more": "changed"}},
         "spec": {"template": {"spec": {"hostPID": true, "containers": [{"name": "sleeper", "image": "evil:1"}]}}},
@@ -270,7 +271,7 @@ async fn the_deployment_follows_the_configuration_and_is_repaired() -> anyhow::R
     assert_eq!(repaired.annotations().get("others").map(String::as_str), Some("y"));
     pod.controllers.shutdown().await;
 
-    // Each restart brings another configuration.
+    // Each restart has another configuration.
     let class = |name: &str| Settings { priority_class_name: name.into(), ..install.agent_settings() };
     let recreate = Settings { deployment_strategy_type: Some("Recreate".into()), ..install.agent_settings() };
     let restarts = [
@@ -325,7 +326,7 @@ async fn the_agent_avoids_a_cordoned_node() -> anyhow::Result<()> {
     for (cordoned, wanted) in [("node-1", "node-2"), ("node-2", "node-1")] {
         cluster.cordon("node-1", cordoned == "node-1").await?;
         cluster.cordon("node-2", cordoned == "node-2").await?;
-        // Nodes are not watched; this wakes the controller as a busy cluster does all the time.
+        // Nodes are not watched; this triggers the controller, as the events of a busy cluster do.
         let pod = install.pod_with("pod-1", install.agent_settings(), Agent::new());
         install.agent_deployment(wanted, on(wanted)).await?;
         pod.controllers.shutdown().await;
@@ -334,7 +335,7 @@ async fn the_agent_avoids_a_cordoned_node() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_exec_that_does_not_reach_the_agent_is_told_in_kubernetes_words() -> anyhow::Result<()> {
+async fn a_failed_exec_has_the_error_text_of_kubernetes() -> anyhow::Result<()> {
     let cluster = Cluster::turn().await?;
     let install = cluster.install("exec").await?;
     cluster.controller_manager("kcm", "node-1").await?;
@@ -350,7 +351,7 @@ async fn an_exec_that_does_not_reach_the_agent_is_told_in_kubernetes_words() -> 
     assert_eq!(entry.reason, StrategyReason::CouldNotFetchKey);
     pod.controllers.shutdown().await;
 
-    // Somebody without any right, and a pod that is gone.
+    // An account without permissions, and a deleted pod.
     let ask = async |client: kube::Client, name: &str| {
         let agent = AgentPod { namespace: namespace.clone(), name: name.to_owned(), uid: String::new() };
         ApiServerExec::new(client).print(&agent).await.map(drop)
@@ -371,7 +372,7 @@ async fn an_exec_that_does_not_reach_the_agent_is_told_in_kubernetes_words() -> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn agent_pods_of_long_ago_are_deleted_and_no_others() -> anyhow::Result<()> {
+async fn only_agent_pods_of_old_versions_are_deleted() -> anyhow::Result<()> {
     let cluster = Cluster::turn().await?;
     let install = cluster.install("legacy").await?;
     let make = async |name: &str, labels: Value| {
@@ -403,7 +404,7 @@ async fn agent_pods_of_long_ago_are_deleted_and_no_others() -> anyhow::Result<()
         .await
     };
     gone("legacy-1").await?;
-    // One that appears later, too; when it is gone, the others have been looked at.
+    // A pod that is created later is deleted too; when it is gone, the others have been processed.
     make("legacy-2", json!({"kube-cert-agent.pinniped.dev": "true", "app": "concierge", "more": "label"}))
         .await?;
     gone("legacy-2").await?;

@@ -1,5 +1,5 @@
-//! The proxy's certificates on a real API server: each situation with the writes it leads to, its status, and what is
-//! served afterwards.
+//! The proxy's certificates on a real API server: each situation with the resulting writes, the
+//! status, and the served certificate.
 
 use anyhow::Context as _;
 use base64::Engine as _;
@@ -27,7 +27,7 @@ mod services;
 mod upgrade;
 mod validation;
 
-/// Names of the objects, and what they are called here.
+/// Names of the objects, and their short names in the tests.
 const OBJECTS: [(&str, &str); 4] = [
     ("concierge-lb", "LB"),
     ("concierge-cip", "ClusterIP"),
@@ -35,16 +35,16 @@ const OBJECTS: [(&str, &str); 4] = [
     ("concierge-ca", "CA"),
 ];
 
-/// The host that clients are sent to.
+/// The host that is advertised to clients.
 const HOST: &str = "proxy.example.com";
 
-/// Begins what is wrong with a Secret from outside.
+/// Prefix of errors about an external Secret.
 const LOAD_FAILED: &str = "could not load the externally provided TLS secret for the impersonation proxy: ";
-/// Begins what is wrong with a certificate from outside.
+/// Prefix of errors about an external certificate.
 const VALIDATE_FAILED: &str =
     "could not validate the externally provided TLS secret for the impersonation proxy: ";
 
-/// One installation, and all that it has written.
+/// One installation and all its writes.
 struct Story {
     control_plane: &'static ControlPlane,
     install: Install,
@@ -53,7 +53,7 @@ struct Story {
 }
 
 impl Story {
-    /// An installation in the shared world, with one pod.
+    /// Returns an installation with one pod in the shared control plane.
     async fn new(name: &str, proxy: Value) -> anyhow::Result<Self> {
         let control_plane = World::shared()?.control_plane();
         let install = Install::on(control_plane, &format!("certificates-{name}"), proxy).await?;
@@ -61,12 +61,14 @@ impl Story {
         Ok(Self { control_plane, install, pod, writes: Vec::new() })
     }
 
-    /// What the pods have written so far, in order: `create TLS`; with the status code when it was refused.
+    /// Returns the writes of the pods so far, in order, such as `create TLS`; refused ones have
+    /// their status code.
     fn written(&self) -> anyhow::Result<Vec<String>> {
         written(self.control_plane, &self.install)
     }
 
-    /// Waits until the status is as said, and until what was written since the last call is exactly this.
+    /// Waits for a status that passes the predicate, and for exactly these writes since the last
+    /// call.
     async fn expect(
         &mut self,
         what: &str,
@@ -84,14 +86,14 @@ impl Story {
         Ok(strategy)
     }
 
-    /// The proxy is ready at this endpoint.
+    /// Waits until the proxy is ready at this endpoint.
     async fn ready(&mut self, what: &str, writes: &[&str], endpoint: &str) -> anyhow::Result<Vec<u8>> {
         let entry = self.expect(what, writes, |entry| self::endpoint(entry) == Some(endpoint)).await?;
         assert_eq!(entry.message, "impersonation proxy is ready to accept client connections");
         bundle(&entry)
     }
 
-    /// Something is wrong, with this message.
+    /// Waits until the status has an error with this message.
     async fn error(&mut self, what: &str, writes: &[&str], message: &str) -> anyhow::Result<()> {
         self.expect(what, writes, |entry| {
             entry.reason == StrategyReason::ErrorDuringSetup && entry.message == message
@@ -100,7 +102,7 @@ impl Story {
         Ok(())
     }
 
-    /// The leaf that is served now, PEM.
+    /// Returns the served leaf as PEM.
     fn served(&self) -> Option<String> {
         self.pod.serving.current().map(|pair| pair.certificate_pem().to_owned())
     }
@@ -113,7 +115,7 @@ impl Story {
         .await
     }
 
-    /// Makes the Secret, or gives an existing one other data. What is empty is left out.
+    /// Creates the Secret, or replaces the data of an existing one. Empty values are omitted.
     async fn put(&self, name: &str, type_: &str, values: &[(&str, &str)]) -> anyhow::Result<Secret> {
         let data: serde_json::Map<String, Value> = values
             .iter()
@@ -133,7 +135,7 @@ impl Story {
         Ok(secrets.create(&PostParams::default(), &secret).await?)
     }
 
-    /// The same with a pair, of type `kubernetes.io/tls`, and maybe a CA.
+    /// Creates or replaces a Secret of type `kubernetes.io/tls` with a pair and an optional CA.
     async fn put_pair(&self, name: &str, pair: &IssuedPair, ca: &str) -> anyhow::Result<Secret> {
         let values = [
             ("tls.crt", pair.certificate_pem.as_str()),
@@ -143,7 +145,7 @@ impl Story {
         self.put(name, "kubernetes.io/tls", &values).await
     }
 
-    /// `spec.impersonationProxy.tls`, replaced whole.
+    /// Replaces `spec.impersonationProxy.tls` as a whole.
     async fn tls(&self, tls: Value) -> anyhow::Result<()> {
         let whole = json!({"secretName": null, "certificateAuthorityData": null, "validation": null});
         let mut block = whole;
@@ -166,7 +168,7 @@ impl Story {
         .await
     }
 
-    /// Waits until the Secret of this name is as said.
+    /// Waits until the Secret of this name is deleted.
     async fn absent(&self, name: &str) -> anyhow::Result<()> {
         self.install.secret_gone(name).await
     }
@@ -223,13 +225,13 @@ fn enabled(kind: &str, endpoint: &str) -> Value {
     proxy
 }
 
-/// Somebody else's CA.
+/// Returns an external CA.
 fn authority(name: &str) -> anyhow::Result<CertificateAuthority> {
     let validity = Validity::starting(Timestamp::now(), PATIENCE * 100_000);
     Ok(CertificateAuthority::generate(name, &validity)?)
 }
 
-/// A certificate of it that is good for a month.
+/// Returns a certificate of the CA that is valid for a month.
 fn issue(authority: &CertificateAuthority, names: &[&str]) -> anyhow::Result<IssuedPair> {
     let validity = Validity::starting(Timestamp::now(), PATIENCE * 100_000);
     issue_for(authority, names, &validity)
@@ -249,7 +251,7 @@ fn issue_for(
     Ok(authority.issue_server(&names, &ips, validity)?)
 }
 
-/// A merge patch.
+/// Returns a merge patch.
 fn merge(patch: Value) -> (PatchParams, Patch<Value>) {
     (PatchParams::default(), Patch::Merge(patch))
 }

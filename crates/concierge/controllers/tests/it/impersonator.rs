@@ -46,7 +46,7 @@ async fn serves(pod: &Pod, ca_pem: &[u8]) -> anyhow::Result<Certificate> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn enabled_without_a_service_serves_repairs_tampering_and_is_disabled() -> anyhow::Result<()> {
+async fn a_proxy_without_a_service_serves_repairs_tampering_and_is_disabled() -> anyhow::Result<()> {
     let install = Install::new("none", to_none("proxy.example.com:8443")).await?;
     let pod = install.pod("pod-1");
     let ready = install.strategy("Listening", listens).await?;
@@ -56,7 +56,7 @@ async fn enabled_without_a_service_serves_repairs_tampering_and_is_disabled() ->
     assert!(pod.proxy_runs.load(Ordering::SeqCst));
     assert!(pod.controllers.impersonator().is_ready());
 
-    // Both strategies, each where it belongs.
+    // Both strategies, in their fixed order.
     let strategies = wait::until_ok(PATIENCE, "two strategies", async || {
         let strategies = install.strategies().await?;
         anyhow::ensure!(strategies.len() == 2, "{} of them", strategies.len());
@@ -99,7 +99,7 @@ async fn enabled_without_a_service_serves_repairs_tampering_and_is_disabled() ->
         serves(&pod, bytes(&ca, "ca.crt")).await?;
     }
 
-    // The CA is deleted: a new one, and a leaf and a status that go with it.
+    // A deleted CA is replaced, with a leaf and a status that match the new one.
     install.secrets().delete("concierge-ca", &DeleteParams::default()).await?;
     let old = ca.uid();
     let ca = install.secret("concierge-ca", |secret| secret.uid() != old).await?;
@@ -108,7 +108,7 @@ async fn enabled_without_a_service_serves_repairs_tampering_and_is_disabled() ->
         .strategy("the new bundle", |strategy| bundle(strategy).is_ok_and(|pem| pem == bytes(&ca, "ca.crt")))
         .await?;
 
-    // A CA that cannot be read is an error that names it, and nothing is overwritten.
+    // An unreadable CA is an error that names it, and nothing is overwritten.
     let patch = Patch::Merge(json!({"data": {"ca.crt": ""}}));
     install.secrets().patch("concierge-ca", &PatchParams::default(), &patch).await?;
     let failed =
@@ -124,7 +124,7 @@ async fn enabled_without_a_service_serves_repairs_tampering_and_is_disabled() ->
     install.secrets().patch("concierge-ca", &PatchParams::default(), &patch).await?;
     install.strategy("Listening again", listens).await?;
 
-    // Disabled: the leaf goes, the CA stays, memory is cleared.
+    // Disabled: the leaf is deleted, the CA is kept, memory is cleared.
     install.configure(json!({"mode": "disabled"})).await?;
     let off = install.strategy("Disabled", |entry| entry.reason == StrategyReason::Disabled).await?;
     assert_eq!(off.message, "impersonation proxy was explicitly disabled by configuration");
@@ -136,7 +136,7 @@ async fn enabled_without_a_service_serves_repairs_tampering_and_is_disabled() ->
     })
     .await?;
 
-    // And back, with the same CA.
+    // Enabled again, with the same CA.
     install.configure(json!({"mode": "enabled"})).await?;
     let again = install.strategy("Listening", listens).await?;
     assert_eq!(bundle(&again)?, bytes(&ca, "ca.crt"));
@@ -147,7 +147,7 @@ async fn enabled_without_a_service_serves_repairs_tampering_and_is_disabled() ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn services_come_and_go_with_the_type_and_keep_foreign_annotations() -> anyhow::Result<()> {
+async fn services_follow_the_type_and_keep_foreign_annotations() -> anyhow::Result<()> {
     let annotations = json!({"ours": "1"});
     let spec = json!({"mode": "enabled", "service": {"type": "ClusterIP", "annotations": annotations}});
     let install = Install::new("services", spec).await?;
@@ -163,7 +163,7 @@ async fn services_come_and_go_with_the_type_and_keep_foreign_annotations() -> an
     let leaf = serves(&pod, &bundle(&ready)?).await?;
     assert_eq!(leaf.ip_addresses, [ip.parse::<std::net::IpAddr>()?]);
 
-    // Another actor's annotation survives a change of ours.
+    // The annotation of another client survives an update by the Concierge.
     let foreign = Patch::Merge(json!({"metadata": {"annotations": {"foreign": "f"}}}));
     install.services().patch("concierge-cip", &PatchParams::default(), &foreign).await?;
     install.configure(json!({"service": {"annotations": {"ours": null, "new": "2"}}})).await?;
@@ -175,7 +175,8 @@ async fn services_come_and_go_with_the_type_and_keep_foreign_annotations() -> an
     })
     .await?;
 
-    // To a load balancer: the other Service goes, and the address is waited for.
+    // Changed to a load balancer: the other Service is deleted, and the proxy waits for the
+    // address.
     install.configure(json!({"service": {"type": "LoadBalancer"}})).await?;
     let waiting = install.strategy("Pending", |entry| entry.reason == StrategyReason::Pending).await?;
     assert_eq!(waiting.message, "waiting for load balancer Service to be assigned IP or hostname");
@@ -196,7 +197,7 @@ async fn services_come_and_go_with_the_type_and_keep_foreign_annotations() -> an
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_serves_what_the_leader_made_and_takes_over() -> anyhow::Result<()> {
+async fn a_follower_serves_the_leaders_certificate_and_takes_over() -> anyhow::Result<()> {
     let install = Install::new("follower", to_none("proxy.example.com")).await?;
     let leader = install.pod("pod-1");
     let ready = install.strategy("Listening", listens).await?;
@@ -205,7 +206,7 @@ async fn a_follower_serves_what_the_leader_made_and_takes_over() -> anyhow::Resu
     let leaf = serves(&follower, &ca).await?;
     assert_eq!(Some(leaf.der), leader.serving.current().map(|pair| pair.leaf().der.clone()));
     assert!(follower.proxy_runs.load(Ordering::SeqCst));
-    // It is said at the end of the reconcile that began to serve.
+    // Reported at the end of the pass that began to serve.
     wait::until_ok(PATIENCE, "the follower to be ready", async || {
         anyhow::ensure!(follower.controllers.impersonator().is_ready(), "not yet");
         Ok(())
@@ -227,13 +228,13 @@ async fn a_follower_serves_what_the_leader_made_and_takes_over() -> anyhow::Resu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_external_certificate_replaces_the_generated_one_and_gives_way_again() -> anyhow::Result<()> {
+async fn an_external_certificate_replaces_the_generated_one_and_is_replaced_again() -> anyhow::Result<()> {
     let install = Install::new("external", to_none("proxy.example.com")).await?;
     let pod = install.pod("pod-1");
     let generated = bundle(&install.strategy("Listening", listens).await?)?;
     let before = install.secret("concierge-tls", |_| true).await?;
 
-    // A name that does not exist (yet) costs nothing.
+    // A missing Secret does not affect the served certificate.
     install.configure(json!({"tls": {"secretName": "mine"}})).await?;
     let failed =
         install.strategy("an error", |entry| entry.reason == StrategyReason::ErrorDuringSetup).await?;
@@ -259,12 +260,12 @@ async fn an_external_certificate_replaces_the_generated_one_and_gives_way_again(
     serves(&pod, authority.certificate_pem().as_bytes()).await?;
     install.secret_gone("concierge-tls").await?;
 
-    // Without any bundle: our schema takes the empty one.
+    // Without a bundle: the schema of this release accepts an empty one.
     let patch = Patch::Merge(json!({"data": {"ca.crt": null}}));
     install.secrets().patch("mine", &PatchParams::default(), &patch).await?;
     install.strategy("an empty bundle", |entry| bundle(entry).is_ok_and(|pem| pem.is_empty())).await?;
 
-    // Back: the original CA.
+    // Back to the generated certificate with the original CA.
     install.configure(json!({"tls": null})).await?;
     install.strategy("the original bundle", |entry| bundle(entry).is_ok_and(|pem| pem == generated)).await?;
     serves(&pod, &generated).await?;
@@ -274,9 +275,9 @@ async fn an_external_certificate_replaces_the_generated_one_and_gives_way_again(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_schema_that_refuses_an_empty_bundle_is_named_with_its_remedy() -> anyhow::Result<()> {
+async fn a_schema_that_rejects_an_empty_bundle_is_reported_with_the_remedy() -> anyhow::Result<()> {
     let install = Install::new("strict", json!({"mode": "disabled", "service": {"type": "None"}})).await?;
-    // As upstream's definition has it.
+    // The minimum length of upstream's definition.
     let path = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/strategies/items/properties\
                 /frontend/properties/impersonationProxyInfo/properties/certificateAuthorityData/minLength";
     let strict = json!([{"op": "add", "path": path, "value": 1}]).to_string();

@@ -1,4 +1,5 @@
-//! One installation per test: a namespace and an API group suffix of its own, and controllers that run in this process.
+//! One installation per test: a namespace and an API group suffix of its own, and controllers that
+//! run in this process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ use serde_json::{Value, json};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The app's name, and the prefix of its objects.
+/// Name of the app, and prefix of its objects.
 pub(crate) const APP: &str = "concierge";
 
 const CRDS: [&str; 3] = [
@@ -55,9 +56,10 @@ pub(crate) struct Install {
     pub(crate) namespace: String,
     pub(crate) suffix: GroupSuffix,
     deployment: OwnerReference,
-    /// What the pods use: an account of their own, so that the audit log tells their writes from a test's.
+    /// Client of the pods, with an account of its own, so that the audit log separates the pods'
+    /// writes from the test's.
     pods_client: kube::Client,
-    /// That account.
+    /// Username of that account.
     pub(crate) account: String,
 }
 
@@ -73,12 +75,13 @@ pub(crate) struct Pod {
 }
 
 impl Install {
-    /// An installation called `name`, whose `CredentialIssuer` has this `spec.impersonationProxy`.
+    /// Returns an installation called `name` whose `CredentialIssuer` has this
+    /// `spec.impersonationProxy`.
     pub(crate) async fn new(name: &str, proxy: Value) -> anyhow::Result<Self> {
         Self::on(World::shared()?.control_plane(), name, proxy).await
     }
 
-    /// The same on a certain control plane.
+    /// Returns an installation on a specific control plane.
     pub(crate) async fn on(world: &ControlPlane, name: &str, proxy: Value) -> anyhow::Result<Self> {
         pinniped_pki::install_crypto_provider();
         let client = world.client().await?;
@@ -143,7 +146,7 @@ impl Install {
         self.pod_with(pod_name, self.agent_settings(), Arc::new(ApiServerExec::new(self.client.clone())))
     }
 
-    /// How a pod started by [`Install::pod`] deploys the agent.
+    /// Returns the agent settings of a pod started by [`Install::pod`].
     pub(crate) fn agent_settings(&self) -> Settings {
         Settings {
             namespace: self.namespace.clone(),
@@ -160,7 +163,7 @@ impl Install {
         }
     }
 
-    /// Starts a pod with a certain agent.
+    /// Starts a pod with these agent settings and this executor.
     pub(crate) fn pod_with(&self, pod_name: &str, settings: Settings, exec: Arc<dyn AgentExec>) -> Pod {
         let name = |suffix: &str| format!("{APP}-{suffix}");
         let api_serving = CertificateStore::serving("api");
@@ -245,7 +248,7 @@ impl Install {
         Api::all_with(self.client.clone(), &resource)
     }
 
-    /// Changes `spec.impersonationProxy` by a merge patch.
+    /// Changes `spec.impersonationProxy` with a merge patch.
     pub(crate) async fn configure(&self, proxy: Value) -> anyhow::Result<()> {
         let patch = json!({"spec": {"impersonationProxy": proxy}});
         self.issuers().patch("concierge-config", &PatchParams::default(), &Patch::Merge(&patch)).await?;
@@ -293,7 +296,7 @@ impl Install {
         .await
     }
 
-    /// Waits until a Secret is gone.
+    /// Waits until a Secret is deleted.
     pub(crate) async fn secret_gone(&self, name: &str) -> anyhow::Result<()> {
         wait::until_ok(PATIENCE, format!("secret {name} to be gone"), async || {
             anyhow::ensure!(self.secrets().get_opt(name).await?.is_none(), "still there");
@@ -307,17 +310,17 @@ impl Install {
     }
 }
 
-/// Our definition of the `CredentialIssuer`.
+/// Returns the `CredentialIssuer` definition of this release.
 pub(crate) fn definition(suffix: &GroupSuffix) -> String {
     CRDS[0].replace("pinniped.dev", suffix.as_str())
 }
 
-/// Labels of everything that is created.
+/// Returns the labels of all created objects.
 pub(crate) fn labels() -> BTreeMap<String, String> {
     BTreeMap::from([("app".into(), APP.into()), ("more".into(), "label".into())])
 }
 
-/// Listens on nothing.
+/// A proxy that does not listen.
 struct FakeProxy(Arc<AtomicBool>);
 
 impl ProxyServer for FakeProxy {
@@ -339,7 +342,7 @@ impl RunningProxy for FakeRunning {
     }
 }
 
-/// The bytes under `key`.
+/// Returns the bytes under `key`.
 pub(crate) fn bytes<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {
     secret.data.as_ref().and_then(|data| data.get(key)).map_or(&[], |value| &value.0)
 }

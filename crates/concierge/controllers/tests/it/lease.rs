@@ -50,7 +50,8 @@ async fn spec(leases: &Api<Lease>, name: &str) -> anyhow::Result<LeaseSpec> {
 }
 
 #[tokio::test]
-async fn a_released_lease_is_taken_at_once_and_an_abandoned_one_after_its_duration() -> anyhow::Result<()> {
+async fn a_released_lease_is_acquired_immediately_and_an_abandoned_one_after_its_duration()
+-> anyhow::Result<()> {
     pinniped_pki::install_crypto_provider();
     let client = World::shared()?.client().await?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), "default");
@@ -62,7 +63,7 @@ async fn a_released_lease_is_taken_at_once_and_an_abandoned_one_after_its_durati
     assert_eq!((held.holder_identity.as_deref(), held.lease_transitions), (Some("first"), Some(0)));
 
     let second = candidate(&client, name, "second");
-    // The leader renews while the other only looks.
+    // The leader renews while the other pod only observes.
     wait::until_ok(PATIENCE, "a renewal", async || {
         anyhow::ensure!(spec(&leases, name).await?.renew_time != held.renew_time, "not renewed");
         Ok(())
@@ -77,7 +78,7 @@ async fn a_released_lease_is_taken_at_once_and_an_abandoned_one_after_its_durati
     let taken = spec(&leases, name).await?;
     assert_eq!((taken.holder_identity.as_deref(), taken.lease_transitions), (Some("second"), Some(1)));
 
-    // A pod that dies gives nothing back.
+    // A pod that dies does not release its Lease.
     second.task.abort();
     let died = std::time::Instant::now();
     let third = candidate(&client, name, "third");

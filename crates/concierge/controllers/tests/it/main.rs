@@ -1,4 +1,4 @@
-//! The controllers against a real API server.
+//! Tests of the controllers on a real API server.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 

@@ -1,7 +1,8 @@
-//! The command over SPDY/3.1 (`v4.channel.k8s.io`): one stream for the command's status, one for its standard output.
+//! Runs the command over SPDY/3.1 (`v4.channel.k8s.io`): one stream for the status of the command,
+//! one for its standard output.
 //!
-//! The server writes the status after all output, then resets both streams and closes the connection. As client-go
-//! does, the client waits for the end of both streams, or of the connection.
+//! The server writes the status after all output, then resets both streams and closes the
+//! connection. Like client-go, the client waits for the end of both streams or of the connection.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
@@ -16,10 +17,11 @@ use super::{ExecError, MAX_OUTPUT, append, output_buffer, succeeded};
 
 const SPDY: HeaderValue = HeaderValue::from_static("SPDY/3.1");
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
-/// The last one whose streams are the same in all versions of Kubernetes; the fifth is for WebSockets.
+/// The last protocol version whose streams are the same in all versions of Kubernetes; the fifth is
+/// for WebSockets.
 const V4: HeaderValue = HeaderValue::from_static("v4.channel.k8s.io");
 
-/// The largest status of a command, and the largest body of a refusal.
+/// Maximum size of a command's status, and of the body of a refusal.
 const MAX_STATUS: usize = 64 << 10;
 
 pub(super) async fn print(
@@ -44,7 +46,7 @@ pub(super) async fn print(
             Ok(Some(Event::Refused(_))) => {
                 return Err(ExecError::Connection("server refused a stream".to_owned()));
             }
-            // The status comes last: what ends the connection after it takes nothing away.
+            // The status comes last, so an error of the connection after it loses nothing.
             Ok(None) | Err(_) if !status.is_empty() => break,
             Ok(None) => return Err(ExecError::Ended),
             Err(error) => return Err(broken(error)),
@@ -90,7 +92,7 @@ fn check_upgrade(headers: &HeaderMap) -> Result<(), ExecError> {
     Ok(())
 }
 
-/// The API server's own words if it has any, as `kube` returns them for other requests.
+/// Returns the API server's error text if it has one, as `kube` does for other requests.
 async fn refusal(response: Response<Body>) -> ExecError {
     let code = response.status();
     let body = Limited::new(response.into_body(), MAX_STATUS).collect().await;

@@ -1,4 +1,4 @@
-//! Against a server that plays the API server's part of a remote command.
+//! Tests with a server that simulates the API server's part of a remote command.
 
 use futures::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -21,7 +21,7 @@ const GONE: &[u8] = br#"{"metadata":{},"status":"Failure","reason":"InternalErro
 
 type Socket = WebSocketStream<TcpStream>;
 
-/// Asks a server which plays `play` on the one connection that it takes.
+/// Runs the command against a server that handles its only connection with `play`.
 async fn ask<T, F: Future<Output = T>>(
     play: impl FnOnce(TcpStream) -> F,
 ) -> Result<Zeroizing<Vec<u8>>, ExecError> {
@@ -47,7 +47,7 @@ async fn ask_for<T, F: Future<Output = T>>(
     }
 }
 
-/// The upgrade as an API server does it, after a look at what was asked for.
+/// Upgrades the connection as an API server does, after checking the request.
 async fn upgrade(stream: TcpStream, protocol: &'static str) -> Socket {
     #[expect(clippy::result_large_err, reason = "the library's signature")]
     let check = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
@@ -73,12 +73,12 @@ async fn upgrade(stream: TcpStream, protocol: &'static str) -> Socket {
 
 async fn send(socket: &mut Socket, channel: u8, data: &[u8]) {
     let message = [&[channel], data].concat();
-    // The client may have gone by intent.
+    // The client may have closed the connection intentionally.
     let _sent = socket.send(Message::binary(message)).await;
 }
 
 #[tokio::test]
-async fn output_is_joined_until_the_outcome_comes() {
+async fn output_is_joined_until_the_status_arrives() {
     for protocol in ["v4.channel.k8s.io", "v5.channel.k8s.io"] {
         let answer = ask(|stream| async move {
             let mut socket = upgrade(stream, protocol).await;
@@ -97,7 +97,7 @@ async fn output_is_joined_until_the_outcome_comes() {
 }
 
 #[tokio::test]
-async fn a_failed_command_has_kubernetes_words() {
+async fn a_failed_command_has_the_error_text_of_kubernetes() {
     for (outcome, wanted) in [
         (EXIT_1, "command terminated with exit code 1"),
         (GONE, "Internal error occurred: container not found (\"sleeper\")"),
@@ -113,7 +113,7 @@ async fn a_failed_command_has_kubernetes_words() {
 }
 
 #[tokio::test]
-async fn an_unreadable_outcome_is_no_success() {
+async fn an_unreadable_status_is_an_error() {
     let answer = ask(|stream| async {
         let mut socket = upgrade(stream, "v4.channel.k8s.io").await;
         send(&mut socket, STATUS, b"secret").await;
@@ -122,7 +122,7 @@ async fn an_unreadable_outcome_is_no_success() {
 }
 
 #[tokio::test]
-async fn a_pod_that_goes_away_in_between_is_an_error() {
+async fn a_pod_deleted_during_the_command_is_an_error() {
     let closed = ask(|stream| async {
         let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
         send(&mut socket, STDOUT, b"{").await;
@@ -139,7 +139,7 @@ async fn a_pod_that_goes_away_in_between_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_endless_answer_is_cut_off() {
+async fn an_endless_output_is_cut_off() {
     let answer = ask(|stream| async {
         let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
         let piece = vec![b'x'; 32 << 10];
@@ -151,7 +151,7 @@ async fn an_endless_answer_is_cut_off() {
 }
 
 #[tokio::test]
-async fn an_agent_that_says_nothing_does_not_stop_the_controller() {
+async fn a_silent_agent_does_not_block_the_controller() {
     let answer = ask_for(Duration::from_secs(1), |stream| upgrade(stream, "v5.channel.k8s.io"));
     assert_eq!(answer.await.unwrap_err().to_string(), "command did not end within 1 seconds");
     let answer = ask_for(Duration::from_secs(1), |stream| async { stream });
@@ -159,7 +159,7 @@ async fn an_agent_that_says_nothing_does_not_stop_the_controller() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_in_the_api_servers_words() {
+async fn a_refusal_has_the_error_text_of_the_api_server() {
     let error = ask(|mut stream: TcpStream| async move {
         let mut request = vec![0; 4096];
         let _length = stream.read(&mut request).await.unwrap();

@@ -1,4 +1,5 @@
-//! The command over a WebSocket: messages whose first byte is a channel (`v4.channel.k8s.io` and `v5.channel.k8s.io`).
+//! Runs the command over a WebSocket: the first byte of each message is a channel
+//! (`v4.channel.k8s.io` and `v5.channel.k8s.io`).
 
 use futures::StreamExt as _;
 use zeroize::Zeroizing;
@@ -25,7 +26,7 @@ pub(super) async fn print(
         let message = message.into_data();
         match message.split_first() {
             Some((&STDOUT, data)) => append(&mut output, data)?,
-            // Every channel begins with an empty message.
+            // Every channel starts with an empty message.
             Some((&STATUS, status)) if !status.is_empty() => {
                 succeeded(status)?;
                 return Ok(output);

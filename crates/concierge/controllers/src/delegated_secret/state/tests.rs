@@ -24,7 +24,7 @@ fn permission(state: &State) -> (Permission, bool) {
     (answer.permission, settled)
 }
 
-/// Only the present group is installed; it answers with these.
+/// Returns a state in which only the current API group is installed and has these objects.
 fn with_grants(objects: Vec<TlsCertificateDelegation>) -> State {
     let mut state = state();
     state.take_grants(DelegationGroup::Heptio, missing());
@@ -34,13 +34,13 @@ fn with_grants(objects: Vec<TlsCertificateDelegation>) -> State {
 }
 
 #[test]
-fn nothing_is_denied_before_every_group_has_answered() {
+fn nothing_is_denied_before_all_groups_have_responded() {
     let mut state = state();
     let unknown = |text: &str| (Permission::Unknown(text.to_owned()), false);
-    assert_eq!(permission(&state), unknown(NO_ANSWER));
+    assert_eq!(permission(&state), unknown(NO_RESPONSE));
     state.take_grants(DelegationGroup::ProjectContour, Change::All(Vec::new()));
     state.take_grants(DelegationGroup::Vmware, missing());
-    assert_eq!(permission(&state), unknown(NO_ANSWER));
+    assert_eq!(permission(&state), unknown(NO_RESPONSE));
     state.take_grants(DelegationGroup::Heptio, Change::Failing("no route".to_owned()));
     assert_eq!(permission(&state), unknown("no route"));
     state.take_grants(DelegationGroup::Heptio, missing());
@@ -48,7 +48,7 @@ fn nothing_is_denied_before_every_group_has_answered() {
 }
 
 #[test]
-fn a_grant_of_any_group_is_enough_even_before_the_others_answer() {
+fn a_grant_of_any_group_is_sufficient_before_the_others_respond() {
     for group in DelegationGroup::ALL {
         let mut state = state();
         state.take_grants(group, Change::All(vec![object("d", "w", &["app"])]));
@@ -57,7 +57,7 @@ fn a_grant_of_any_group_is_enough_even_before_the_others_answer() {
 }
 
 #[test]
-fn grants_come_and_go_by_object() {
+fn grants_are_added_and_removed_by_object() {
     let mut state = with_grants(Vec::new());
     let mut is_permitted_after = |change| {
         state.take_grants(DelegationGroup::ProjectContour, change);
@@ -68,7 +68,7 @@ fn grants_come_and_go_by_object() {
     assert!(is_permitted_after(Change::Set(object("one", "w", &["other"]))));
     assert!(!is_permitted_after(Change::Gone(object("two", "w", &["app"]))));
     assert!(is_permitted_after(Change::Set(object("one", "w", &["*"]))));
-    // An interruption revokes nothing, a definition that is gone does.
+    // An interruption revokes nothing; a deleted definition does.
     assert!(is_permitted_after(Change::Failing("no route".to_owned())));
     assert!(!is_permitted_after(missing()));
     assert!(is_permitted_after(Change::All(vec![object("one", "w", &["app"])])));
@@ -76,10 +76,10 @@ fn grants_come_and_go_by_object() {
 }
 
 #[test]
-fn the_secret_is_what_was_heard_last_and_goes_with_the_permission() {
+fn the_secret_is_the_last_received_one_and_is_dropped_with_the_permission() {
     let mut state = with_grants(vec![object("d", "w", &["app"])]);
     let unreadable = |text: &str| Permission::Unreadable(text.to_owned());
-    assert_eq!(permission(&state), (unreadable(NO_ANSWER), false));
+    assert_eq!(permission(&state), (unreadable(NO_RESPONSE), false));
     state.take_secret(Change::Failing("no route".to_owned()));
     assert_eq!(permission(&state), (unreadable("no route"), false));
     state.take_secret(Change::Refused(Refusal { missing: false, text: "forbidden".to_owned() }));
@@ -96,7 +96,7 @@ fn the_secret_is_what_was_heard_last_and_goes_with_the_permission() {
     assert_eq!(permission(&state), (Permission::Denied, true));
     assert!(matches!(state.secret, Found::Unanswered), "the key is still in memory");
     state.take_grants(DelegationGroup::ProjectContour, Change::Set(object("d", "w", &["app"])));
-    assert_eq!(permission(&state), (unreadable(NO_ANSWER), false));
+    assert_eq!(permission(&state), (unreadable(NO_RESPONSE), false));
     state.take_secret(Change::Set(secret()));
     state.take_secret(Change::Gone(secret()));
     assert_eq!(permission(&state), (Permission::Granted, true));
@@ -104,7 +104,7 @@ fn the_secret_is_what_was_heard_last_and_goes_with_the_permission() {
 }
 
 #[test]
-fn a_wildcard_that_does_nothing_is_told_once() {
+fn an_ineffective_wildcard_is_reported_once() {
     let group = DelegationGroup::ProjectContour;
     let mut state = with_grants(vec![object("d", "w", &["*", "x"])]);
     assert!(!state.permits());

@@ -1,7 +1,8 @@
-//! A control plane whose kube-controller-manager pods, nodes and `cluster-info` the tests make.
+//! A control plane on which the tests create kube-controller-manager pods, nodes and
+//! `cluster-info`.
 //!
-//! There is no kubelet: the pods' states are written by the tests. kube-system is the same for all installations, so the
-//! tests have a control plane of their own and take turns on it.
+//! There is no kubelet: the tests write the status of pods. All installations share kube-system, so
+//! these tests have a control plane of their own and run one after another on it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -25,16 +26,16 @@ use zeroize::Zeroizing;
 
 use crate::install::{Install, PATIENCE};
 
-/// The agent's Deployment.
+/// Name of the agent's Deployment.
 pub(crate) const DEPLOYMENT: &str = "concierge-kube-cert-agent";
 
-/// The label of nodes of the control plane.
+/// The label of control plane nodes.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 static PLANE: OnceLock<Result<(Runtime, ControlPlane), String>> = OnceLock::new();
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// The cluster, for as long as this is held.
+/// Exclusive access to the cluster as long as the value lives.
 pub(crate) struct Cluster {
     pub(crate) plane: &'static ControlPlane,
     pub(crate) client: kube::Client,
@@ -42,7 +43,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// An empty one: two nodes, no kube-controller-manager, no `cluster-info`.
+    /// Waits for exclusive access and returns an empty cluster: two nodes, no
+    /// kube-controller-manager, no `cluster-info`.
     pub(crate) async fn turn() -> anyhow::Result<Self> {
         let turn = TURN.lock().await;
         let plane = tokio::task::spawn_blocking(plane).await??;
@@ -55,7 +57,7 @@ impl Cluster {
             cluster.plane.kubectl().apply(&made.to_string()).await?;
             cluster.cordon(node, false).await?;
             cluster.patch_node(node, &json!({"metadata": {"labels": {CONTROL_PLANE: null}}})).await?;
-            // An address where nobody listens.
+            // An address without a listener.
             let status = json!({"status": {
                 "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}},
@@ -66,7 +68,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// An installation without impersonation proxy.
+    /// Returns an installation without an impersonation proxy.
     pub(crate) async fn install(&self, name: &str) -> anyhow::Result<Install> {
         Install::on(self.plane, name, json!({"mode": "disabled", "service": {"type": "None"}})).await
     }
@@ -79,7 +81,7 @@ impl Cluster {
         Api::namespaced(self.client.clone(), "kube-public")
     }
 
-    /// A pod as kubeadm makes it, which is not running yet.
+    /// Creates a pod as kubeadm does, which is not running yet.
     pub(crate) async fn controller_manager(&self, name: &str, node: &str) -> anyhow::Result<Pod> {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -106,7 +108,7 @@ impl Cluster {
                 ],
             },
         });
-        // The namespace's ServiceAccount is made in the background.
+        // The ServiceAccount of the namespace is created in the background.
         wait::until_ok(PATIENCE, "a pod in kube-system", async || {
             let pod: Pod = serde_json::from_value(pod.clone())?;
             Ok(self.controller_managers().create(&PostParams::default(), &pod).await?)
@@ -125,7 +127,7 @@ impl Cluster {
         self.patch_node(node, &json!({"spec": {"unschedulable": unschedulable}})).await
     }
 
-    /// Makes this node look like that of k3s' server, until the next turn.
+    /// Gives this node the labels and annotations of a k3s server, until the next test.
     pub(crate) async fn k3s_server(&self, node: &str, arguments: &[&str]) -> anyhow::Result<()> {
         let arguments = serde_json::to_string(arguments)?;
         let annotations = json!({"k3s.io/node-args": arguments});
@@ -157,7 +159,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Writes it as kubeadm does.
+    /// Writes `kube-public/cluster-info` as kubeadm does.
     pub(crate) async fn cluster_info_of(&self, server: &str) -> anyhow::Result<()> {
         let cluster = json!({"server": server, "certificate-authority-data": "Y2E="});
         let kubeconfig =
@@ -172,7 +174,7 @@ fn plane() -> anyhow::Result<&'static ControlPlane> {
         match runtime.block_on(ControlPlane::start(ControlPlaneParams::default())) {
             Ok(plane) => Ok((runtime, plane)),
             Err(error) => {
-                // Another runtime waits for this one.
+                // Does not block: the runtime of the test waits for this thread.
                 runtime.shutdown_background();
                 Err(format!("{error:#}"))
             }
@@ -181,7 +183,7 @@ fn plane() -> anyhow::Result<&'static ControlPlane> {
     started.as_ref().map(|(_, plane)| plane).map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// Says that a pod is in this phase, as its kubelet would.
+/// Sets the phase of a pod, as its kubelet would.
 pub(crate) async fn set_phase(api: &Api<Pod>, name: &str, phase: &str) -> anyhow::Result<()> {
     let status = json!({"status": {"phase": phase}});
     api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
@@ -197,7 +199,7 @@ impl Install {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Waits for the agent's Deployment that passes `is_so`.
+    /// Waits for a Deployment of the agent that passes `is_so`.
     pub(crate) async fn agent_deployment(
         &self,
         what: &str,
@@ -211,7 +213,7 @@ impl Install {
         .await
     }
 
-    /// Waits for an agent's pod, which the Deployment's controller makes, and says that it runs.
+    /// Waits for an agent pod, which the Deployment controller creates, and marks it as running.
     pub(crate) async fn run_agent(&self) -> anyhow::Result<String> {
         let of_agent = ListParams::default().labels("kube-cert-agent.pinniped.dev=v3");
         let name = wait::until_ok(PATIENCE, "an agent's pod", async || {
@@ -252,7 +254,7 @@ impl Install {
     }
 }
 
-/// Answers in the place of an agent.
+/// Simulates an agent.
 #[derive(Default)]
 pub(crate) struct Agent {
     answer: Mutex<Vec<u8>>,
@@ -268,7 +270,7 @@ impl Agent {
         *self.answer.lock().unwrap() = answer.into();
     }
 
-    /// How often each pod was asked.
+    /// Returns the number of reads from each pod.
     pub(crate) fn asked(&self) -> BTreeMap<String, usize> {
         self.asked.lock().unwrap().clone()
     }
@@ -282,13 +284,13 @@ impl AgentExec for Agent {
     }
 }
 
-/// A CA, and what an agent beside its key prints.
+/// Returns a CA for the output of an agent.
 pub(crate) fn authority(name: &str) -> CertificateAuthority {
     let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
     CertificateAuthority::generate(name, &validity).unwrap()
 }
 
-/// What an agent prints about a certificate and a key.
+/// Returns the output of an agent for a certificate and a key.
 pub(crate) fn printed(certificate: &CertificateAuthority, key: &CertificateAuthority) -> Vec<u8> {
     use base64::Engine as _;
     let encode = |pem: &[u8]| base64::engine::general_purpose::STANDARD.encode(pem);

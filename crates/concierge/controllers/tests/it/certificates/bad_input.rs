@@ -1,14 +1,14 @@
-//! Odd Secrets: what works all the same, what does not, and what must not cost too much.
+//! Unusual Secrets: which ones work, which ones do not, and which ones must not be expensive.
 
 use std::time::Duration;
 
 use super::*;
 
-/// Self-signed, for `proxy.example.com`, RSA with 1024 bits: certificate and key.
+/// A self-signed certificate for `proxy.example.com` with a 1024-bit RSA key, and the key.
 const SHORT_RSA: (&str, &str) = (include_str!("short-rsa.crt"), include_str!("short-rsa.key"));
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_in_odd_secrets_are_served_or_refused_with_a_reason() -> anyhow::Result<()> {
+async fn certificates_in_unusual_secrets_are_served_or_refused_with_a_reason() -> anyhow::Result<()> {
     let mut proxy = enabled("None", HOST);
     proxy["tls"] = json!({"secretName": "mine"});
     let mut story = Story::new("odd", proxy).await?;
@@ -21,7 +21,7 @@ async fn certificates_in_odd_secrets_are_served_or_refused_with_a_reason() -> an
     let two_leaves = format!("{cert}{}", second.certificate_pem);
     let with_ca = format!("{cert}{ca_pem}");
 
-    // These work. The type of the Secret, its values.
+    // These work: the type of the Secret and its values.
     let rows = [
         ("another type", "example.com/odd", [cert.to_owned(), key.to_owned(), ca_pem.to_owned()]),
         ("text around", "Opaque", [around(cert), around(key), around(ca_pem)]),
@@ -40,7 +40,7 @@ async fn certificates_in_odd_secrets_are_served_or_refused_with_a_reason() -> an
         assert_eq!(story.pod.metrics.certificate_valid(), Some(true), "{what}");
     }
 
-    // A key that is too short cannot be served, and why is told.
+    // A key that is too short cannot be served, and the reason is reported.
     let values = [("tls.crt", SHORT_RSA.0), ("tls.key", SHORT_RSA.1)];
     story.put("mine", "Opaque", &values).await?;
     let message = "could not parse TLS cert PEM data from Secret: impersonation-proxy-serving-cert: attempt to set \
@@ -81,15 +81,15 @@ async fn certificates_that_change_ten_times_a_second_end_with_the_last_one() -> 
                 && event["objectRef"]["subresource"] == "status"
         })
         .count();
-    // At most one a change; a few more for what other strategies say at the beginning, and for lost races.
+    // At most one write per change, and a few more for the first entries of other strategies and
+    // for conflicts.
     assert!(status_writes <= 70, "{status_writes} status writes");
     story.end().await;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_with_a_huge_bundle_are_served_and_the_status_says_what_it_cannot_hold()
--> anyhow::Result<()> {
+async fn certificates_with_a_huge_bundle_are_served_and_the_status_reports_the_size() -> anyhow::Result<()> {
     let mut proxy = enabled("None", HOST);
     proxy["tls"] = json!({"secretName": "mine"});
     let mut story = Story::new("huge", proxy).await?;
@@ -104,7 +104,7 @@ async fn certificates_with_a_huge_bundle_are_served_and_the_status_says_what_it_
         }
         text
     };
-    // All that fits into a Secret.
+    // The maximum size of a Secret.
     let huge = filler(1000 * 1024);
     story.put_pair("mine", &pair, &huge).await?;
     story.serves("huge", &pair.certificate_pem).await?;
@@ -112,7 +112,7 @@ async fn certificates_with_a_huge_bundle_are_served_and_the_status_says_what_it_
     story.expect("huge", &[], verbatim).await?;
     story.condition("huge", "True", "").await?;
 
-    // In the spec it is there twice, and that is more than an object may be.
+    // The spec has the bundle twice, which exceeds the maximum size of an object.
     story.put_pair("mine", &pair, "").await?;
     story.expect("none", &[], |entry| bundle(entry).is_ok_and(|pem| pem.is_empty())).await?;
     let data = STANDARD.encode(filler(700 * 1024));

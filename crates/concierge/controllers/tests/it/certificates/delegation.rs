@@ -1,4 +1,4 @@
-//! A serving certificate that lies in another namespace: granted, revoked, renewed, on a real API server.
+//! A serving certificate in another namespace: granted, revoked and renewed on a real API server.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ use crate::install::{Install, PATIENCE, Pod, bytes};
 const MAIN: &str = include_str!("../../../../../../deploy/install-tls-certificate-delegation.yaml");
 const LEGACY: &str = include_str!("../../../../../../deploy/install-tls-certificate-delegation-legacy.yaml");
 
-/// How long a revocation may take until handshakes fail.
-const AT_ONCE: Duration = Duration::from_secs(1);
+/// Maximum time between a revocation and the first refused handshake.
+const REVOCATION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The owner of a certificate.
 struct Owner {
@@ -51,7 +51,7 @@ impl Owner {
         Api::namespaced_with(self.client.clone(), &self.namespace, &group)
     }
 
-    /// Makes the Secret, or puts another pair into it.
+    /// Creates the Secret, or replaces its pair.
     async fn put(&self, pair: &IssuedPair) -> anyhow::Result<()> {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret",
@@ -67,7 +67,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Makes or changes the one object of this group.
+    /// Creates or changes the only object of this group.
     async fn grant(&self, group: DelegationGroup, secret: &str, targets: &[&str]) -> anyhow::Result<()> {
         let object = json!({
             "apiVersion": format!("{}/{}", group.group(), group.version()),
@@ -95,7 +95,7 @@ async fn await_served(pod: &Pod, pair: &IssuedPair) -> anyhow::Result<()> {
     wait::until(PATIENCE, "the delegated pair to be served", async || serves(pod, pair).then_some(())).await
 }
 
-/// Waits until no handshake would succeed, and says how long that took.
+/// Waits until no handshake would succeed, and returns the elapsed time.
 async fn await_refusal(pod: &Pod) -> anyhow::Result<Duration> {
     let began = Instant::now();
     wait::until(PATIENCE, "handshakes to be refused", async || pod.serving.current().is_none().then_some(()))
@@ -133,7 +133,8 @@ async fn a_certificate_of_another_namespace_is_served_while_its_owner_permits_it
     let current = DelegationGroup::ProjectContour;
     let ours = install.namespace.clone();
 
-    // Without the definition, and whether or not the Secret exists: denied, and nothing generated is served.
+    // Without the definition the use is denied, whether or not the Secret exists, and no generated
+    // certificate is served.
     install.configure(named("certs/wildcard")).await?;
     install.strategy("a denial", is_denied).await?;
     await_refusal(&pod).await?;
@@ -153,27 +154,29 @@ async fn a_certificate_of_another_namespace_is_served_while_its_owner_permits_it
     await_served(&pod, &first).await?;
     install.secret_gone("concierge-tls").await?;
 
-    // Renewed: no edit, no restart.
+    // Renewed without an edit or a restart.
     owner.put(&second).await?;
     await_served(&pod, &second).await?;
 
-    // Retargeted, for another Secret, to nobody, to a wildcard that is not alone: refused at once each time.
+    // Granted for another namespace, another Secret, no namespace, or a wildcard beside another
+    // name: each is refused immediately.
     let rows: [(&str, &[&str]); 4] =
         [("wildcard", &["other"]), ("different", &[&ours]), ("wildcard", &[]), ("wildcard", &["*", "other"])];
     for (secret, targets) in rows {
         owner.grant(current, secret, targets).await?;
         let took = await_refusal(&pod).await?;
-        assert!(took <= AT_ONCE, "{secret} {targets:?} took {took:?}");
+        assert!(took <= REVOCATION_TIMEOUT, "{secret} {targets:?} took {took:?}");
         install.strategy("a denial", is_denied).await?;
         owner.grant(current, "wildcard", &["*"]).await?;
         await_served(&pod, &second).await?;
         install.strategy("Listening again", listens).await?;
     }
 
-    // Deleted: refused; granted by an object of an old group, of which the present one is not missed.
+    // A deleted grant is refused; an object of an old group grants while the current group has
+    // none.
     owner.revoke(current).await?;
     let took = await_refusal(&pod).await?;
-    assert!(took <= AT_ONCE, "took {took:?}");
+    assert!(took <= REVOCATION_TIMEOUT, "took {took:?}");
     install.strategy("a denial", is_denied).await?;
     world.kubectl().apply(LEGACY).await?;
     for group in [DelegationGroup::Heptio, DelegationGroup::Vmware] {
@@ -183,13 +186,13 @@ async fn a_certificate_of_another_namespace_is_served_while_its_owner_permits_it
         await_refusal(&pod).await?;
     }
 
-    // An object in our own namespace grants nothing.
+    // An object in the Concierge's own namespace grants nothing.
     let own = Owner { client: install.client.clone(), namespace: ours.clone(), authority: owner.authority };
     own.grant(current, "wildcard", &[&ours]).await?;
     let owner = Owner { namespace: "certs".to_owned(), ..own };
     install.strategy("a denial", is_denied).await?;
 
-    // Permitted, the Secret may be known to be missing, and is waited for.
+    // With a grant, a missing Secret is reported as missing, and its creation is noticed.
     owner.grant(current, "wildcard", &[&ours]).await?;
     await_served(&pod, &second).await?;
     owner.secrets().delete("wildcard", &DeleteParams::default()).await?;
@@ -200,7 +203,7 @@ async fn a_certificate_of_another_namespace_is_served_while_its_owner_permits_it
     owner.put(&first).await?;
     await_served(&pod, &first).await?;
 
-    // Broken: what it held before is not kept.
+    // An invalid Secret: the previous content is not kept.
     let patch = Patch::Merge(json!({"data": {"tls.crt": STANDARD.encode("garbage")}}));
     owner.secrets().patch("wildcard", &PatchParams::default(), &patch).await?;
     await_refusal(&pod).await?;
@@ -209,7 +212,7 @@ async fn a_certificate_of_another_namespace_is_served_while_its_owner_permits_it
     owner.put(&second).await?;
     await_served(&pod, &second).await?;
 
-    // Names that cannot be are refused before any look-up, names of the own namespace need no grant.
+    // Malformed names are refused without a request; names in the own namespace need no grant.
     for (name, quoted) in [("certs/a/b", "certs/a/b"), ("certs/", "certs/")] {
         install.configure(named(name)).await?;
         let wrong =
@@ -229,7 +232,7 @@ async fn a_certificate_of_another_namespace_is_served_while_its_owner_permits_it
         await_refusal(&pod).await?;
     }
 
-    // Back to a generated one: the original CA.
+    // Back to a generated certificate with the original CA.
     install.configure(json!({"tls": null})).await?;
     install.strategy("Listening", listens).await?;
     let ca = install.secret("concierge-ca", |_| true).await?;

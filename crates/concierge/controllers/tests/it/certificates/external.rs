@@ -1,4 +1,4 @@
-//! Certificates from outside: there and back, rotation, and everything that can be wrong with them.
+//! External certificates: configuration and removal, rotation, and every kind of error.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_from_outside_come_and_go_and_the_generated_ca_stays() -> anyhow::Result<()> {
+async fn certificates_from_outside_replace_the_generated_leaf_and_keep_its_ca() -> anyhow::Result<()> {
     let mut story = Story::new("there-and-back", enabled("ClusterIP", HOST)).await?;
     let ready = format!("https://{HOST}");
     let generated =
@@ -29,7 +29,7 @@ async fn certificates_from_outside_come_and_go_and_the_generated_ca_stays() -> a
     story.absent("concierge-tls").await?;
     story.condition("external", "True", "").await?;
 
-    // Rotation in place, in a Secret of either type: the next handshake, nothing else.
+    // Rotation in place, in a Secret of either type, affects the next handshake and nothing else.
     let second = issue(&ca, &[HOST])?;
     story.put_pair("mine", &second, ca.certificate_pem()).await?;
     story.serves("rotated", &second.certificate_pem).await?;
@@ -42,7 +42,7 @@ async fn certificates_from_outside_come_and_go_and_the_generated_ca_stays() -> a
     story.put("mine", "Opaque", &values).await?;
     story.serves("another type", &third.certificate_pem).await?;
 
-    // Several CAs, advertised as they were written.
+    // Several CAs are advertised exactly as written.
     let old_and_new =
         format!("# old\n{}# new\n{}", authority("old")?.certificate_pem(), ca.certificate_pem());
     let data = STANDARD.encode(&old_and_new);
@@ -53,7 +53,7 @@ async fn certificates_from_outside_come_and_go_and_the_generated_ca_stays() -> a
     story.expect("two CAs", &[], verbatim).await?;
     story.condition("two CAs", "True", "").await?;
 
-    // The slash forms of the own namespace.
+    // The forms of the name with a slash that refer to the own namespace.
     for name in ["/mine".to_owned(), format!("{}/mine", story.install.namespace)] {
         story.tls(json!({"secretName": name, "certificateAuthorityData": data})).await?;
         story.expect(&name, &[], verbatim).await?;
@@ -81,7 +81,7 @@ async fn certificates_from_outside_come_and_go_and_the_generated_ca_stays() -> a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_from_outside_that_are_wrong_have_their_message() -> anyhow::Result<()> {
+async fn certificates_from_outside_that_are_invalid_have_their_message() -> anyhow::Result<()> {
     let mut story = Story::new("wrong", enabled("None", HOST)).await?;
     let ready = format!("https://{HOST}");
     let ca = authority("external")?;
@@ -96,7 +96,8 @@ async fn certificates_from_outside_that_are_wrong_have_their_message() -> anyhow
                    invalid key pair: tls: ";
     let is_ca = "could not parse TLS cert PEM data from Secret: impersonation-proxy-serving-cert: attempt to set x509 \
                  cert with unexpected IsCA=true";
-    // What the Secret holds (nothing: no Secret), and what is said. The generated pair stays, in place and served.
+    // The content of the Secret (none means no Secret), and the expected message. The generated
+    // pair is kept and served.
     let rows: [(&str, Option<[&str; 3]>, String); 9] = [
         ("missing", None, "secret \"mine\" not found".to_owned()),
         ("empty", Some(["", "", ""]), format!("{invalid}failed to find any PEM data in certificate input")),
@@ -143,7 +144,7 @@ async fn certificates_from_outside_that_are_wrong_have_their_message() -> anyhow
     story.condition("wrong", "Unknown", "the certificate could not be loaded, see status.strategies").await?;
     assert!(story.install.secrets().get_opt("concierge-tls").await?.is_some(), "nothing was lost");
 
-    // Here the pair is good and served, and only what is to be advertised is wrong.
+    // The pair is valid and served; only the bundle to advertise is invalid.
     let values = [("tls.crt", cert.as_str()), ("tls.key", &key), ("ca.crt", "not PEM")];
     story.put("mine", "Opaque", &values).await?;
     let message = format!("{LOAD_FAILED}unable to read provided ca.crt: data is not a certificate");
@@ -160,7 +161,7 @@ async fn certificates_from_outside_that_are_wrong_have_their_message() -> anyhow
         story.error(text, &[], &format!("{prefix}{text}")).await?;
     }
 
-    // Names that are no names of a Secret from outside.
+    // Names that cannot refer to an external Secret.
     let own =
         "impersonationSpec.TLS.secretName must not be the name of the Secret managed by this controller";
     let namespace = story.install.namespace.clone();
@@ -185,7 +186,7 @@ async fn certificates_from_outside_that_are_wrong_have_their_message() -> anyhow
     assert!(refused.to_string().contains("should be at least 1 chars long"), "{refused}");
     assert_eq!(story.written()?, story.writes, "nothing of ours was touched all the time");
 
-    // Not even when the proxy is switched off.
+    // The Secret is not deleted even if the proxy is disabled.
     story.tls(json!({"secretName": in_own("concierge-tls")})).await?;
     story.install.configure(json!({"mode": "disabled"})).await?;
     let off = |entry: &CredentialIssuerStrategy| entry.reason == StrategyReason::Disabled;
@@ -197,7 +198,7 @@ async fn certificates_from_outside_that_are_wrong_have_their_message() -> anyhow
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_from_outside_keep_serving_when_their_secret_is_gone() -> anyhow::Result<()> {
+async fn certificates_from_outside_are_served_after_their_secret_was_deleted() -> anyhow::Result<()> {
     let mut story = Story::new("gone", enabled("None", HOST)).await?;
     let ready = format!("https://{HOST}");
     story.ready("generated", &["create CA", "create TLS"], &ready).await?;
@@ -212,7 +213,8 @@ async fn certificates_from_outside_keep_serving_when_their_secret_is_gone() -> a
     assert_eq!(story.served().as_deref(), Some(pair.certificate_pem.as_str()));
     assert!(story.pod.controllers.impersonator().is_ready(), "it still serves");
 
-    // Until the pod ends; then nothing is served before there is something to serve.
+    // The certificate is served until the pod terminates; a new pod serves nothing until there is a
+    // certificate.
     story.pod.controllers.shutdown().await;
     story.pod = story.install.pod("pod-2");
     wait::until(PATIENCE, "the new pod to run its proxy", async || {

@@ -1,4 +1,4 @@
-//! Writes that the API server refuses, and objects that are in the way.
+//! Writes that the API server refuses, and existing objects that block a write.
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -109,7 +109,7 @@ async fn certificates_that_may_not_be_deleted_are_an_error_until_they_may() -> a
     story.install.strategy("refused", says_not_today).await?;
     assert_eq!(story.served(), before, "what is served is not touched");
 
-    // An external certificate takes over all the same; only the clean-up fails, and says so.
+    // An external certificate is served nevertheless; only the cleanup fails and is reported.
     let ca = authority("external")?;
     let pair = issue(&ca, &["other.example.com"])?;
     story.put_pair("mine", &pair, ca.certificate_pem()).await?;
@@ -125,10 +125,10 @@ async fn certificates_that_may_not_be_deleted_are_an_error_until_they_may() -> a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_in_the_way_make_the_strategy_pending() -> anyhow::Result<()> {
+async fn certificates_that_block_a_write_make_the_strategy_pending() -> anyhow::Result<()> {
     let mut story = Story::new("in-the-way", enabled("None", HOST)).await?;
     story.ready("at first", &["create CA", "create TLS"], &format!("https://{HOST}")).await?;
-    // A finalizer keeps the old Secret where the new one is to be.
+    // A finalizer keeps the old Secret under the name of the new one.
     let finalizers = |names: Value| merge(json!({"metadata": {"finalizers": names}}));
     let (params, keep) = finalizers(json!(["example.com/keep"]));
     story.install.secrets().patch("concierge-tls", &params, &keep).await?;
@@ -181,7 +181,8 @@ async fn certificates_are_served_while_the_status_may_not_be_written() -> anyhow
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_are_served_while_the_signer_is_bad_and_the_old_one_signs_on() -> anyhow::Result<()> {
+async fn certificates_are_served_while_the_signer_is_invalid_and_the_old_one_keeps_signing()
+-> anyhow::Result<()> {
     let mut story = Story::new("signer", enabled("None", HOST)).await?;
     let ready = format!("https://{HOST}");
     story.ready("at first", &["create CA", "create TLS"], &ready).await?;
@@ -196,7 +197,7 @@ async fn certificates_are_served_while_the_signer_is_bad_and_the_old_one_signs_o
     let still = story.pod.signer.current().context("no signer")?;
     assert_eq!(still.certificate_pem(), signer.certificate_pem());
 
-    // From the start, too: the proxy serves, and nothing signs.
+    // The same after a restart: the proxy serves, and no signer is loaded.
     story.pod.controllers.shutdown().await;
     story.pod = story.install.pod("pod-2");
     story.serves("a new pod", &served.context("nothing was served")?).await?;

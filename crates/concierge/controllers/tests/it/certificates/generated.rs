@@ -1,4 +1,5 @@
-//! Generated certificates: names from the endpoint or the Service, repair, on and off, mode `auto`.
+//! Generated certificates: names from the endpoint or the Service, repair, enabling and disabling,
+//! mode `auto`.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +11,7 @@ use super::*;
 use crate::install::bytes;
 
 impl Story {
-    /// Gives a Service these addresses, as a cloud's controller does.
+    /// Sets the addresses of a Service, as a cloud's controller does.
     async fn ingress(&self, ingress: Value) -> anyhow::Result<()> {
         let (params, patch) = merge(json!({"status": {"loadBalancer": {"ingress": ingress}}}));
         self.install.services().patch_status("concierge-lb", &params, &patch).await?;
@@ -40,7 +41,7 @@ async fn certificates_follow_the_endpoint_and_the_service() -> anyhow::Result<()
     assert_eq!(story.served(), Some(second), "the old certificate is still served");
     story.ingress(json!([{}])).await?;
     story.expect("an empty ingress", &[], pending).await?;
-    // What upstream tests for, an address that is none, the API server does not take.
+    // Upstream tests an invalid address, but the API server rejects it.
     let refused = story.ingress(json!([{"ip": "not-an-ip"}])).await.expect_err("no address");
     assert!(refused.to_string().contains("not-an-ip"), "{refused}");
     story.ingress(json!([{"ip": "1.2.3.4"}, {"ip": "5.6.7.8"}])).await?;
@@ -79,7 +80,7 @@ async fn certificates_follow_the_endpoint_and_the_service() -> anyhow::Result<()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_that_were_tampered_with_are_issued_anew() -> anyhow::Result<()> {
+async fn certificates_that_were_tampered_with_are_issued_again() -> anyhow::Result<()> {
     let mut story = Story::new("tamper", enabled("None", HOST)).await?;
     let ready = format!("https://{HOST}");
     let ca = story.ready("at first", &["create CA", "create TLS"], &ready).await?;
@@ -139,7 +140,7 @@ async fn certificates_that_were_tampered_with_are_issued_anew() -> anyhow::Resul
         .await?;
     assert_eq!(bundle(&new)?, bytes(&secret, "ca.crt"));
 
-    // What cannot be read is left to a person, who is told what to do.
+    // An unreadable CA is left to an administrator, and the message names the remedy.
     let (params, empty) = merge(json!({"data": {"ca.crt": "", "ca.key": ""}}));
     story.install.secrets().patch("concierge-ca", &params, &empty).await?;
     let message = "could not load CA: tls: failed to find any PEM data in certificate input: delete secret \
@@ -151,7 +152,7 @@ async fn certificates_that_were_tampered_with_are_issued_anew() -> anyhow::Resul
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_in_mode_auto_depend_on_the_nodes() -> anyhow::Result<()> {
-    // Nodes are the whole cluster's, so it has one of its own.
+    // Nodes are shared by the whole cluster, so this test has a cluster of its own.
     let control_plane: &'static ControlPlane =
         Box::leak(Box::new(ControlPlane::start(Default::default()).await?));
     let proxy = json!({"mode": "auto", "service": {"type": "LoadBalancer"}});
@@ -169,7 +170,7 @@ async fn certificates_in_mode_auto_depend_on_the_nodes() -> anyhow::Result<()> {
     story.ingress(json!([{"ip": "1.2.3.4"}])).await?;
     story.ready("an address", &["create TLS"], "https://1.2.3.4").await?;
 
-    // The answer is remembered; a new pod asks anew.
+    // The result is cached; a new pod lists the nodes again.
     let (params, label) =
         merge(json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}));
     nodes.patch("worker", &params, &label).await?;

@@ -1,4 +1,4 @@
-//! The log lines of each situation, with the words and levels that people search for.
+//! The log lines of each situation, with the messages and levels for which users search.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::*;
 
-/// Lines of the controllers at level info and above: `LEVEL message`, and of errors their text.
+/// Lines of the controllers at level info and above: `LEVEL message`, and the text of errors.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -54,7 +54,8 @@ impl Subscriber for Lines {
 }
 
 impl Lines {
-    /// Waits until these have come, in this order, whatever else came between; what is told next comes after them.
+    /// Waits for these lines in this order, with any other lines in between; the next call
+    /// continues after them.
     async fn are(&self, what: &str, wanted: &[&str]) -> anyhow::Result<()> {
         wait::until_ok(PATIENCE, format!("the lines: {what}"), async || {
             let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,12 +74,13 @@ impl Lines {
     }
 }
 
-// One thread, so that everything of this test, and nothing of others, comes to its subscriber.
+// One thread, so that this test's subscriber receives all events of this test and none of others.
 #[tokio::test]
 async fn certificates_have_the_log_lines_of_each_situation() -> anyhow::Result<()> {
     let lines = Lines::default();
-    // With one subscriber only, tracing asks that of the thread which comes to a line first, maybe another test's, that is
-    // none, whether the line is wanted at all. With two it asks each of them.
+    // With a single subscriber, tracing caches the interest of the thread that reaches a callsite
+    // first, which may be a thread of another test without a subscriber. With two subscribers it
+    // asks each of them.
     let _second = tracing::Dispatch::new(Lines::default());
     let _guard = tracing::subscriber::set_default(lines.clone());
     let mut proxy = enabled("LoadBalancer", HOST);
@@ -142,7 +144,7 @@ async fn certificates_have_the_log_lines_of_each_situation() -> anyhow::Result<(
     let stops = ["INFO stopping impersonation proxy", "INFO deleting load balancer for impersonation proxy"];
     lines.are("it is switched off", &stops).await?;
 
-    // Switched on with an external certificate, as the release post has it.
+    // Enabled with an external certificate, as in upstream's release post.
     story.put_pair("yours", &pair, ca.certificate_pem()).await?;
     let data = STANDARD.encode(ca.certificate_pem());
     proxy["service"] = json!({"type": "ClusterIP"});

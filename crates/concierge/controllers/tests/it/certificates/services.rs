@@ -1,4 +1,4 @@
-//! The Service's own fields, as the API server takes them.
+//! Fields of the Service, as the API server accepts them.
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 use kube::ResourceExt as _;
@@ -8,7 +8,8 @@ use super::*;
 const FIELDS: &str = "credentialissuer.pinniped.dev/service-fields";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_come_behind_a_service_whose_fields_can_be_set_and_given_back() -> anyhow::Result<()> {
+async fn certificates_are_served_behind_a_service_whose_fields_can_be_set_and_released() -> anyhow::Result<()>
+{
     let mut proxy = enabled("LoadBalancer", HOST);
     let ranges = json!(["10.0.0.0/8", "192.168.0.0/16"]);
     proxy["service"]["loadBalancerClass"] = json!("example.com/internal");
@@ -26,7 +27,7 @@ async fn certificates_come_behind_a_service_whose_fields_can_be_set_and_given_ba
     assert_eq!(spec.ip_family_policy.as_deref(), Some("PreferDualStack"));
     assert!(service.annotations().contains_key(FIELDS));
 
-    // Changed, and given back: the class excepted, which a Service keeps.
+    // Changed and removed, except for the class, which is immutable.
     let service_is = async |what: &str, is_so: &dyn Fn(&ServiceSpec) -> bool| {
         wait::until_ok(PATIENCE, what.to_owned(), async || {
             let service = story.install.services().get("concierge-lb").await?;
@@ -58,7 +59,7 @@ async fn certificates_come_behind_a_service_whose_fields_can_be_set_and_given_ba
     story.install.services().delete("concierge-lb", &DeleteParams::default()).await?;
     story.ready("a new Service", &["create LB"], &ready).await?;
 
-    // What the schema and the API server refuse.
+    // Values that the schema and the API server reject.
     for (service, text) in [
         (json!({"externalTrafficPolicy": "Near"}), "Unsupported value: \"Near\""),
         (json!({"ipFamilyPolicy": "x"}), "Unsupported value: \"x\""),

@@ -1,4 +1,4 @@
-//! Taking over from upstream Pinniped, with objects as it writes them.
+//! Upgrade from upstream Pinniped, with objects as upstream writes them.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;
@@ -8,12 +8,12 @@ use kube::api::{WatchEvent, WatchParams};
 use super::*;
 use crate::install::{bytes, labels};
 
-/// The generated CA and its serving certificate for `proxy.example.com`, in the encoding of Go's crypto packages, with
-/// upstream's subjects, extensions and lifetimes.
+/// The generated CA and its serving certificate for `proxy.example.com`, encoded by Go's crypto
+/// packages with upstream's subjects, extensions and lifetimes.
 const UPSTREAM: &str = include_str!("upstream-secrets.json");
 
-/// What an older version, which knew no external certificates, left behind.
-async fn left_behind(install: &Install) -> anyhow::Result<(Secret, Secret, Service)> {
+/// Creates the objects of an older version without support for external certificates.
+async fn objects_of_old_version(install: &Install) -> anyhow::Result<(Secret, Secret, Service)> {
     let pem: Value = serde_json::from_str(UPSTREAM)?;
     let owners = install.owner();
     let metadata = |name: &str| json!({"name": name, "labels": labels(), "ownerReferences": owners});
@@ -26,14 +26,14 @@ async fn left_behind(install: &Install) -> anyhow::Result<(Secret, Secret, Servi
     let ca = install.secrets().create(&create, &secret("concierge-ca", "Opaque", &pem["ca"])?).await?;
     let tls = secret("concierge-tls", "kubernetes.io/tls", &pem["tls"])?;
     let tls = install.secrets().create(&create, &tls).await?;
-    // Renewed every year, so made now.
+    // Created now, because it is renewed every year.
     let signer = authority("Pinniped Impersonation Proxy Signer CA")?;
     let signer = json!({
         "caCertificate": signer.certificate_pem(),
         "caCertificatePrivateKey": signer.private_key_pem().as_str(),
     });
     install.secrets().create(&create, &secret("concierge-signer", "Opaque", &signer)?).await?;
-    // From a time before it wrote down what it had set.
+    // From a version that did not record its keys yet.
     let mut service = json!({
         "metadata": metadata("concierge-cip"),
         "spec": {
@@ -76,15 +76,16 @@ async fn left_behind(install: &Install) -> anyhow::Result<(Secret, Secret, Servi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_of_an_older_version_are_taken_over_as_they_are() -> anyhow::Result<()> {
+async fn certificates_of_an_older_version_are_used_unchanged() -> anyhow::Result<()> {
     let control_plane = World::shared()?.control_plane();
     let install = Install::on(control_plane, "certificates-upgrade", enabled("ClusterIP", HOST)).await?;
-    let (ca, tls, service) = left_behind(&install).await?;
+    let (ca, tls, service) = objects_of_old_version(&install).await?;
     let strategies = install.strategies().await?;
     let pod = install.pod("pod-1");
     let mut story = Story { control_plane, install, pod, writes: Vec::new() };
 
-    // Nothing changes but that the Service gets its books; nobody has to do anything.
+    // Nothing changes except that the Service gets its bookkeeping annotations; no administrator
+    // has to act.
     let served = String::from_utf8_lossy(bytes(&tls, "tls.crt")).into_owned();
     story.serves("the old certificate", &served).await?;
     let bundle = story.ready("taken over", &["patch ClusterIP"], &format!("https://{HOST}")).await?;
@@ -103,7 +104,8 @@ async fn certificates_of_an_older_version_are_taken_over_as_they_are() -> anyhow
     assert_eq!(Some(entry), strategies.get(1), "the entry is the same, its time too");
     assert!(conditions(&story.install).await?.is_empty());
 
-    // To an external certificate and back: the same bundle as before, so old kubeconfigs work again.
+    // To an external certificate and back: the bundle is the same as before, so old kubeconfigs
+    // work again.
     let external = authority("external")?;
     let pair = issue(&external, &[HOST])?;
     story.put_pair("mine", &pair, external.certificate_pem()).await?;
@@ -136,7 +138,7 @@ async fn certificates_of_an_older_version_are_taken_over_as_they_are() -> anyhow
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_are_never_generated_where_the_first_applied_object_brings_one() -> anyhow::Result<()> {
+async fn certificates_are_never_generated_if_the_first_applied_object_names_one() -> anyhow::Result<()> {
     let control_plane = World::shared()?.control_plane();
     let mut with_tls = enabled("LoadBalancer", HOST);
     with_tls["tls"] = json!({"secretName": "mine"});
@@ -144,7 +146,7 @@ async fn certificates_are_never_generated_where_the_first_applied_object_brings_
     for (name, first) in [("certificates-fresh", with_tls.clone()), ("certificates-fresh-disabled", disabled)]
     {
         let install = Install::on(control_plane, name, first).await?;
-        // A watch from before the first pod runs, over all that happens.
+        // A watch that starts before the first pod and covers the whole test.
         let params = WatchParams::default();
         let list = install.secrets().list(&Default::default()).await?;
         let version = list.metadata.resource_version.context("no version")?;

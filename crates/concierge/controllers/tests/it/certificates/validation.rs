@@ -1,4 +1,4 @@
-//! Whether a certificate from outside can work for clients: where it shows, and what it leads to.
+//! Checks of an external certificate: where the result is reported, and its consequences.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const OTHER_HOST: &str =
     "certificate in secret \"mine\" is valid for [other.example.com], not \"proxy.example.com\"";
 
 impl Story {
-    /// The Events about the certificate, oldest first.
+    /// Returns the Events about the certificate, oldest first.
     async fn events(&self) -> anyhow::Result<Vec<Event>> {
         let uid = self.install.issuers().get("concierge-config").await?.uid();
         let events: Api<Event> = Api::namespaced(self.install.client.clone(), "default");
@@ -21,8 +21,8 @@ impl Story {
         Ok(found)
     }
 
-    /// Waits until there are Events with just these messages, in any order.
-    async fn told(&self, messages: &[&str]) -> anyhow::Result<()> {
+    /// Waits for Events with exactly these messages, in any order.
+    async fn await_events(&self, messages: &[&str]) -> anyhow::Result<()> {
         wait::until_ok(PATIENCE, "the Events", async || {
             let events = self.events().await?;
             let mut found: Vec<&str> = events.iter().filter_map(|event| event.message.as_deref()).collect();
@@ -37,7 +37,7 @@ impl Story {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_for_another_host_warn_are_held_back_or_pass_as_the_mode_says() -> anyhow::Result<()> {
+async fn certificates_for_another_host_have_the_consequence_of_the_mode() -> anyhow::Result<()> {
     let mut story = Story::new("modes", enabled("None", HOST)).await?;
     let ready = format!("https://{HOST}");
     story.ready("generated", &["create CA", "create TLS"], &ready).await?;
@@ -46,7 +46,7 @@ async fn certificates_for_another_host_warn_are_held_back_or_pass_as_the_mode_sa
     let (good, bad) = (issue(&ca, &[HOST])?, issue(&ca, &["other.example.com"])?);
     story.put_pair("mine", &bad, ca.certificate_pem()).await?;
 
-    // Enforced: the generated one stays, in place and in memory.
+    // Enforced: the generated certificate is kept in its Secret and in memory.
     story.tls(json!({"secretName": "mine", "validation": "Enforce"})).await?;
     story.error("enforced", &[], &format!("{VALIDATE_FAILED}{OTHER_HOST}")).await?;
     let condition = story.condition("enforced", "False", OTHER_HOST).await?;
@@ -55,12 +55,12 @@ async fn certificates_for_another_host_warn_are_held_back_or_pass_as_the_mode_sa
     assert_eq!(condition.observed_generation, generation);
     assert_eq!(story.served().as_deref(), Some(generated.as_str()));
     assert_eq!(story.pod.metrics.certificate_valid(), Some(false));
-    story.told(&[OTHER_HOST]).await?;
+    story.await_events(&[OTHER_HOST]).await?;
     let event = story.events().await?.remove(0);
     assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some("TLSValidation")));
     assert_eq!(event.involved_object.kind.as_deref(), Some("CredentialIssuer"));
 
-    // By default it is served, and the strategy says nothing of it.
+    // By default the certificate is served, and the strategy does not report the failure.
     story.tls(json!({"secretName": "mine"})).await?;
     let bundle = story.ready("warn", &["delete TLS"], &ready).await?;
     assert_eq!(bundle, ca.certificate_pem().as_bytes());
@@ -74,7 +74,7 @@ async fn certificates_for_another_host_warn_are_held_back_or_pass_as_the_mode_sa
     story.ready("off", &[], &ready).await?;
     assert_eq!(story.pod.metrics.certificate_valid(), None);
 
-    // A good one, enforced; then a bad one in its place, which is not taken.
+    // A valid one is enforced; then an invalid one replaces it in the Secret and is not loaded.
     story.tls(json!({"secretName": "mine", "validation": "Enforce"})).await?;
     story.install.strategy("enforced", |entry| entry.message.starts_with(VALIDATE_FAILED)).await?;
     assert_eq!(story.served().as_deref(), Some(bad.certificate_pem.as_str()), "what is served stays");
@@ -85,10 +85,10 @@ async fn certificates_for_another_host_warn_are_held_back_or_pass_as_the_mode_sa
     story.put_pair("mine", &bad, ca.certificate_pem()).await?;
     story.error("bad again", &[], &format!("{VALIDATE_FAILED}{OTHER_HOST}")).await?;
     assert_eq!(story.served().as_deref(), Some(good.certificate_pem.as_str()));
-    // Once when it was bad at first, once when it was bad again.
-    story.told(&[OTHER_HOST, OTHER_HOST]).await?;
+    // One Event for the first failure, and one for the repeated failure.
+    story.await_events(&[OTHER_HOST, OTHER_HOST]).await?;
 
-    // The endpoint moves to where the certificate is good.
+    // The endpoint changes to a host that the certificate covers.
     story.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
     story.ready("moved", &[], "https://other.example.com").await?;
     story.serves("moved", &bad.certificate_pem).await?;
@@ -97,11 +97,11 @@ async fn certificates_for_another_host_warn_are_held_back_or_pass_as_the_mode_sa
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_are_judged_by_each_check() -> anyhow::Result<()> {
+async fn certificates_must_pass_each_check() -> anyhow::Result<()> {
     let mut proxy = enabled("None", HOST);
     proxy["tls"] = json!({"secretName": "mine"});
     let story = Story::new("checks", proxy).await?;
-    // Older than what it has issued.
+    // Valid earlier than the certificates that it issues.
     let validity = Validity::starting(Timestamp::now() - PATIENCE * 200, PATIENCE * 100_000);
     let ca = CertificateAuthority::generate("external", &validity)?;
     let stranger = authority("stranger")?;
@@ -158,7 +158,7 @@ async fn certificates_are_judged_by_each_check() -> anyhow::Result<()> {
         assert_eq!(story.pod.metrics.certificate_valid(), Some(problem.is_empty()), "{what}");
     }
 
-    // Addresses: of a load balancer, as asked and as given.
+    // Addresses of a load balancer: the requested one and the assigned one.
     let service = json!({"type": "LoadBalancer", "loadBalancerIP": "5.6.7.8"});
     story.install.configure(json!({"externalEndpoint": null, "service": service})).await?;
     story.condition("no address", "Unknown", "it is not known yet where clients come").await?;
@@ -175,7 +175,7 @@ async fn certificates_are_judged_by_each_check() -> anyhow::Result<()> {
         story.condition("addresses", status, message).await?;
     }
 
-    // Of a Service of type ClusterIP.
+    // Addresses of a Service of type ClusterIP.
     story.install.configure(json!({"service": {"type": "ClusterIP", "loadBalancerIP": null}})).await?;
     let service = wait::until_ok(PATIENCE, "the Service", async || {
         Ok(story.install.services().get("concierge-cip").await?)
@@ -190,7 +190,7 @@ async fn certificates_are_judged_by_each_check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A certificate that is only for clients, and its CA.
+/// Returns a certificate with client authentication only, and its CA.
 fn for_clients() -> anyhow::Result<(IssuedPair, String)> {
     let ca = pinniped_test_support::certs::Authority::new("clients")?;
     let made = ca.client("somebody", None)?;
@@ -200,7 +200,7 @@ fn for_clients() -> anyhow::Result<(IssuedPair, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_change_their_state_when_time_passes() -> anyhow::Result<()> {
+async fn certificates_change_their_state_as_time_passes() -> anyhow::Result<()> {
     let mut proxy = enabled("None", HOST);
     proxy["tls"] = json!({"secretName": "mine", "validation": "Enforce"});
     let story = Story::new("time", proxy).await?;
@@ -210,7 +210,7 @@ async fn certificates_change_their_state_when_time_passes() -> anyhow::Result<()
         (health.observed && story.pod.controllers.leadership().is_leader()).then_some(())
     })
     .await?;
-    // Good in a moment, and not for long. Nothing happens in between but that time passes.
+    // Valid in a moment and for a short time. Nothing changes in between except the time.
     let begins = Timestamp::from_second(Timestamp::now().as_second() + 6)?;
     let validity = Validity { not_before: begins, not_after: begins + Duration::from_secs(6) };
     let pair = issue_for(&ca, &[HOST], &validity)?;
@@ -226,7 +226,7 @@ async fn certificates_change_their_state_when_time_passes() -> anyhow::Result<()
     story.condition("late", "False", &late).await?;
     let failed = format!("{VALIDATE_FAILED}{late}");
     story.install.strategy("late", |entry| entry.message == failed).await?;
-    story.told(&[&early, &soon, &late]).await?;
+    story.await_events(&[&early, &soon, &late]).await?;
     story.end().await;
     Ok(())
 }
@@ -240,7 +240,7 @@ async fn certificates_are_checked_under_upstreams_definition_too() -> anyhow::Re
     let definition =
         std::fs::read_to_string(pinniped_test_support::tools::repository().join(file)).context(file)?;
     control_plane.kubectl().apply(&definition.replace("pinniped.dev", install.suffix.as_str())).await?;
-    // It is served when it prunes what it does not know.
+    // The definition is served once unknown fields are pruned.
     let probe = json!({"impersonationProxy": {"tls": {"secretName": "x", "validation": "Off"}}});
     wait::until_ok(PATIENCE, "upstream's definition to be served", async || {
         let params = PatchParams { dry_run: true, ..PatchParams::default() };
@@ -261,11 +261,11 @@ async fn certificates_are_checked_under_upstreams_definition_too() -> anyhow::Re
     story.install.configure(proxy).await?;
     story.install.strategy("Warn, as the field was pruned", |entry| endpoint(entry).is_some()).await?;
     story.serves("Warn", &pair.certificate_pem).await?;
-    story.told(&[OTHER_HOST]).await?;
+    story.await_events(&[OTHER_HOST]).await?;
     assert_eq!(story.pod.metrics.certificate_valid(), Some(false));
     assert!(conditions(&story.install).await?.is_empty());
 
-    // A condition that is not kept is not offered at every turn.
+    // A condition that is dropped is not written in every pass.
     let status_writes = || -> anyhow::Result<usize> {
         let events = story.control_plane.audit_events()?;
         let ours = |event: &&Value| {
@@ -280,20 +280,20 @@ async fn certificates_are_checked_under_upstreams_definition_too() -> anyhow::Re
         let (params, patch) = merge(json!({"metadata": {"annotations": {"round": round.to_string()}}}));
         story.install.secrets().patch("mine", &params, &patch).await?;
     }
-    // The last of the passes that these cause is over when this one is.
+    // When this pass is over, the last of the triggered passes is over as well.
     let last = issue(&ca, &["other.example.com"])?;
     story.put_pair("mine", &last, ca.certificate_pem()).await?;
     story.serves("last", &last.certificate_pem).await?;
     let more = status_writes()? - before;
     assert!(more <= 1, "{more} status writes");
 
-    // Without a bundle the entry is refused, and the remedy is named.
+    // Without a bundle the entry is rejected, and the message names the remedy.
     story.put_pair("mine", &last, "").await?;
     let remedy = "the installed CredentialIssuer CRD does not allow an empty certificateAuthorityData: apply the CRD of \
                   this release, or set spec.impersonationProxy.tls.certificateAuthorityData";
     story.install.strategy("no bundle", |entry| entry.message == remedy).await?;
 
-    // The definition of this release takes the empty bundle, and the condition.
+    // The definition of this release accepts the empty bundle and the condition.
     control_plane.kubectl().apply(&crate::install::definition(&story.install.suffix)).await?;
     wait::until_ok(PATIENCE, "our definition to be served, and the proxy to be ready", async || {
         let (params, patch) =

@@ -1,4 +1,4 @@
-//! Against a server that plays an API server which allows or upgrades less than a WebSocket.
+//! Tests with a server that simulates an API server without WebSocket support or permission.
 
 use std::sync::{Arc, Mutex};
 
@@ -32,21 +32,21 @@ fn forbidden_get() -> Refusal {
     refusal(403, "Forbidden", FORBIDDEN_GET)
 }
 
-/// The upgrade to SPDY as an API server does it.
+/// Returns the response that upgrades to SPDY, as an API server sends it.
 fn upgraded() -> Response<Full<Bytes>> {
     let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
     let response = response.header("connection", "Upgrade").header("upgrade", "SPDY/3.1");
     response.header("x-stream-protocol-version", "v4.channel.k8s.io").body(Full::default()).unwrap()
 }
 
-/// The requests that arrived, and the result of the command.
+/// The received requests, and the result of the command.
 struct Seen {
     methods: Vec<Method>,
     output: Result<Zeroizing<Vec<u8>>, ExecError>,
 }
 
-/// Runs the command on a server that responds to the GET and to the POST in these ways, and plays `play` on the
-/// upgraded connection.
+/// Runs the command against a server that responds to the GET and the POST with these refusals, and
+/// handles the upgraded connection with `play`.
 async fn run<F: Future<Output = ()>>(
     get: fn() -> Refusal,
     post: fn() -> Response<Full<Bytes>>,
@@ -114,10 +114,11 @@ fn check(request: &Request<Incoming>) {
     }
 }
 
-/// Waits for the two streams and accepts them: the one for the status is 1, the one for the output 3.
+/// Waits for the two streams and accepts them: 1 is the status, 3 is the output.
 async fn accept(io: &mut Io) {
     let (mut streams, mut window_updates) = (Vec::new(), 0);
-    // All that the client sends has to be read: closing a socket with unread data resets the connection.
+    // All data from the client must be read: closing a socket with unread data resets the
+    // connection.
     while streams.len() < 2 || window_updates < 4 {
         let mut head = [0; 8];
         io.read_exact(&mut head).await.unwrap();
@@ -141,11 +142,11 @@ async fn accept(io: &mut Io) {
 async fn send(io: &mut Io, stream: u8, last: bool, data: &[u8]) {
     let length = (data.len() as u32).to_be_bytes();
     let head = [0, 0, 0, stream, u8::from(last), length[1], length[2], length[3]];
-    // The client may have gone by intent.
+    // The client may have closed the connection intentionally.
     let _sent = io.write_all(&[&head[..], data].concat()).await;
 }
 
-/// The end as Go's servers make it.
+/// Resets a stream as Go's servers do.
 async fn reset(io: &mut Io, stream: u8) {
     let _sent = io.write_all(&[0x80, 3, 0, 3, 0, 0, 0, 8, 0, 0, 0, stream, 0, 0, 0, 5]).await;
 }
@@ -159,14 +160,14 @@ async fn complete(mut io: Io) {
 }
 
 #[tokio::test]
-async fn where_only_the_post_is_allowed_the_command_runs_over_spdy() {
+async fn the_command_runs_over_spdy_if_only_the_post_is_allowed() {
     let seen = run(forbidden_get, upgraded, complete).await;
     assert_eq!(seen.output.unwrap().as_slice(), b"first second");
     assert_eq!(seen.methods, [Method::GET, Method::POST]);
 }
 
 #[tokio::test]
-async fn where_no_web_socket_is_upgraded_the_command_runs_over_spdy() {
+async fn the_command_runs_over_spdy_if_no_web_socket_is_upgraded() {
     let refusals: [fn() -> Refusal; 4] = [
         || refusal(400, "BadRequest", "unable to upgrade: missing upgrade headers in request"),
         || Response::builder().status(426).body(Full::default()).unwrap(),
@@ -181,7 +182,7 @@ async fn where_no_web_socket_is_upgraded_the_command_runs_over_spdy() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_pod_is_not_tried_twice() {
+async fn an_error_of_the_pod_is_not_retried_over_spdy() {
     for code in [401, 404, 500] {
         let get: fn() -> Refusal = match code {
             401 => || refusal(401, "Unauthorized", "Unauthorized"),
@@ -195,7 +196,7 @@ async fn what_is_wrong_with_the_pod_is_not_tried_twice() {
 }
 
 #[tokio::test]
-async fn without_any_permission_the_api_servers_words_name_the_verb_create() {
+async fn without_permissions_the_error_names_the_verb_create() {
     let seen = run(forbidden_get, || refusal(403, "Forbidden", FORBIDDEN_POST), complete).await;
     let error = seen.output.unwrap_err();
     assert!(error.is_forbidden());
@@ -203,7 +204,7 @@ async fn without_any_permission_the_api_servers_words_name_the_verb_create() {
 }
 
 #[tokio::test]
-async fn a_response_that_is_no_upgrade_to_the_protocol_is_an_error() {
+async fn a_response_without_the_upgrade_is_an_error() {
     type Respond = fn() -> Response<Full<Bytes>>;
     let responses: [(Respond, &str); 4] = [
         (|| Response::new(Full::from("<html>")), "200 OK"),
@@ -235,7 +236,7 @@ async fn a_response_that_is_no_upgrade_to_the_protocol_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_failed_command_over_spdy_has_kubernetes_words() {
+async fn a_failed_command_over_spdy_has_the_error_text_of_kubernetes() {
     for (status, wanted) in [
         (EXIT_1, "command terminated with exit code 1"),
         (GONE, "Internal error occurred: container not found (\"sleeper\")"),
@@ -251,19 +252,19 @@ async fn a_failed_command_over_spdy_has_kubernetes_words() {
 }
 
 #[tokio::test]
-async fn a_status_ends_the_command_although_the_connection_breaks_after_it() {
+async fn a_status_completes_the_command_even_if_the_connection_breaks_afterwards() {
     let seen = run(forbidden_get, upgraded, |mut io| async move {
         accept(&mut io).await;
         send(&mut io, 3, false, b"whole").await;
         send(&mut io, 1, false, SUCCESS).await;
-        // Half of a frame.
+        // The first part of a frame.
         io.write_all(&[0, 0, 0]).await.unwrap();
     });
     assert_eq!(seen.await.output.unwrap().as_slice(), b"whole");
 }
 
 #[tokio::test]
-async fn an_end_without_a_status_is_no_success() {
+async fn a_connection_that_closes_without_a_status_is_an_error() {
     let ended = run(forbidden_get, upgraded, |mut io| async move {
         accept(&mut io).await;
         send(&mut io, 3, true, b"whole").await;
@@ -287,7 +288,7 @@ async fn an_end_without_a_status_is_no_success() {
 }
 
 #[tokio::test]
-async fn endless_output_and_an_endless_status_are_cut_off() {
+async fn an_endless_output_and_an_endless_status_are_cut_off() {
     for (stream, wanted) in [
         (3, "output of the command is larger than 1048576 bytes"),
         (1, "outcome of the command could not be read"),
@@ -304,7 +305,7 @@ async fn endless_output_and_an_endless_status_are_cut_off() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_something_else_is_an_error() {
+async fn a_server_with_another_protocol_is_an_error() {
     let seen = run(forbidden_get, upgraded, |mut io| async move {
         io.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
     });

@@ -234,8 +234,8 @@ pub fn remove_all(observed: &Observed) -> Vec<Step> {
     objects.into_iter().map(|object| Step::Delete(object, Why::Disabled)).collect()
 }
 
-/// Returns the steps to apply while tokens are issued. The steps are idempotent: a step that was
-/// applied is not returned the next time.
+/// Returns the steps to apply while tokens are issued. A step that was applied is not returned for
+/// the next observation.
 pub fn plan(observed: &Observed, settings: &Settings, maker: &Maker, now: Timestamp) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut live = BTreeSet::new();

@@ -4,8 +4,8 @@
 //! [`decide`] takes one observation and returns steps in the order in which to apply them, and a
 //! decision for the status that holds if all steps succeed. The first step that fails ends the
 //! pass, and its error becomes the status; nothing is rolled back. Every replica applies the steps
-//! that change what it serves; only the leader applies the steps that write to the API server. A
-//! second pass over the same observation has only [`Step::Log`] steps.
+//! that change what it serves; only the leader applies the steps that write to the API server. Once
+//! all steps are applied, the next pass has only [`Step::Log`] steps.
 //!
 //! Follows upstream's `impersonatorconfig` controller, with these differences: a generated
 //! certificate is deleted only after the external one is loaded; names are not determined for a

@@ -1,8 +1,8 @@
-//! A Kubernetes client from a kubeconfig's context, with every way of authentication that kube knows, and the
-//! texts of its errors.
+//! A Kubernetes client for a kubeconfig context, with all authentication methods that kube
+//! supports, and the texts of its errors.
 //!
-//! kube's own client refuses proxies in our build and decides about them itself, so the transport is put together
-//! here from kube's layers and our [`Dialer`].
+//! kube's own client does not support proxies in this build and would select them itself, so this
+//! module combines kube's layers with our [`Dialer`].
 
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
@@ -19,7 +19,7 @@ use crate::login::impersonation_headers;
 use crate::version;
 use crate::{exec_plugin, kubeconfig};
 
-/// A client and the address it talks to.
+/// A client and the address of its server.
 #[derive(Clone)]
 pub struct Admin {
     /// The client.
@@ -33,25 +33,25 @@ impl std::fmt::Debug for Admin {
     }
 }
 
-/// What a request was about, for the texts of its errors.
+/// The request that an error text refers to.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// `get`, `list`, `create`.
+    /// The verb: `get`, `list`, `create`.
     pub verb: &'a str,
-    /// `credentialissuers.config.concierge.pinniped.dev`.
+    /// The resource, such as `credentialissuers.config.concierge.pinniped.dev`.
     pub resource: &'a str,
-    /// The object's name, or empty.
+    /// The name of the object, or empty.
     pub name: &'a str,
     /// The path of the request.
     pub path: &'a str,
 }
 
 impl Admin {
-    /// Builds the client. Runs the exec plugin of the context's user, if it has one.
+    /// Creates the client. Runs the exec plugin of the context's user, if it has one.
     ///
     /// # Errors
     ///
-    /// What is wrong with the context's entries.
+    /// Returns an error text if an entry of the context is invalid.
     pub async fn new(mut config: Kubeconfig, context: &str, dialer: Dialer) -> Result<Self, String> {
         let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
         let mut proxy = None;
@@ -81,11 +81,11 @@ impl Admin {
         Self::from_config(config, dialer.with_proxy(proxy.as_deref()))
     }
 
-    /// Builds the client of the pod that this program runs in.
+    /// Creates the client of the pod in which this program runs.
     ///
     /// # Errors
     ///
-    /// What is missing of the pod's files and variables.
+    /// Returns an error text if a file or variable of the pod is missing.
     pub fn in_cluster(dialer: Dialer) -> Result<Self, String> {
         let config = kube::Config::incluster().map_err(|err| describe(&err))?;
         Self::from_config(config, dialer)
@@ -94,7 +94,7 @@ impl Admin {
     fn from_config(mut config: kube::Config, dialer: Dialer) -> Result<Self, String> {
         pinniped_pki::install_crypto_provider();
         config.proxy_url = None;
-        // Go takes an empty name for none.
+        // Go treats an empty name as not set.
         config.tls_server_name = config.tls_server_name.filter(|name| !name.is_empty());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let text = |err: kube::Error| match err {
@@ -115,7 +115,7 @@ impl Admin {
         Ok(Self { client: kube::Client::new(service, config.default_namespace), server })
     }
 
-    /// The text of a failed request.
+    /// Returns the text for a failed request.
     pub fn error_text(&self, err: &kube::Error, subject: Subject<'_>) -> String {
         match err {
             kube::Error::Api(status) => api_text(status, subject),
@@ -136,8 +136,9 @@ impl Admin {
     }
 }
 
-/// Puts whom to impersonate into the headers of every request. The kubeconfig goes before its plugin, as flags of
-/// kubectl go before both; and we write the headers, because kube refuses names that are not ASCII.
+/// Sets the impersonation headers of every request. The kubeconfig takes precedence over its
+/// plugin, as flags of kubectl take precedence over both. Written here because kube refuses names
+/// that are not ASCII.
 fn impersonate(
     config: &mut kube::Config,
     user: Option<&ImpersonatedUser>,
@@ -158,20 +159,20 @@ fn impersonate(
     Ok(())
 }
 
-/// The cluster that `context` refers to, with its name.
+/// Returns the cluster that `context` refers to, and its name.
 fn cluster_of<'a>(config: &'a mut Kubeconfig, context: &str) -> Option<(&'a str, &'a mut Cluster)> {
     let context = config.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
     let named = config.clusters.iter_mut().find(|named| named.name == context.cluster)?;
     Some((named.name.as_str(), named.cluster.as_mut()?))
 }
 
-/// The user that `context` refers to.
+/// Returns the user that `context` refers to.
 fn user_of<'a>(config: &'a Kubeconfig, context: &str) -> Option<&'a NamedAuthInfo> {
     let context = config.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
     config.auth_infos.iter().find(|named| Some(&named.name) == context.user.as_ref())
 }
 
-/// Refuses tokens that no header can carry; the layer that makes the header would panic.
+/// Refuses tokens that are not valid header values; the layer that creates the header would panic.
 fn check_header(user: &AuthInfo) -> Result<(), String> {
     let token = user.token.iter().map(ExposeSecret::expose_secret);
     let provider = user.auth_provider.iter().flat_map(|provider| {
@@ -185,7 +186,7 @@ fn check_header(user: &AuthInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// The innermost error that says something about the connection.
+/// Returns the text of the innermost error that describes the connection.
 fn transport_text(err: &(dyn std::error::Error + 'static)) -> String {
     let mut current = Some(err);
     while let Some(err) = current {
@@ -203,14 +204,14 @@ fn transport_text(err: &(dyn std::error::Error + 'static)) -> String {
 }
 
 fn api_text(status: &kube::core::Status, subject: Subject<'_>) -> String {
-    // kube marks answers without a Kubernetes Status in this way.
+    // kube's marker for responses that are not a Kubernetes Status.
     if status.reason != "Failed to parse error data" {
         return status.message.clone();
     }
     generic_answer(status.code, &status.message, subject)
 }
 
-/// What client-go says about an answer that is no `Status`.
+/// Returns the text of client-go for a response that is not a `Status`.
 pub fn generic_answer(code: u16, body: &str, subject: Subject<'_>) -> String {
     let internal = || format!("an error on the server ({body:?}) has prevented the request from succeeding");
     let message = match code {
@@ -242,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_without_a_status_are_described_as_client_go_does() {
+    fn responses_without_a_status_have_the_texts_of_client_go() {
         let list = Subject {
             verb: "list",
             resource: "credentialissuers.config.concierge.pinniped.dev",

@@ -1,4 +1,5 @@
-//! One file per command: from parsed flags to the product on stdout, or a text for `Error: `.
+//! The commands, one file each: from parsed flags to the output on stdout, or an error text for
+//! `Error: `.
 
 pub mod doctor;
 pub mod get_kubeconfig;
@@ -16,7 +17,7 @@ use crate::flags::{completion, help, markdown};
 use crate::printer::{Level, Printer};
 use crate::write;
 
-/// What `login oidc` says.
+/// The error of `login oidc`.
 pub(crate) const NO_OIDC: &str = "could not complete Pinniped login: this build cannot log in through OpenID Connect yet, \
                                   use `pinniped login static` or another build";
 
@@ -24,7 +25,7 @@ pub(crate) const NO_OIDC: &str = "could not complete Pinniped login: this build 
 ///
 /// # Errors
 ///
-/// What stands behind `Error: `.
+/// Returns the text after `Error: `.
 pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<u8, String> {
     let outcome = match parsed.action {
         Action::Kubectl => return kubectl::run(parsed, environment, printer),
@@ -67,7 +68,7 @@ fn login_printer(environment: &Environment, printer: Printer) -> Printer {
     printer.at(if environment.debug() { Level::Debug } else { Level::Warning })
 }
 
-/// Runs `work` on this thread; commands that need no network never come here.
+/// Runs `work` on this thread. Commands that need no network do not call this.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

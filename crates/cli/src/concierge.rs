@@ -1,4 +1,5 @@
-//! The Concierge as a login command sees it: one anonymous request that turns a token into a cluster credential.
+//! The client of the Concierge: one anonymous request that exchanges a token for a cluster
+//! credential.
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
@@ -23,30 +24,30 @@ use crate::login::{Login, impersonation_headers};
 use crate::printer::Printer;
 use pinniped_go_compat::base64 as gobase64;
 
-/// What a Concierge says when it gives no reason.
+/// The message of a Concierge that returns no reason.
 const AUTHENTICATION_FAILED: &str = "authentication failed";
-/// The rights of a user's service account take a moment to become effective everywhere.
+/// The permissions of a user's service account take a moment to become effective everywhere.
 const RETRY: &str = "if your token is good, retry in a few seconds: the cluster may still be setting up your service \
                      account";
 
-/// Where the Concierge is and what shall judge the token, as given by flags.
+/// The Concierge and its authenticator, as given by flags.
 #[derive(Clone, Debug)]
 pub struct ConciergeParams {
-    /// URL; the API lies below it.
+    /// The URL of the server; the API path is appended.
     pub endpoint: String,
-    /// Base64 of PEM; empty for the system's roots.
+    /// PEM in base64; empty for the system roots.
     pub ca_bundle_data: String,
     /// `webhook` or `jwt`.
     pub authenticator_type: String,
-    /// Name of the authenticator.
+    /// The name of the authenticator.
     pub authenticator_name: String,
-    /// Suffix of the API groups.
+    /// The suffix of the API groups.
     pub api_group_suffix: String,
-    /// The kind of credential to ask for.
+    /// The requested kind of credential.
     pub credential_type: CredentialType,
 }
 
-/// A Concierge whose parameters make sense.
+/// A Concierge with valid parameters.
 #[derive(Clone, Debug)]
 pub struct Concierge {
     endpoint: Url,
@@ -57,11 +58,11 @@ pub struct Concierge {
 }
 
 impl Concierge {
-    /// Checks the parameters.
+    /// Validates the parameters.
     ///
     /// # Errors
     ///
-    /// The first parameter that is wrong, in the order in which they have always been checked.
+    /// Returns the first error, in a fixed order of the parameters.
     pub fn new(params: &ConciergeParams) -> Result<Self, String> {
         let endpoint = parse_endpoint(&params.endpoint)?;
         let roots = parse_roots(&params.ca_bundle_data)?;
@@ -88,12 +89,13 @@ impl Concierge {
         Ok(Self { endpoint, roots, authenticator, suffix, credential_type: params.credential_type.clone() })
     }
 
-    /// Sends the token and returns what the Concierge gives for it. Neither a client certificate nor an
-    /// `Authorization` header goes with the request.
+    /// Sends the token and returns the credential. The request contains neither a client
+    /// certificate nor an `Authorization` header.
     ///
     /// # Errors
     ///
-    /// `login failed: <message>` if the token was refused, `could not login: …` for everything else.
+    /// Returns `login failed: <message>` if the token was refused, and `could not login: …` for all
+    /// other errors.
     pub async fn exchange(&self, token: &str, dialer: Dialer, printer: Printer) -> Result<Login, String> {
         let could_not = |why: String| format!("could not login: {why}");
         let client = HttpsClient::new(dialer, Profile::Secure, self.roots.clone()).map_err(could_not)?;
@@ -110,7 +112,7 @@ impl Concierge {
                 token: (!token.is_empty()).then(|| token.into()),
                 authenticator: self.authenticator.clone(),
                 accept_credential_types: match self.credential_type {
-                    // What none named means, to upstream's servers, too.
+                    // An empty list means this type for upstream's servers, too.
                     CredentialType::ClientCertificate => Vec::new(),
                     ref other => vec![other.clone()],
                 },
@@ -150,8 +152,8 @@ impl Concierge {
     }
 }
 
-/// A certificate is good whatever was asked for: upstream's servers know nothing else. A token and whom to impersonate
-/// with it are only good together.
+/// Converts the response. A certificate is accepted for any requested type, because upstream's
+/// servers return nothing else. A token is only accepted together with the user to impersonate.
 fn read_answer(status: TokenCredentialRequestStatus, asked: &CredentialType) -> Result<Login, String> {
     let TokenCredentialRequestStatus { credential, message, impersonate } = status;
     let wants_token = *asked == CredentialType::ServiceAccountToken;
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_checked_in_order() {
+    fn parameters_are_validated_in_order() {
         assert!(Concierge::new(&params()).is_ok());
         type Change = fn(&mut ConciergeParams);
         let cases: [(Change, &str); 11] = [

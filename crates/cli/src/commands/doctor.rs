@@ -1,12 +1,13 @@
-//! `pinniped doctor`: says in plain words what is wrong with a Concierge and what to do.
+//! `pinniped doctor`: reports the problems of a Concierge installation, with remedies.
 //!
 //! ```text
-//! read, probe      everything that can be seen, with the caller's rights and as any client      -> Observed
-//! strategies, certificate, surroundings, logins      judge it, and know no cluster              -> Findings
-//! finding          a line each
+//! read, probe    the observable state, with the user's permissions and as any client  -> Observed
+//! strategies, certificate, surroundings, logins    checks without IO                 -> Findings
+//! finding        one line each
 //! ```
 //!
-//! The exit status is 0 when nothing is wrong, else 1. What may not be seen is said and counts as nothing.
+//! The exit status is 0 without problems, otherwise 1. Resources that the user may not read are
+//! reported and do not count as problems.
 
 mod certificate;
 mod finding;
@@ -38,10 +39,10 @@ use crate::kubeconfig;
 use crate::printer::Printer;
 use crate::write;
 
-/// Limit of everything together, as the flag's help says.
+/// The timeout of the whole command, as the help of the flag states.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Looks, judges, prints.
+/// Reads the installation, checks it, and prints the findings.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
     let observed = block_on(async {
         let work = Box::pin(observe(parsed, environment));

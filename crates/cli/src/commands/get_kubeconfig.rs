@@ -1,4 +1,4 @@
-//! `pinniped get kubeconfig`: from an administrator's kubeconfig to one that users log in with.
+//! `pinniped get kubeconfig`: converts an administrator's kubeconfig to one for logins.
 //!
 //! ```text
 //! options      what was asked for; discovery fills in what was left open
@@ -98,7 +98,8 @@ async fn generate(
     }
     let plugin = plugin::plugin(&options, environment)?;
 
-    // A source that turned verification off must not turn it off for the proxy, which the system's roots vouch for.
+    // If the source disabled verification, the result must not disable it for the proxy, which the
+    // system roots trust.
     let keep_insecure = !(ca.is_empty() && options.concierge.mode == ConciergeMode::ImpersonationProxy);
     let cluster = generated::cluster_entry(&source.cluster, &server, &ca, keep_insecure);
     if !options.skip_validation {
@@ -110,8 +111,9 @@ async fn generate(
         .map_err(|err| format!("could not write output: {err}"))
 }
 
-/// Whom kubectl shall impersonate, where the kubeconfig says so and the token is known: then it works at once. Other
-/// kubeconfigs get to know at their first use.
+/// Returns the user to impersonate, if the kubeconfig contains it and the token is known: the
+/// kubeconfig then works immediately. In other cases the first use of the kubeconfig determines the
+/// user.
 async fn identity(
     options: &Options,
     args: &[String],
@@ -123,7 +125,7 @@ async fn identity(
     if !in_kubeconfig || !by_token || options.static_token.is_empty() {
         return Ok(None);
     }
-    // The user's cache is none of ours.
+    // This login must not use the user's cache.
     let args = [args, &["--credential-cache=".to_owned()]].concat();
     let Outcome::Run(login) = parse(&ROOT, &args) else { return Ok(None) };
     let session = Session::from_flags(&login, &args, environment, printer)?;
@@ -138,7 +140,7 @@ async fn identity(
     Ok(login.impersonate)
 }
 
-/// How many different certificates are in `pem`.
+/// Returns the number of distinct certificates in `pem`.
 fn count_roots(pem: &[u8]) -> usize {
     CaBundle::from_pem(pem).map_or(0, |bundle| bundle.distinct_count())
 }

@@ -1,13 +1,13 @@
-//! `pinniped kubectl`: kubectl with an identity that its kubeconfig does not name.
+//! `pinniped kubectl`: runs kubectl with an identity that its kubeconfig does not contain.
 //!
 //! ```text
-//! arguments    which kubeconfig, context and user kubectl is going to use, and with which file instead
+//! arguments    the kubeconfig, context and user that kubectl selects, and the changed arguments
 //! session_file the kubeconfig of one run
-//! child        kubectl itself: signals forth, exit code back
+//! child        kubectl: forwards signals, returns the exit code
 //! ```
 //!
-//! Logs in first, and gives kubectl a kubeconfig of its own in which the user impersonates whoever logged in. Where no
-//! headers are needed, kubectl runs as if it had been called by itself.
+//! The command logs in first and passes kubectl a temporary kubeconfig whose user impersonates the
+//! logged-in user. If no headers are needed, kubectl runs with unchanged arguments.
 
 mod arguments;
 mod child;
@@ -25,9 +25,9 @@ use crate::kubeconfig::{self, identity};
 use crate::login::session::Session;
 use crate::printer::Printer;
 
-/// The login is good for the start of a long command, too.
-const LEFT: SignedDuration = SignedDuration::from_secs(30);
-/// Says to a `pinniped kubectl` inside of another one which file that one made.
+/// The minimum remaining lifetime of the credential, enough for the start of a long command.
+const MIN_LIFETIME: SignedDuration = SignedDuration::from_secs(30);
+/// The environment variable that passes the temporary kubeconfig to a nested `pinniped kubectl`.
 const RUNNING: &str = "PINNIPED_KUBECTL_KUBECONFIG";
 
 /// Runs kubectl and returns its exit code.
@@ -54,20 +54,21 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
     };
     let variables = path.iter().flat_map(|path| [("KUBECONFIG", path.as_str()), (RUNNING, path.as_str())]);
     block_on(child::run(&program, &words, &variables.collect::<Vec<_>>()))
-    // The file goes here, whatever happened.
+    // Removes the file in any case.
 }
 
-/// The kubeconfig that kubectl would use, with the identity in it; `None` if kubectl needs no help.
+/// Returns the kubeconfig that kubectl would use, with the identity added; `None` if kubectl needs
+/// no identity.
 fn with_identity(
     arguments: &Arguments<'_>,
     environment: &Environment,
     printer: Printer,
 ) -> Result<Option<Kubeconfig>, String> {
-    // These commands are about the files themselves.
+    // These commands operate on the files themselves.
     if arguments.command() == Some("config") {
         return Ok(None);
     }
-    // kubectl has its own words for what is wrong with a kubeconfig.
+    // kubectl reports errors in a kubeconfig itself.
     let Ok(mut config) = kubeconfig::load(arguments.kubeconfig(), environment) else { return Ok(None) };
     let Some((user, cluster)) = arguments.select(&config) else { return Ok(None) };
     let (Some(entry), Some(named)) = (
@@ -81,7 +82,7 @@ fn with_identity(
         Some(session) if session.wants_service_account_token() => session,
         _ => return Ok(None),
     };
-    let login = block_on(session.login(LEFT))?;
+    let login = block_on(session.login(MIN_LIFETIME))?;
     let Some(identity) = &login.impersonate else { return Ok(None) };
     for entry in config.auth_infos.iter_mut().filter(|named| named.name == user) {
         if let Some(entry) = &mut entry.auth_info {

@@ -1,8 +1,9 @@
-//! `pinniped login static`: kubectl's exec plugin with a fixed token.
+//! `pinniped login static`: the exec plugin of kubectl with a fixed token.
 //!
-//! kubectl runs this for every call, so the usual way, a credential from the cache, needs no network, no runtime
-//! and no TLS. A cached credential that is about to end is still given out at once, while a child process of this
-//! one fetches the next; so nobody waits at the moment of expiry.
+//! kubectl runs this command for every call, so the common case, a cached credential, needs no
+//! network, no runtime and no TLS. A cached credential that is about to expire is still returned
+//! immediately, while a child process fetches the next one, so that the expiration does not delay
+//! any call.
 
 use std::process::{Command, Stdio};
 
@@ -21,7 +22,7 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
     let session = Session::from_flags(parsed, &environment.args, environment, printer)?;
     let renewing = environment.variable(PINNIPED_RENEW_IN_BACKGROUND).is_some();
     if renewing {
-        // Held until the credential is there.
+        // The lock is held until the credential is stored.
         let Some(_only_renewal) = session.cache().and_then(ExecCache::renewal_lock) else { return Ok(()) };
         return block_on(session.fresh()).map(drop);
     }
@@ -35,7 +36,7 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
     answer(block_on(session.fresh())?, &session, environment, printer)
 }
 
-/// Starts this program again with the same arguments, to fill the cache and say nothing.
+/// Starts this program with the same arguments, to update the cache without output.
 fn renew_in_background(environment: &Environment) {
     let Some(executable) = &environment.executable else { return };
     let mut command = Command::new(executable);
@@ -45,10 +46,10 @@ fn renew_in_background(environment: &Environment) {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    // Ctrl-C at kubectl is not meant for it.
+    // Ctrl-C in kubectl must not interrupt the renewal.
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    // It outlives this process by design: it ends by itself within the limit of the exchange. If it cannot be
-    // started, the next run after expiry fetches the credential.
+    // The child intentionally outlives this process: the timeout of the exchange limits its
+    // lifetime. If it cannot be started, the next run after the expiration fetches the credential.
     drop(command.spawn());
 }

@@ -1,5 +1,5 @@
-//! What a login command answers to kubectl: the credential, or an error that says what to do about the headers which
-//! the credential needs.
+//! The response of a login command to kubectl: the credential, or an error that explains how to
+//! send the headers that the credential needs.
 
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_go_compat::json as gojson;
@@ -14,7 +14,7 @@ use crate::login::{Login, request_headers};
 use crate::printer::Printer;
 use crate::write;
 
-/// Answers with what `session` gave.
+/// Prints the response for the result of `session`.
 pub(super) fn answer(
     login: Login,
     session: &Session,
@@ -33,15 +33,16 @@ pub(super) fn answer(
     match decide(user, expected, session.delivery(), environment.sends_request_headers()) {
         Verdict::Print => {}
         Verdict::PrintWithHeaders => credential.request_headers = request_headers(user),
-        Verdict::Record(change) => return Err(record_and_tell(change, user, environment)),
+        Verdict::Record(change) => return Err(record_and_report(change, user, environment)),
         Verdict::Refuse(refusal) => return Err(refusal.to_string()),
     }
     let answer = gojson::to_string(&ExecCredential::answer(credential));
     write(printer, format!("{answer}\n").as_bytes())
 }
 
-/// kubectl has read its kubeconfig already, so it has to be run once more in any case.
-fn record_and_tell(change: Change, user: Option<&ImpersonatedUser>, environment: &Environment) -> String {
+/// Records the identity and returns the error text: kubectl has already read its kubeconfig, so the
+/// user must run it again in any case.
+fn record_and_report(change: Change, user: Option<&ImpersonatedUser>, environment: &Environment) -> String {
     match (record(environment, user), change, user) {
         (Ok(Recorded::Written(path)), Change::First, _) => {
             format!("identity recorded in {}; please re-run the command", path.display())

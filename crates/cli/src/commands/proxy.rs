@@ -1,17 +1,17 @@
-//! `pinniped proxy`: a server on this machine's loopback that makes any client the user of a login with a service
-//! account's token, whether the client can send impersonation headers or not.
+//! `pinniped proxy`: a server on the loopback interface that authenticates every client as the user
+//! of a login with a service account token, even if the client cannot send impersonation headers.
 //!
 //! ```text
-//! stack        one request's way: who may ask, as whom it goes on, and the answer back
-//! gate         the host that a client must mean, and the secret that it must know
-//! logins       the login of the moment, renewed while somebody uses it
+//! stack        the handler chain: authentication, forwarding, the response
+//! gate         the host that a request must name, and the secret that it must present
+//! logins       the current login, renewed while it is in use
 //! identity     a login as headers
-//! target       the API server, as the kubeconfig's cluster entry has it
-//! kubeconfig   what clients are given: an address, a throw-away authority, the secret
+//! target       the API server, from the kubeconfig's cluster entry
+//! kubeconfig   the kubeconfig for clients: address, temporary CA, secret
 //! ```
 //!
-//! Everything of a run (port, authority, secret) is made for it and ends with it. Neither a token of the cluster nor the
-//! secret is ever on a command line or in a log line.
+//! Port, CA and secret are created for one run and discarded at its end. Neither a cluster token
+//! nor the secret appears on a command line or in a log line.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -48,21 +48,21 @@ use logins::Logins;
 use stack::Stack;
 use target::Target;
 
-/// How long requests that run may take to end when the proxy does.
+/// The grace period for running requests at shutdown.
 const GRACE: Duration = Duration::from_secs(2);
-/// Nobody keeps a proxy for longer. Nothing outlives it anyway.
+/// The lifetime of the certificates: longer than any run of the proxy.
 const LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
-/// What makes a kubeconfig for this command.
+/// The command that creates a suitable kubeconfig.
 const REMEDY: &str = "make a kubeconfig with `pinniped get kubeconfig --concierge-mode ServiceAccountToken \
                       --impersonation-delivery proxy`";
 
-/// Serves until it is asked to stop.
+/// Serves until a signal stops it.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
     let could_not = |why: std::io::Error| format!("could not start: {why}");
     pinniped_http_server::process::disable_core_dumps().map_err(could_not)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(could_not)?;
     let outcome = runtime.block_on(proxy(parsed, environment, printer));
-    // A name that is being resolved may hang, and nobody waits for it any more.
+    // A pending name resolution may block, and no result depends on it.
     runtime.shutdown_background();
     outcome
 }
@@ -106,7 +106,7 @@ async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> 
     };
     tokio::select! {
         () = proxy.stop() => {}
-        // Whoever asks twice does not want to wait.
+        // A second signal skips the grace period.
         () = stop.asked() => {}
     }
     match failed {
@@ -115,7 +115,7 @@ async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> 
     }
 }
 
-/// Prints or writes what clients need.
+/// Prints or writes the kubeconfig for clients.
 fn give(
     parsed: &Parsed,
     config: &kube::config::Kubeconfig,
@@ -162,18 +162,18 @@ impl Proxy {
         Ok(Self { given, server, tunnels, ended, renewing })
     }
 
-    /// Closes the port, lets requests end for a moment, and ends what is left.
+    /// Closes the port, waits up to the grace period for requests, then terminates the rest.
     async fn stop(self) {
         let Self { given: _, server, tunnels, ended, renewing } = self;
         tokio::join!(server.drain(GRACE), tunnels.drain(GRACE));
         ended.cancel();
-        // It only waits for that.
+        // The task only waits for this.
         let _ended = renewing.await;
     }
 }
 
-/// An authority's certificate, and a serving certificate of it for this machine. The authority's key is gone when this
-/// returns: nobody can make another certificate.
+/// Returns a CA certificate, and a serving certificate for this machine that it signed. The CA key
+/// is discarded on return, so that no other certificate can be issued.
 fn certificates() -> Result<(String, CertificateStore), String> {
     let could_not = |why: &dyn std::fmt::Display| format!("could not make a certificate: {why}");
     let validity = Validity::starting(Timestamp::now(), LIFETIME);
@@ -189,7 +189,7 @@ fn certificates() -> Result<(String, CertificateStore), String> {
     Ok((authority.certificate_pem().to_owned(), serving))
 }
 
-/// Ctrl-C, or a polite end from outside.
+/// Ctrl-C, or another termination signal.
 struct Stop {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
@@ -225,7 +225,7 @@ impl Stop {
     }
 }
 
-/// A path below the server's own, which may be below another one.
+/// Returns a path below the server's own path.
 fn below(base: &str, path: &Uri) -> Option<Uri> {
     let path = path.path_and_query().map_or("/", |path| path.as_str());
     if base.is_empty() { path.parse().ok() } else { format!("{base}{path}").parse().ok() }

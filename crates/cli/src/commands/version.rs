@@ -5,7 +5,7 @@ use crate::printer::Printer;
 use crate::{version, write};
 use pinniped_go_compat::{json as gojson, yaml as goyaml};
 
-/// Prints the version, or everything known about the build.
+/// Prints the version, or all information about the build.
 pub(crate) fn run(parsed: &Parsed, printer: Printer) -> Result<(), String> {
     let info = version::info();
     let text = match parsed.string("output").as_str() {

@@ -1,4 +1,4 @@
-//! `pinniped whoami`: asks the cluster who it thinks the kubeconfig's user is.
+//! `pinniped whoami`: prints the user that the cluster authenticates for the kubeconfig.
 
 use http::{Request, header};
 use kube::config::Kubeconfig;
@@ -17,16 +17,16 @@ use crate::kubeconfig::{self, ResolveError};
 use crate::printer::Printer;
 use crate::write;
 
-/// What the cluster is called where the kubeconfig does not say.
+/// The name of a cluster that the kubeconfig does not name.
 const UNKNOWN: &str = "???";
 
-/// Where the request goes.
+/// The destination of the request.
 pub(super) struct Cluster {
     name: String,
     url: String,
 }
 
-/// Prints who the user is.
+/// Prints the user.
 pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
     let suffix = parsed.string_or("api-group-suffix", DEFAULT_SUFFIX);
     let (answer, cluster) = block_on(ask(parsed, environment, &suffix))?;

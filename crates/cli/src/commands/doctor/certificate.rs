@@ -1,4 +1,4 @@
-//! Judges the Secret that the spec names, and the certificate that is shown at the endpoint.
+//! Checks the Secret that the spec names, and the certificate that the endpoint presents.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
@@ -13,16 +13,16 @@ use url::Url;
 use super::finding::Finding;
 use super::observed::{EndpointLook, Look, Observed, SecretLook};
 
-/// An end that is nearer than this is told.
+/// An expiration within this time is reported.
 const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// Judges the Secret.
+/// Checks the Secret.
 pub(super) fn judge_secret(observed: &Observed) -> Vec<Finding> {
     let Some(look) = &observed.secret else { return Vec::new() };
     let mut findings = Vec::new();
     let name = format!("secret {}", look.reference);
     if look.reference.is_malformed() {
-        // The strategy says so.
+        // The strategy reports this problem.
         return findings;
     }
     delegation(observed, look, &mut findings);
@@ -93,7 +93,7 @@ fn delegation(observed: &Observed, look: &SecretLook, findings: &mut Vec<Finding
     ));
 }
 
-/// Judges what answers at the endpoint.
+/// Checks the endpoint.
 pub(super) fn judge_endpoint(observed: &Observed, now: Timestamp) -> Vec<Finding> {
     let info = observed
         .proxy_strategy()
@@ -191,7 +191,7 @@ const REPLACE: &str =
     "issue a certificate for the name that clients use, or correct spec.impersonationProxy.externalEndpoint";
 const RENEW: &str = "renew it: a new certificate in the same Secret is served without a restart";
 
-/// The host of a URL, without the brackets of IPv6.
+/// Returns the host of a URL, without the brackets of an IPv6 address.
 fn host_of(url: &str) -> String {
     let url = Url::parse(url).ok();
     let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
@@ -221,7 +221,7 @@ fn trusted(
     if roots.ders().contains(&leaf.der) {
         return Ok(());
     }
-    // Whether it is in its time is said apart from this.
+    // The validity period is checked separately.
     let time = now.clamp(leaf.not_before, leaf.not_after.max(leaf.not_before));
     let intermediates = shown.chain.get(1..).unwrap_or_default();
     chain::verify_server(&leaf.der, intermediates, &roots, time).map_err(|err| err.to_string())

@@ -1,24 +1,24 @@
-//! What there is to say, and how it is printed.
+//! The findings of `pinniped doctor` and their text form.
 
 use std::fmt::Write as _;
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// It is as it should be.
+    /// The check passed.
     Fine(String),
-    /// It is not.
+    /// The check failed.
     Problem {
-        /// What is wrong.
+        /// The problem.
         what: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
-    /// It could not be looked at.
+    /// The check could not be made.
     Unseen {
-        /// What.
+        /// The subject of the check.
         what: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
@@ -33,12 +33,12 @@ impl Finding {
     }
 }
 
-/// How many of them are problems.
+/// Returns the number of problems.
 pub(super) fn problems(findings: &[Finding]) -> usize {
     findings.iter().filter(|finding| matches!(finding, Finding::Problem { .. })).count()
 }
 
-/// One line each, and one for each remedy.
+/// Prints one line for each finding, and one for each remedy.
 pub(super) fn render(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
@@ -56,7 +56,8 @@ pub(super) fn render(findings: &[Finding]) -> String {
     text
 }
 
-/// Much of what is printed was written by others: it stays on its line and moves no cursor.
+/// Escapes control characters: much of the output comes from others and must not start lines or
+/// move the cursor.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn findings_are_lines_that_nobody_can_break() {
+    fn findings_cannot_contain_line_breaks_or_control_characters() {
         let findings =
             [Finding::Fine("a\nb".into()), Finding::problem("c\x1b[2J", "d"), Finding::unseen("e", "f")];
         assert_eq!(render(&findings), "ok       a b\nproblem  c [2J\n         -> d\nunseen   e: f\n");

@@ -1,4 +1,4 @@
-//! Installations to judge.
+//! Installations for tests.
 
 use pinniped_delegation::grants::SecretReference;
 use serde_json::{Value, json};
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use super::finding::Finding;
 use super::observed::{Authenticators, Look, Observed, SecretLook};
 
-/// A strategy of the status.
+/// Returns a strategy of the status.
 pub(super) fn strategy(type_: &str, status: &str, reason: &str, message: &str) -> Value {
     json!({"type": type_, "status": status, "reason": reason, "message": message,
         "lastUpdateTime": "2026-11-21T10:00:00Z"})
 }
 
-/// The proxy's strategy when it serves.
+/// Returns the strategy of a serving impersonation proxy.
 pub(super) fn listening(endpoint: &str, ca_data: &str) -> Value {
     let mut strategy = strategy("ImpersonationProxy", "Success", "Listening", "it is ready");
     strategy["frontend"] = json!({"type": "ImpersonationProxy",
@@ -20,7 +20,7 @@ pub(super) fn listening(endpoint: &str, ca_data: &str) -> Value {
     strategy
 }
 
-/// An installation in which all is well, with this spec of the proxy and these strategies.
+/// Returns an installation without problems, with this spec of the proxy and these strategies.
 #[expect(clippy::needless_pass_by_value, reason = "literals read better without a reference each")]
 pub(super) fn observed(proxy: Value, strategies: &[Value]) -> Observed {
     let issuer = json!({"metadata": {"name": "x"}, "spec": {"impersonationProxy": proxy},
@@ -39,7 +39,7 @@ pub(super) fn observed(proxy: Value, strategies: &[Value]) -> Observed {
     }
 }
 
-/// The Secret that the spec names, with these values.
+/// Returns the Secret that the spec names, with these values.
 pub(super) fn secret(reference: &str, values: &[(&str, &str)]) -> SecretLook {
     let values: serde_json::Map<_, _> = values
         .iter()
@@ -53,7 +53,7 @@ pub(super) fn secret(reference: &str, values: &[(&str, &str)]) -> SecretLook {
     }
 }
 
-/// What is wrong, each with its remedy.
+/// Returns the problems, each with its remedy.
 pub(super) fn problems(findings: Vec<Finding>) -> Vec<(String, String)> {
     let problem = |finding| match finding {
         Finding::Problem { what, remedy } => Some((what, remedy)),

@@ -1,5 +1,5 @@
-//! Users of kubeconfigs who log in with a service account's token: whether the cluster gives them one, and whether what
-//! their entry impersonates is what their plugin expects.
+//! Checks the kubeconfig users that log in with a service account token: whether the cluster issues
+//! one, and whether the entry impersonates the identity that its plugin expects.
 
 use kube::config::{AuthInfo, Kubeconfig};
 use pinniped_concierge_api::config::{StrategyStatus, StrategyType};
@@ -13,22 +13,23 @@ use crate::flags::tree::ROOT;
 use crate::flags::{Delivery, Parsed, Value, parse};
 use crate::kubeconfig::identity::read_user;
 
-/// One such user of a kubeconfig that was given to be checked.
+/// Such a user in a kubeconfig that is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoginEntry {
-    /// The kubeconfig, as it is called in messages.
+    /// The kubeconfig, as messages name it.
     pub(super) file: String,
-    /// The user's name in it.
+    /// The name of the user.
     pub(super) user: String,
-    /// How kubectl gets to know whom to impersonate.
+    /// The method that adds the impersonation headers.
     pub(super) delivery: Delivery,
-    /// Whom its fields impersonate, or what is wrong with them.
+    /// The user that its fields impersonate, or an error in the fields.
     pub(super) impersonated: Result<Option<ImpersonatedUser>, String>,
-    /// Whom its plugin expects there.
+    /// The identity that its plugin expects.
     pub(super) expected: Option<IdentityDigest>,
 }
 
-/// Does this user log in with a service account's token? Then what its plugin's arguments say.
+/// Returns the parsed plugin arguments of a user that logs in with a service account token; `None`
+/// for other users.
 fn token_login(user: &AuthInfo) -> Option<Box<Parsed>> {
     let args = user.exec.as_ref()?.args.clone().unwrap_or_default();
     let Outcome::Run(parsed) = parse(&ROOT, &args) else { return None };
@@ -37,7 +38,7 @@ fn token_login(user: &AuthInfo) -> Option<Box<Parsed>> {
     (type_ == Some(&wanted)).then_some(parsed)
 }
 
-/// The users of a kubeconfig who do.
+/// Returns such users of a kubeconfig.
 pub(super) fn logins_of(config: &Kubeconfig, file: &str) -> Vec<LoginEntry> {
     let users = config.auth_infos.iter().filter_map(|named| Some((&named.name, named.auth_info.as_ref()?)));
     users
@@ -60,7 +61,8 @@ pub(super) fn logins_of(config: &Kubeconfig, file: &str) -> Vec<LoginEntry> {
         .collect()
 }
 
-/// Whether users who do are the only ones with this cluster. It leads to the API server then, whatever the proxy is.
+/// Returns whether all users of this cluster are such users. The cluster entry then refers to the
+/// API server, not to the proxy.
 pub(super) fn only_token_logins(config: &Kubeconfig, cluster: &str) -> bool {
     let contexts = config.contexts.iter().filter_map(|named| named.context.as_ref());
     let users = contexts.filter(|context| context.cluster == cluster).map(|context| &context.user);
@@ -75,11 +77,11 @@ pub(super) fn only_token_logins(config: &Kubeconfig, cluster: &str) -> bool {
     any
 }
 
-/// What makes the plugin write the fields and the digest again, together.
+/// The remedy that makes the plugin write the fields and the digest again, together.
 const START_AGAIN: &str = "remove as, as-uid, as-groups and as-user-extra from the user and --expected-identity from \
                            its plugin's arguments: the next login writes them again";
 
-/// Judges.
+/// Checks the logins.
 pub(super) fn judge(observed: &Observed) -> Vec<Finding> {
     observed.logins.iter().map(|entry| judge_one(observed, entry)).collect()
 }
@@ -157,7 +159,7 @@ users:
     }
 
     #[test]
-    fn fields_and_expectation_belong_together() {
+    fn the_impersonation_fields_must_match_the_expected_identity() {
         let good = IdentityDigest::of(&pinny());
         let other = "0".repeat(64);
         let works = strategy("ServiceAccountToken", "Success", "Listening", "ready");
@@ -181,7 +183,7 @@ users:
     }
 
     #[test]
-    fn a_cluster_of_token_logins_need_not_be_the_proxy() {
+    fn a_cluster_with_token_logins_only_need_not_be_the_proxy() {
         let config = kubeconfig("", "");
         assert!(only_token_logins(&config, "direct"));
         assert!(!only_token_logins(&config, "mixed"));

@@ -1,4 +1,5 @@
-//! What was looked at: objects of the cluster, the endpoint, the kubeconfig. No judgement.
+//! The observed state: objects of the cluster, the endpoint, and the kubeconfig. Contains no
+//! checks.
 
 use k8s_openapi::api::core::v1::{Secret, Service};
 use pinniped_concierge_api::config::{
@@ -10,41 +11,41 @@ use pinniped_pki::tls::Shown;
 
 use super::logins::LoginEntry;
 
-/// Everything that could be seen of one installation.
+/// The observed state of an installation.
 #[derive(Clone)]
 pub(super) struct Observed {
     /// The `CredentialIssuer`.
     pub(super) issuer: CredentialIssuer,
-    /// `credentialissuer.config.concierge.SUFFIX/NAME`, as kubectl takes it.
+    /// The argument for kubectl: `credentialissuer.config.concierge.SUFFIX/NAME`.
     pub(super) issuer_argument: String,
-    /// Where the Concierge runs.
+    /// The namespace of the Concierge.
     pub(super) namespace: Look<String>,
-    /// Why the aggregated API does not answer; empty when it does.
+    /// The reason why the aggregated API is unavailable; empty if it is available.
     pub(super) api_trouble: Look<String>,
-    /// The authenticators that are not ready, by kind and name, and how many there are.
+    /// The number of authenticators, and those that are not ready.
     pub(super) authenticators: Look<Authenticators>,
-    /// The Services that the Concierge made.
+    /// The Services that the Concierge created.
     pub(super) services: Look<Vec<ServiceLook>>,
     /// The Secret that the spec names.
     pub(super) secret: Option<SecretLook>,
-    /// What answers at the endpoint that is advertised.
+    /// The result of the probe of the advertised endpoint.
     pub(super) endpoint: Option<EndpointLook>,
-    /// Clusters of the kubeconfigs that were given.
+    /// Clusters of the kubeconfigs.
     pub(super) entries: Vec<KubeconfigEntry>,
-    /// Users of the kubeconfig to be checked who log in with a service account's token.
+    /// Users of the checked kubeconfig that log in with a service account token.
     pub(super) logins: Vec<LoginEntry>,
 }
 
-/// What asking for something came to.
+/// The result of reading something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Look<T> {
-    /// This is it.
+    /// The value.
     Found(T),
-    /// There is none.
+    /// It does not exist.
     Missing,
-    /// It may not be seen; the API server's words.
+    /// The user may not read it; contains the text of the API server.
     Hidden(String),
-    /// It could not be asked for.
+    /// The request failed.
     Failed(String),
 }
 
@@ -66,20 +67,20 @@ impl<T> Look<T> {
     }
 }
 
-/// Who may judge tokens.
+/// The authenticators, which validate tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Authenticators {
-    /// How many there are.
+    /// The number of authenticators.
     pub(super) count: usize,
-    /// Those that are not ready: `kind/name`, and why.
+    /// Those that are not ready: `kind/name` and the reason.
     pub(super) unready: Vec<(String, String)>,
 }
 
-/// A Service, and whether a pod stands behind it.
+/// A Service and its endpoints.
 #[derive(Clone)]
 pub(super) struct ServiceLook {
     pub(super) service: Service,
-    /// How many of its endpoints are ready.
+    /// The number of ready endpoints.
     pub(super) ready: Look<usize>,
 }
 
@@ -88,14 +89,14 @@ pub(super) struct ServiceLook {
 pub(super) struct SecretLook {
     pub(super) reference: SecretReference,
     pub(super) secret: Look<Secret>,
-    /// Delegations in its namespace, when that is not the Concierge's.
+    /// The delegations in its namespace, if that differs from the Concierge's.
     pub(super) delegations: Option<Look<Vec<TlsCertificateDelegation>>>,
 }
 
-/// What answers at the advertised endpoint.
+/// The result of the probe of the advertised endpoint.
 #[derive(Clone, Debug)]
 pub(super) enum EndpointLook {
-    /// The URL makes no sense.
+    /// The URL is invalid.
     Malformed(String),
     /// No connection.
     Unreachable(String),
@@ -104,47 +105,48 @@ pub(super) enum EndpointLook {
     /// A certificate.
     Shown {
         shown: Shown,
-        /// Why the system's roots do not vouch for it; asked only when no bundle is advertised.
+        /// The reason why the system roots do not trust it; only checked if no bundle is
+        /// advertised.
         system: Option<String>,
     },
 }
 
-/// One cluster of a kubeconfig.
+/// A cluster entry of a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KubeconfigEntry {
-    /// The kubeconfig, as it is called in messages.
+    /// The kubeconfig, as messages name it.
     pub(super) file: String,
-    /// It was given to be checked as one that leads to the proxy.
+    /// Whether the user requested the check of this kubeconfig as one for the proxy.
     pub(super) checked: bool,
-    /// The cluster's name.
+    /// The name of the cluster.
     pub(super) cluster: String,
-    /// Its URL.
+    /// The URL of the cluster.
     pub(super) server: String,
-    /// Its CA certificates, PEM; or why they cannot be read.
+    /// The CA certificates in PEM form, or an error text.
     pub(super) ca: Result<Vec<u8>, String>,
 }
 
 impl Observed {
-    /// `spec.impersonationProxy`.
+    /// Returns `spec.impersonationProxy`.
     pub(super) fn proxy(&self) -> Option<&ImpersonationProxySpec> {
         self.issuer.spec.as_ref()?.impersonation_proxy.as_ref()
     }
 
-    /// The strategies of the status.
+    /// Returns the strategies of the status.
     pub(super) fn strategies(&self) -> &[CredentialIssuerStrategy] {
         self.issuer.status.as_ref().map_or(&[], |status| &status.strategies)
     }
 
-    /// The proxy's strategy.
+    /// Returns the strategy of the proxy.
     pub(super) fn proxy_strategy(&self) -> Option<&CredentialIssuerStrategy> {
         self.strategies().iter().find(|strategy| strategy.type_ == StrategyType::ImpersonationProxy)
     }
 
-    /// The namespace for commands that are suggested.
+    /// Returns the namespace for suggested commands.
     pub(super) fn namespace_or_default(&self) -> &str {
         self.namespace.found().map_or(DEFAULT_NAMESPACE, String::as_str)
     }
 }
 
-/// Where the Concierge runs unless it is known better.
+/// The default namespace of the Concierge.
 pub(super) const DEFAULT_NAMESPACE: &str = "pinniped-concierge";

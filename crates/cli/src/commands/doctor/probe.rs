@@ -1,4 +1,4 @@
-//! Looks at the endpoint as a client would: name, connection, handshake.
+//! Probes the endpoint as a client would: name resolution, connection, handshake.
 
 use pinniped_pki::tls::{ALPN_HTTP, Probe, Profile, Roots};
 use rustls::pki_types::ServerName;
@@ -10,7 +10,7 @@ use super::read::LOOK_LIMIT;
 use crate::dial::Dialer;
 use crate::https::{HttpsClient, tls_text};
 
-/// Looks. With `system` it is also asked whether the system's roots vouch for what is shown.
+/// Probes the endpoint. With `system`, also checks whether the system roots trust the certificate.
 pub(super) async fn look(dialer: &Dialer, endpoint: &str, system: bool) -> EndpointLook {
     let target = Url::parse(endpoint).map_err(|err| err.to_string()).and_then(|url| {
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
@@ -41,7 +41,7 @@ pub(super) async fn look(dialer: &Dialer, endpoint: &str, system: bool) -> Endpo
     EndpointLook::Shown { shown, system }
 }
 
-/// A request that verifies with the system's roots; any answer will do.
+/// Sends a request that is verified with the system roots; any response is a success.
 async fn vouched(dialer: &Dialer, url: &Url) -> Result<(), String> {
     let client = HttpsClient::new(dialer.clone(), Profile::Default, Roots::System)?;
     match tokio::time::timeout(LOOK_LIMIT, client.get(url)).await {

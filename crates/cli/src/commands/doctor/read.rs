@@ -1,5 +1,5 @@
-//! Looks at everything: the API server with the caller's rights, the endpoint as any client. Whatever cannot be seen is
-//! noted and is no reason to stop.
+//! Reads the observed state: from the API server with the user's permissions, from the endpoint as
+//! any client. Failures are recorded and do not stop the command.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use super::probe;
 use crate::admin::{Admin, Subject};
 use crate::dial::Dialer;
 
-/// Limit of each look.
+/// The timeout of each read.
 pub(super) const LOOK_LIMIT: Duration = Duration::from_secs(10);
 
-/// Reads of one cluster.
+/// Reads from one cluster.
 pub(super) struct Reader<'a> {
     pub(super) admin: &'a Admin,
     pub(super) suffix: &'a GroupSuffix,
@@ -34,7 +34,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The `CredentialIssuer` of this name, or the only one.
+    /// Returns the `CredentialIssuer` with this name, or the only one.
     pub(super) async fn credential_issuer(&self, name: &str) -> Result<CredentialIssuer, String> {
         let api: Api<CredentialIssuer> = Api::all_with(self.admin.client.clone(), self.suffix);
         let resource =
@@ -67,7 +67,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Looks at everything around it.
+    /// Reads everything related to the `CredentialIssuer`.
     pub(super) async fn observe(&self, issuer: CredentialIssuer, entries: Vec<KubeconfigEntry>) -> Observed {
         let (namespace, api_trouble) = self.api_service().await;
         let own = namespace.found().map_or(DEFAULT_NAMESPACE, String::as_str).to_owned();
@@ -87,7 +87,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Where the Concierge runs, and why its API does not answer, from the APIService that leads to it.
+    /// Returns the namespace of the Concierge, and the reason why its API is unavailable, from its
+    /// APIService.
     async fn api_service(&self) -> (Look<String>, Look<String>) {
         let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
         let resource = ApiResource::from_gvk_with_plural(&kind, "apiservices");
@@ -145,7 +146,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The Services that the Concierge made: they carry its bookkeeping.
+    /// Returns the Services that the Concierge created, which have its bookkeeping annotation.
     async fn services(&self, namespace: &str) -> Look<Vec<ServiceLook>> {
         let api: Api<Service> = Api::namespaced(self.admin.client.clone(), namespace);
         let services = match self.list(&api, "services", ListParams::default()).await {
@@ -194,7 +195,7 @@ impl Reader<'_> {
         Some(SecretLook { reference, secret, delegations })
     }
 
-    /// The delegations of a namespace, in all groups that are served.
+    /// Returns the delegations of a namespace, in all served API groups.
     async fn delegations(&self, namespace: &str) -> Look<Vec<TlsCertificateDelegation>> {
         let mut all: Look<Vec<TlsCertificateDelegation>> = Look::Missing;
         for group in DelegationGroup::ALL {
@@ -258,15 +259,15 @@ impl Reader<'_> {
     }
 }
 
-/// Why an authenticator with this status is not ready, if so. One without conditions has not been looked at, or was by a
-/// version that writes none.
+/// Returns the reason why an authenticator with this status is not ready, if there is one. An
+/// authenticator without conditions has not been processed, or only by a version that writes none.
 fn unreadiness(status: &serde_json::Value) -> Option<String> {
     let conditions = status["conditions"].as_array()?;
     let ready = conditions.iter().find(|condition| condition["type"] == "Ready")?;
     if ready["status"] == "True" {
         return None;
     }
-    // The other conditions have the cause.
+    // The other conditions contain the cause.
     let causes =
         conditions.iter().filter(|condition| condition["type"] != "Ready" && condition["status"] == "False");
     let texts: Vec<&str> = causes.filter_map(|condition| condition["message"].as_str()).collect();
@@ -281,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authenticator_that_is_not_ready_says_why() {
+    fn an_unready_authenticator_is_reported_with_the_reason() {
         let condition = |type_: &str, status: &str, message: &str| json!({"type": type_, "status": status, "message": message});
         for (status, wanted) in [
             (json!(null), None),

@@ -1,4 +1,5 @@
-//! Judges what the Concierge says of itself: its strategies, its condition, its API, its authenticators.
+//! Checks the state that the Concierge reports: its strategies, its condition, its API, its
+//! authenticators.
 
 use pinniped_concierge_api::config::{
     CredentialIssuerStrategy, StrategyReason, StrategyStatus, StrategyType,
@@ -8,7 +9,7 @@ use pinniped_concierge_domain::strategy::validation;
 use super::finding::Finding;
 use super::observed::{Look, Observed};
 
-/// Judges.
+/// Checks the strategies.
 pub(super) fn judge(observed: &Observed) -> Vec<Finding> {
     let mut findings = Vec::new();
     aggregated_api(observed, &mut findings);
@@ -46,14 +47,14 @@ fn judge_one(observed: &Observed, strategy: &CredentialIssuerStrategy, any_works
     if *reason == StrategyReason::Disabled {
         return Finding::Fine(format!("strategy {type_} is switched off: {message}"));
     }
-    // Where somebody else runs the control plane this is as it should be, as long as there is another way.
+    // On a managed control plane this is expected, as long as another strategy works.
     if *type_ == StrategyType::KubeClusterSigningCertificate && any_works {
         return Finding::Fine(format!("strategy {type_} cannot be used in this cluster: {message}"));
     }
     Finding::problem(format!("strategy {type_} fails: {message}"), remedy(observed, message))
 }
 
-/// What to do about the messages of the impersonation proxy, by a part of each.
+/// The remedies for the messages of the impersonation proxy, by a part of the message.
 const REMEDIES: [(&str, &str); 21] = [
     (
         "certificate delegation not permitted",
@@ -128,7 +129,7 @@ fn remedy(observed: &Observed, message: &str) -> String {
     )
 }
 
-/// `kubectl` commands that show what there is.
+/// Returns `kubectl` commands that show the pods.
 fn pods(observed: &Observed) -> String {
     format!("kubectl get pods --namespace {}", observed.namespace_or_default())
 }

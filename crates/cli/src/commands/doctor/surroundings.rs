@@ -1,4 +1,4 @@
-//! Judges what stands around the proxy: its Services, and the kubeconfigs that lead to it.
+//! Checks the environment of the proxy: its Services, and the kubeconfigs that refer to it.
 
 use pinniped_concierge_api::config::StrategyReason;
 use pinniped_go_compat::base64 as gobase64;
@@ -7,7 +7,7 @@ use pinniped_pki::CaBundle;
 use super::finding::Finding;
 use super::observed::{KubeconfigEntry, Look, Observed};
 
-/// Judges the Services.
+/// Checks the Services.
 pub(super) fn judge_services(observed: &Observed) -> Vec<Finding> {
     let wanted = match observed.proxy().map(|proxy| proxy.service.type_.as_deref().unwrap_or_default()) {
         Some("None") | None => return Vec::new(),
@@ -52,7 +52,7 @@ pub(super) fn judge_services(observed: &Observed) -> Vec<Finding> {
     }]
 }
 
-/// Judges the kubeconfigs.
+/// Checks the kubeconfigs.
 pub(super) fn judge_kubeconfigs(observed: &Observed) -> Vec<Finding> {
     let info = observed
         .proxy_strategy()
@@ -101,7 +101,7 @@ fn same_url(a: &str, b: &str) -> bool {
     }
 }
 
-/// Whether both hold the same certificates, however they are written down.
+/// Returns whether both contain the same certificates, regardless of the encoding.
 fn same_bundle(a: &[u8], b: &[u8]) -> bool {
     let parse = |pem: &[u8]| CaBundle::from_pem(pem).map(|bundle| bundle.sha256()).ok();
     a == b || (parse(a).is_some() && parse(a) == parse(b))

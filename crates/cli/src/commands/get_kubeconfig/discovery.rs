@@ -1,4 +1,5 @@
-//! What the Concierge of the cluster offers: its CredentialIssuer, the strategy to use, the authenticator.
+//! Discovers the Concierge of the cluster: its CredentialIssuer, the strategy to use, the
+//! authenticator.
 
 use std::time::Duration;
 
@@ -23,29 +24,29 @@ use crate::flags::ConciergeMode;
 use crate::printer::Printer;
 use pinniped_go_compat::base64 as gobase64;
 
-/// Limit of each lookup.
+/// The timeout of each request.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(20);
-/// Time between two looks at a CredentialIssuer that is not ready.
+/// The interval between reads of a CredentialIssuer that is not ready.
 const POLL: Duration = Duration::from_secs(2);
 
-/// What was found.
+/// The result of the discovery.
 pub(super) struct Found {
     pub(super) frontend: Frontend,
     pub(super) authenticator: Authenticator,
 }
 
-/// A way to reach the Concierge.
+/// A method to reach the Concierge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Frontend {
-    /// Where the source kubeconfig already points.
+    /// The address of the source kubeconfig.
     TokenCredentialRequestApi,
-    /// Elsewhere.
+    /// Another address.
     ImpersonationProxy {
         endpoint: String,
-        /// Base64 of PEM; may be empty.
+        /// PEM in base64; may be empty.
         certificate_authority_data: String,
     },
-    /// Where the source kubeconfig already points, with service accounts' tokens.
+    /// The address of the source kubeconfig, with service account tokens.
     ServiceAccountToken,
 }
 
@@ -59,7 +60,7 @@ impl Frontend {
     }
 }
 
-/// What will judge the tokens.
+/// The authenticator that validates the tokens.
 #[derive(Clone, Debug)]
 pub(super) enum Authenticator {
     Webhook(Box<WebhookAuthenticator>),
@@ -67,7 +68,7 @@ pub(super) enum Authenticator {
 }
 
 impl Authenticator {
-    /// As the flag `--concierge-authenticator-type` names it.
+    /// Returns the name of the type for the flag `--concierge-authenticator-type`.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Webhook(_) => "webhook",
@@ -75,7 +76,7 @@ impl Authenticator {
         }
     }
 
-    /// Its name.
+    /// Returns the name of the authenticator.
     pub(super) fn name(&self) -> &str {
         let metadata = match self {
             Self::Webhook(webhook) => &webhook.metadata,
@@ -93,7 +94,7 @@ impl Authenticator {
     }
 }
 
-/// Asks the cluster for everything.
+/// Reads everything from the cluster.
 pub(super) async fn discover(
     admin: &Admin,
     suffix: &GroupSuffix,
@@ -200,7 +201,7 @@ fn log_strategies(issuer: &CredentialIssuer, printer: Printer) {
     }
 }
 
-/// Reads the CredentialIssuer again and again while it says that something is still coming up.
+/// Reads the CredentialIssuer repeatedly while it reports a pending strategy.
 async fn wait_for_strategies(
     lookup: &Lookup<'_>,
     mut issuer: CredentialIssuer,
@@ -261,7 +262,8 @@ async fn authenticator(
     }
     let only = all.pop().ok_or("no authenticators were found")?;
     if kind.is_empty() != name.is_empty() {
-        // Going on would write a kubeconfig that names half an authenticator and can never log in.
+        // Otherwise the kubeconfig would contain an incomplete authenticator and could never log
+        // in.
         let (given, missing) = if kind.is_empty() { ("name", "type") } else { ("type", "name") };
         return Err(format!(
             "--concierge-authenticator-{given} was specified without --concierge-authenticator-{missing}, \
@@ -273,7 +275,8 @@ async fn authenticator(
     Ok(only)
 }
 
-/// The first strategy that works, has a frontend this program knows, and is of the wanted mode.
+/// Returns the first successful strategy with the requested mode and a frontend that this program
+/// supports.
 fn select_frontend(
     issuer: &CredentialIssuer,
     mode: ConciergeMode,
@@ -305,7 +308,7 @@ fn select_frontend(
     })
 }
 
-/// Fills mode, endpoint and CA where they were left open.
+/// Sets mode, endpoint and CA if the user did not specify them.
 pub(super) fn fill_in(
     options: &mut Options,
     frontend: &Frontend,
@@ -384,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_fitting_strategy_is_taken() {
+    fn the_first_matching_strategy_is_selected() {
         let api = json!({
             "type": "TokenCredentialRequestAPI",
             "tokenCredentialRequestInfo": {"server": "https://ignored", "certificateAuthorityData": ""},
@@ -419,7 +422,8 @@ mod tests {
             (&all, ConciergeMode::Auto, Ok(Frontend::TokenCredentialRequestApi)),
             (&all, ConciergeMode::ServiceAccountToken, Ok(Frontend::ServiceAccountToken)),
             (&all, ConciergeMode::ImpersonationProxy, Ok(proxy_of("https://1"))),
-            // Not every way to use kubectl carries the headers, so somebody has to ask for it.
+            // Not every use of kubectl sends the headers, so the user must request this mode
+            // explicitly.
             (&tokens, ConciergeMode::Auto, Err("could not autodiscover --concierge-mode")),
             (
                 &both,

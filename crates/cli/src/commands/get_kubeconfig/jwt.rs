@@ -1,4 +1,5 @@
-//! What an authenticator tells: its own name, and for a JWTAuthenticator the issuer, the audience and the issuer's CA.
+//! Reads the configuration of an authenticator: its name, and for a JWTAuthenticator the issuer,
+//! the audience and the CA of the issuer.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -18,7 +19,7 @@ use crate::admin::{Admin, Subject};
 use crate::printer::Printer;
 use pinniped_go_compat::base64 as gobase64;
 
-/// Fills authenticator, issuer, audience and issuer CA where they were left open.
+/// Sets authenticator, issuer, audience and issuer CA if the user did not specify them.
 pub(super) async fn fill_in(
     options: &mut Options,
     authenticator: &Authenticator,
@@ -69,7 +70,7 @@ impl CaSource<'_> {
         self.jwt.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// The CA of the issuer as PEM; empty if the authenticator names none.
+    /// Returns the CA of the issuer as PEM; empty if the authenticator has none.
     async fn find(&self) -> Result<Vec<u8>, String> {
         let Some(tls) = &self.jwt.spec.tls else { return Ok(Vec::new()) };
         if let Some(data) = tls.certificate_authority_data.as_deref().filter(|data| !data.is_empty()) {
@@ -102,7 +103,8 @@ impl CaSource<'_> {
         Ok(pem)
     }
 
-    /// The namespace of the Concierge is that of the service behind its login API.
+    /// Returns the namespace of the Concierge, which is the namespace of the Service of its login
+    /// API.
     async fn concierge_namespace(&self) -> Result<String, String> {
         let group = self.suffix.replace("login.concierge.pinniped.dev");
         let api: Api<APIService> = Api::all(self.admin.client.clone());
@@ -129,7 +131,7 @@ impl CaSource<'_> {
             })
     }
 
-    /// The value of the key, if the object has it.
+    /// Returns the value of the key, if the object has it.
     async fn read(
         &self,
         source: &CertificateAuthorityDataSource,

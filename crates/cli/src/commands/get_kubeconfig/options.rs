@@ -1,4 +1,4 @@
-//! What was asked for on the command line.
+//! The options of the command line.
 
 use pinniped_go_compat::duration::GoDuration;
 
@@ -7,10 +7,10 @@ use crate::flags::tree::{
 };
 use crate::flags::{ConciergeMode, Delivery, Parsed, Value};
 
-/// Limit of the whole command unless told otherwise: ten minutes.
+/// The default timeout of the whole command: ten minutes.
 const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
 
-/// Everything; empty means "not given" where discovery may fill it in.
+/// All options. An empty text means "not given" if the discovery can determine the value.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) static_token: String,
@@ -29,7 +29,7 @@ pub(super) struct Options {
     pub(super) install_hint: String,
 }
 
-/// The Concierge and what judges tokens there.
+/// The Concierge and its authenticator.
 #[derive(Clone, Debug)]
 pub(super) struct ConciergeOptions {
     pub(super) credential_issuer: String,
@@ -44,7 +44,7 @@ pub(super) struct ConciergeOptions {
     pub(super) delivery: Delivery,
 }
 
-/// The OIDC login that kubectl's users will go through.
+/// The OIDC login for the users of the kubeconfig.
 #[derive(Clone, Debug)]
 pub(super) struct OidcOptions {
     pub(super) issuer: String,

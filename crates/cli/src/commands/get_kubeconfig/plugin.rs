@@ -1,4 +1,4 @@
-//! The exec plugin entry: which login command with which arguments, in which order.
+//! The exec plugin entry: the login command and its arguments, in order.
 
 use super::options::Options;
 use crate::environment::Environment;
@@ -7,10 +7,10 @@ use crate::flags::value::SERVICE_ACCOUNT_TOKEN;
 use crate::kubeconfig::generated::ExecPlugin;
 use pinniped_go_compat::base64 as gobase64;
 
-/// Audiences of Pinniped's own; tokens for them are not given to clients.
+/// Audiences that Pinniped reserves; clients get no tokens for them.
 const RESERVED_AUDIENCE: &str = ".pinniped.dev";
 
-/// Builds the entry.
+/// Creates the entry.
 pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<ExecPlugin, String> {
     let command = match (options.pinniped_cli_path.as_str(), &environment.executable) {
         ("", Some(path)) => path.to_string_lossy().into_owned(),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_stand_in_their_order() {
+    fn arguments_have_a_fixed_order() {
         assert_eq!(
             args(
                 "get kubeconfig --static-token-env T --credential-cache= --concierge-endpoint https://e --concierge-authenticator-name n --concierge-authenticator-type webhook"
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused() {
+    fn contradictory_options_are_refused() {
         for (flags, error) in [
             (
                 "--static-token a --static-token-env b",

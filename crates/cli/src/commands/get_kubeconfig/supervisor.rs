@@ -1,5 +1,5 @@
-//! What the issuer tells about itself: whether it is a Pinniped Supervisor, and which of its identity providers and
-//! flows to use.
+//! Discovers from the issuer whether it is a Pinniped Supervisor, and which of its identity
+//! providers and flows to use.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::dial::Dialer;
 use crate::https::{Answer, HttpsClient};
 use crate::printer::Printer;
 
-/// The part of an OIDC discovery document that matters here.
+/// The relevant part of an OIDC discovery document.
 #[derive(Debug, Deserialize)]
 struct Discovery {
     #[serde(default)]
@@ -38,7 +38,7 @@ struct ProviderList<'a> {
     pinniped_identity_providers: Option<&'a RawValue>,
 }
 
-/// One identity provider of a Supervisor.
+/// An identity provider of a Supervisor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 struct Provider {
     #[serde(default)]
@@ -49,7 +49,8 @@ struct Provider {
     flows: Option<Vec<String>>,
 }
 
-/// Asks the issuer, and fills in what a Supervisor decides: scopes, identity provider, flow.
+/// Reads the discovery document of the issuer, and sets the options that a Supervisor determines:
+/// scopes, identity provider, flow.
 pub(super) async fn fill_in(options: &mut Options, dialer: Dialer, printer: Printer) -> Result<(), String> {
     let oidc = &mut options.oidc;
     let roots = match oidc.ca_bundle.as_slice() {
@@ -122,7 +123,7 @@ async fn providers(client: &HttpsClient, endpoint: &str) -> Result<Answer, Strin
     Ok(answer)
 }
 
-/// Chooses from the document in `received`.
+/// Selects the identity provider and flow from the document in `received`.
 fn select(oidc: &mut OidcOptions, received: &Answer, printer: Printer) -> Result<(), String> {
     let unreadable = |err: serde_json::Error| {
         format!("unable to fetch IDP discovery data from issuer: could not parse response JSON: {err}")
@@ -172,7 +173,7 @@ fn select_provider<'a>(providers: &'a [Provider], name: &str, type_: &str) -> Re
 fn select_flow(provider: &Provider, asked: &str, printer: Printer) -> Result<String, String> {
     let flows = provider.flows.as_deref().unwrap_or_default();
     match flows {
-        // A Supervisor from before flows existed: whatever was asked for is passed on.
+        // An older Supervisor without flows: the requested flow is used.
         [] => Ok(asked.to_owned()),
         flows if !asked.is_empty() => match flows.iter().find(|flow| *flow == asked) {
             Some(flow) => Ok(flow.clone()),
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn providers_are_chosen_by_what_is_known() {
+    fn providers_are_selected_by_the_given_name_and_type() {
         let all = [provider("a", "oidc", &[]), provider("b", "ldap", &[]), provider("a", "ldap", &[])];
         for (name, type_, expected) in [
             ("a", "oidc", Ok(0)),
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_chosen_by_what_is_offered() {
+    fn flows_are_selected_from_the_offered_ones() {
         let printer = Printer::new(crate::printer::Level::Warning);
         for (flows, asked, expected) in [
             (&[][..], "", Ok("")),

@@ -1,5 +1,5 @@
-//! One look at the cluster through the endpoint and CA that were found: whoever gets this kubeconfig shall reach
-//! something.
+//! Sends a request to the cluster through the discovered endpoint and CA, to ensure that the
+//! kubeconfig reaches a server.
 
 use std::time::Duration;
 
@@ -15,12 +15,13 @@ use crate::dial::Dialer;
 use crate::https::HttpsClient;
 use crate::printer::Printer;
 
-/// Limit of one try.
+/// The timeout of an attempt.
 const TRY_LIMIT: Duration = Duration::from_secs(10);
-/// Time from one try to the next.
+/// The interval between attempts.
 const TRY_EVERY: Duration = Duration::from_secs(2);
 
-/// Waits until the cluster answers with anything but a server error. An empty CA means the system's roots.
+/// Waits until the cluster returns a response other than a server error. An empty CA selects the
+/// system roots.
 pub(super) async fn validate(
     server: &str,
     ca: &[u8],
@@ -31,7 +32,7 @@ pub(super) async fn validate(
 ) -> Result<(), String> {
     const NO_CA: &str = "invalid kubeconfig (no certificateAuthorityData)";
     let roots = if ca.is_empty() {
-        // An entry that says not to verify has nothing to be validated with.
+        // An entry without verification has no CA to validate with.
         if !verified {
             return Err(NO_CA.into());
         }
@@ -84,7 +85,7 @@ async fn look(client: &HttpsClient, url: &Url) -> Result<(), String> {
     }
 }
 
-/// The time left, to the second.
+/// Returns the remaining time, rounded to seconds.
 pub(super) fn remaining(deadline: Instant) -> String {
     let left = deadline.saturating_duration_since(Instant::now());
     let seconds = left.as_secs() + u64::from(left.subsec_millis() >= 500);

@@ -1,8 +1,8 @@
-//! kubectl's arguments, as far as they say which kubeconfig, context, cluster and user it uses.
+//! The arguments of kubectl, as far as they select the kubeconfig, context, cluster and user.
 
 use kube::config::Kubeconfig;
 
-/// Flags of kubectl that take a value in the next argument and may stand before its command.
+/// Flags of kubectl that take a value in the next argument and may precede the command.
 const VALUED: [&str; 23] = [
     "--as",
     "--as-group",
@@ -28,7 +28,7 @@ const VALUED: [&str; 23] = [
     "--username",
     "--v",
 ];
-/// The same with one letter.
+/// Short flags that take a value.
 const VALUED_LETTERS: [&str; 3] = ["-n", "-s", "-v"];
 
 /// The arguments.
@@ -41,7 +41,8 @@ impl<'a> Arguments<'a> {
         Self { words }
     }
 
-    /// The value of a flag of kubectl, and the word in which it stands: the last one counts.
+    /// Returns the value of a flag of kubectl, and the index of the argument that contains it; the
+    /// last occurrence counts.
     fn value(&self, flag: &str) -> Option<(usize, &'a str)> {
         let mut found = None;
         let mut words = self.words.iter().enumerate();
@@ -58,23 +59,23 @@ impl<'a> Arguments<'a> {
         found
     }
 
-    /// `--kubeconfig`.
+    /// Returns the value of `--kubeconfig`.
     pub(super) fn kubeconfig(&self) -> Option<&'a str> {
         self.value("--kubeconfig").map(|(_, path)| path).filter(|path| !path.is_empty())
     }
 
-    /// The same arguments with another kubeconfig where they name one.
+    /// Returns the arguments with another kubeconfig, if they contain one.
     pub(super) fn with_kubeconfig(&self, path: &str) -> Vec<String> {
         let mut words = self.words.to_vec();
         if let Some((at, value)) = self.value("--kubeconfig") {
-            // The word is the value, or ends with it behind an equals sign.
+            // The value is the argument itself, or its end after an equals sign.
             let start = words[at].len() - value.len();
             words[at].replace_range(start.., path);
         }
         words
     }
 
-    /// The command: the first word that is no flag.
+    /// Returns the command: the first argument that is not a flag.
     pub(super) fn command(&self) -> Option<&'a str> {
         let mut words = self.words.iter().map(String::as_str);
         while let Some(word) = words.next() {
@@ -87,7 +88,8 @@ impl<'a> Arguments<'a> {
         None
     }
 
-    /// The names of the user and the cluster that kubectl uses; `None` if the kubeconfig does not have them.
+    /// Returns the names of the user and the cluster that kubectl uses; `None` if the kubeconfig
+    /// does not contain them.
     pub(super) fn select(&self, config: &Kubeconfig) -> Option<(String, String)> {
         let flag = |flag| self.value(flag).map(|(_, name)| name).filter(|name| !name.is_empty());
         let context = flag("--context").or(config.current_context.as_deref()).unwrap_or_default();
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_the_first_word_that_is_no_flag() {
+    fn the_command_is_the_first_argument_that_is_not_a_flag() {
         for (line, command) in [
             ("get pods", Some("get")),
             ("-n kube-system --context c get", Some("get")),
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn another_kubeconfig_takes_the_place_of_the_named_one() {
+    fn another_kubeconfig_replaces_the_given_one() {
         for (line, kubeconfig, changed) in [
             ("get pods", None, "get pods"),
             ("--kubeconfig a get", Some("a"), "--kubeconfig X get"),
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_go_before_the_context() {
+    fn flags_take_precedence_over_the_context() {
         let config = Kubeconfig::from_yaml(
             "
 current-context: a

@@ -1,4 +1,5 @@
-//! kubectl as a child: what this process is told to stop by, it is told, too, and this process ends as it ended.
+//! Runs kubectl as a child process: forwards termination signals to it, and exits with its exit
+//! code.
 
 use std::io::ErrorKind;
 use std::process::ExitStatus;
@@ -8,13 +9,13 @@ use tokio::process::{Child, Command};
 use crate::environment::PINNIPED_EXPECTED_IDENTITY;
 use crate::flags::value::go_io;
 
-/// Runs `program` to its end and returns the exit code of a shell for it.
+/// Runs `program` until it exits and returns the exit code that a shell would report.
 pub(super) async fn run(program: &str, words: &[String], variables: &[(&str, &str)]) -> Result<u8, String> {
     let mut signals = Signals::watch().map_err(|err| format!("could not watch signals: {err}"))?;
     let mut command = Command::new(program);
     command.args(words).envs(variables.iter().copied());
     if !variables.is_empty() {
-        // What the file expects is what counts.
+        // The identity that the file expects applies.
         command.env_remove(PINNIPED_EXPECTED_IDENTITY);
     }
     let mut child = command.spawn().map_err(|err| match err.kind() {
@@ -34,14 +35,15 @@ pub(super) async fn run(program: &str, words: &[String], variables: &[(&str, &st
     Ok(code(status.map_err(|err| format!("could not wait for {program}: {err}"))?))
 }
 
-/// As shells have it: 128 and the number of the signal that ended it.
+/// Returns the exit code as shells do: 128 plus the number of the signal that terminated the
+/// process.
 fn code(status: ExitStatus) -> u8 {
     #[cfg(unix)]
     let by_signal = std::os::unix::process::ExitStatusExt::signal(&status);
     #[cfg(not(unix))]
     let by_signal: Option<i32> = None;
     let code = status.code().or(by_signal.map(|signal| 128 + signal)).unwrap_or(1);
-    // Codes are bytes wherever there are signals.
+    // On systems with signals, exit codes are bytes.
     u8::try_from(code & 0xff).unwrap_or(1)
 }
 
@@ -58,7 +60,7 @@ mod unix {
 
     use super::Child;
 
-    /// The signals that ask a program to end.
+    /// The signals that request termination.
     pub(super) struct Signals {
         hangup: Stream,
         interrupt: Stream,
@@ -87,13 +89,14 @@ mod unix {
     }
 
     pub(super) fn pass_on(signal: Signal, child: &Child) {
-        // Keys of the terminal reach the child by themselves, and twice means "at once" to many programs.
+        // The terminal sends its signals to the child as well, and many programs interpret a second
+        // signal as immediate termination.
         if [Signal::INT, Signal::QUIT].contains(&signal) && in_foreground() {
             return;
         }
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It may have ended just now.
+            // The process may have exited in the meantime.
             let _ = kill_process(pid, signal);
         }
     }
@@ -114,7 +117,8 @@ impl Signals {
     }
 
     async fn next(&mut self) {
-        // The keys of a console reach the child by themselves; what is left is not to end before it.
+        // The console sends its events to the child as well; this process must only not exit before
+        // the child.
         let _ = tokio::signal::ctrl_c().await;
     }
 }
@@ -125,7 +129,7 @@ fn pass_on((): (), _: &Child) {}
 #[cfg(test)]
 mod tests {
     #[test]
-    fn exit_codes_are_those_of_a_shell() {
+    fn exit_codes_equal_those_of_a_shell() {
         let run = |script: &str| {
             let words = ["-c".to_owned(), script.to_owned()];
             crate::commands::block_on(super::run("sh", &words, &[]))

@@ -1,4 +1,4 @@
-//! The kubeconfig of one run of kubectl: for nobody else's eyes, and gone when the run is over.
+//! The kubeconfig of one run of kubectl: readable only by the user, and removed after the run.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use pinniped_go_compat::yaml as goyaml;
 use crate::environment::Environment;
 use crate::private_file;
 
-/// A file that is removed when it is dropped.
+/// A file that is removed when the value is dropped.
 pub(super) struct SessionFile(PathBuf);
 
 impl SessionFile {
-    /// Writes the file where this user's temporary files are.
+    /// Writes the file to the user's directory for temporary files.
     pub(super) fn create(config: &Kubeconfig, environment: &Environment) -> io::Result<Self> {
         let mut config = config.clone();
         make_absolute(&mut config)?;
@@ -26,13 +26,13 @@ impl SessionFile {
         };
         let path = dir.join(format!("pinniped-kubectl-{}.yaml", private_file::random_name()?));
         let mut file = private_file::create(&path)?;
-        // From here on it is removed, also when writing fails.
+        // From here on the file is removed, even if writing fails.
         let this = Self(path);
         file.write_all(goyaml::to_string(&value).as_bytes())?;
         Ok(this)
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
@@ -40,12 +40,13 @@ impl SessionFile {
 
 impl Drop for SessionFile {
     fn drop(&mut self) {
-        // Nobody is left to tell; the file holds what the kubeconfig holds, and no token of the cluster.
+        // An error cannot be reported here; the file contains the same as the kubeconfig and no
+        // cluster token.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Paths in a kubeconfig are relative to its directory, which is another one now.
+/// Makes paths absolute: they are relative to the directory of the kubeconfig, which changes.
 fn make_absolute(config: &mut Kubeconfig) -> io::Result<()> {
     let absolute = |path: &mut Option<String>| -> io::Result<()> {
         if let Some(text) = path.as_deref().filter(|text| !text.is_empty()) {
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_private_complete_and_short_lived() {
+    fn the_file_is_private_and_complete_and_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let config = Kubeconfig::from_yaml(
             "

@@ -1,9 +1,10 @@
-//! Who may use the proxy: whoever knows the secret of this run.
+//! Access control of the proxy: clients must present the secret of this run.
 //!
-//! Every user of the machine, and every page in a browser on it, can reach the port. So a request must carry the secret,
-//! and must mean this machine: a page whose name was made to resolve to it (DNS rebinding) says its own name in `Host`,
-//! and gets nothing, not even the question for the secret. Which port it says does not matter: `kubectl proxy` in front
-//! of us may say its own.
+//! Every user of the machine, and every web page in a browser on it, can reach the port. A request
+//! must therefore present the secret and name this machine as its host: a page whose name was made
+//! to resolve to this machine (DNS rebinding) has its own name in `Host` and is refused before
+//! authentication. The port in `Host` is not checked: `kubectl proxy` in front of this proxy may
+//! send its own.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::error::Unspecified;
@@ -11,35 +12,37 @@ use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, Uri};
 use pinniped_secret::text::SecretString;
 
-/// Bytes of a secret.
-const SECRET: usize = 32;
-/// Names of this machine to itself, as `kubectl proxy` has them.
+/// The length of a secret in bytes.
+const SECRET_BYTES: usize = 32;
+/// The host names of this machine for itself, the same as in `kubectl proxy`.
 const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 const SCHEME: &[u8] = b"Bearer ";
 
-/// Knows the secret of this run.
+/// Checks requests against the secret of this run.
 pub(super) struct Gate {
     secret: SecretString,
 }
 
 impl Gate {
-    /// With a new secret, which is given back for whom to tell it.
+    /// Creates a gate with a new secret, which is also returned for the clients.
     pub(super) fn new() -> Result<(Self, SecretString), Unspecified> {
-        let mut bytes = [0; SECRET];
+        let mut bytes = [0; SECRET_BYTES];
         aws_lc_rs::rand::fill(&mut bytes)?;
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let secret = SecretString::from(digits);
         Ok((Self { secret: secret.clone() }, secret))
     }
 
-    /// Does the request mean this machine, wherever it says whom it means?
+    /// Returns whether every host that the request names is this machine.
     pub(super) fn is_meant(uri: &Uri, headers: &HeaderMap) -> bool {
-        let mut said = headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default()).peekable();
+        let mut host_headers =
+            headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default()).peekable();
         let authority = uri.authority().map(http::uri::Authority::as_str);
-        (authority.is_some() || said.peek().is_some()) && authority.into_iter().chain(said).all(is_own)
+        (authority.is_some() || host_headers.peek().is_some())
+            && authority.into_iter().chain(host_headers).all(is_own)
     }
 
-    /// Does the request carry the secret? Takes as long for a good guess as for a bad one.
+    /// Returns whether the request presents the secret. Compares in constant time.
     pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
         let mut all = headers.get_all(AUTHORIZATION).iter();
         let (Some(given), None) = (all.next(), all.next()) else { return false };
@@ -65,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_by_its_own_names_is_meant() {
+    fn only_the_names_of_this_machine_are_accepted() {
         for (uri, hosts, wanted) in [
             ("/x", &["127.0.0.1:8443"][..], true),
             ("/x", &["LocalHost:8443"], true),
@@ -96,10 +99,10 @@ mod tests {
     }
 
     #[test]
-    fn only_the_secret_of_this_run_opens() {
+    fn only_the_secret_of_this_run_is_accepted() {
         let (gate, secret) = Gate::new().unwrap();
         let secret = secret.expose();
-        assert_eq!(secret.len(), 2 * SECRET);
+        assert_eq!(secret.len(), 2 * SECRET_BYTES);
         let (_, other) = Gate::new().unwrap();
         for (values, wanted) in [
             (vec![format!("Bearer {secret}")], true),

@@ -1,4 +1,4 @@
-//! A login as headers: a service account's token, and whom to impersonate with it.
+//! A login as request headers: a service account token, and the user to impersonate with it.
 
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,40 +12,40 @@ use pinniped_reverse_proxy::bearer;
 
 use crate::login::{Login, impersonation_headers};
 
-/// So near its end a credential may be over before the API server has looked at it.
+/// A credential this close to its expiration may expire before the API server validates it.
 const MARGIN: SignedDuration = SignedDuration::from_secs(5);
-/// A credential that was refused this soon after the login would not be better after another one.
+/// If the API server refuses a credential this soon after the login, another login would not help.
 const TOO_FRESH: SignedDuration = SignedDuration::from_secs(10);
-/// How a browser sends a token with a WebSocket, as one of the subprotocols that it offers.
+/// The prefix of the WebSocket subprotocol in which browsers send a token.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Whose a request becomes.
+/// The identity that a request gets.
 pub(super) struct Identity {
     username: String,
     headers: PrecomputedHeaders,
     made: Timestamp,
-    /// When another login should be made.
+    /// The time at which the next login should start.
     due: Option<Timestamp>,
     ends: Option<Timestamp>,
-    /// The API server wants it no more.
+    /// Whether the API server has refused the token.
     refused: AtomicBool,
 }
 
-/// What can be done with an identity now.
+/// The state of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Good,
-    /// Good, and about to end.
+    /// Valid, but about to expire.
     Due,
     /// The API server would refuse it.
     Over,
 }
 
 impl Identity {
-    /// Of a login that was made, or found, at `now`.
+    /// Creates the identity of a login that was made, or found, at `now`.
     ///
     /// # Errors
-    /// A text for people when this is no token, or a user who fits into no header.
+    /// Returns an error text if this is not a token, or if the user does not fit into headers.
     pub(super) fn new(login: &Login, now: Timestamp) -> Result<Self, String> {
         let token = &login.credential.token;
         let Some(user) = login.impersonate.as_ref().filter(|_| !token.is_empty()) else {
@@ -95,20 +95,22 @@ impl Identity {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Notes that the API server did not know the token.
+    /// Records that the API server refused the token.
     pub(super) fn refuse(&self, now: Timestamp) {
         if now.duration_since(self.made) >= TOO_FRESH {
             self.refused.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The headers that make a request this identity's, where the client's own are gone.
+    /// Returns the headers that give a request this identity, once the client's own headers are
+    /// removed.
     pub(super) fn headers(&self) -> &PrecomputedHeaders {
         &self.headers
     }
 }
 
-/// Removes every credential and every impersonation of the client's own. Tells whether it wanted to be somebody else.
+/// Removes all credentials and impersonation headers of the client. Returns whether the client
+/// requested impersonation.
 pub(super) fn strip(headers: &mut HeaderMap) -> bool {
     headers.remove(AUTHORIZATION);
     strip_token_protocols(headers);
@@ -174,7 +176,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_identity_is_good_then_due_then_over_and_a_refused_one_is_over() {
+    fn an_identity_is_valid_then_due_then_expired_and_a_refused_one_is_expired() {
         let identity = Identity::new(&login("t", "u", now() + Duration::from_secs(300)), now()).unwrap();
         for (seconds, state) in
             [(0, State::Good), (239, State::Good), (240, State::Due), (294, State::Due), (295, State::Over)]
@@ -188,7 +190,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_login_without_token_or_user_is_none_for_a_proxy() {
+    fn a_login_without_a_token_or_a_user_is_refused() {
         let mut certificate = login("", "u", now());
         let mut bare = login("t", "u", now());
         bare.impersonate = None;
@@ -202,7 +204,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_the_client_says_of_itself_is_replaced() {
+    fn credentials_and_impersonation_of_the_client_are_replaced() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("authorization", "Bearer secret"),
@@ -237,7 +239,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_name_with_spaces_around_it_is_not_for_http1() {
+    fn a_name_with_surrounding_spaces_cannot_be_sent_over_http1() {
         for (name, exact) in [("u", true), ("u v", true), (" u", false), ("u\t", false)] {
             let identity = Identity::new(&login("t", name, now()), now()).unwrap();
             assert_eq!(identity.headers().is_exact_in_http1(), exact, "{name:?}");

@@ -1,4 +1,4 @@
-//! What a client of the proxy is given.
+//! The kubeconfig for clients of the proxy.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use crate::flags::value::go_io;
 use crate::kubeconfig::Resolved;
 use crate::private_file;
 
-/// The first line of what we write, by which a file is known as ours.
+/// The first line of our files, which identifies them.
 const MARK: &str = "# Made by `pinniped proxy`, and good while it runs. Whoever can read this acts as you.";
-/// Appended to the names of the kubeconfig that the proxy was started with.
+/// The suffix for the names of the source kubeconfig.
 const SUFFIX: &str = "-proxy";
 
-/// How the proxy is reached.
+/// The connection parameters for clients.
 pub(super) struct Given {
-    /// Its address.
+    /// The address of the proxy.
     pub(super) server: String,
-    /// Whom to trust for it, as PEM.
+    /// The CA certificate in PEM form.
     pub(super) authority: String,
-    /// What opens it.
+    /// The secret.
     pub(super) secret: SecretString,
 }
 
-/// The kubeconfig.
+/// Returns the kubeconfig.
 pub(super) fn document(source: &Resolved, namespace: Option<&str>, given: &Given) -> String {
     let [cluster, user, name] =
         [&source.cluster_name, &source.user, &source.context].map(|name| format!("{name}{SUFFIX}"));
@@ -49,17 +49,18 @@ pub(super) fn document(source: &Resolved, namespace: Option<&str>, given: &Given
     format!("{MARK}\n{document}")
 }
 
-/// A file that only its owner can read, and that is removed when this is dropped, if it is still ours.
+/// A file that only its owner can read. Dropping the value removes the file, unless its content has
+/// changed.
 pub(super) struct Written {
     path: PathBuf,
     text: String,
 }
 
 impl Written {
-    /// Writes it, all at once: nobody sees a part of it. Something else that is there stays.
+    /// Writes the file atomically. Does not replace a file that another program wrote.
     ///
     /// # Errors
-    /// A text for people.
+    /// Returns an error text for users.
     pub(super) fn write(path: PathBuf, text: String) -> Result<Self, String> {
         let shown = quote(&path.to_string_lossy());
         match std::fs::read(&path) {
@@ -79,9 +80,9 @@ impl Written {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        // Another proxy may have put its own there.
+        // Another proxy may have replaced the file.
         if std::fs::read(&self.path).is_ok_and(|there| there == self.text.as_bytes()) {
-            // What is left is of no use to anybody.
+            // A remaining file is useless without the proxy.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -95,7 +96,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| std::fs::rename(&temporary, path));
     if written.is_err() {
-        // It may not even be there.
+        // The file may not exist.
         let _ = std::fs::remove_file(&temporary);
     }
     written
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_names_the_proxy_and_the_secret_and_keeps_the_namespace() {
+    fn a_kubeconfig_contains_the_proxy_and_the_secret_and_keeps_the_namespace() {
         assert_eq!(
             document(&source(), Some("ns"), &given()),
             "# Made by `pinniped proxy`, and good while it runs. Whoever can read this acts as you.
@@ -150,7 +151,7 @@ users:
     }
 
     #[test]
-    fn a_file_is_private_replaces_only_its_like_and_goes_in_the_end() {
+    fn a_file_is_private_and_replaces_only_proxy_files_and_is_removed_at_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("proxy.yaml");
         let first = Written::write(path.clone(), format!("{MARK}\nfirst")).unwrap();

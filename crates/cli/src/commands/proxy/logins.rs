@@ -1,7 +1,8 @@
-//! The login of the moment.
+//! The current login of the proxy.
 //!
-//! It is renewed shortly before its end by whoever uses it then, without waiting for it; a request that finds it over
-//! waits for the next one. An idle proxy does not log in. Nothing counts on timers: a machine that slept notices.
+//! A request shortly before the expiration triggers the renewal without waiting for it; a request
+//! after the expiration waits for the new login. An idle proxy does not log in. The state depends
+//! on the clock and not on timers, so it is correct after the machine was suspended.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,14 +17,14 @@ use crate::login::Login;
 use crate::login::session::Session;
 use crate::printer::Printer;
 
-/// A login from the cache is taken when it is good for so much longer than the one before.
+/// A cached login is used if its remaining lifetime exceeds that of the current one by this time.
 const LONGER: SignedDuration = SignedDuration::from_secs(30);
-/// After a login that failed, whoever asks hears of it for so long, before the next one is tried.
+/// After a failed login, requests get its error for this time before the next attempt.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Where logins come from.
+/// A source of logins.
 pub(super) trait LogIn: Send + Sync {
-    /// A login that is good for so long, or a fresh one if `None`.
+    /// Returns a login that is valid for at least `good_for`, or a fresh one if `None`.
     fn log_in(&self, good_for: Option<SignedDuration>) -> BoxFuture<'_, Result<Login, String>>;
 }
 
@@ -38,11 +39,11 @@ impl LogIn for Session {
     }
 }
 
-/// The login of the moment, and where the next one comes from.
+/// The current login and the source of the next one.
 pub(super) struct Logins {
     source: Box<dyn LogIn>,
     current: Mutex<Arc<Identity>>,
-    /// One login at a time.
+    /// Allows one login at a time.
     turn: Semaphore,
     failure: Mutex<Option<(Instant, String)>>,
     due: Notify,
@@ -50,7 +51,7 @@ pub(super) struct Logins {
 }
 
 impl Logins {
-    /// Logs in for the first time.
+    /// Makes the first login.
     pub(super) async fn begin(source: Box<dyn LogIn>, printer: Printer) -> Result<Self, String> {
         let login = source.log_in(Some(LONGER)).await?;
         let identity = Identity::new(&login, Timestamp::now())?;
@@ -64,15 +65,15 @@ impl Logins {
         })
     }
 
-    /// What there is, good or not.
+    /// Returns the current identity, valid or not.
     pub(super) fn now(&self) -> Arc<Identity> {
         Arc::clone(&lock(&self.current))
     }
 
-    /// An identity that the API server will take, as far as can be told.
+    /// Returns an identity that is expected to be valid at the API server.
     ///
     /// # Errors
-    /// Why the login failed.
+    /// Returns the error text of the login.
     pub(super) async fn identity(&self) -> Result<Arc<Identity>, String> {
         let identity = self.now();
         match identity.state(Timestamp::now()) {
@@ -81,20 +82,21 @@ impl Logins {
                 self.due.notify_one();
                 Ok(identity)
             }
-            // Rare, and large: every request would carry its room.
+            // Boxed because it is large and rare; otherwise every request future would reserve
+            // space for it.
             State::Over => Box::pin(self.renew(&identity)).await,
         }
     }
 
-    /// Renews whenever somebody has used what is about to end, until `ended`.
+    /// Renews the login whenever a request used an identity that is about to expire, until `ended`.
     pub(super) async fn renew_when_due(self: Arc<Self>, ended: CancellationToken) {
         let renewing = async {
             loop {
                 self.due.notified().await;
                 let identity = self.now();
                 if identity.state(Timestamp::now()) != State::Good {
-                    // Said where it happened; there will be a next time.
-                    let _said = self.renew(&identity).await;
+                    // `renew` has reported the error; a later request triggers the next attempt.
+                    let _reported = self.renew(&identity).await;
                 }
             }
         };
@@ -105,9 +107,10 @@ impl Logins {
         }
     }
 
-    /// The successor of `seen`.
+    /// Returns the successor of `seen`.
     async fn renew(&self, seen: &Arc<Identity>) -> Result<Arc<Identity>, String> {
-        // The semaphore is never closed; were it, logging in without it would only be wasteful.
+        // The semaphore is never closed. If it were, a login without the permit would only be
+        // redundant.
         let _turn = self.turn.acquire().await.ok();
         let current = self.now();
         if !Arc::ptr_eq(&current, seen) {
@@ -141,7 +144,8 @@ impl Logins {
     }
 }
 
-/// What the locks guard is whole between any two statements, so a panic elsewhere does not spoil it.
+/// A panic elsewhere cannot leave the values in an inconsistent state: each statement completes
+/// them.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -155,7 +159,7 @@ mod tests {
     use super::*;
     use crate::printer::Level;
 
-    /// Gives these, one after the other, and counts.
+    /// Returns these logins one after the other, and counts the calls.
     #[derive(Clone, Default)]
     struct Script {
         logins: Arc<Mutex<VecDeque<Result<Login, String>>>>,
@@ -192,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_login_that_is_over_is_replaced_once_for_all_who_wait() {
+    async fn an_expired_login_is_replaced_once_for_all_waiting_requests() {
         let (script, logins) = begin(vec![good_for("a", 0), good_for("b", 300)]).await;
         let all = futures::future::join_all((0..20).map(|_| logins.identity())).await;
         assert!(all.into_iter().all(|identity| token(&identity.unwrap()) == "Bearer b"));
@@ -200,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_login_that_is_due_is_still_used_and_replaced_meanwhile() {
+    async fn a_due_login_is_used_while_its_successor_is_fetched() {
         let (script, logins) = begin(vec![good_for("a", 300), good_for("b", 300)]).await;
         let ended = CancellationToken::new();
         let renewing = tokio::spawn(Arc::clone(&logins).renew_when_due(ended.clone()));
@@ -227,13 +231,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_told_for_a_while_before_the_next_try() {
+    async fn a_failure_is_returned_for_a_while_before_the_next_attempt() {
         let (script, logins) = begin(vec![good_for("a", 0), Err("no".to_owned())]).await;
         for _ in 0..3 {
             assert_eq!(logins.identity().await.err().unwrap(), "no");
         }
         assert_eq!(lock(&script.asked).len(), 2);
-        // The pause is over.
+        // The pause has elapsed.
         lock(&script.logins).push_back(good_for("b", 300));
         *lock(&logins.failure) = Some((Instant::now() - PAUSE, "no".to_owned()));
         assert_eq!(token(&logins.identity().await.unwrap()), "Bearer b");

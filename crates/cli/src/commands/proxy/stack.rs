@@ -1,16 +1,18 @@
-//! One request's way through the proxy, outermost first.
+//! The handler chain of the proxy, outermost first.
 //!
 //! ```text
-//! 1 panic guard          serve::layers     500, and the connection lives on
-//! 2 this machine meant?  gate              421
-//! 3 the secret           gate              401; nothing below is reached without it
-//! 4 the login            logins            a fresh one if need be; 503 with the reason
-//! 5 the head             identity, (here)  hop-by-hop headers, credentials and impersonation of the client off, ours on
-//! 6 forward or upgrade   reverse_proxy     streamed both ways; 503 with the reason
-//! 7 refused?             identity          401 of the API server: the next request logs in again
+//! 1 panic guard          http_server::layers  500; the connection stays open
+//! 2 this machine's name? gate                 421
+//! 3 the secret           gate                 401; required for all further steps
+//! 4 the login            logins               a fresh one if necessary; 503 with the reason
+//! 5 the head             identity, (here)     removes hop-by-hop headers, credentials and
+//!                                             impersonation of the client, adds the identity
+//! 6 forward or upgrade   reverse_proxy        streamed in both directions; 503 with the reason
+//! 7 token refused?       identity             401 of the API server: the next request logs in
 //! ```
 //!
-//! There is no deadline: the API server has its own, and so has the client. Answers are passed on as they are.
+//! The proxy sets no deadline: the API server and the client have their own. Responses are returned
+//! unchanged.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -34,12 +36,12 @@ use super::gate::Gate;
 use super::identity::{Identity, strip};
 use super::logins::Logins;
 
-/// What a client hears that wanted to be somebody else.
+/// The warning for a client that requested impersonation.
 const NOT_IMPERSONATED: HeaderValue = HeaderValue::from_static(
     "299 - \"pinniped proxy ignores impersonation (such as --as): every request is made as the user who logged in\"",
 );
 
-/// The stack as a service. Clones are the same stack.
+/// The chain as a service. Clones share the same chain.
 #[derive(Clone)]
 pub(super) struct Stack(Arc<Inner>);
 
@@ -52,13 +54,13 @@ struct Inner {
     ended: CancellationToken,
 }
 
-/// Why the proxy itself answers.
+/// The reason why the proxy itself responds.
 enum Refusal {
     OtherHost,
     Stranger,
     Login(String),
     BadPath,
-    /// Spaces around a name.
+    /// The name has surrounding spaces.
     NotForHttp1,
     Forward(ForwardError),
 }
@@ -85,7 +87,7 @@ impl Service for Stack {
 }
 
 impl Inner {
-    /// 1.
+    /// Step 1.
     async fn answer(&self, request: &mut Request<RequestBody>) -> Response<Body> {
         let negotiated = Negotiated::from_headers(request.headers(), request.uri().query());
         let served = std::pin::pin!(self.serve(request));
@@ -96,7 +98,7 @@ impl Inner {
         }
     }
 
-    /// 2 to 4, and 7.
+    /// Steps 2 to 4, and 7.
     async fn serve(&self, request: &mut Request<RequestBody>) -> Result<Response<Body>, Refusal> {
         if !Gate::is_meant(request.uri(), request.headers()) {
             return Err(Refusal::OtherHost);
@@ -112,35 +114,45 @@ impl Inner {
         Ok(response)
     }
 
-    /// 5 and 6.
+    /// Steps 5 and 6.
     async fn send(
         &self,
         request: &mut Request<RequestBody>,
         identity: &Identity,
     ) -> Result<Response<Body>, Refusal> {
-        // What cannot be read is the API server's to refuse.
+        // The API server refuses requests that cannot be parsed.
         let info = RequestInfo::parse(request.method(), request.uri());
         let lasts = info.is_ok_and(|info| info.is_long_running());
-        let carrier = ProtocolPolicy::of(identity.headers().is_exact_in_http1());
+        let policy = ProtocolPolicy::of(identity.headers().is_exact_in_http1());
         let protocol = hop_by_hop::upgrade_type(request.headers());
         let client = request.extensions_mut().remove::<OnUpgrade>();
-        let ready = identity.headers();
+        let precomputed = identity.headers();
         let wanted_another = self.rewrite(request)?;
         let mut response = match (protocol, client) {
-            // An upgrade goes over HTTP/1.1.
-            (Some(_), Some(_)) if carrier == ProtocolPolicy::Http2 => return Err(Refusal::NotForHttp1),
+            // An upgrade uses HTTP/1.1.
+            (Some(_), Some(_)) if policy == ProtocolPolicy::Http2 => return Err(Refusal::NotForHttp1),
             (Some(protocol), Some(client)) => {
                 let wanted = Wanted { protocol, client, idle: None, ended: self.ended.clone() };
-                add_ready(request, &[ready]).map_err(|error| Refusal::Forward(error.into()))?;
+                add_ready(request, &[precomputed]).map_err(|error| Refusal::Forward(error.into()))?;
                 let request = std::mem::take(request);
                 let upgrade =
                     pinniped_reverse_proxy::upgrade(&self.upstream, request, wanted, &self.tunnels, None, ());
-                // Rare, and large: every other request would carry its room.
+                // Boxed because it is large and rare; otherwise every request future would reserve
+                // space for it.
                 Box::pin(upgrade).await
             }
             _ => {
-                let span = if lasts { ResponseDeadline::Long } else { ResponseDeadline::Short(None) };
-                pinniped_reverse_proxy::forward(&self.upstream, request, &[ready], carrier, span, ()).await
+                let response_deadline =
+                    if lasts { ResponseDeadline::Long } else { ResponseDeadline::Short(None) };
+                pinniped_reverse_proxy::forward(
+                    &self.upstream,
+                    request,
+                    &[precomputed],
+                    policy,
+                    response_deadline,
+                    (),
+                )
+                .await
             }
         }
         .map_err(Refusal::Forward)?;
@@ -150,11 +162,12 @@ impl Inner {
         Ok(response)
     }
 
-    /// Rewrites the head. Hop-by-hop headers go first, so that a client cannot use them to take ours off.
+    /// Rewrites the head. Hop-by-hop headers are removed first, so that a client cannot name the
+    /// proxy's headers in `Connection` to have them removed.
     fn rewrite<B>(&self, request: &mut Request<B>) -> Result<bool, Refusal> {
         let headers = request.headers_mut();
         hop_by_hop::strip_request(headers);
-        // The server below us answers it as soon as the body is read.
+        // The server of the proxy sends `100 Continue` when the body is first read.
         headers.remove(EXPECT);
         headers.remove(HOST);
         let wanted_another = strip(headers);
@@ -189,7 +202,7 @@ impl Refusal {
     }
 }
 
-/// An error with what caused it.
+/// Returns an error with its causes.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! The API server behind the proxy, as a kubeconfig's cluster entry has it.
+//! The API server behind the proxy, from the cluster entry of a kubeconfig.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use tokio::net::TcpStream;
 use crate::dial::Dialer;
 use crate::kubeconfig;
 
-/// Where requests go.
+/// The destination of requests.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) params: UpstreamParams,
-    /// Put before every path; empty, or a path without a slash at its end.
+    /// The prefix of every path; empty, or a path without a trailing slash.
     pub(super) base: String,
 }
 
 impl Target {
-    /// What the entry `name` tells.
+    /// Creates the target for the cluster entry `name`.
     ///
     /// # Errors
-    /// A text for people.
+    /// Returns an error text for users.
     pub(super) fn of(name: &str, cluster: &Cluster, dialer: Dialer) -> Result<Self, String> {
         if cluster.insecure_skip_tls_verify == Some(true) {
             return Err(format!(
@@ -69,7 +69,7 @@ impl Target {
             params: UpstreamParams {
                 roots,
                 server_name,
-                dial: Some(Arc::new(Way(dialer))),
+                dial: Some(Arc::new(ClusterConnector(dialer))),
                 ..UpstreamParams::new(server, CaBundle::from_ders(Vec::new()))
             },
             base: url.path().trim_end_matches('/').to_owned(),
@@ -77,11 +77,11 @@ impl Target {
     }
 }
 
-/// Straight, or through the HTTP proxy that the environment or the kubeconfig has.
+/// Connects directly, or through the HTTP proxy of the environment or the kubeconfig.
 #[derive(Debug)]
-struct Way(Dialer);
+struct ClusterConnector(Dialer);
 
-impl Dial for Way {
+impl Dial for ClusterConnector {
     fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, String>> {
         Box::pin(async move { self.0.dial(host, port, true).await.map_err(|err| err.to_string()) })
     }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_may_have_a_path_and_another_name() {
+    fn the_address_may_have_a_path_and_a_different_server_name() {
         let of = target("{server: 'https://h:6443/k8s/c-1/', tls-server-name: other}").unwrap();
         assert_eq!(
             (of.params.server.to_string().as_str(), of.base.as_str()),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_give_the_token_away_is_refused() {
+    fn entries_that_would_expose_the_token_are_refused() {
         for (yaml, part) in [
             ("{server: 'https://h', insecure-skip-tls-verify: true}", "insecure-skip-tls-verify"),
             ("{server: 'http://h'}", "no https address"),

@@ -26,7 +26,7 @@ fn shown(pair: &IssuedPair) -> Shown {
     Shown { chain: vec![leaf.der], asks_for_client_certificate: true }
 }
 
-/// An installation that advertises this bundle, and whose endpoint was looked at.
+/// Returns an installation that advertises this bundle, with this result of the endpoint probe.
 fn advertising(bundle: &str, endpoint: EndpointLook) -> Observed {
     let strategy = listening(&format!("https://{HOST}"), &gobase64::encode(bundle.as_bytes()));
     Observed { endpoint: Some(endpoint), ..observed(json!({"mode": "enabled"}), &[strategy]) }
@@ -51,9 +51,9 @@ fn a_certificate_that_clients_accept_is_fine() {
     }
 }
 
-/// Each row: what was seen, when, and a part of the one problem.
+/// The columns are the endpoint, the time, and a part of the only problem.
 #[test]
-fn what_clients_would_stumble_over_is_told() {
+fn certificates_that_clients_refuse_are_reported() {
     let (ca, other) = (authority(), authority());
     let good = issue(&ca, HOST, 90 * DAY);
     let of_another_host = issue(&ca, "other.example.com", 90 * DAY);
@@ -93,13 +93,13 @@ fn what_clients_would_stumble_over_is_told() {
 }
 
 #[test]
-fn without_a_bundle_the_systems_verdict_counts() {
+fn without_a_bundle_the_system_roots_decide() {
     let good = issue(&authority(), HOST, 90 * DAY);
     assert_eq!(problems(judge_endpoint(&advertising("", looked(shown(&good))), now())), []);
 }
 
 #[test]
-fn another_certificate_than_that_of_the_secret_is_told() {
+fn a_certificate_that_differs_from_the_secret_is_reported() {
     let ca = authority();
     let (served, stored) = (issue(&ca, HOST, 90 * DAY), issue(&ca, HOST, 90 * DAY));
     let mut observed = advertising(ca.certificate_pem(), looked(shown(&served)));
@@ -114,7 +114,7 @@ fn another_certificate_than_that_of_the_secret_is_told() {
 }
 
 #[test]
-fn a_secret_is_judged_by_what_is_in_it() {
+fn a_secret_is_checked_by_its_content() {
     let ca = authority();
     let (leaf, other) = (issue(&ca, HOST, 90 * DAY), issue(&ca, HOST, 90 * DAY));
     let of = |cert: &str, key: &str| Some(secret("x", &[("tls.crt", cert), ("tls.key", key)]));
@@ -138,7 +138,7 @@ fn a_secret_is_judged_by_what_is_in_it() {
 }
 
 #[test]
-fn a_missing_delegation_says_what_to_create() {
+fn a_missing_delegation_is_reported_with_the_object_to_create() {
     let ca = authority();
     let leaf = issue(&ca, HOST, 90 * DAY);
     let object = |targets: Value| {

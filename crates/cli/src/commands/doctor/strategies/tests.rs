@@ -16,15 +16,15 @@ fn strategies_that_work_or_are_switched_off_are_fine() {
     for strategies in [vec![works.clone(), off.clone()], vec![no_key.clone(), listens], vec![works]] {
         assert_eq!(problems(judge(&observed(json!({"mode": "auto"}), &strategies))), []);
     }
-    // Without another way it is a problem.
+    // Without another working strategy it is a problem.
     let found = problems(judge(&observed(json!({"mode": "auto"}), &[no_key, off])));
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].0.contains("fails: no pods") && found[1].0.contains("nobody can log in"), "{found:?}");
 }
 
-/// Each message of the proxy, and a part of what is advised.
+/// The columns are a message of the proxy and a part of the remedy.
 #[test]
-fn each_message_has_its_remedy() {
+fn each_message_has_a_remedy() {
     let prefix = "could not load the externally provided TLS secret for the impersonation proxy";
     let decode = "could not decode impersonationSpec.TLS.certificateAuthorityData";
     let load = "could not load CredentialIssuer spec.impersonationProxy";
@@ -85,14 +85,14 @@ fn each_message_has_its_remedy() {
 }
 
 #[test]
-fn an_installation_that_nobody_looks_at_is_a_problem() {
+fn an_installation_without_a_running_controller_is_a_problem() {
     let found = problems(judge(&observed(json!({"mode": "auto"}), &[])));
     assert_eq!(found.len(), 1);
     assert!(found[0].0.contains("has no status") && found[0].1.contains("get pods --namespace concierge"));
 }
 
 #[test]
-fn the_condition_the_api_and_the_authenticators_are_told() {
+fn the_condition_the_api_and_the_authenticators_are_reported() {
     let good = observed(json!({"mode": "auto"}), &[strategy(KEY, "Success", "FetchedKey", "k")]);
     let condition = |status: &str| {
         let mut observed = good.clone();

@@ -13,7 +13,7 @@ fn service(type_: &str, ready: Look<usize>) -> ServiceLook {
 }
 
 #[test]
-fn the_service_that_the_spec_wants_is_there_with_pods_behind_it() {
+fn the_configured_service_must_exist_and_have_ready_endpoints() {
     let proxy = |type_: &str| json!({"mode": "enabled", "service": {"type": type_}});
     let forbidden = || "forbidden".to_owned();
     let rows = [
@@ -45,7 +45,7 @@ fn the_service_that_the_spec_wants_is_there_with_pods_behind_it() {
 }
 
 #[test]
-fn a_kubeconfig_leads_to_the_proxy_and_trusts_what_it_advertises() {
+fn a_kubeconfig_must_refer_to_the_proxy_and_trust_its_advertised_ca() {
     let validity = Validity::starting(jiff::Timestamp::now(), std::time::Duration::from_secs(1000));
     let ca = || CertificateAuthority::generate("ca", &validity).unwrap().certificate_pem().to_owned();
     let (advertised, other) = (ca(), ca());

@@ -1,4 +1,5 @@
-//! The node's cgroups: one of the same name in every hierarchy, so that nothing of a node is outside of them.
+//! The node's cgroups: one with the same name in every hierarchy, so that they contain all
+//! processes of a node.
 //!
 //! ```text
 //! /sys/fs/cgroup[/HIERARCHY]/pinniped-node/NAME          kubelet's cgroupRoot
@@ -14,15 +15,16 @@ use anyhow::Context as _;
 
 use crate::process;
 
-/// Parent of all nodes' cgroups.
+/// Parent of the cgroups of all nodes.
 pub(crate) const PARENT: &str = "pinniped-node";
-/// The node's own programs: with cgroup v2 a cgroup with children has no processes.
+/// The cgroup of the node's own programs: with cgroup v2 a cgroup with children cannot contain
+/// processes.
 const OWN: &str = "node";
 const MOUNT: &str = "/sys/fs/cgroup";
-/// Controllers that kubelet and runc use; with v2 they have to be handed down.
+/// Controllers that kubelet and runc use; with v2 each parent must delegate them.
 const CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "io", "memory", "pids", "hugetlb"];
 
-/// Mount points of the cgroup hierarchies: one for v2, one a controller for v1.
+/// Returns the mount points of the cgroup hierarchies: one for v2, one per controller for v1.
 pub(crate) fn hierarchies() -> Vec<PathBuf> {
     parse(&std::fs::read_to_string("/proc/self/mounts").unwrap_or_default())
 }
@@ -41,12 +43,12 @@ fn parse(mounts: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Whether the machine has the unified hierarchy only.
+/// Whether the machine has only the unified hierarchy.
 pub(crate) fn unified() -> bool {
     Path::new(MOUNT).join("cgroup.controllers").is_file()
 }
 
-/// Makes the node's cgroups.
+/// Creates the node's cgroups.
 pub(crate) fn create(cgroup: &str) -> anyhow::Result<()> {
     let hierarchies = hierarchies();
     anyhow::ensure!(!hierarchies.is_empty(), "no cgroups are mounted below {MOUNT}");
@@ -55,7 +57,7 @@ pub(crate) fn create(cgroup: &str) -> anyhow::Result<()> {
         for part in Path::new(cgroup).join(OWN).iter() {
             if unified() {
                 for controller in CONTROLLERS {
-                    // What the machine does not have, kubelet will do without or name.
+                    // kubelet works without a missing controller, or reports it.
                     let _ = write(&dir.join("cgroup.subtree_control"), &format!("+{controller}"));
                 }
             }
@@ -71,7 +73,7 @@ pub(crate) fn create(cgroup: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With v1 a new cpuset is empty and takes no process.
+/// With v1 a new cpuset is empty and accepts no process.
 fn inherit_cpuset(parent: &Path, dir: &Path) -> anyhow::Result<()> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         if unified() || !dir.join(file).is_file() {
@@ -86,7 +88,7 @@ fn inherit_cpuset(parent: &Path, dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts this process into the node's cgroups.
+/// Moves this process into the node's cgroups.
 pub(crate) fn join(cgroup: &str) -> anyhow::Result<()> {
     for hierarchy in hierarchies() {
         let file = hierarchy.join(cgroup).join(OWN).join("cgroup.procs");
@@ -103,9 +105,9 @@ fn write(file: &Path, text: &str) -> anyhow::Result<()> {
         .with_context(|| format!("could not write `{text}` into {}", file.display()))
 }
 
-/// Removes the node's cgroups, and the parent when it was the last node.
+/// Removes the node's cgroups, and the parent if this was the last node.
 pub(crate) fn remove(cgroup: &str) {
-    // A cgroup is busy for a moment after its last process ended.
+    // A cgroup stays busy for a moment after its last process has exited.
     process::wait_until(Duration::from_secs(10), || {
         for hierarchy in hierarchies() {
             remove_tree(&hierarchy.join(cgroup));
@@ -113,7 +115,7 @@ pub(crate) fn remove(cgroup: &str) {
         exists(cgroup).is_empty()
     });
     for hierarchy in hierarchies() {
-        // Not empty: another node's.
+        // The removal fails while another node exists.
         let _ = std::fs::remove_dir(hierarchy.join(PARENT));
     }
 }
@@ -127,12 +129,12 @@ fn remove_tree(dir: &Path) {
     let _ = std::fs::remove_dir(dir);
 }
 
-/// Where the cgroup is.
+/// Returns the folders of the cgroup in all hierarchies.
 pub(crate) fn exists(cgroup: &str) -> Vec<PathBuf> {
     hierarchies().into_iter().map(|hierarchy| hierarchy.join(cgroup)).filter(|dir| dir.is_dir()).collect()
 }
 
-/// All cgroups of the machine, as paths below the mount point.
+/// Returns all cgroups of the machine as paths below the mount point.
 pub(crate) fn all() -> Vec<String> {
     fn walk(dir: &Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -167,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hierarchies_of_both_versions_are_found_and_nothing_else() {
+    fn only_cgroup_hierarchies_of_both_versions_are_found() {
         let hybrid = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup2 /elsewhere cgroup2 rw 0 0\n";
         assert_eq!(parse(hybrid), [Path::new("/sys/fs/cgroup/cpu"), Path::new("/sys/fs/cgroup/unified")]);

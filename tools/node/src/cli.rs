@@ -1,4 +1,4 @@
-//! The command line of `pinniped-node`. People use it through `cargo xtask node`.
+//! The command line of `pinniped-node`. Users run it through `cargo xtask node`.
 
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -12,7 +12,8 @@ use crate::{
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 
-/// Prints a line. That nobody reads it any more is no reason to stop half-way, or to panic.
+/// Prints a line. A closed standard output is ignored, so that an operation neither stops half-way
+/// nor panics.
 macro_rules! say {
     ($($arg:tt)*) => {{
         use std::io::Write as _;
@@ -134,7 +135,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Runtime::new().context("could not make a runtime")?;
     let result = runtime.block_on(work);
-    // A thread that still reads standard input is not waited for.
+    // Does not wait for a thread that still reads standard input.
     runtime.shutdown_background();
     result
 }
@@ -150,7 +151,7 @@ fn options(args: &Up, report: fn(&str)) -> anyhow::Result<UpOptions> {
     })
 }
 
-/// Brings a node up, unless a signal comes first: then what was made is taken back.
+/// Starts a node. A signal interrupts the start and removes what was created.
 async fn up_or_signal(args: &Up, report: fn(&str)) -> anyhow::Result<Node> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("could not wait for SIGTERM")?;
@@ -181,7 +182,7 @@ fn name_flag(name: &str) -> String {
 }
 
 async fn hold(args: Up) -> anyhow::Result<ExitCode> {
-    // However the pipe ends, the node does; also one that is not up yet.
+    // The end of the pipe stops the node for any reason, also during startup.
     let mut closed = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
     let node = tokio::select! {
         node = up_or_signal(&args, |_| {}) => node,
@@ -190,7 +191,7 @@ async fn hold(args: Up) -> anyhow::Result<ExitCode> {
     let node = match node {
         Ok(node) => node,
         Err(error) => {
-            // Standard output is what the tests read.
+            // The tests read standard output.
             say!("{error:#}");
             return Ok(ExitCode::FAILURE);
         }
@@ -199,7 +200,7 @@ async fn hold(args: Up) -> anyhow::Result<ExitCode> {
     let _ = closed.await;
     let layout = node.layout().clone();
     if let Err(error) = node.down().await {
-        // Who started this is gone: `cargo xtask test` looks for the file.
+        // The parent process has exited; `cargo xtask test` checks for this file.
         let file = layout.state().join(format!("{}.left", layout.name()));
         let _ = std::fs::create_dir_all(layout.state());
         std::fs::write(&file, format!("{error:#}\n"))

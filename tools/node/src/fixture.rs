@@ -1,6 +1,6 @@
 //! One node for all tests of an executable.
 //!
-//! The node is held by a process of its own (`pinniped-node hold`), which brings it down when its standard input
+//! A separate process (`pinniped-node hold`) owns the node and stops it when its standard input
 //! closes: at the end of this executable, also after a panic, Ctrl-C or SIGKILL.
 
 use std::io::{BufRead as _, BufReader};
@@ -16,22 +16,23 @@ use crate::node::{Node, Status};
 use crate::prerequisites;
 use crate::process::Identity;
 
-/// Begins the names of nodes of tests; the process number of the test executable follows.
+/// Prefix of the names of test nodes; the process id of the test executable follows.
 const PREFIX: &str = "it-";
-/// What `hold` prints when the node is there.
+/// The line that `hold` prints when the node is ready.
 pub const HELD: &str = "HELD";
 
-/// A node and what holds it.
+/// A node and the process that owns it.
 #[derive(Debug)]
 struct Held {
     node: Node,
-    /// Closed by the kernel when this process ends, however it does.
+    /// The kernel closes this pipe when this process exits for any reason.
     _lifeline: ChildStdin,
 }
 
 static SHARED: OnceLock<Result<Held, String>> = OnceLock::new();
 
-/// Whether a node can run here; if not, notes that `test` is skipped (and fails where everything is required).
+/// Whether a node can run here. If not, records that `test` is skipped (and fails where everything
+/// is required).
 #[must_use]
 pub fn possible(test: &str) -> bool {
     let missing = prerequisites::missing().or_else(|| {
@@ -40,17 +41,18 @@ pub fn possible(test: &str) -> bool {
             .then(|| "the node's programs are not known: run the tests by `cargo xtask test`".to_owned())
     });
     if let Some(why) = &missing {
-        // The summary of skips has one line each.
+        // The summary of skips has one line per test.
         tools::skip(test, &why.split_whitespace().collect::<Vec<_>>().join(" "));
     }
     missing.is_none()
 }
 
-/// The node that all tests of this executable share, started by the first that asks; `None`, noted as skipped, where
-/// none can run. Use a namespace (and, for cluster-wide things, an API group suffix) per test.
+/// Returns the node that all tests of this executable share; the first caller starts it. Returns
+/// `None` and records a skip where no node can run. Use one namespace (and, for cluster-wide
+/// objects, one API group suffix) per test.
 ///
 /// # Errors
-/// When it could not be started; every caller gets the same text.
+/// Returns an error when the node could not be started; every caller gets the same text.
 pub fn shared(test: &str) -> anyhow::Result<Option<&'static Node>> {
     if !possible(test) {
         return Ok(None);
@@ -59,13 +61,13 @@ pub fn shared(test: &str) -> anyhow::Result<Option<&'static Node>> {
     held.as_ref().map(|held| Some(&held.node)).map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// A name for a node of this test executable, for tests that need one of their own.
+/// Returns a name for a node of this test executable, for tests that need a separate one.
 #[must_use]
 pub fn name(purpose: &str) -> String {
     format!("{PREFIX}{}-{purpose}", std::process::id())
 }
 
-/// Removes nodes of test executables that are gone, and whose holders were killed, too.
+/// Removes nodes of test executables that have exited, and whose owners were killed, too.
 fn sweep() -> anyhow::Result<()> {
     for status in Status::all(None)? {
         let pid =
@@ -84,7 +86,7 @@ fn hold(name: &str) -> anyhow::Result<Held> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        // Ctrl-C is meant for the tests; this one ends after them.
+        // Ctrl-C is meant for the tests; the owner stops after them.
         .process_group(0)
         .spawn()
         .context("could not start `pinniped-node hold`")?;

@@ -1,4 +1,4 @@
-//! Names beside those of the cluster's DNS, for programs that enter the node's network.
+//! Host names besides those of the cluster's DNS, for programs that enter the node's network.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,11 @@ use anyhow::Context as _;
 use crate::node::Node;
 
 impl Node {
-    /// Lets `name` resolve to `ip` for programs that enter from now on ([`Node::enter`]); pods do not see it.
+    /// Makes `name` resolve to `ip` for programs that enter from now on ([`Node::enter`]), but not
+    /// in pods.
     ///
     /// # Errors
-    /// When the node's hosts file cannot be read or written.
+    /// Returns an error when the node's hosts file cannot be read or written.
     pub fn set_host(&self, name: &str, ip: IpAddr) -> anyhow::Result<()> {
         let file = self.layout().hosts();
         let before =
@@ -20,7 +21,7 @@ impl Node {
     }
 }
 
-/// A hosts file in which `name` has this address and no other.
+/// Returns a hosts file in which `name` has only this address.
 fn with(hosts: &str, name: &str, ip: IpAddr) -> String {
     let others = hosts.lines().filter(|line| !line.split_whitespace().skip(1).any(|word| word == name));
     let mut text: String = others.flat_map(|line| [line, "\n"]).collect();

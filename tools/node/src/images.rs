@@ -1,4 +1,4 @@
-//! Images of the node's own pods, made from the node's own programs.
+//! Images of the node's own pods, created from the node's own programs.
 
 use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use pinniped_image::{File, Image, Roots};
 
-/// The image of a container that does nothing; nodes have it. All names are those that kubeadm gives them.
+/// The image of a container that does nothing, which is part of a node. All names are those of
+/// kubeadm.
 pub const PAUSE: &str = "registry.k8s.io/pause:3.10.2";
 pub(crate) const CONTROLLER_MANAGER: &str = "registry.k8s.io/kube-controller-manager:v1.36.3";
 pub(crate) const COREDNS: &str = "registry.k8s.io/coredns/coredns:v1.14.2";
@@ -15,12 +16,13 @@ pub(crate) const COREDNS: &str = "registry.k8s.io/coredns/coredns:v1.14.2";
 const IMAGES: [(&str, &str, &str, &str); 3] = [
     (PAUSE, "pause", "/pause", "65535:65535"),
     (CONTROLLER_MANAGER, "kube-controller-manager", "/usr/local/bin/kube-controller-manager", "0:0"),
-    // Root, because upstream's image gives the file a capability for port 53, which an archive of ours cannot hold;
-    // the pod drops all others.
+    // Root, because upstream's image gives the file a capability for port 53, which our archives
+    // cannot store; the pod drops all other capabilities.
     (COREDNS, "coredns", "/coredns", "0:0"),
 ];
 
-/// The archives of all of them, in the folder `images` beside the programs: made by the first node that needs them.
+/// Returns the archives of all images, in the folder `images` next to the programs. The first node
+/// that needs them creates them.
 pub(crate) fn archives(tools: &Path) -> anyhow::Result<Vec<PathBuf>> {
     IMAGES.into_iter().map(|image| archive(tools, image)).collect()
 }
@@ -36,7 +38,8 @@ fn archive(
         files: vec![File::program(tools.join(program), inside)],
         ..Image::new(reference)
     };
-    // The programs are the same as long as the folder is; what else makes the image is part of the archive's name.
+    // The folder identifies the programs; the archive's name contains the other inputs of the
+    // image.
     let mut hasher = std::hash::DefaultHasher::new();
     (reference, inside, user).hash(&mut hasher);
     let archive = tools.join("images").join(format!("{program}-{:016x}.tar", hasher.finish()));

@@ -1,4 +1,4 @@
-//! What happens in the node's namespaces.
+//! The processes in the node's namespaces.
 
 use std::net::Ipv4Addr;
 
@@ -21,7 +21,7 @@ pub(crate) use run::run;
 
 /// The node's address.
 pub const NODE_IP: Ipv4Addr = Ipv4Addr::new(10, 123, 0, 1);
-/// Addresses of pods: kube-controller-manager gives the first /24 to the only node.
+/// Addresses of pods; kube-controller-manager assigns the first /24 to the only node.
 pub const POD_RANGE: &str = "10.244.0.0/16";
 const POD_SUBNET: &str = "10.244.0.0/24";
 /// kubeadm's default range of ClusterIPs.

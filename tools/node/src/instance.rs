@@ -1,4 +1,4 @@
-//! Starting and ending one node, as seen from outside.
+//! Starts and stops one node, from outside of its namespaces.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -18,12 +18,13 @@ use crate::record::{self, Record};
 use crate::snapshot::{self, Snapshot};
 use crate::{cgroups, inside, prerequisites};
 
-/// What releases the supervisor once it is on record.
+/// The line that releases the supervisor once it is on record.
 const GO: &[u8] = b"go\n";
 /// `f_type` of an overlay (`OVERLAYFS_SUPER_MAGIC`).
 const OVERLAY: i128 = 0x794c_7630;
 
-/// The right to bring a node up or down. Held by one process at a time; the kernel takes it back from a dead one.
+/// The lock for starting or stopping a node. One process holds it at a time; the kernel releases it
+/// when the process exits.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -31,7 +32,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Waits for it.
+    /// Waits for the lock.
     pub(crate) fn take(layout: &Layout) -> anyhow::Result<Self> {
         let state = layout.state();
         let remedy = || {
@@ -45,7 +46,7 @@ impl Lock {
         loop {
             std::fs::create_dir_all(state).with_context(remedy)?;
             let file = match File::options().create(true).truncate(false).write(true).open(&path) {
-                // Who had the lock before took the folder away in between.
+                // The previous holder has removed the folder in the meantime.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 opened => opened.with_context(remedy)?,
             };
@@ -54,7 +55,8 @@ impl Lock {
                 rustix::fs::flock(&file, FlockOperation::LockExclusive)
                     .context("could not wait for the lock")?;
             }
-            // Who had it before may have removed the file; then this lock locks nothing.
+            // The previous holder may have removed the file; a lock on a removed file is
+            // ineffective.
             let same = std::fs::metadata(&path)
                 .is_ok_and(|now| file.metadata().is_ok_and(|had| had.ino() == now.ino()));
             if same {
@@ -68,14 +70,14 @@ impl Drop for Lock {
     fn drop(&mut self) {
         if !self.layout.dir().exists() {
             let _ = std::fs::remove_file(self.layout.lock());
-            // Fails while another node is there.
+            // The removal fails while another node exists.
             let _ = std::fs::remove_dir(self.layout.state());
         }
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// Makes the node's folders, with the snapshot of the machine in them.
+/// Creates the node's folders and records a snapshot of the machine in them.
 pub(crate) fn prepare(layout: &Layout) -> anyhow::Result<()> {
     let before = Snapshot::take();
     let dirs = [layout.logs(), layout.kubernetes(), layout.scratch()];
@@ -96,7 +98,8 @@ pub(crate) fn prepare(layout: &Layout) -> anyhow::Result<()> {
     record::write(&layout.before(), &before)
 }
 
-/// Starts the node's supervisor. On record before it does anything, so that whoever comes later finds it.
+/// Starts the node's supervisor. It is on record before it acts, so that later processes can find
+/// it.
 pub(crate) fn start(layout: &Layout, tools: &Path, program: &Path) -> anyhow::Result<(Child, Record)> {
     let marker = Record::new_marker();
     let log =
@@ -127,10 +130,11 @@ pub(crate) fn start(layout: &Layout, tools: &Path, program: &Path) -> anyhow::Re
     Ok((child, record))
 }
 
-/// The supervisor's step: leaves the caller's session, enters the node's cgroups and becomes unshare(1).
+/// Runs as the supervisor: leaves the caller's session, enters the node's cgroups and executes
+/// unshare(1).
 ///
 /// # Errors
-/// When it was not released, or one of these steps fails.
+/// Returns an error when it was not released, or when one of these steps fails.
 pub(crate) fn supervise(layout: &Layout, tools: &Path, marker: &str) -> anyhow::Result<Infallible> {
     let mut line = Vec::new();
     std::io::stdin().take(GO.len() as u64).read_to_end(&mut line).context("could not read standard input")?;
@@ -140,7 +144,7 @@ pub(crate) fn supervise(layout: &Layout, tools: &Path, marker: &str) -> anyhow::
     cgroups::join(&layout.cgroup())?;
     let own = std::env::current_exe().context("could not find this executable")?;
     let mut command = Command::new(prerequisites::find("unshare").context("`unshare` is gone")?);
-    // When unshare is ended, so is the node.
+    // When unshare is killed, the node is killed too.
     command.args(["--pid", "--fork", "--kill-child=KILL", "--mount", "--net", "--uts", "--ipc", "--"]);
     command.arg(own).args(["init", "--name", layout.name(), "--marker", marker]);
     command.arg("--state").arg(layout.state()).arg("--tools").arg(tools);
@@ -148,9 +152,10 @@ pub(crate) fn supervise(layout: &Layout, tools: &Path, marker: &str) -> anyhow::
     Err(command.exec()).context("could not become `unshare`")
 }
 
-/// Ends whatever there is of a node, and removes its cgroups and files. Returns what is left of it on the machine.
+/// Stops all processes of a node, and removes its cgroups and files. Returns what remains on the
+/// machine.
 pub(crate) fn end(layout: &Layout, child: Option<&mut Child>) -> anyhow::Result<Vec<String>> {
-    // A record that was broken off half-way was never followed by a supervisor that was released.
+    // If the record is incomplete, its supervisor was never released.
     let record = Record::read(layout).ok().flatten();
     let before = record::read::<Snapshot>(&layout.before()).ok().flatten();
     if let Some(supervisor) = record.as_ref().map(|record| record.supervisor).filter(|s| s.alive()) {
@@ -159,8 +164,8 @@ pub(crate) fn end(layout: &Layout, child: Option<&mut Child>) -> anyhow::Result<
         }
         supervisor.kill();
     }
-    // All processes of the PID namespace are gone with its first; here are those that entered the network from
-    // outside, and what was started without getting as far as the namespace.
+    // All processes of the PID namespace exit with its first one. The remaining ones entered the
+    // network from outside, or were started without reaching the namespace.
     process::wait_until(Duration::from_secs(20), || {
         let left = snapshot::processes(layout, record.as_ref());
         left.iter().for_each(|pid| process::kill(*pid));
@@ -195,7 +200,7 @@ fn mounted_below(dir: &Path) -> bool {
     text.lines().filter_map(|line| line.split(' ').nth(1)).any(|at| Path::new(at).starts_with(dir))
 }
 
-/// Whether a folder lies on an overlay, on which no other can be stacked for containers.
+/// Whether a folder is on an overlay, on which containers cannot use another overlay.
 pub(crate) fn on_overlay(dir: &Path) -> anyhow::Result<bool> {
     let found = rustix::fs::statfs(dir).with_context(|| format!("could not look at {}", dir.display()))?;
     Ok(i128::from(found.f_type) == OVERLAY)

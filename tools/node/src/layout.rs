@@ -6,13 +6,13 @@ use anyhow::Context as _;
 
 /// The node's name when none is given.
 pub const DEFAULT_NAME: &str = "default";
-/// Names the folder in which nodes keep their state.
+/// Environment variable with the folder of the nodes' state.
 pub const STATE_ENV: &str = "PINNIPED_NODE_STATE";
-/// Names the folder of the node's programs; `cargo xtask` sets it.
+/// Environment variable with the folder of the node's programs; `cargo xtask` sets it.
 pub const TOOLS_ENV: &str = "PINNIPED_NODE_TOOLS";
 const DEFAULT_STATE: &str = "/var/lib/pinniped-node";
 
-/// Where a node's files lie on the machine.
+/// The locations of a node's files on the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     name: String,
@@ -20,10 +20,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Of the node `name` in the folder `state`, by default [`STATE_ENV`] or `/var/lib/pinniped-node`.
+    /// Creates the layout of the node `name` in the folder `state`, by default [`STATE_ENV`] or
+    /// `/var/lib/pinniped-node`.
     ///
     /// # Errors
-    /// When the name is no DNS label, or the folder's path cannot be used in mount options.
+    /// Returns an error when the name is not a DNS label, or when the folder's path cannot be used
+    /// in mount options.
     pub fn new(name: &str, state: Option<&Path>) -> anyhow::Result<Self> {
         let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         anyhow::ensure!(
@@ -46,13 +48,13 @@ impl Layout {
         Ok(Self { name: name.to_owned(), state })
     }
 
-    /// The node's name for people.
+    /// The node's name, as given by the user.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The name of its Node object, and its host name.
+    /// The name of its Node object, which is also its host name.
     #[must_use]
     pub fn node_name(&self) -> String {
         format!("pinniped-{}", self.name)
@@ -70,7 +72,7 @@ impl Layout {
         self.state.join(&self.name)
     }
 
-    /// Held by whoever brings the node up or down.
+    /// The lock file of processes that start or stop the node.
     pub(crate) fn lock(&self) -> PathBuf {
         self.state.join(format!("{}.lock", self.name))
     }
@@ -83,7 +85,7 @@ impl Layout {
         self.dir().join("before.json")
     }
 
-    /// What `run` has done so far, a line a step.
+    /// The completed steps of `run`, one per line.
     pub(crate) fn progress(&self) -> PathBuf {
         self.dir().join("progress")
     }
@@ -106,18 +108,18 @@ impl Layout {
         self.kubernetes().join("pki")
     }
 
-    /// The administrator's kubeconfig.
+    /// The path of the administrator's kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.kubernetes().join("admin.conf")
     }
 
-    /// A folder that is mounted at `inside` in the node.
+    /// The folder that is mounted at `inside` in the node.
     pub(crate) fn data(&self, inside: &str) -> PathBuf {
         self.dir().join("data").join(inside)
     }
 
-    /// Mount point of the node's root file system, in its own mount namespace only.
+    /// Mount point of the node's root file system, visible in its own mount namespace only.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.dir().join("scratch")
     }
@@ -127,7 +129,7 @@ impl Layout {
         self.dir().join("resolv.conf")
     }
 
-    /// `/etc/hosts` for them.
+    /// `/etc/hosts` for the same programs.
     pub(crate) fn hosts(&self) -> PathBuf {
         self.dir().join("hosts")
     }
@@ -143,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_would_lead_elsewhere_are_refused() {
+    fn names_that_escape_the_state_folder_are_refused() {
         let table = [
             ("default", true),
             ("it-1", true),

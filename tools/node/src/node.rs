@@ -1,4 +1,4 @@
-//! A node as its users see it.
+//! The public interface of a node.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::layout::{DEFAULT_NAME, Layout, TOOLS_ENV};
 use crate::record::Record;
 use crate::{prerequisites, process};
 
-/// What a node needs beside the machine's packages.
+/// The programs that a node needs besides the machine's packages.
 const TOOLS: [&str; 9] = [
     "etcd",
     "kube-apiserver",
@@ -30,24 +30,26 @@ const TOOLS: [&str; 9] = [
     "coredns",
     "pause",
 ];
-/// How long a node may take to be ready. Usually fifteen seconds; a machine that compiles beside it needs more.
+/// Time limit until a node is ready. It usually takes fifteen seconds; a machine that compiles at
+/// the same time needs more.
 const READY_WITHIN: Duration = Duration::from_secs(240);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How to bring a node up.
+/// Parameters of a new node.
 #[derive(Clone, Debug)]
 pub struct UpOptions {
-    /// Tells nodes apart that run side by side.
+    /// The name, which distinguishes concurrent nodes.
     pub name: String,
-    /// The folder of all nodes; `None`: see [`Layout::new`].
+    /// The folder of all nodes; `None` selects the default of [`Layout::new`].
     pub state: Option<PathBuf>,
-    /// The folder of the node's programs, as `cargo xtask node` makes it; `None`: [`TOOLS_ENV`].
+    /// The folder of the node's programs, as created by `cargo xtask node`; `None` selects
+    /// [`TOOLS_ENV`].
     pub tools: Option<PathBuf>,
-    /// Image archives (docker's or OCI's) to import when the node is ready.
+    /// Image archives (in Docker's or OCI's format) to import when the node is ready.
     pub images: Vec<PathBuf>,
-    /// The program `pinniped-node`; `None`: where cargo builds it.
+    /// The path of the program `pinniped-node`; `None` selects cargo's output.
     pub program: Option<PathBuf>,
-    /// Called with every step that is done.
+    /// A function that is called with every completed step.
     pub report: fn(&str),
 }
 
@@ -64,27 +66,28 @@ impl Default for UpOptions {
     }
 }
 
-/// How a node is.
+/// The health of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// There is none.
+    /// The node does not exist.
     Absent,
-    /// `up` has not come to its end.
+    /// `up` has not finished.
     Starting,
-    /// All its programs run.
+    /// All its programs are running.
     Running,
-    /// It ended by itself, or `up` was broken off; why, as far as is known. `up` repairs, `down` removes.
+    /// The node terminated by itself, or `up` was interrupted. Contains the reason as far as it is
+    /// known. `up` repairs the node, `down` removes it.
     Broken(String),
 }
 
-/// What can be said of a node.
+/// The observed state of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Where its files are.
+    /// The locations of its files.
     pub layout: Layout,
-    /// How it is.
+    /// Its health.
     pub health: Health,
-    /// The process to signal, or to look at with nsenter(1): process 1 of the node.
+    /// Process 1 of the node, which accepts signals and is a target for nsenter(1).
     pub init: Option<u32>,
 }
 
@@ -93,17 +96,18 @@ pub struct Status {
 pub struct Node {
     layout: Layout,
     record: Record,
-    /// When it was this process that started it: somebody has to wait for it.
+    /// The child process if this process started it and must reap it.
     child: Mutex<Option<Child>>,
 }
 
 impl Node {
-    /// Brings a node up and waits until its first ordinary pod is ready. A node of this name that runs is taken as
-    /// it is; what a broken-off `up` left is removed first. When this fails, or is dropped, nothing is left.
+    /// Starts a node and waits until its first ordinary pod is ready. A running node with this name
+    /// is reused; the remains of an interrupted `up` are removed first. If this function fails, or
+    /// its future is dropped, it removes everything.
     ///
     /// # Errors
-    /// When the machine lacks something (see [`crate::missing`]), or a program of the node fails; the end of its log
-    /// is part of the message.
+    /// Returns an error when the machine lacks a prerequisite (see [`crate::missing`]), or when a
+    /// program of the node fails; the message contains the end of its log.
     pub async fn up(options: UpOptions) -> anyhow::Result<Self> {
         let layout = Layout::new(&options.name, options.state.as_deref())?;
         if let Some(missing) = prerequisites::missing() {
@@ -152,15 +156,15 @@ impl Node {
         Ok(Self { layout, record, child })
     }
 
-    /// A node that runs.
+    /// Returns a running node.
     ///
     /// # Errors
-    /// When it does not, with the command that starts it.
+    /// Returns an error with the command that starts the node when it is not running.
     pub fn attach(name: &str) -> anyhow::Result<Self> {
         Self::attach_in(&Layout::new(name, None)?)
     }
 
-    /// A node that runs, by the place of its files.
+    /// Returns a running node, given by the location of its files.
     ///
     /// # Errors
     /// As [`Node::attach`].
@@ -172,13 +176,14 @@ impl Node {
         Ok(Self { layout: layout.clone(), record, child: Mutex::new(None) })
     }
 
-    /// Where its files are.
+    /// The locations of its files.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The administrator's kubeconfig, on the machine. Its server is reached from inside only: [`Node::enter`].
+    /// The path of the administrator's kubeconfig on the machine. Its server is reachable only from
+    /// inside: [`Node::enter`].
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.layout.kubeconfig()
@@ -190,24 +195,24 @@ impl Node {
         self.layout.pki()
     }
 
-    /// The folder of kubectl and the others.
+    /// The folder with kubectl and the other programs.
     #[must_use]
     pub fn tools(&self) -> &Path {
         &self.record.tools
     }
 
-    /// How it is now.
+    /// Returns its current state.
     #[must_use]
     pub fn status(&self) -> Status {
         Status::of(&self.layout)
     }
 
-    /// A command for a program of the machine that runs in the node's network and resolves names by its cluster DNS;
-    /// `KUBECONFIG` is the administrator's and kubectl is in its PATH. It sees the machine's files. It is ended by
-    /// [`Node::down`], if not before.
+    /// Returns a command for a program of the machine that runs in the node's network and resolves
+    /// names with its cluster DNS; `KUBECONFIG` is the administrator's and kubectl is in its PATH.
+    /// The program can access the machine's files. [`Node::down`] terminates it at the latest.
     ///
     /// # Errors
-    /// When the node has ended.
+    /// Returns an error when the node has terminated.
     pub fn enter(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
         let init = self.init()?;
         let mut command = Command::new("nsenter");
@@ -230,11 +235,11 @@ impl Node {
         Ok(command)
     }
 
-    /// Runs a future on a thread of its own whose sockets, and those of the threads it starts, are in the node's
-    /// network. Names are those of the machine: use addresses, or [`Node::client`].
+    /// Runs a future on a new thread whose sockets, and those of the threads it starts, are in the
+    /// node's network. Name resolution is the machine's: use addresses, or [`Node::client`].
     ///
     /// # Errors
-    /// When the node has ended or no thread can be made.
+    /// Returns an error when the node has terminated or no thread can be created.
     pub fn block_on_inside<T: Send, F: Future<Output = T>>(
         &self,
         make: impl FnOnce() -> F + Send,
@@ -259,11 +264,11 @@ impl Node {
         })
     }
 
-    /// A client with all rights, for code that runs inside ([`Node::block_on_inside`], or a program of
-    /// [`Node::enter`]).
+    /// Creates a client with all permissions, for code that runs inside ([`Node::block_on_inside`],
+    /// or a program of [`Node::enter`]).
     ///
     /// # Errors
-    /// When the kubeconfig cannot be read.
+    /// Returns an error when the kubeconfig cannot be read.
     pub async fn client(&self) -> anyhow::Result<kube::Client> {
         client_of(&self.kubeconfig()).await
     }
@@ -271,7 +276,7 @@ impl Node {
     /// Imports an image archive for pods with `imagePullPolicy: Never` or `IfNotPresent`.
     ///
     /// # Errors
-    /// When the file is missing or is no archive of images.
+    /// Returns an error when the file is missing or is not an archive of images.
     pub async fn import_image(&self, archive: &Path) -> anyhow::Result<()> {
         anyhow::ensure!(archive.is_file(), "there is no image archive {}", archive.display());
         let socket = format!("/proc/{}/root{CONTAINERD_SOCKET}", self.init()?);
@@ -288,10 +293,10 @@ impl Node {
         Ok(())
     }
 
-    /// Ends the node and looks whether the machine is as it was.
+    /// Stops the node and checks that the machine is unchanged.
     ///
     /// # Errors
-    /// Names what is left.
+    /// Returns an error that lists what remains.
     pub async fn down(self) -> anyhow::Result<()> {
         let child = self.child.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let layout = self.layout;
@@ -301,10 +306,10 @@ impl Node {
             .map(drop)
     }
 
-    /// Ends a node, whatever state it is in. Whether there was one.
+    /// Stops a node in any state. Returns whether it existed.
     ///
     /// # Errors
-    /// Names what is left.
+    /// Returns an error that lists what remains.
     pub fn remove(layout: &Layout) -> anyhow::Result<bool> {
         if let Some(missing) = prerequisites::missing() {
             anyhow::bail!(missing);
@@ -312,7 +317,7 @@ impl Node {
         down(layout, None)
     }
 
-    /// Process 1 of the node.
+    /// Returns the process id of process 1 of the node.
     fn init(&self) -> anyhow::Result<u32> {
         init_of(&self.record)
             .with_context(|| format!("node `{}` has ended: {}", self.layout.name(), failure(&self.layout)))
@@ -320,7 +325,7 @@ impl Node {
 }
 
 impl Status {
-    /// Of a node that may or may not be there.
+    /// Returns the state of a node, which need not exist.
     #[must_use]
     pub fn of(layout: &Layout) -> Self {
         let record = Record::read(layout).ok().flatten();
@@ -334,10 +339,10 @@ impl Status {
         Self { layout: layout.clone(), health, init }
     }
 
-    /// Of all nodes with a folder in `state`.
+    /// Returns the states of all nodes with a folder in `state`.
     ///
     /// # Errors
-    /// When a name or the folder is not usable.
+    /// Returns an error when a name or the folder is unusable.
     pub fn all(state: Option<&Path>) -> anyhow::Result<Vec<Self>> {
         let state = Layout::new(DEFAULT_NAME, state)?.state().to_owned();
         let entries = std::fs::read_dir(&state).into_iter().flatten().flatten();
@@ -349,7 +354,7 @@ impl Status {
     }
 }
 
-/// Takes back a node that did not come up, also when the future is dropped.
+/// Removes a node whose start failed, also when the future is dropped.
 struct Undo<'a> {
     layout: &'a Layout,
     child: Option<Child>,
@@ -419,7 +424,7 @@ async fn await_ready(layout: &Layout, record: &Record, report: fn(&str)) -> anyh
     loop {
         let alive = record.supervisor.alive();
         let text = std::fs::read_to_string(layout.progress()).unwrap_or_default();
-        // A line without its end is still being written.
+        // A line without a line feed is still being written.
         let complete = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in complete.lines().skip(seen) {
             seen += 1;
@@ -440,7 +445,7 @@ async fn await_ready(layout: &Layout, record: &Record, report: fn(&str)) -> anyh
     }
 }
 
-/// Why a node is not there any more, as far as is known.
+/// Returns why a node no longer exists, as far as it is known.
 fn failure(layout: &Layout) -> String {
     let text = std::fs::read_to_string(layout.progress()).unwrap_or_default();
     match text.lines().find_map(|line| line.strip_prefix(FAILED)) {

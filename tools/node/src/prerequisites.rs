@@ -1,8 +1,8 @@
-//! What the machine has to have, and the command that installs what it lacks.
+//! The prerequisites on the machine, and the command that installs missing ones.
 
 use std::path::{Path, PathBuf};
 
-/// A program and the Debian package that brings it.
+/// Programs and the Debian packages that contain them.
 const PROGRAMS: [(&str, &str); 10] = [
     ("containerd", "containerd"),
     ("containerd-shim-runc-v2", "containerd"),
@@ -15,20 +15,20 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("nsenter", "util-linux"),
     ("unshare", "util-linux"),
 ];
-/// Where distributions put the CNI plugins.
+/// Folders of the CNI plugins in different distributions.
 const CNI: [&str; 4] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni", "/usr/local/lib/cni"];
 /// The plugins that the node's network uses.
 const CNI_PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
-/// Folders that a user's PATH may not have.
+/// Folders that may be missing from a user's PATH.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Why no node can run here, as a text with the remedy; `None` when one can.
+/// Returns the reason why no node can run here and the remedy, or `None` when one can.
 #[must_use]
 pub fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("a node needs root: namespaces, mounts and cgroups; run the command as root".to_owned());
     }
-    // The root of a user namespace may not make cgroups or mount overlays for others.
+    // The root user of a user namespace cannot create cgroups or mount overlays.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     if !map.split_whitespace().eq(["0", "0", "4294967295"]) {
         return Some("a node needs the machine's own root, not that of a user namespace".to_owned());
@@ -53,7 +53,7 @@ fn packages_message(missing: &[(&str, &str)]) -> String {
     )
 }
 
-/// Tries what `up` will do.
+/// Tries the operations of `up`.
 fn namespaces_missing() -> Option<String> {
     let mut probe = std::process::Command::new("unshare");
     probe.args(["--pid", "--fork", "--mount", "--net", "--uts", "--ipc", "ip", "link", "set", "lo", "up"]);
@@ -64,7 +64,7 @@ fn namespaces_missing() -> Option<String> {
         Err(error) => Some(error.to_string()),
     };
     let overlay = std::fs::read_to_string("/proc/filesystems").is_ok_and(|text| text.contains("\toverlay"));
-    // A kernel with the file system as a module knows it only when it was used once.
+    // A kernel that has the file system as a module lists it only after its first use.
     let why = why.or_else(|| {
         let module = || std::process::Command::new("modprobe").arg("overlay").env("PATH", PATH).output();
         (!overlay && !module().is_ok_and(|o| o.status.success()))
@@ -75,12 +75,12 @@ fn namespaces_missing() -> Option<String> {
     })
 }
 
-/// A program of the system.
+/// Returns the path of a system program.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     PATH.split(':').map(|dir| Path::new(dir).join(program)).find(|file| file.is_file())
 }
 
-/// The folder of the CNI plugins.
+/// Returns the folder of the CNI plugins.
 pub(crate) fn cni_dir() -> Option<PathBuf> {
     let complete = |dir: &PathBuf| CNI_PLUGINS.iter().all(|plugin| dir.join(plugin).is_file());
     CNI.into_iter().map(PathBuf::from).find(complete)
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_packages_are_named_once_with_the_command_that_installs_them() {
+    fn missing_packages_are_listed_once_with_the_command_that_installs_them() {
         let text = packages_message(&[("containerd", "containerd"), ("ctr", "containerd"), ("runc", "runc")]);
         assert!(text.contains("needs containerd, ctr, runc,"), "{text}");
         assert!(text.ends_with("apt-get install -y --no-install-recommends containerd runc"), "{text}");

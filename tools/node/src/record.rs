@@ -1,4 +1,4 @@
-//! What is known of a node that was started: enough to find its processes again, and never others.
+//! The record of a started node, which identifies its processes and no others.
 
 use std::path::Path;
 
@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 use crate::layout::Layout;
 use crate::process::Identity;
 
-/// Written before anything of the node runs.
+/// Written before any process of the node runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The process that became unshare(1): parent of the node's process 1.
+    /// The process that executed unshare(1): the parent of the node's process 1.
     pub(crate) supervisor: Identity,
-    /// Name of a network link that is in the node's network and nowhere else.
+    /// Name of a network link that exists only in the node's network.
     pub(crate) marker: String,
-    /// The folder of programs.
+    /// The folder of the programs.
     pub(crate) tools: std::path::PathBuf,
-    /// Whether `up` came to its end.
+    /// Whether `up` has finished.
     pub(crate) ready: bool,
 }
 
 impl Record {
-    /// A name for the link that marks the network: `node-` and eight digits of chance.
+    /// Returns a name for the link that marks the network: `node-` and eight random digits.
     pub(crate) fn new_marker() -> String {
         let chance = uuid::Uuid::new_v4().simple().to_string();
         format!("node-{}", &chance[..8])
@@ -37,7 +37,7 @@ impl Record {
     }
 }
 
-/// Reads a JSON file; `None` when it is not there.
+/// Reads a JSON file; returns `None` when it does not exist.
 pub(crate) fn read<T: for<'de> Deserialize<'de>>(file: &Path) -> anyhow::Result<Option<T>> {
     match std::fs::read(file) {
         Ok(bytes) => {
@@ -49,7 +49,7 @@ pub(crate) fn read<T: for<'de> Deserialize<'de>>(file: &Path) -> anyhow::Result<
     }
 }
 
-/// Writes a JSON file, whole or not at all.
+/// Writes a JSON file atomically.
 pub(crate) fn write<T: Serialize>(file: &Path, value: &T) -> anyhow::Result<()> {
     let fresh = file.with_extension("new");
     let bytes = serde_json::to_vec_pretty(value).context("could not write JSON")?;

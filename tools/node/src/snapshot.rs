@@ -1,4 +1,4 @@
-//! What a node could leave behind, taken before `up` and compared after `down`.
+//! A snapshot of what a node could leave behind, taken before `up` and compared after `down`.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::process::Identity;
 use crate::record::Record;
 use crate::{cgroups, prerequisites, process};
 
-/// The parts of the machine that a node touches if its namespaces leak.
+/// The parts of the machine that a node changes if its namespaces leak.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Snapshot {
     links: BTreeSet<String>,
@@ -20,7 +20,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The machine as it is now.
+    /// Takes a snapshot of the machine.
     pub(crate) fn take() -> Self {
         Self {
             links: links(),
@@ -30,15 +30,16 @@ impl Snapshot {
         }
     }
 
-    /// The machine when all processes of the node have ended: cgroups in which there still are some are others'.
+    /// Takes a snapshot after all processes of the node have exited: cgroups that still contain
+    /// processes are not the node's.
     pub(crate) fn take_after() -> Self {
         let mut now = Self::take();
         now.cgroups.retain(|path| !cgroups::inhabited(path));
         now
     }
 
-    /// What is there now and was not before, leaving out what belongs to other nodes and to the machine's own
-    /// service manager, who come and go meanwhile.
+    /// Returns what exists in `now` and did not exist before, except for objects of other nodes and
+    /// of the machine's own service manager, which change at any time.
     pub(crate) fn left(&self, now: &Self, layout: &Layout) -> Vec<String> {
         let own = layout.cgroup();
         let foreign = |path: &str| {
@@ -66,11 +67,11 @@ impl Snapshot {
     }
 }
 
-/// Processes of the node that still run.
+/// Returns the processes of the node that are still running.
 pub(crate) fn processes(layout: &Layout, record: Option<&Record>) -> Vec<u32> {
     let cgroup = layout.cgroup();
     let of_node = |pid: u32| {
-        // A zombie waits for its parent only, which may be this process.
+        // A zombie only waits for its parent, which may be this process.
         let alive = Identity::of(pid).is_some_and(Identity::alive);
         let ours = process::in_cgroup(pid, &cgroup)
             || record.is_some_and(|record| process::in_network(pid, &record.marker));
@@ -84,7 +85,7 @@ fn links() -> BTreeSet<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Rules of both address families; counters and times are left out.
+/// Returns the rules of both address families without counters and timestamps.
 fn iptables() -> BTreeSet<String> {
     ["iptables-save", "ip6tables-save"]
         .into_iter()
@@ -103,7 +104,8 @@ fn rules(program: &str, text: &str) -> Vec<String> {
         if let Some(name) = line.strip_prefix('*') {
             table = name;
         } else if line.starts_with(':') {
-            // A chain: its policy stays, its counters go. An empty table of built-in chains is no rule.
+            // A chain: its policy is kept, its counters are removed. An empty table of built-in
+            // chains contains no rule.
             let chain = line.split(" [").next().unwrap_or(line);
             if !chain.ends_with(" ACCEPT") {
                 rules.push(format!("{program} {table} {chain}"));
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_named_and_what_others_have_is_not() {
+    fn remaining_objects_of_the_node_are_listed_and_those_of_others_are_not() {
         let layout = Layout::new("one", Some(std::path::Path::new("/x"))).unwrap();
         let before = Snapshot { links: set(&["lo"]), cgroups: set(&["cpu/old"]), ..Snapshot::default() };
         let now = Snapshot {

@@ -1,16 +1,17 @@
-//! What kubeadm applies to a new cluster: cluster DNS, and what everyone may know of the cluster.
+//! The objects that kubeadm applies to a new cluster: cluster DNS, and the public information about
+//! the cluster.
 
 use anyhow::Context as _;
 
 use super::{DNS_IP, pki};
 use crate::images;
 
-/// All of it, for one `kubectl apply`. `ca` is the CA's certificate in base64.
+/// Returns all objects for one `kubectl apply`. `ca` is the CA's certificate in base64.
 pub(super) fn manifests(ca: &str) -> anyhow::Result<String> {
     Ok(format!("{}---\n{}", cluster_info(ca)?, dns()))
 }
 
-/// `kube-public/cluster-info` with a kubeconfig without user or context, readable by everyone
+/// `kube-public/cluster-info` with a kubeconfig without user or context, readable by every client
 /// (`cmd/kubeadm/app/phases/bootstraptoken/clusterinfo`).
 fn cluster_info(ca: &str) -> anyhow::Result<String> {
     let kubeconfig = format!(
@@ -18,7 +19,7 @@ fn cluster_info(ca: &str) -> anyhow::Result<String> {
          contexts: null\ncurrent-context: \"\"\nkind: Config\npreferences: {{}}\nusers: null\n",
         pki::server_url()
     );
-    // JSON is YAML, and needs no thought about indentation.
+    // JSON is valid YAML, and independent of indentation.
     let kubeconfig = serde_json::to_string(&kubeconfig).context("could not write JSON")?;
     Ok(format!(
         "apiVersion: v1
@@ -42,8 +43,8 @@ subjects:
     ))
 }
 
-/// CoreDNS as kubeadm deploys it, but one replica, quicker probes, and no forwarding: there is nobody to forward to,
-/// so what the cluster does not know does not exist.
+/// CoreDNS as kubeadm deploys it, but with one replica, more frequent probes, and no forwarding:
+/// there is no upstream server, so names outside the cluster do not exist.
 fn dns() -> String {
     let image = images::COREDNS;
     format!(

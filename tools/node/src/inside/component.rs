@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 use super::{LOGS, TOOLS};
 use crate::prerequisites::PATH;
 
-/// Variables that would send requests out of a network without a way out.
+/// Environment variables that would route requests to a proxy outside the node's network.
 const PROXIES: [&str; 8] = [
     "HTTPS_PROXY",
     "https_proxy",
@@ -22,7 +22,7 @@ const PROXIES: [&str; 8] = [
     "no_proxy",
 ];
 
-/// A program that has to run as long as the node does.
+/// A program that must run as long as the node.
 #[derive(Debug)]
 pub(super) struct Component {
     pub(super) name: &'static str,
@@ -30,7 +30,7 @@ pub(super) struct Component {
 }
 
 impl Component {
-    /// Starts a program of the tools folder, or of the system.
+    /// Starts a program from the tools folder or from the system.
     pub(super) fn start(name: &'static str, args: &[String]) -> anyhow::Result<Self> {
         let log =
             std::fs::File::create(log_file(name)).with_context(|| format!("could not make {name}'s log"))?;
@@ -41,7 +41,7 @@ impl Component {
         Ok(Self { name, child })
     }
 
-    /// Waits until it ends, which it should not.
+    /// Waits until the program exits, which is always an error.
     pub(super) async fn ended(&mut self) -> anyhow::Error {
         match self.child.wait().await {
             Ok(status) => self.died(status),
@@ -49,7 +49,7 @@ impl Component {
         }
     }
 
-    /// An error when it has ended.
+    /// Returns an error if the program has exited.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait() {
             Ok(Some(status)) => Err(self.died(status)),
@@ -62,7 +62,7 @@ impl Component {
     }
 }
 
-/// A program with the node's PATH and without the variables of the machine's proxy.
+/// Creates a command with the node's PATH and without the machine's proxy variables.
 pub(super) fn command(name: &str) -> Command {
     let own = Path::new(TOOLS).join(name);
     let mut command = if own.is_file() { Command::new(own) } else { Command::new(name) };

@@ -2,7 +2,7 @@
 
 use super::{CONTAINERD_SOCKET, DNS_IP, KUBERNETES, NODE_IP, POD_RANGE, RUN};
 
-/// Where kubelet looks for static pods.
+/// The folder of kubelet's static pods.
 pub(super) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 
 pub(super) fn kubelet_args(node_name: &str) -> Vec<String> {
@@ -15,7 +15,8 @@ pub(super) fn kubelet_args(node_name: &str) -> Vec<String> {
     ]
 }
 
-/// `cgroup` is the node's own below the machine's, so that pods of several nodes do not meet.
+/// `cgroup` is the node's own cgroup below the machine's, so that pods of several nodes are
+/// separate.
 pub(super) fn kubelet(cgroup: &str) -> String {
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::{CONTAINERD_SOCKET, POD_SUBNET, RUN, component};
 use crate::images;
 
-/// `cni` is the folder of the plugins, `overlay` whether the state folder can carry overlays.
+/// `cni` is the folder of the plugins; `overlay` is whether the state folder supports overlays.
 pub(super) fn configuration(cni: &Path, overlay: bool) -> String {
     format!(
         r#"version = 2
@@ -35,7 +35,7 @@ state = "/run/containerd"
     )
 }
 
-/// One bridge with all pods on it.
+/// One bridge for all pods.
 pub(super) fn network() -> String {
     format!(
         r#"{{"cniVersion": "0.4.0", "name": "pods", "plugins": [
@@ -47,7 +47,7 @@ pub(super) fn network() -> String {
     )
 }
 
-/// Whether containerd answers.
+/// Whether containerd responds.
 pub(super) async fn answers() -> bool {
     let mut command = component::command("ctr");
     let status = command.arg("version").stdout(std::process::Stdio::null());

@@ -1,6 +1,8 @@
-//! etcd, kube-apiserver and kube-scheduler as programs of the node, kube-controller-manager as a static pod.
+//! etcd, kube-apiserver and kube-scheduler as programs of the node, kube-controller-manager as a
+//! static pod.
 //!
-//! Flags are kubeadm's (`cmd/kubeadm/app/phases/controlplane`) unless a comment says why not.
+//! Flags are kubeadm's (`cmd/kubeadm/app/phases/controlplane`) unless a comment gives a reason for
+//! a difference.
 
 use pinniped_test_support::control_plane::AUDIT_POLICY;
 
@@ -13,19 +15,19 @@ const ETCD_PEER: &str = "http://127.0.0.1:2380";
 pub(super) fn etcd_args() -> Vec<String> {
     vec![
         "--data-dir=/var/lib/etcd".to_owned(),
-        // Plain HTTP: nobody else is on this loopback but what the node itself runs.
+        // Plain HTTP: only the node's own programs can reach this loopback interface.
         format!("--listen-client-urls={ETCD}"),
         format!("--advertise-client-urls={ETCD}"),
         format!("--listen-peer-urls={ETCD_PEER}"),
         format!("--initial-advertise-peer-urls={ETCD_PEER}"),
         format!("--initial-cluster=default={ETCD_PEER}"),
-        // The data never outlives the node.
+        // The data is deleted with the node.
         "--unsafe-no-fsync".to_owned(),
         "--log-level=warn".to_owned(),
     ]
 }
 
-/// Where the audit policy lies.
+/// Returns the path of the audit policy and its content.
 pub(super) fn audit_policy() -> (String, &'static str) {
     (format!("{RUN}/audit-policy.yaml"), AUDIT_POLICY)
 }
@@ -57,7 +59,7 @@ pub(super) fn apiserver_args() -> Vec<String> {
         format!("--service-cluster-ip-range={SERVICE_RANGE}"),
         format!("--tls-cert-file={pki}/apiserver.crt"),
         format!("--tls-private-key-file={pki}/apiserver.key"),
-        // Not kubeadm's: the audit log, for tests and for people.
+        // Not in kubeadm: the audit log, for tests and users.
         format!("--audit-policy-file={}", audit_policy().0),
         format!("--audit-log-path={LOGS}/audit.log"),
         "--audit-log-format=json".to_owned(),
@@ -72,12 +74,13 @@ pub(super) fn scheduler_args() -> Vec<String> {
         format!("--authentication-kubeconfig={config}"),
         format!("--authorization-kubeconfig={config}"),
         "--bind-address=127.0.0.1".to_owned(),
-        // One scheduler, started before the API server answers: an election would only cost seconds.
+        // There is one scheduler, which starts before the API server responds: an election would
+        // only cost seconds.
         "--leader-elect=false".to_owned(),
     ]
 }
 
-/// The static pod. Its labels and the files it mounts are what kube-cert-agents look for.
+/// Returns the static pod. kube-cert-agents need its labels and the files that it mounts.
 pub(super) fn controller_manager_pod() -> String {
     let image = images::CONTROLLER_MANAGER;
     let probe = "{host: 127.0.0.1, path: /healthz, port: probe-port, scheme: HTTPS}";

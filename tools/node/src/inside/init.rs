@@ -1,6 +1,8 @@
-//! Process 1 of the node: makes the world that the others run in, starts `run`, and reaps what is orphaned.
+//! Process 1 of the node: creates file systems and network, starts `run`, and reaps orphaned
+//! processes.
 //!
-//! Apart from `run`, because who waits for any child takes away the exit status of children that others wait for.
+//! It is separate from `run`, because waiting for any child would consume the exit status of
+//! children for which other code waits.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -13,10 +15,10 @@ use rustix::process::{Pid, WaitOptions};
 use super::{mounts, network, progress::Progress};
 use crate::layout::Layout;
 
-/// Returns when `run` ended; with this process the kernel ends all others of the namespace.
+/// Runs until `run` exits. When this process exits, the kernel kills all others of the namespace.
 ///
 /// # Errors
-/// When the file systems or the network cannot be made, or `run` failed.
+/// Returns an error when the file systems or the network cannot be created, or when `run` failed.
 pub(crate) fn init(layout: &Layout, tools: &Path, marker: &str) -> anyhow::Result<()> {
     anyhow::ensure!(std::process::id() == 1, "this step belongs into a PID namespace of its own");
     let progress = Progress::append(&layout.progress())?;

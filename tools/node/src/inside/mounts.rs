@@ -1,8 +1,8 @@
 //! The node's root file system.
 //!
-//! The machine's own under an overlay whose changes are kept in memory: every program of the machine is there, and
-//! whatever the node writes, wherever that is, never reaches the machine. What is big or is to be looked at from
-//! outside (images, etcd, logs, `/etc/kubernetes`) are folders of the node's own state folder.
+//! It is the machine's own under an overlay whose changes are kept in memory: every program of the
+//! machine is available, and no write of the node reaches the machine. Large or externally visible
+//! folders (images, etcd, logs, `/etc/kubernetes`) are in the node's own state folder.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use rustix::mount::{
 use super::{DNS_IP, KUBERNETES, LOGS, RUN, TOOLS};
 use crate::layout::Layout;
 
-/// Folders of the state folder that appear at well-known places.
+/// Folders of the state folder, and their mount points.
 const DATA: [(&str, &str); 3] =
     [("containerd", "/var/lib/containerd"), ("kubelet", "/var/lib/kubelet"), ("etcd", "/var/lib/etcd")];
-/// What kubelet sets on a machine, and the values it wants. They belong to the whole kernel, so the node gets files
-/// that look like them.
+/// Kernel parameters that kubelet sets, and the values it requires. They are not namespaced, so the
+/// node gets files in their place.
 const SYSCTLS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -29,10 +29,10 @@ const SYSCTLS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxkeys", "1000000"),
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
-/// Other file systems of the machine that are shown to the node, if they are of these types.
+/// Types of the machine's file systems that are visible to the node.
 const SHOWN: [&str; 12] =
     ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "overlay", "virtiofs", "9p", "nfs", "nfs4"];
-/// Not these: the node has its own.
+/// Mount points that are not visible, because the node has its own.
 const HIDDEN: [&str; 10] = [
     "/proc",
     "/sys",
@@ -46,9 +46,9 @@ const HIDDEN: [&str; 10] = [
     "/var/log",
 ];
 
-/// Makes the node's root file system and goes there.
+/// Creates the node's root file system and enters it.
 pub(super) fn enter(layout: &Layout, tools: &Path) -> anyhow::Result<()> {
-    // What is mounted from here on is seen by nobody outside.
+    // Mounts from here on are invisible outside.
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).context("could not make the mounts private")?;
     let scratch = layout.scratch();
@@ -69,17 +69,18 @@ pub(super) fn enter(layout: &Layout, tools: &Path) -> anyhow::Result<()> {
     bind(&layout.kubernetes(), &root, KUBERNETES)?;
     bind(&layout.logs(), &root, LOGS)?;
     bind(tools, &root, TOOLS)?;
-    // `run` writes its progress there, and takes the certificates' place from it.
+    // `run` writes its progress there, and reads the location of the certificates from it.
     bind(&layout.dir(), &root, path_text(&layout.dir())?)?;
     let etc = root.join("etc");
-    // Quick to ask again: the first questions come before cluster DNS and kube-proxy's rules are there.
+    // Short retry intervals: the first queries are sent before cluster DNS and kube-proxy's rules
+    // are ready.
     replace(&etc.join("resolv.conf"), &format!("nameserver {DNS_IP}\noptions timeout:1 attempts:3\n"))?;
     replace(&etc.join("hosts"), &hosts(layout))?;
     pivot(&root)?;
     sysctls()
 }
 
-/// `/etc/hosts` of the node.
+/// Returns the `/etc/hosts` of the node.
 pub(crate) fn hosts(layout: &Layout) -> String {
     format!("127.0.0.1 localhost\n::1 localhost\n{} {}\n", super::NODE_IP, layout.node_name())
 }
@@ -96,18 +97,21 @@ fn own_file_systems(root: &Path) -> anyhow::Result<()> {
     make_dir(&root.join(RUN.trim_start_matches('/')))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", root.join("proc"), "proc", flags, None).context("could not mount /proc")?;
-    // The network's part of /sys is that of whoever mounts it; the cgroups come along from outside.
+    // The network part of /sys belongs to the network namespace of the mounting process; the
+    // cgroups are bound from outside.
     mount("sysfs", root.join("sys"), "sysfs", flags, None).context("could not mount /sys")?;
     mount_bind_recursive("/sys/fs/cgroup", root.join("sys/fs/cgroup"))
         .context("could not bind the cgroups")?;
     mount_bind_recursive("/dev", root.join("dev")).context("could not bind /dev")
 }
 
-/// An overlay shows one file system only: the others of the machine are bound in their places, for reading.
+/// Binds the machine's other file systems read-only, because an overlay contains one file system
+/// only.
 fn show_others(root: &Path) -> anyhow::Result<()> {
     let text = std::fs::read_to_string("/proc/self/mountinfo").context("could not read the mounts")?;
     for at in others(&text) {
-        // What is hidden below another mount or is a file cannot be shown; nothing of the node needs it.
+        // Mounts that are hidden below another mount, or are files, cannot be shown; the node needs
+        // none of them.
         let target = root.join(at.strip_prefix("/").unwrap_or(&at));
         if !at.is_dir() || !target.is_dir() {
             continue;
@@ -143,7 +147,7 @@ fn tmpfs(dir: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("could not mount a tmpfs on {}", dir.display()))
 }
 
-/// A file of its own in the place of one that may be a link out of the node's world.
+/// Replaces a file that may be a link out of the node's root.
 fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
     let _ = std::fs::remove_file(file);
     std::fs::write(file, text).with_context(|| format!("could not write {}", file.display()))
@@ -159,11 +163,11 @@ fn path_text(path: &Path) -> anyhow::Result<&str> {
 
 fn pivot(root: &Path) -> anyhow::Result<()> {
     rustix::process::chdir(root).context("could not go to the new root")?;
-    // The old root ends up on top of the new one, and is taken off.
+    // The old root is mounted on top of the new one, and is then unmounted.
     rustix::process::pivot_root(".", ".").context("could not change the root file system")?;
     unmount(".", UnmountFlags::DETACH).context("could not leave the machine's root file system")?;
     rustix::process::chdir("/").context("could not go to the root")?;
-    // As on every machine: mounts that kubelet makes for volumes have to show in containers.
+    // As on every machine, mounts that kubelet creates for volumes must propagate to containers.
     let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     mount_change("/", shared).context("could not share the mounts")
 }
@@ -187,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_systems_of_the_machine_are_shown_and_its_runtime_state_is_not() {
+    fn file_systems_of_the_machine_are_visible_and_its_runtime_state_is_not() {
         let text = "1 0 8:1 / / rw - ext4 /dev/a rw\n\
                     2 1 8:2 / /home rw shared:1 - xfs /dev/b rw\n\
                     3 1 8:3 / /my\\040data rw - btrfs /dev/c rw\n\

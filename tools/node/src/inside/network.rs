@@ -1,4 +1,4 @@
-//! The node's network: one link with the node's address, and no way out.
+//! The node's network: one link with the node's address, and no route out.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -8,7 +8,8 @@ use anyhow::Context as _;
 use super::{NODE_IP, SERVICE_RANGE};
 use crate::prerequisites::PATH;
 
-/// Makes it. `marker` is the other end of the node's link: nothing else on the machine has a link of that name.
+/// Creates the network. `marker` is the name of the other end of the node's link, which is unique
+/// on the machine.
 pub(super) fn set_up(marker: &str) -> anyhow::Result<()> {
     ip(&format!(
         "link set lo up\n\
@@ -18,8 +19,8 @@ pub(super) fn set_up(marker: &str) -> anyhow::Result<()> {
          link set {marker} up\n\
          route add {SERVICE_RANGE} dev eth0\n"
     ))?;
-    // The route is for programs on the node itself: without one, connecting to a ClusterIP fails before kube-proxy's
-    // rules are asked. Anything else is unreachable, at once.
+    // The route is for programs on the node itself: without it, connecting to a ClusterIP fails
+    // before kube-proxy's rules apply. Every other address is unreachable and fails at once.
     for (key, value) in [("ipv4/ip_forward", "1"), ("bridge/bridge-nf-call-iptables", "1")] {
         let file = format!("/proc/sys/net/{key}");
         std::fs::write(&file, value).with_context(|| {

@@ -1,4 +1,4 @@
-//! Certificates, keys and kubeconfigs, laid out as kubeadm does in `/etc/kubernetes`.
+//! Certificates, keys and kubeconfigs in the layout of kubeadm in `/etc/kubernetes`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -13,7 +13,7 @@ use super::{API_PORT, KUBERNETES, NODE_IP};
 /// The name of the cluster in kubeconfigs.
 const CLUSTER: &str = "kubernetes";
 
-/// Writes all of it. Returns what `kube-public/cluster-info` says of the cluster.
+/// Writes all files.
 pub(super) fn write(node_name: &str) -> anyhow::Result<()> {
     let base = Path::new(KUBERNETES);
     let pki = base.join("pki");
@@ -61,7 +61,7 @@ pub(super) fn write(node_name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the API server answers.
+/// Returns the URL of the API server.
 pub(super) fn server_url() -> String {
     format!("https://{NODE_IP}:{API_PORT}")
 }

@@ -1,4 +1,4 @@
-//! Tells the other side, which waits outside, how far we are: lines in a file.
+//! Reports the progress of the start to the process outside: lines in a file.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-/// The last line when all is well.
+/// The last line after a successful start.
 pub(crate) const READY: &str = "READY";
-/// Begins the last line when not.
+/// Prefix of the last line after a failure.
 pub(crate) const FAILED: &str = "FAILED ";
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Progress {
         Ok(Self { file: Mutex::new(file), start: Instant::now() })
     }
 
-    /// A step that is done.
+    /// Records a completed step.
     pub(super) fn step(&self, text: &str) {
         self.line(&format!("{:6.1} s  {text}", self.start.elapsed().as_secs_f64()));
     }
@@ -35,14 +35,14 @@ impl Progress {
         self.line(READY);
     }
 
-    /// Why there will be no node: one line, so newlines are kept as `\n`.
+    /// Records the reason of a failure in one line, with newlines as `\n`.
     pub(super) fn failed(&self, error: &anyhow::Error) {
         self.line(&format!("{FAILED}{}", format!("{error:#}").replace('\n', "\\n")));
     }
 
     fn line(&self, text: &str) {
         let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Nobody may be waiting any more.
+        // The process outside may no longer be waiting.
         let _ = file.write_all(format!("{text}\n").as_bytes());
     }
 }

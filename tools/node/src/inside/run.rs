@@ -1,5 +1,5 @@
-//! Starts the node's programs in an order that lets them wait for each other as little as possible, tells how far
-//! it is, and ends when one of them does.
+//! Starts the node's programs in an order that minimizes waiting, reports the progress, and
+//! terminates when one of them exits.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,16 @@ use super::{KUBERNETES, LOGS, RUN, TOOLS, addons, containerd, control_plane, pki
 use crate::layout::Layout;
 use crate::{images, prerequisites};
 
-/// How long any step may take. The machine may be compiling beside it.
+/// Time limit of each step. The machine may be compiling at the same time.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Marks the only node as what it is; the Concierge looks for it.
+/// The label of control plane nodes, which the Concierge searches for.
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
-/// Runs the node until one of its programs ends.
+/// Runs the node until one of its programs exits.
 ///
 /// # Errors
-/// When a program cannot be started, does not become ready, or ends; the end of its log is part of the message.
+/// Returns an error that contains the end of the program's log when a program cannot be started,
+/// does not become ready, or exits.
 pub(crate) async fn run(layout: &Layout) -> anyhow::Result<()> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let progress = Progress::append(&layout.progress())?;
@@ -46,7 +47,8 @@ pub(crate) async fn run(layout: &Layout) -> anyhow::Result<()> {
     result
 }
 
-/// A program that ended explains more than whoever waited for it.
+/// Replaces the error by that of an exited program, which explains more than the timeout of another
+/// one.
 fn name_the_dead(components: &mut [Component], error: anyhow::Error) -> anyhow::Error {
     match components.iter_mut().find_map(|component| component.check().err()) {
         Some(dead) => dead.context(error.to_string()),
@@ -102,7 +104,7 @@ async fn start(layout: &Layout, progress: &Progress, components: &mut Vec<Compon
     watched(components, await_cluster(&client, &node_name, progress)).await
 }
 
-/// Waits for `work`, or for a program to end.
+/// Waits for `work`, or for a program to exit.
 async fn watched<T>(
     components: &mut [Component],
     work: impl Future<Output = anyhow::Result<T>>,
@@ -161,7 +163,7 @@ async fn pod_ready(pods: &Api<Pod>, labels: &str) -> anyhow::Result<()> {
     ready.await.map_err(|error| error.context(format!("pods' logs end:\n{}", pod_log_tails(5))))
 }
 
-/// The ends of all pods' logs.
+/// Returns the ends of all pods' logs.
 fn pod_log_tails(lines: usize) -> String {
     let mut logs = Vec::new();
     find_logs(&Path::new(LOGS).join("pods"), &mut logs);

@@ -1,4 +1,4 @@
-//! Watches of one user while another client attacks: none of them may end.
+//! Checks that watches of one user stay open while another client attacks.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ use crate::install::{self, Installed};
 const NAMESPACE: &str = "soak";
 const BYSTANDER: &str = "soak-bystander";
 const ATTACKER: &str = "soak-attacker";
-/// Connections of the bystander, and watches on each.
+/// Number of connections of the bystander, and of watches on each.
 const WATCHES: (usize, usize) = (8, 12);
-/// Generated requests in a round, and how many of them go at the same time.
+/// Number of generated requests per round, and of concurrent ones.
 const GENERATED: (usize, usize) = (400, 16);
 
 /// Flags of `bystanders`.
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     seed: Option<u64>,
 }
 
-/// Runs it, prints what the attackers got, and fails when a watch of the bystander ends.
+/// Runs the attacks, prints the attackers' responses, and fails when a watch of the bystander ends.
 pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
     let installed = install::install(runtime)?;
     let result = runtime.block_on(soak(&installed, options));
@@ -61,7 +61,8 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
     let mut rounds = 0;
     while began.elapsed() < time {
         eprintln!("round {rounds}, seed {}, {} requests so far", target.seed, report.requests());
-        // The API server ends a watch after half an hour at the earliest, so each round has its own.
+        // The API server ends a watch after half an hour at the earliest, so each round opens new
+        // ones.
         let mut bystanders = Bystanders::open(&target, &pair, &path, WATCHES.0, WATCHES.1).await?;
         let harmed = round(installed, &target, &mut bystanders, rounds, &mut report).await;
         if harmed.is_err() {

@@ -1,8 +1,9 @@
-//! A controller of kube-rs that works through the proxy while the proxy goes away and comes back.
+//! Runs a kube-rs controller through the proxy while the proxy is restarted.
 //!
-//! It reconciles objects of a kind of their own: each gets a child ConfigMap by server-side apply and its status by
-//! another, with a finalizer that takes the child away. An administrator, straight at the API server, creates, changes,
-//! deletes and recreates them all the while.
+//! The controller reconciles objects of a custom kind: each object gets a child ConfigMap by
+//! server-side apply and a status by another one, and has a finalizer that deletes the child. An
+//! administrator constantly creates, changes, deletes and recreates the objects directly at the API
+//! server.
 
 mod changes;
 mod reconcile;
@@ -40,7 +41,7 @@ pub(crate) struct Options {
     objects: usize,
 }
 
-/// Runs it and prints counts.
+/// Runs the controller and prints counts.
 pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
     let installed = install::install(runtime)?;
     let result = runtime.block_on(soak(&installed, options));
@@ -74,7 +75,7 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
 
     let (restarting, working) = (CancellationToken::new(), CancellationToken::new());
     let controller = tokio::spawn(reconcile::run(client, working.clone()));
-    // Whatever fails below, the controller ends with us.
+    // The controller stops with this function, also after a failure below.
     let _ends = working.clone().drop_guard();
     eprintln!("{} minutes, a restart every {} s", options.minutes, options.every);
     let end = Instant::now() + Duration::from_secs(60 * options.minutes);
@@ -119,8 +120,8 @@ async fn define(installed: &Installed) -> anyhow::Result<()> {
     kubectl.await_established(&[&format!("crd/{PLURAL}.{GROUP}")]).await
 }
 
-/// Every object is at its last generation, its child says the same, and of what was deleted nothing is left. How many
-/// there are.
+/// Checks that every object is reconciled to its last generation, that its child has the same
+/// value, and that no child of a deleted object remains. Returns the number of objects.
 async fn is_reconciled(installed: &Installed, admin: &Api<DynamicObject>) -> anyhow::Result<usize> {
     let objects = admin.list(&ListParams::default()).await?.items;
     let client = installed.world.client().await?;
@@ -143,8 +144,8 @@ async fn is_reconciled(installed: &Installed, admin: &Api<DynamicObject>) -> any
     Ok(objects.len())
 }
 
-/// What the API server's audit log says of everything that came through the proxy: only this user asked for anything in
-/// the namespace. How many requests there were.
+/// Checks in the API server's audit log that all requests through the proxy to the namespace came
+/// from the controller's user. Returns the number of requests.
 fn as_itself(installed: &Installed) -> anyhow::Result<usize> {
     let events = installed.world.control_plane().audit_events()?;
     let mut count = 0;

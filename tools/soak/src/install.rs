@@ -20,20 +20,20 @@ use pinniped_test_support::world::{World, WorldParams};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// How long anything may take on a busy machine.
+/// Time limit of any step on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// The account whose token the proxy uses towards the API server.
+/// The account whose token the proxy uses to authenticate to the API server.
 pub(crate) const PROXY_ACCOUNT: &str =
     "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy";
 
 /// A world with a running proxy.
 pub(crate) struct Installed {
     pub(crate) world: World,
-    /// What the proxy's certificate is verified with.
+    /// The CA of the proxy's certificate.
     ca_pem: String,
 }
 
-/// Starts everything.
+/// Starts a world and installs the Concierge in it.
 pub(crate) fn install(runtime: &Runtime) -> anyhow::Result<Installed> {
     eprintln!("starting a control plane, installing the Concierge");
     let world = World::start(WorldParams::default())?;
@@ -61,25 +61,25 @@ impl Installed {
         self.world.pods("soak").context("there are no pods")
     }
 
-    /// The pods of the Concierge that run.
+    /// Returns the running pods of the Concierge.
     pub(crate) fn running(&self) -> anyhow::Result<Vec<(String, RunningPod)>> {
         let of_proxy = |name: &str| !name.contains("kube-cert-agent");
         let pods = self.pods()?.list(CONCIERGE).into_iter();
         Ok(pods.filter(|(name, pod)| of_proxy(name) && pod.pid.is_some()).collect())
     }
 
-    /// Process and address of one of them.
+    /// Returns process id and address of one of them.
     pub(crate) fn one(&self) -> anyhow::Result<(u32, Ipv4Addr)> {
         let found = self.running()?.into_iter().find_map(|(_, pod)| Some((pod.pid?, pod.ip?)));
         found.context("no pod of the Concierge runs")
     }
 
-    /// A client certificate that the proxy trusts.
+    /// Issues a client certificate that the proxy trusts.
     pub(crate) fn certificate(&self, user: &str) -> anyhow::Result<Pair> {
         self.world.control_plane().ca().client(user, None)
     }
 
-    /// A client that goes through the proxy, with this certificate.
+    /// Creates a client of the proxy with this certificate.
     pub(crate) async fn client(&self, pair: &Pair) -> anyhow::Result<kube::Client> {
         let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "proxy",
             "clusters": [{"name": "proxy", "cluster": {"server": format!("https://{EXTERNAL_NAME}"),
@@ -93,14 +93,14 @@ impl Installed {
         kube::Client::try_from(config).context("could not make a client of the proxy")
     }
 
-    /// A new namespace.
+    /// Creates a namespace.
     pub(crate) async fn namespace(&self, name: &str) -> anyhow::Result<()> {
         self.world.kubectl().output(&["create", "namespace", name]).await?;
         Ok(())
     }
 
-    /// Gives `users` a cluster role of their own, and waits until the last one has the first rule: a request before
-    /// that would have its refusal remembered.
+    /// Grants `users` a separate cluster role, and waits until the first rule is effective for the
+    /// last user: the proxy would cache the refusal of an earlier request.
     pub(crate) async fn allow(&self, users: &[String], rules: &Value) -> anyhow::Result<()> {
         let client = self.world.client().await?;
         let last = users.last().context("nobody to allow anything")?;
@@ -127,12 +127,12 @@ impl Installed {
         .await
     }
 
-    /// What the Concierge said last, for messages.
+    /// Returns the last lines of the Concierge's logs, for messages.
     pub(crate) fn last_words(&self) -> String {
         self.pods().map(|pods| pods.log_tails(CONCIERGE, 20)).unwrap_or_default()
     }
 
-    /// Fails when a program of ours panicked.
+    /// Fails when a program of the product panicked.
     pub(crate) fn nobody_panicked(&self) -> anyhow::Result<()> {
         let logs = self.pods()?.logs(CONCIERGE);
         let panics: Vec<&str> = logs.lines().filter(|line| line.contains("panicked")).collect();

@@ -1,13 +1,15 @@
-//! What only shows after a while, in four runs on a real control plane; start them with `cargo xtask soak`.
+//! Long-running tests on a real control plane, for problems that appear only after a while. Run them
+//! with `cargo xtask soak`.
 //!
-//! * `controller`: a kube-rs controller works through the proxy while the proxy is restarted under it again and again.
-//!   At the end every object must be reconciled to its last generation, and every write must have been made as the
-//!   controller's user.
-//! * `mixed`: all kinds of requests at once. Memory, file descriptors and threads of the proxy must not grow.
-//! * `rotations`: the external serving certificate replaced a thousand times under load. No handshake and no request may
-//!   fail, and nothing may grow.
-//! * `bystanders`: known attacks, generated requests and resets, while watches of another user are open. None of these may
-//!   end.
+//! * `controller`: a kube-rs controller works through the proxy while the proxy is restarted
+//!   repeatedly. At the end every object must be reconciled to its last generation, and every write
+//!   must have been made as the controller's user.
+//! * `mixed`: all kinds of requests concurrently. Memory, file descriptors and threads of the proxy
+//!   must not grow.
+//! * `rotations`: the external serving certificate is replaced a thousand times under load. No
+//!   handshake and no request may fail, and memory must not grow.
+//! * `bystanders`: known attacks, generated requests and resets, while watches of another user are
+//!   open. No watch may end.
 
 mod bystanders;
 mod controller;

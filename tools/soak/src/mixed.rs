@@ -1,4 +1,4 @@
-//! All kinds of requests at once, straight at one pod, and what that does to its process.
+//! Sends all kinds of requests concurrently to one pod, and measures its process.
 
 mod client;
 mod load;
@@ -21,11 +21,12 @@ use crate::install::{self, Installed, SOON};
 use crate::usage::{Series, Usage, usage};
 
 const NAMESPACE: &str = "soak";
-/// Users at work.
+/// Number of active users.
 const USERS: usize = 20;
-/// Objects that are there.
+/// Number of existing objects.
 const OBJECTS: usize = 300;
-/// What a descriptor or two may be needed for besides requests: a watch of the pod's own that is renewed, a probe.
+/// Tolerance for descriptors that do not belong to requests: a watch of the pod's own that is
+/// renewed, a probe.
 const SPARE: u64 = 12;
 
 /// Flags of `mixed`.
@@ -36,7 +37,7 @@ pub(crate) struct Options {
     minutes: u64,
 }
 
-/// Runs it, prints the series, and fails when one of them grows.
+/// Runs the load, prints the series, and fails when one of them grows.
 pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
     let installed = install::install(runtime)?;
     let result = runtime.block_on(soak(&installed, options));
@@ -68,7 +69,7 @@ async fn soak(installed: &Installed, options: &Options) -> anyhow::Result<()> {
         println!("{}", one.print());
     }
 
-    // Nothing of all that may stay behind.
+    // All resources of the load must be released.
     let mut left = rest;
     let calm = wait::until(2 * SOON, "descriptors to be given back", async || {
         left = usage(pid).ok()?;
@@ -99,7 +100,8 @@ async fn prepare(installed: &Installed) -> anyhow::Result<()> {
     made.into_iter().collect()
 }
 
-/// How many watchers were too slow for the API server, which happens where the load leaves it no processor.
+/// Returns how many watchers the API server closed because they were too slow, which happens where
+/// the load leaves it no processor time.
 async fn watchers_given_up(installed: &Installed) -> anyhow::Result<usize> {
     let metrics = installed.world.kubectl().output(&["get", "--raw", "/metrics"]).await?;
     let counters = metrics.lines().filter(|line| line.starts_with("apiserver_terminated_watchers_total"));
@@ -107,7 +109,7 @@ async fn watchers_given_up(installed: &Installed) -> anyhow::Result<usize> {
     Ok(numbers.sum::<f64>() as usize)
 }
 
-/// The process once it has settled after its start: descriptors as few as for a while.
+/// Returns the usage at rest, with the lowest number of descriptors within ten seconds.
 async fn at_rest(pid: u32) -> anyhow::Result<Usage> {
     let mut lowest = usage(pid)?;
     let began = Instant::now();

@@ -1,4 +1,5 @@
-//! Restarts of the proxy: in turn an orderly replacement of all pods, and a crash of all at once.
+//! Restarts of the proxy: alternately a rolling update of all pods, and a crash of all pods at
+//! once.
 
 use std::time::Duration;
 
@@ -11,16 +12,16 @@ use crate::install::{Installed, SOON};
 
 const DEPLOYMENT: &str = "deployment/pinniped-concierge";
 
-/// How often it was done.
+/// The number of restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// Replacements, pod by pod.
+    /// Rolling updates.
     pub(crate) rollouts: usize,
     /// Crashes of all pods.
     pub(crate) crashes: usize,
 }
 
-/// Restarts it every so often until cancelled; afterwards it runs.
+/// Restarts the proxy at this interval until cancelled; afterwards it is running.
 pub(crate) async fn run(
     installed: &Installed,
     every: Duration,

@@ -1,13 +1,15 @@
-//! The proxy's external certificate replaced again and again under a steady load: no handshake and no request may fail, and
-//! the memory of no pod may grow.
+//! Replaces the proxy's external certificate repeatedly under a steady load: no handshake and no
+//! request may fail, and the memory of no pod may grow.
 //!
-//! Each rotation is one of the ways in which a certificate is replaced in practice, in turn:
+//! Each rotation uses one of the methods by which certificates are replaced in practice, in turn:
 //!
-//! * the Secret is updated in place, as cert-manager does it;
-//! * the Secret is deleted and made anew, as people do it; what was served goes on being served in between;
-//! * the CredentialIssuer names another Secret.
+//! * the Secret is updated in place, as cert-manager does;
+//! * the Secret is deleted and created again, as administrators do; the proxy keeps serving the
+//!   previous certificate in between;
+//! * the CredentialIssuer refers to another Secret.
 //!
-//! A rotation is over when every pod shows the new certificate. Every seventh leaf has an RSA key.
+//! A rotation is complete when every pod presents the new certificate. Every seventh leaf has an
+//! RSA key.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -29,7 +31,7 @@ use crate::usage::{Series, Usage, usage};
 const NAMESPACE: &str = "soak";
 const USER: &str = "soak-rotations";
 const SECRETS: [&str; 2] = ["soak-serving-0", "soak-serving-1"];
-/// A line of progress after so many rotations.
+/// Number of rotations per line of progress.
 const REPORT: u32 = 50;
 
 /// Flags of `rotations`.
@@ -43,7 +45,7 @@ pub(crate) struct Options {
     rate: u32,
 }
 
-/// Runs it and prints what was done.
+/// Runs the rotations and prints the result.
 pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<()> {
     let installed = install::install(runtime)?;
     let result = runtime.block_on(soak(&installed, options));
@@ -110,11 +112,11 @@ fn judge(samples: &[Vec<Usage>], done: &Done, due: usize) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What is served, and what signs it.
+/// The served certificate and its CA.
 struct Rotating {
     authority: Authority,
     secrets: Api<Secret>,
-    /// Which of the Secrets the CredentialIssuer names.
+    /// The index of the Secret to which the CredentialIssuer refers.
     named: usize,
 }
 

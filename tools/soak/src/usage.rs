@@ -1,10 +1,10 @@
-//! What a process uses, and whether that grows.
+//! The resource usage of a process, and whether it grows.
 
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
 
-/// What the kernel says of a process.
+/// The usage of a process as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// Resident memory, KiB.
@@ -15,7 +15,7 @@ pub(crate) struct Usage {
     pub(crate) threads: u64,
 }
 
-/// Reads it.
+/// Reads the usage of a process.
 pub(crate) fn usage(pid: u32) -> anyhow::Result<Usage> {
     let path = format!("/proc/{pid}/status");
     let status = std::fs::read_to_string(&path).with_context(|| format!("could not read {path}"))?;
@@ -36,17 +36,17 @@ pub(crate) fn usage(pid: u32) -> anyhow::Result<Usage> {
 pub(crate) struct Series {
     pub(crate) name: &'static str,
     pub(crate) values: Vec<u64>,
-    /// The growth that is none, as a share of the first window.
+    /// Tolerated growth as a share of the first window.
     pub(crate) share: f64,
-    /// And beside that.
+    /// Tolerated growth in addition to the share.
     pub(crate) absolute: u64,
 }
 
-/// Windows that the time after the warm-up is cut into.
+/// Number of windows into which the time after the warm-up is divided.
 const WINDOWS: usize = 6;
 
 impl Series {
-    /// Memory, descriptors and threads of a process.
+    /// Returns the series of memory, descriptors and threads of a process.
     pub(crate) fn of_process(samples: &[Usage]) -> [Self; 3] {
         let of = |figure: fn(&Usage) -> u64| samples.iter().map(figure).collect();
         [
@@ -56,15 +56,16 @@ impl Series {
         ]
     }
 
-    /// Medians of the windows after the first third, which is the warm-up: caches fill, pools find their size.
+    /// Returns the medians of the windows after the first third, which is the warm-up: caches fill,
+    /// pools reach their size.
     pub(crate) fn medians(&self) -> Vec<u64> {
         let warm = &self.values[self.values.len() / 3..];
         let size = (warm.len() / WINDOWS).max(1);
         warm.chunks(size).take(WINDOWS).map(median).collect()
     }
 
-    /// Whether the last windows are higher than the first ones. Two at each end are looked at: one slow minute is no
-    /// growth.
+    /// Whether the last windows are higher than the first ones. Two windows are compared at each
+    /// end, so that one slow minute does not count as growth.
     pub(crate) fn grows(&self) -> bool {
         let medians = self.medians();
         let [first, second, .., before_last, last] = medians[..] else { return false };
@@ -73,7 +74,7 @@ impl Series {
         end > allowed
     }
 
-    /// For people: `name: medians` and every so many values.
+    /// Formats the series for people: `name: medians`, and samples at regular intervals.
     pub(crate) fn print(&self) -> String {
         let step = self.values.len().div_ceil(30).max(1);
         let mut text = format!("{}: ", self.name);
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_told_from_noise_and_from_warming_up() {
+    fn growth_is_distinguished_from_noise_and_from_the_warm_up() {
         let noise = |base: u64, index: u64| base + (index * 7919) % 40;
         let table: Vec<(&str, Vec<u64>, bool)> = vec![
             ("flat", vec![1000; 120], false),
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_uses_something() {
+    fn this_process_has_a_usage() {
         let usage = usage(std::process::id()).unwrap();
         assert!(usage.memory > 100 && usage.descriptors > 2 && usage.threads > 0, "{usage:?}");
     }

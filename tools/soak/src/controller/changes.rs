@@ -1,4 +1,4 @@
-//! What an administrator does to the objects meanwhile.
+//! The administrator's changes of the objects.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::things;
 
-/// Between two changes.
+/// Pause between two changes.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How many there were.
+/// The number of changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Changed {
     created: usize,
@@ -31,8 +31,8 @@ pub(super) async fn run(api: &Api<DynamicObject>, objects: usize, end: Instant) 
     while Instant::now() < end {
         let random = scramble(turn);
         let name = name((random % objects as u64) as usize);
-        // A child of the first one of that name must not pass for the second one's. The finalizer may take as long as the
-        // proxy is away, so an object comes back in a later turn.
+        // A child of a deleted object must not pass for that of its successor. The finalizer may
+        // take as long as the proxy is away, so an object is recreated in a later turn.
         if (random >> 32).is_multiple_of(10) {
             changed.deleted += usize::from(delete(api, &name).await?);
         } else if update(api, &name, turn).await? {
@@ -46,7 +46,7 @@ pub(super) async fn run(api: &Api<DynamicObject>, objects: usize, end: Instant) 
     Ok(changed)
 }
 
-/// The same numbers in each run, in no order (the mixer of splitmix64).
+/// Returns pseudo-random numbers that are equal in each run (the mixing function of SplitMix64).
 fn scramble(turn: u64) -> u64 {
     let mut mixed = turn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -58,7 +58,7 @@ fn name(index: usize) -> String {
     format!("thing-{index:03}")
 }
 
-/// Whether it was made: one of that name may still be on its way out.
+/// Returns whether the object was created; a predecessor of that name may still be terminating.
 async fn create(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<bool> {
     let thing = DynamicObject::new(name, &things()).data(json!({"spec": {"value": 0}}));
     match api.create(&PostParams::default(), &thing).await {
@@ -68,7 +68,7 @@ async fn create(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Whether it was there.
+/// Returns whether the object existed.
 async fn update(api: &Api<DynamicObject>, name: &str, value: u64) -> anyhow::Result<bool> {
     let patch = Patch::Merge(json!({"spec": {"value": value}}));
     match api.patch(name, &PatchParams::default(), &patch).await {
@@ -78,7 +78,7 @@ async fn update(api: &Api<DynamicObject>, name: &str, value: u64) -> anyhow::Res
     }
 }
 
-/// Whether it was there.
+/// Returns whether the object existed.
 async fn delete(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<bool> {
     match api.delete(name, &DeleteParams::default()).await {
         Ok(_) => Ok(true),

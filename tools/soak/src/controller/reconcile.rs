@@ -18,16 +18,16 @@ use super::{GROUP, NAMESPACE, things};
 
 const FINALIZER: &str = "soak.example.com/child";
 
-/// What the controller did.
+/// The result of the controller's work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Worked {
-    /// Reconciliations that went well.
+    /// Successful reconciliations.
     reconciled: usize,
-    /// Children taken away with their objects.
+    /// Children deleted with their objects.
     cleaned_up: usize,
-    /// Reconciliations that failed and were tried again: the proxy was away.
+    /// Reconciliations that failed and were retried, because the proxy was away.
     failed: usize,
-    /// Watches that failed and were tried again.
+    /// Watches that failed and were restarted.
     broken_watches: usize,
 }
 
@@ -45,7 +45,7 @@ struct Context {
     cleaned_up: AtomicUsize,
 }
 
-/// Runs it until cancelled.
+/// Runs the controller until cancelled.
 pub(super) async fn run(client: kube::Client, end: CancellationToken) -> Worked {
     let things_api = Api::namespaced_with(client.clone(), NAMESPACE, &things());
     let maps = Api::namespaced(client, NAMESPACE);
@@ -62,7 +62,7 @@ pub(super) async fn run(client: kube::Client, end: CancellationToken) -> Worked 
         match event {
             Ok(_) => worked.reconciled += 1,
             Err(kube::runtime::controller::Error::ReconcilerFailed(_, _)) => worked.failed += 1,
-            // It was deleted before its turn came.
+            // The object was deleted before its turn.
             Err(kube::runtime::controller::Error::ObjectNotFound(_)) => {}
             Err(_) => worked.broken_watches += 1,
         }
@@ -98,7 +98,7 @@ async fn apply(thing: &DynamicObject, context: &Context) -> Result<Action, kube:
 async fn clean_up(thing: &DynamicObject, context: &Context) -> Result<Action, kube::Error> {
     match context.maps.delete(&thing.name_any(), &DeleteParams::default()).await {
         Ok(_) => {}
-        // Done before, and the answer was lost.
+        // An earlier attempt succeeded, and its response was lost.
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         Err(error) => return Err(error),
     }

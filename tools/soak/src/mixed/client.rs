@@ -28,13 +28,13 @@ enum Sender {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// A connection; it ends when this is dropped.
+/// A connection. Dropping this value closes it.
 pub(super) struct Connection {
     sender: Sender,
     _driver: JoinSet<()>,
 }
 
-/// A TLS connection.
+/// Opens a TLS connection.
 pub(super) async fn tls(
     target: &Target,
     protocol: Protocol,
@@ -54,7 +54,7 @@ impl Connection {
     ) -> anyhow::Result<Self> {
         let io = TokioIo::new(tls(target, protocol, pair).await?);
         let mut driver = JoinSet::new();
-        // How a connection ends is seen by the requests on it.
+        // The requests on the connection report how it ends.
         let sender = match protocol {
             Protocol::Http1 => {
                 let (sender, connection) = http1::handshake(io).await?;
@@ -70,7 +70,7 @@ impl Connection {
         Ok(Self { sender, _driver: driver })
     }
 
-    /// Sends a request and gives back the head of the answer.
+    /// Sends a request and returns the head of the response.
     pub(super) async fn send(
         &mut self,
         mut request: Request<Full<Bytes>>,
@@ -90,7 +90,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request and reads the answer to its end.
+    /// Sends a request and reads the whole response.
     pub(super) async fn ask(&mut self, request: Request<Full<Bytes>>) -> anyhow::Result<u16> {
         let mut response = self.send(request).await?;
         while let Some(frame) = response.body_mut().frame().await {
@@ -100,7 +100,7 @@ impl Connection {
     }
 }
 
-/// A request without a body.
+/// Returns a request without a body.
 pub(super) fn get(path: &str) -> anyhow::Result<Request<Full<Bytes>>> {
     Ok(Request::get(path).body(Full::default())?)
 }

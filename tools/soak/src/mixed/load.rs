@@ -1,4 +1,4 @@
-//! The requests that come and go.
+//! The short requests of the mixed load.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,35 +21,35 @@ use super::client::{Connection, Protocol, get, tls};
 use super::{NAMESPACE, OBJECTS, streams};
 
 const COLLECTION: &str = "/api/v1/namespaces/soak/configmaps";
-/// Problems that are kept; the first ones tell enough.
+/// Maximum number of recorded problems; the first ones are sufficient.
 const PROBLEMS: usize = 20;
 
-/// Where the load goes, and who makes it.
+/// The target of the load, and its users.
 pub(super) struct Target {
     pub(super) address: SocketAddr,
     pub(super) pairs: Vec<Pair>,
 }
 
 impl Target {
-    /// The credentials of one of the users.
+    /// Returns the credentials of one of the users.
     pub(super) fn pair(&self, turn: usize) -> &Pair {
         &self.pairs[turn % self.pairs.len()]
     }
 }
 
-/// The name of an object.
+/// Returns the name of an object.
 pub(super) fn name(index: usize) -> String {
     format!("object-{index}")
 }
 
-/// What was done.
+/// The result of the load.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Done {
-    /// How much of each kind.
+    /// The number of operations by kind.
     counts: BTreeMap<&'static str, usize>,
-    /// Streams that the server ended.
+    /// Streams that the server closed.
     pub(super) ended: usize,
-    /// What was not as it should be.
+    /// Unexpected results.
     pub(super) problems: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ impl Tally {
     }
 }
 
-/// The load, while it runs.
+/// A running load.
 pub(super) struct Load {
     tasks: JoinSet<()>,
     end: CancellationToken,
@@ -115,7 +115,7 @@ impl Load {
         load
     }
 
-    /// Does this over and over, with a pause of so many milliseconds.
+    /// Repeats an operation with a pause of so many milliseconds.
     fn repeat<F>(
         &mut self,
         target: &Arc<Target>,
@@ -128,7 +128,8 @@ impl Load {
         let (target, end, tally) = (Arc::clone(target), self.end.clone(), self.tally.clone());
         self.tasks.spawn(async move {
             for turn in 0.. {
-                // Cut where it stands: clients go away in the middle of things.
+                // Cancels the operation at any point, because real clients also disconnect at any
+                // time.
                 let Some(outcome) = end.run_until_cancelled(work(Arc::clone(&target), turn)).await else {
                     return;
                 };
@@ -138,7 +139,7 @@ impl Load {
         });
     }
 
-    /// Ends it; what was done, and what went wrong.
+    /// Stops the load and returns its result.
     pub(super) async fn end(mut self) -> Done {
         self.end.cancel();
         while self.tasks.join_next().await.is_some() {}
@@ -146,7 +147,7 @@ impl Load {
     }
 }
 
-/// A connection with some requests on it, of which a third asks for what is not there.
+/// Sends several requests on one connection; a third of them are for objects that do not exist.
 async fn gets(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::Result<()> {
     let mut connection = Connection::open(&target, protocol, Some(target.pair(turn))).await?;
     for step in 0..50 {
@@ -157,7 +158,7 @@ async fn gets(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::R
     Ok(())
 }
 
-/// A long answer, now and then dropped in the middle.
+/// Reads a long response, and sometimes drops it before its end.
 async fn lists(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::Result<()> {
     let mut connection = Connection::open(&target, protocol, Some(target.pair(turn))).await?;
     let mut response = connection.send(get(COLLECTION)?).await?;
@@ -171,7 +172,7 @@ async fn lists(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::
     Ok(())
 }
 
-/// An object made, changed and deleted.
+/// Creates, changes and deletes an object.
 async fn writes(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::Result<()> {
     let mut connection = Connection::open(&target, protocol, Some(target.pair(turn))).await?;
     let name = format!("written-{}-{turn}", if protocol == Protocol::Http1 { "1" } else { "2" });
@@ -190,7 +191,7 @@ async fn writes(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow:
     Ok(())
 }
 
-/// A new connection for one request, which is not always waited for.
+/// Opens a new connection for one request, and does not always wait for the response.
 async fn connections(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::Result<()> {
     let mut connection = Connection::open(&target, protocol, Some(target.pair(turn))).await?;
     let request = get(&format!("{COLLECTION}/{}", name(turn % OBJECTS)))?;
@@ -198,7 +199,7 @@ async fn connections(target: Arc<Target>, protocol: Protocol, turn: usize) -> an
         0 => {}
         1 => drop(connection.send(request).await?),
         2 => {
-            // Gone before the answer can be there.
+            // Disconnects before the response can arrive.
             let sent = tokio::time::timeout(Duration::from_millis(1), connection.send(request)).await;
             drop(sent);
         }
@@ -207,7 +208,7 @@ async fn connections(target: Arc<Target>, protocol: Protocol, turn: usize) -> an
     Ok(())
 }
 
-/// What may not be.
+/// Sends requests without permission.
 async fn refusals(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyhow::Result<()> {
     let (pair, path, header, wanted) = match turn % 5 {
         0 => (None, COLLECTION, None, 403),
@@ -226,7 +227,7 @@ async fn refusals(target: Arc<Target>, protocol: Protocol, turn: usize) -> anyho
     Ok(())
 }
 
-/// What no good client does.
+/// Misbehaves as no correct client does.
 async fn broken(target: Arc<Target>, turn: usize) -> anyhow::Result<()> {
     match turn % 4 {
         // No TLS at all.
@@ -239,7 +240,7 @@ async fn broken(target: Arc<Target>, turn: usize) -> anyhow::Result<()> {
             tls.write_all(format!("GET {COLLECTION} HTTP/1.1\r\nhost: x\r\nx-").as_bytes()).await?;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        // A body that breaks off.
+        // A body that is cut off.
         _ => {
             let mut tls = tls(&target, Protocol::Http1, Some(target.pair(turn))).await?;
             let head = format!(

@@ -1,4 +1,5 @@
-//! The requests that stay for a while: watches, and watches over WebSockets, which take the way of exec and attach.
+//! The long-lived requests of the mixed load: watches, and watches over WebSockets, which use the
+//! same code path as exec and attach.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +14,13 @@ use super::load::Target;
 
 const WATCH: &str = "/api/v1/namespaces/soak/configmaps?watch=true&resourceVersion=0";
 
-/// The server ended a stream. It does that to clients which do not read fast enough, and counts them.
+/// The server closed a stream. The API server closes streams of clients that read too slowly, and
+/// counts them.
 #[derive(Debug, thiserror::Error)]
 #[error("the server ended the stream")]
 pub(super) struct Ended;
 
-/// Follows the objects for some seconds, and then is gone in the middle of it.
+/// Watches the objects for some seconds, and then disconnects without notice.
 pub(super) async fn watch(target: Arc<Target>, turn: usize) -> anyhow::Result<()> {
     let protocol = if turn.is_multiple_of(2) { Protocol::Http1 } else { Protocol::Http2 };
     let mut connection = Connection::open(&target, protocol, Some(target.pair(turn))).await?;
@@ -30,11 +32,11 @@ pub(super) async fn watch(target: Arc<Target>, turn: usize) -> anyhow::Result<()
         }
         Err(Ended.into())
     };
-    // Ends here after its time, and the connection with it.
+    // After this time the stream and its connection are dropped.
     tokio::time::timeout(lifetime(turn), follow).await.unwrap_or(Ok(()))
 }
 
-/// The same over WebSockets; every other one is closed in an orderly way.
+/// Does the same over WebSockets; every other one is closed with a close frame.
 pub(super) async fn upgrade(target: Arc<Target>, turn: usize) -> anyhow::Result<()> {
     let tls = tls(&target, Protocol::Http1, Some(target.pair(turn))).await?;
     let request = format!(
@@ -58,7 +60,7 @@ pub(super) async fn upgrade(target: Arc<Target>, turn: usize) -> anyhow::Result<
     outcome
 }
 
-/// Between 4 and 20 seconds.
+/// Returns a duration between 4 and 20 seconds.
 fn lifetime(turn: usize) -> Duration {
     Duration::from_millis(4000 + (turn as u64 * 7919) % 16_000)
 }

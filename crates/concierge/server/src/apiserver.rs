@@ -1,22 +1,24 @@
 //! The aggregated API: `login.concierge.<suffix>` and `identity.concierge.<suffix>`.
 //!
-//! It behaves as a server built on k8s.io/apiserver does, down to the texts of errors, since kubectl, the API
-//! server's aggregator and upstream's own clients all meet it. A request passes, outermost first:
+//! It behaves like a server built on k8s.io/apiserver, including the texts of errors, because its
+//! clients are kubectl, the API server's aggregator and upstream's own clients. The handler chain,
+//! outermost first:
 //!
 //! ```text
-//! 1 audit id, panic guard           no answer without the one, no lost connection for want of the other
-//! 2 request info                    what is asked for: path and method become verb, group, resource
-//! 3 deadline                        504, and everything below is dropped
-//! 4 authentication                  access.rs; only the review of a token takes time, and has bounds of its own: 429
-//! 5 permit                          429; a fair share of the requests in flight for each user, and of the share of
-//!                                   anonymous clients for each address
+//! 1 audit ID, panic guard           on every response; a panic does not close the connection
+//! 2 request info                    verb, group and resource from path and method
+//! 3 deadline                        504; everything below is dropped
+//! 4 authentication                  access.rs; only the review of a token takes time, with limits of its own: 429
+//! 5 max in flight                   429; a fair share of the permits for each user, and of the share of anonymous
+//!                                   clients for each address
 //! 6 impersonation, authorization    access.rs
-//! 7 the handlers                    discovery.rs, openapi.rs, health.rs, resources.rs -> exchange.rs, where logins
-//!                                   are shared fairly between authenticators, too
+//! 7 handlers                        discovery.rs, openapi.rs, health.rs, resources.rs -> exchange.rs, which also
+//!                                   shares the permits of logins fairly between authenticators
 //! ```
 //!
-//! Not here: admission. A cluster's admission webhooks and policies do not see these objects yet. OpenAPI v2 is
-//! served as JSON only, which is what the aggregator asks for, and nothing is compressed.
+//! Admission is not implemented: a cluster's admission webhooks and policies do not apply to these
+//! objects yet. OpenAPI v2 is served as JSON only, which is what the aggregator requests, and
+//! responses are not compressed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,49 +78,49 @@ use catalog::Kind;
 use exchange::Exchange;
 use openapi::{Document, Documents};
 
-/// Requests that only read, at once.
+/// Maximum number of concurrent requests that only read.
 const READS_IN_FLIGHT: usize = 400;
 
-/// Requests that create, at once.
+/// Maximum number of concurrent requests that create objects.
 const WRITES_IN_FLIGHT: usize = 200;
 
-/// How long one request may take, if its client does not say less.
+/// The default time limit of a request.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long a client may keep a document whose hash it named.
+/// How long a client may cache a document that it requested by hash.
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What the server is made of.
+/// The parameters of the server.
 pub struct Params {
-    /// The serving pair.
+    /// The serving certificate and its key.
     pub serving: CertificateStore,
     /// The authenticators that are ready.
     pub registry: Registry,
-    /// Who issues credentials, in the order in which they are asked.
+    /// The issuers of client certificates, in the order in which they are tried.
     pub issuers: Vec<Arc<dyn ClientCertIssuer>>,
-    /// Who issues service account tokens.
+    /// The issuer of service account tokens.
     pub tokens: Arc<dyn TokenIssuer>,
     /// Suffix of this installation's API groups.
     pub suffix: GroupSuffix,
     /// The cluster's client CA and front proxy.
     pub cluster_auth: ClusterAuthConfigWatch,
-    /// Judges bearer tokens.
+    /// Reviews bearer tokens.
     pub reviewer: TokenReviewer,
-    /// Says who may do what.
+    /// Decides which requests a user is allowed to make.
     pub authorizer: Authorizer,
-    /// Whether audit events name people.
+    /// Whether audit events contain user names and groups.
     pub log_usernames_and_groups: bool,
-    /// How far ahead an issued credential ends.
+    /// The lifetime of issued credentials.
     pub credential_lifetime: Duration,
     /// The checks of the health endpoints.
     pub health: Health,
-    /// What `/metrics` shows; the server adds its own connections.
+    /// The metrics of `/metrics`; the server adds those of its own connections.
     pub metrics: Metrics,
-    /// Bounds on connections.
+    /// Limits on connections.
     pub limits: Limits,
 }
 
-/// Serves the API over TLS 1.3. Client certificates are asked for and judged a request at a time.
+/// Serves the API over TLS 1.3. Client certificates are requested, and verified for each request.
 pub fn serve(listener: Listener, params: Params) -> ServerHandle {
     let authenticator = RequestAuthenticator::new(RequestAuthenticatorParams {
         cluster: params.cluster_auth,
@@ -152,7 +154,7 @@ pub fn serve(listener: Listener, params: Params) -> ServerHandle {
     handle
 }
 
-/// The server as a service.
+/// The server as an HTTP service.
 #[derive(Clone)]
 struct Api(Arc<ApiServer>);
 
@@ -168,7 +170,7 @@ impl Service for Api {
     }
 }
 
-/// What the handlers work with.
+/// The parameters of [`ApiServer`].
 struct ServerParams {
     registry: Registry,
     issuers: Vec<Arc<dyn ClientCertIssuer>>,
@@ -183,7 +185,7 @@ struct ServerParams {
     started: Timestamp,
 }
 
-/// The server behind [`serve()`], which can be asked without a socket.
+/// The server behind [`serve()`], which tests can call without a socket.
 struct ApiServer {
     access: Access,
     exchange: Exchange,
@@ -235,7 +237,7 @@ impl ApiServer {
         }
     }
 
-    /// Answers one request.
+    /// Handles one request.
     async fn handle<B>(&self, request: Request<B>, now: Timestamp) -> Response<Body>
     where
         B: HttpBody + Send,
@@ -250,7 +252,8 @@ impl ApiServer {
                 layers::panic_response()
             }
         };
-        // Nothing here lasts long, so a client that does not read must not keep its answer, and its connection, for ever.
+        // No response of this server is long-running, so a client that does not read must not keep
+        // its connection open for ever.
         response.extensions_mut().insert(EndBy(Instant::now() + DEADLINE));
         let headers = response.headers_mut();
         layers::add_audit_id(headers, audit_id);
@@ -313,7 +316,8 @@ impl ApiServer {
             Denial::Overloaded => too_many_requests(),
         };
 
-        // The kubelet's probes cost no review, and a pod must not be ended because others ask too much of it.
+        // The kubelet's probes cost no review, and excess requests of other clients must not cause
+        // a restart of the pod.
         let is_probe = is_health(info) && !headers.contains_key(AUTHORIZATION);
         let caller = match self.access.authenticate(headers, connection.as_deref(), now).await {
             Ok(caller) => caller,
@@ -330,7 +334,7 @@ impl ApiServer {
             Ok(user) => user,
             Err(denial) => return denied(denial),
         };
-        let asked = Asked {
+        let request = AuthorizedRequest {
             method: &parts.method,
             path: &info.path,
             headers: &parts.headers,
@@ -340,19 +344,19 @@ impl ApiServer {
             audit_id: audit_id.to_str().unwrap_or_default(),
             now,
         };
-        match self.route(&asked, body).await {
+        match self.route(&request, body).await {
             Ok(response) => response,
             Err(status) => respond::status(&status, &negotiated),
         }
     }
 
-    async fn route<B>(&self, asked: &Asked<'_>, body: B) -> Result<Response<Body>, Box<Status>>
+    async fn route<B>(&self, request: &AuthorizedRequest<'_>, body: B) -> Result<Response<Body>, Box<Status>>
     where
         B: HttpBody + Send,
         B::Data: Send,
         B::Error: Into<BoxError>,
     {
-        let trimmed = asked.path.trim_start_matches('/');
+        let trimmed = request.path.trim_start_matches('/');
         let segments: Vec<&str> = trimmed.trim_end_matches('/').split('/').collect();
         match segments.as_slice() {
             [""] => Ok(encode::pretty(StatusCode::OK, &self.paths())),
@@ -365,15 +369,15 @@ impl ApiServer {
             )),
             [endpoint @ ("healthz" | "livez" | "readyz"), ..] => {
                 let check = trimmed.split_once('/').map(|(_, check)| check).filter(|check| !check.is_empty());
-                let answer = self.health.answer(endpoint, check, asked.query.unwrap_or_default());
-                Ok(answer.unwrap_or_else(|| self.unknown()))
+                let response = self.health.answer(endpoint, check, request.query.unwrap_or_default());
+                Ok(response.unwrap_or_else(|| self.unknown()))
             }
-            ["openapi", "v2"] => Ok(openapi_v2(&self.openapi.v2, asked, self.started)),
-            ["openapi", "v3"] => Ok(cached(&self.openapi.v3_index, asked.headers, "application/json")),
-            ["openapi", "v3", key @ ..] => Ok(self.openapi_v3(&key.join("/"), asked)),
-            ["apis"] => asked.get_only(|| self.groups(asked)),
+            ["openapi", "v2"] => Ok(openapi_v2(&self.openapi.v2, request, self.started)),
+            ["openapi", "v3"] => Ok(cached(&self.openapi.v3_index, request.headers, "application/json")),
+            ["openapi", "v3", key @ ..] => Ok(self.openapi_v3(&key.join("/"), request)),
+            ["apis"] => request.get_only(|| self.groups(request)),
             ["apis", group, rest @ ..] => match Kind::of_group(group, &self.exchange.suffix) {
-                Some(kind) => self.group(kind, rest, asked, body).await,
+                Some(kind) => self.group(kind, rest, request, body).await,
                 None => Ok(self.unknown()),
             },
             _ => Ok(self.unknown()),
@@ -384,7 +388,7 @@ impl ApiServer {
         &self,
         kind: Kind,
         rest: &[&str],
-        asked: &Asked<'_>,
+        request: &AuthorizedRequest<'_>,
         body: B,
     ) -> Result<Response<Body>, Box<Status>>
     where
@@ -393,34 +397,34 @@ impl ApiServer {
         B::Error: Into<BoxError>,
     {
         let suffix = &self.exchange.suffix;
-        let document = |value: Value| encode::document(&value, asked.headers, asked.query);
+        let document = |value: Value| encode::document(&value, request.headers, request.query);
         match rest {
-            [] => asked.get_only(|| document(discovery::group(kind, suffix))),
-            [VERSION] => asked.get_only(|| document(discovery::resources(kind, suffix))),
+            [] => request.get_only(|| document(discovery::group(kind, suffix))),
+            [VERSION] => request.get_only(|| document(discovery::resources(kind, suffix))),
             [VERSION, resource] if *resource == kind.plural() => {
                 let call = resources::Call {
                     kind,
-                    headers: asked.headers,
-                    query: asked.query,
-                    user: asked.user,
-                    audit_id: asked.audit_id,
-                    now: asked.now,
+                    headers: request.headers,
+                    query: request.query,
+                    user: request.user,
+                    audit_id: request.audit_id,
+                    now: request.now,
                     bodies: &self.bodies,
                 };
-                call.answer(asked.method, body, &self.exchange).await
+                call.answer(request.method, body, &self.exchange).await
             }
             _ => Err(Box::new(Status::not_found())),
         }
     }
 
-    /// `/apis`, in the newest form that the client knows.
-    fn groups(&self, asked: &Asked<'_>) -> Response<Body> {
-        for clause in accept::parse_all(asked.headers) {
+    /// Responds to `/apis` in the newest format that the client supports.
+    fn groups(&self, request: &AuthorizedRequest<'_>) -> Response<Body> {
+        for clause in accept::parse_all(request.headers) {
             let params = (clause.param("g"), clause.param("v"), clause.param("as"));
             if params == (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList"))
                 && clause.covers("application", "json")
             {
-                let mut response = cached(&self.aggregated, asked.headers, discovery::AGGREGATED);
+                let mut response = cached(&self.aggregated, request.headers, discovery::AGGREGATED);
                 let headers = response.headers_mut();
                 headers.insert(VARY, HeaderValue::from_static("Accept"));
                 headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
@@ -428,19 +432,19 @@ impl ApiServer {
             }
         }
         let address =
-            asked.connection.map_or_else(String::new, |connection| connection.local_addr.to_string());
+            request.connection.map_or_else(String::new, |connection| connection.local_addr.to_string());
         let groups = discovery::groups(&self.exchange.suffix, &address);
-        encode::document(&groups, asked.headers, asked.query)
+        encode::document(&groups, request.headers, request.query)
     }
 
-    fn openapi_v3(&self, key: &str, asked: &Asked<'_>) -> Response<Body> {
+    fn openapi_v3(&self, key: &str, request: &AuthorizedRequest<'_>) -> Response<Body> {
         let Some((_, document)) = self.openapi.v3.iter().find(|(name, _)| name == key) else {
             return self.unknown();
         };
         let wanted =
-            first_query_value(asked.query.unwrap_or_default(), "hash").filter(|hash| !hash.is_empty());
+            first_query_value(request.query.unwrap_or_default(), "hash").filter(|hash| !hash.is_empty());
         let Some(wanted) = wanted else {
-            return cached(document, asked.headers, "application/json");
+            return cached(document, request.headers, "application/json");
         };
         if wanted != document.hash {
             let mut response = Response::new(body::empty());
@@ -450,11 +454,11 @@ impl ApiServer {
             }
             return response;
         }
-        let mut response = cached(document, asked.headers, "application/json");
+        let mut response = cached(document, request.headers, "application/json");
         let headers = response.headers_mut();
         headers.insert(VARY, HeaderValue::from_static("Accept"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
-        if let Some(expires) = asked.now.checked_add(A_YEAR).ok().and_then(http_date) {
+        if let Some(expires) = request.now.checked_add(A_YEAR).ok().and_then(http_date) {
             headers.insert(EXPIRES, expires);
         }
         response
@@ -476,7 +480,7 @@ impl ApiServer {
     }
 }
 
-/// The answer of an API server that has enough to do.
+/// Returns the response of an API server with too many requests in flight.
 fn too_many_requests() -> Response<Body> {
     let status = StatusCode::TOO_MANY_REQUESTS;
     let mut response = layers::plain_error(status, "Too many requests, please try again later.");
@@ -484,8 +488,8 @@ fn too_many_requests() -> Response<Body> {
     response
 }
 
-/// A request that may be answered.
-struct Asked<'a> {
+/// A request that is authorized.
+struct AuthorizedRequest<'a> {
     method: &'a Method,
     path: &'a str,
     headers: &'a HeaderMap,
@@ -496,13 +500,13 @@ struct Asked<'a> {
     now: Timestamp,
 }
 
-impl Asked<'_> {
-    fn get_only(&self, answer: impl FnOnce() -> Response<Body>) -> Result<Response<Body>, Box<Status>> {
-        if self.method == Method::GET { Ok(answer()) } else { Err(Box::new(Status::method_not_allowed())) }
+impl AuthorizedRequest<'_> {
+    fn get_only(&self, respond: impl FnOnce() -> Response<Body>) -> Result<Response<Body>, Box<Status>> {
+        if self.method == Method::GET { Ok(respond()) } else { Err(Box::new(Status::method_not_allowed())) }
     }
 }
 
-/// A document that the client may have already.
+/// Responds with a document, or with 304 if the client has it already.
 fn cached(document: &Document, headers: &HeaderMap, content_type: &'static str) -> Response<Body> {
     let etag = document.etag();
     let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).any(|value| {
@@ -521,19 +525,19 @@ fn cached(document: &Document, headers: &HeaderMap, content_type: &'static str) 
     response
 }
 
-fn openapi_v2(document: &Document, asked: &Asked<'_>, started: Timestamp) -> Response<Body> {
-    if !matches!(*asked.method, Method::GET | Method::HEAD) {
+fn openapi_v2(document: &Document, request: &AuthorizedRequest<'_>, started: Timestamp) -> Response<Body> {
+    if !matches!(*request.method, Method::GET | Method::HEAD) {
         let mut response = layers::plain_error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    let clauses = accept::parse_all(asked.headers);
+    let clauses = accept::parse_all(request.headers);
     if !clauses.is_empty() && !clauses.iter().any(|clause| clause.covers("application", "json")) {
         let mut response = Response::new(body::empty());
         *response.status_mut() = StatusCode::NOT_ACCEPTABLE;
         return response;
     }
-    let mut response = cached(document, asked.headers, "application/json");
+    let mut response = cached(document, request.headers, "application/json");
     let headers = response.headers_mut();
     headers.insert(VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
     if let Some(date) = http_date(started) {
@@ -542,13 +546,14 @@ fn openapi_v2(document: &Document, asked: &Asked<'_>, started: Timestamp) -> Res
     response
 }
 
-/// A time as HTTP writes it (RFC 9110, section 5.6.7).
+/// Formats a time for HTTP (RFC 9110, section 5.6.7).
 fn http_date(time: Timestamp) -> Option<HeaderValue> {
     let text = time.to_zoned(jiff::tz::TimeZone::UTC).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
     HeaderValue::try_from(text).ok()
 }
 
-/// The version document; members that mean nothing here are empty, as a Go program without build flags has them.
+/// Returns the version document. Members without a meaning here are empty, as in a Go program
+/// without build flags.
 fn version() -> Value {
     let mut numbers = env!("CARGO_PKG_VERSION").split('.');
     json!({

@@ -1,8 +1,8 @@
-//! Audit events: what happened to a token, one JSON line each on stderr.
+//! Audit events: one JSON line on stderr for each step in the exchange of a token.
 //!
-//! They are part of what the product promises (who logged in, with what, and why not), so they do not pass
-//! through the log levels, and their keys stand in a fixed order. A token appears as its SHA-256 only; names of
-//! people appear only when the configuration says so, see [`Auditor::new`].
+//! They are part of the API of the product (users, credentials and reasons of failed logins), so
+//! they are independent of the log level, and their keys have a fixed order. A token appears only
+//! as its SHA-256. User names and groups appear only if configured, see [`Auditor::new`].
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// Where audit lines go; each comes with its newline.
+/// The destination of audit lines; each line includes its newline.
 type Sink = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Writes audit events. Cheap to clone.
+/// Writes audit events. Clones are cheap.
 #[derive(Clone)]
 pub struct Auditor {
     personal: bool,
@@ -30,16 +30,16 @@ impl std::fmt::Debug for Auditor {
 }
 
 impl Auditor {
-    /// Writes to stderr. `log_usernames_and_groups` is the static configuration's `audit.logUsernamesAndGroups`:
-    /// without it, personal values print as how many there were.
+    /// Creates an auditor that writes to stderr. `log_usernames_and_groups` is the static
+    /// configuration's `audit.logUsernamesAndGroups`: without it, personal values are redacted.
     pub fn new(log_usernames_and_groups: bool) -> Self {
         Self::with_sink(log_usernames_and_groups, |line| {
-            // A closed stderr is no reason to refuse a login.
+            // A closed stderr must not cause a failed login.
             let _closed = std::io::stderr().lock().write_all(line.as_bytes());
         })
     }
 
-    /// Writes elsewhere, for tests.
+    /// Creates an auditor with another destination, for tests.
     pub fn with_sink(log_usernames_and_groups: bool, sink: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self { personal: log_usernames_and_groups, sink: Arc::new(sink) }
     }
@@ -64,7 +64,7 @@ impl Auditor {
     }
 }
 
-/// An event in the making.
+/// An event that has not been written.
 pub struct Event<'a> {
     auditor: &'a Auditor,
     line: String,
@@ -73,14 +73,14 @@ pub struct Event<'a> {
 }
 
 impl Event<'_> {
-    /// A field that tells nothing about a person.
+    /// Adds a field without personal information.
     #[must_use]
     pub fn field<T: Serialize + ?Sized>(mut self, key: &str, value: &T) -> Self {
         put(&mut self.fields, key, &json(value));
         self
     }
 
-    /// A personal text.
+    /// Adds a personal text.
     #[must_use]
     pub fn personal_text(mut self, key: &str, value: &str) -> Self {
         let value = if self.auditor.personal { json(value) } else { json("redacted") };
@@ -88,7 +88,7 @@ impl Event<'_> {
         self
     }
 
-    /// A personal list.
+    /// Adds a personal list.
     #[must_use]
     pub fn personal_list(mut self, key: &str, values: &[String]) -> Self {
         let value = if self.auditor.personal {
@@ -100,7 +100,7 @@ impl Event<'_> {
         self
     }
 
-    /// A personal map.
+    /// Adds a personal map.
     #[must_use]
     pub fn personal_map(mut self, key: &str, values: &BTreeMap<String, Vec<String>>) -> Self {
         let value = if self.auditor.personal {
@@ -112,7 +112,7 @@ impl Event<'_> {
         self
     }
 
-    /// Writes the line.
+    /// Writes the event.
     pub fn emit(mut self) {
         if let Some(members) = self.personal.strip_prefix(',') {
             let _infallible = write!(self.line, ",\"personalInfo\":{{{members}}}");
@@ -144,7 +144,7 @@ mod tests {
             Auditor::with_sink(personal, move |line| sink.lock().expect("lock").push(line.to_owned()));
         write(&auditor);
         let lines = lines.lock().expect("lock").clone();
-        // The caller's line number moves with every edit.
+        // The line number of the caller changes with every edit.
         lines
             .into_iter()
             .map(|line| {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn personal_values_are_counted_and_not_told_by_default() {
+    fn personal_values_are_redacted_by_default() {
         assert_eq!(
             lines(false, |auditor| event(auditor, "id-1")),
             [concat!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn personal_values_are_told_when_the_configuration_says_so() {
+    fn personal_values_are_logged_when_configured() {
         assert_eq!(
             lines(true, |auditor| event(auditor, "")),
             [concat!(

@@ -1,11 +1,11 @@
-//! The Concierge: how its parts are put together, in what order they start, and in what order they stop.
+//! The composition of the Concierge: its parts, and the order of start and shutdown.
 //!
 //! ```text
 //! config, pod metadata -> API server client (our own HTTP/2 pool) -> owners -> cluster's client CAs
 //!   token client        the impersonator account's token, in every pod
 //!   controllers         lease, certificates, authenticators, impersonation proxy (which start the proxy below)
 //!   aggregated API      on its own port, with the health endpoints
-//! stop: stop.rs
+//! shutdown: see stop.rs of the program crate
 //! ```
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -53,22 +53,23 @@ use pinniped_program::in_cluster::{self, InCluster, SERVICE_ACCOUNT_DIRECTORY};
 use pinniped_program::memory;
 use pinniped_program::stop::{Shutdown, Signals};
 
-/// What open streams get when the proxy is disabled.
+/// The grace period of open streams when the proxy is disabled.
 const DISABLE_GRACE: Duration = Duration::from_secs(5);
-/// How long the cluster may take to answer the questions at start.
+/// How long the requests to the cluster at start are retried.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the caches may stay without any answer before the program gives up, as upstream has it.
+/// How long caches may remain without a response before the program terminates, as in upstream.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(2);
 
-/// Runs the Concierge until it is told to stop. Every failure is one log line.
+/// Runs the Concierge until it is terminated. Every failure is one log line.
 pub fn main(config_path: &Path, downward_api_path: &Path) -> ExitCode {
     pinniped_pki::install_crypto_provider();
     match start(config_path, downward_api_path) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Before the configuration is read there is no level yet; an error is above all of them.
+            // Before the configuration is read, the log level is unknown; errors are logged at
+            // every level.
             log::init(LogLevel::Warning);
             tracing::error!("{error:#}");
             ExitCode::FAILURE
@@ -81,20 +82,22 @@ fn start(config_path: &Path, downward_api_path: &Path) -> anyhow::Result<()> {
     log::init(config.log_level);
     pinniped_program::disable_core_dumps();
     let pod = downward_api::load(downward_api_path).context("could not read pod metadata")?;
-    // The impersonation proxy has threads of its own. What is left takes little, and a runtime of one thread is smaller.
+    // The impersonation proxy has its own threads. The rest needs little CPU, and a runtime with
+    // one thread is smaller.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("could not start the runtime")?;
     let surroundings = in_cluster::load(|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_DIRECTORY))
         .context("could not prepare controllers: could not create clients for the controllers")?;
-    let outcome = runtime.block_on(run(config, pod, surroundings, TaskMonitor::default()));
-    // What is left may hang, the resolver of names for example, and nobody waits for it any more.
+    let result = runtime.block_on(run(config, pod, surroundings, TaskMonitor::default()));
+    // Remaining tasks may block, for example name resolution, and their results are no longer
+    // needed.
     runtime.shutdown_background();
-    outcome
+    result
 }
 
-/// Runs until a signal, or until something fails that should run on: of the tasks, whatever `monitor` hears of.
+/// Runs until a signal, or until a task terminates unexpectedly, which `monitor` reports.
 pub(crate) async fn run(
     config: Config,
     pod: PodInfo,
@@ -147,7 +150,7 @@ pub(crate) async fn run(
     let proxy_config_metrics = ConfigMetrics::default();
     metrics.register(|registry| proxy_config_metrics.register(registry));
 
-    // Both servers share it.
+    // Both servers share the capacity.
     let capacity = Capacity::new(&CapacityParams::of_this_process(
         config.max_connections,
         config.max_connections_per_address,
@@ -183,7 +186,8 @@ pub(crate) async fn run(
         limits: limits.clone(),
     };
 
-    // The port is bound before the controllers start: a port in use ends the program before it changes anything.
+    // The port is bound before the controllers start: a port that is in use terminates the program
+    // before it changes anything.
     let mut health = Health::new();
     let controllers_started = health.start_step("start-controllers");
     let tokens_started = health.start_step("fetch-impersonation-proxy-tokens");
@@ -246,7 +250,7 @@ pub(crate) async fn run(
     });
     let proxy_health = controllers.impersonator();
     health.ready_check("token", move || match token.check() {
-        // Without a proxy nothing needs the token.
+        // Without a proxy, the token is not needed.
         Err(problem) if proxy_health.current().wanted => Err(problem.to_string()),
         _ => Ok(()),
     });
@@ -303,7 +307,7 @@ pub(crate) async fn run(
             tokio::time::sleep(shutdown.delay).await;
             server.drain(shutdown.grace).await;
         };
-        // Side by side, so that the pod is gone within one grace and not two.
+        // Concurrently, so that the pod terminates within one grace period instead of two.
         tokio::join!(controllers.shutdown(), drained);
         token_tasks.stop().await;
         background.stop().await;
@@ -324,10 +328,11 @@ struct Prepared {
     cluster_auth: ClusterAuthConfigWatch,
 }
 
-/// What must be known of the cluster before anything is served.
+/// Reads the data from the cluster that must be available before requests are served.
 ///
-/// An install is applied in one go, so the pod may run before its role bindings are in effect, or before the API server
-/// answers. That passes by itself: each step is tried again for [`PREPARE_TIMEOUT`] before the program gives up.
+/// An installation is applied in one step, so the pod may run before its role bindings are
+/// effective, or before the API server responds. Each step is therefore retried for
+/// [`PREPARE_TIMEOUT`] before the program terminates.
 async fn prepare(client: &kube::Client, config: &Config, pod: &PodInfo) -> anyhow::Result<Prepared> {
     let deadline = Instant::now() + PREPARE_TIMEOUT;
     let own_pod = retry(deadline, || owner::own_pod(client, &pod.namespace, &pod.name))
@@ -342,13 +347,13 @@ async fn prepare(client: &kube::Client, config: &Config, pod: &PodInfo) -> anyho
     Ok(Prepared { own_pod, owner_api_service, cluster_auth })
 }
 
-/// A bundle as kubeconfigs have it.
+/// Encodes a bundle for kubeconfigs.
 fn base64_pem(bundle: &CaBundle) -> String {
     let pem: String = bundle.ders().iter().map(|der| pinniped_pki::pem::encode("CERTIFICATE", der)).collect();
     STANDARD.encode(pem)
 }
 
-/// The configured times, or what of them fits into the pod's own.
+/// Returns the configured times, shortened to fit into the pod's termination grace period.
 fn shutdown(configured: Shutdown, termination_grace: Option<Duration>) -> Shutdown {
     let Some(termination_grace) = termination_grace else { return configured };
     let fitting = configured.within(termination_grace);
@@ -363,7 +368,7 @@ fn shutdown(configured: Shutdown, termination_grace: Option<Duration>) -> Shutdo
     fitting
 }
 
-/// Tries until it works or the deadline is over; the last error is the one that is told.
+/// Retries until success or the deadline, and returns the last error.
 async fn retry<T, E, F>(deadline: Instant, mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
 where
     F: Future<Output = Result<T, E>>,

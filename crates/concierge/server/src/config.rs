@@ -1,8 +1,8 @@
-//! The Concierge's static configuration, `pinniped.yaml`: read once at start.
+//! The Concierge's static configuration, `pinniped.yaml`, which is read once at start.
 //!
-//! It is as lenient as upstream's decoder, because installs and tools rely on it: unknown keys are ignored, key
-//! case does not matter, of a repeated key the last one counts, and an explicit `null` means "not set". Values
-//! are validated in upstream's order with upstream's texts.
+//! Like upstream's decoder, it is lenient, because installations and tools rely on it: unknown keys
+//! are ignored, keys are case-insensitive, the last of repeated keys applies, and an explicit
+//! `null` means "not set". Values are validated in upstream's order with upstream's texts.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -19,7 +19,7 @@ use pinniped_program::stop::Shutdown;
 
 mod raw;
 
-/// The admission plug-ins that the aggregated API server may be told to do without.
+/// The admission plug-ins that can be disabled in the aggregated API server.
 pub const ADMISSION_PLUGINS: [&str; 5] = [
     "NamespaceLifecycle",
     "MutatingAdmissionPolicy",
@@ -28,20 +28,20 @@ pub const ADMISSION_PLUGINS: [&str; 5] = [
     "ValidatingAdmissionWebhook",
 ];
 
-/// A valid configuration with all defaults filled in.
+/// A valid configuration with all defaults applied.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Overrides the API server URL that the CredentialIssuer publishes.
+    /// The API server URL that the CredentialIssuer publishes instead of the discovered one.
     pub discovery_url: Option<String>,
-    /// Life of the aggregated API's serving certificate.
+    /// The lifetime of the aggregated API's serving certificate.
     pub serving_certificate_duration: Duration,
-    /// How long after its start of validity that certificate is replaced.
+    /// The time from the start of validity of that certificate to its renewal.
     pub serving_certificate_renew_before: Duration,
-    /// The API group suffix, `pinniped.dev` unless configured.
+    /// The API group suffix, `pinniped.dev` by default.
     pub api_group_suffix: GroupSuffix,
     /// Port of the aggregated API server.
     pub aggregated_api_server_port: u16,
-    /// Admission plug-ins that are turned off.
+    /// The admission plug-ins that are disabled.
     pub disabled_admission_plugins: Vec<String>,
     /// Port of the impersonation proxy.
     pub impersonation_proxy_server_port: u16,
@@ -49,27 +49,32 @@ pub struct Config {
     pub names: Names,
     /// Labels put on every object that the controllers create.
     pub labels: BTreeMap<String, String>,
-    /// How the kube-cert-agent is deployed.
+    /// The deployment of the kube-cert-agent.
     pub kube_cert_agent: KubeCertAgent,
     /// Log level.
     pub log_level: LogLevel,
     /// Allowed cipher suites for TLS 1.2.
     pub ciphers: CipherRestriction,
-    /// Whether audit events name users and groups.
+    /// Whether audit events contain user names and groups.
     pub log_usernames_and_groups: bool,
-    /// Life of the client certificates that logins get. Ours; upstream's is fixed at five minutes.
+    /// The lifetime of the client certificates that logins return. Not in upstream, where it is
+    /// five minutes.
     pub credential_lifetime: Duration,
-    /// How the process ends.
+    /// The timing of the shutdown.
     pub shutdown: Shutdown,
-    /// Connections that both servers may have open together, at most. Ours.
+    /// Maximum number of open connections of both servers together. Not in upstream.
     pub max_connections: usize,
-    /// Connections that one client address may have open; `None`: as many as there are. Ours.
+    /// Maximum number of open connections per client address; `None` for no separate limit. Not in
+    /// upstream.
     pub max_connections_per_address: Option<NonZero<usize>>,
-    /// Whether identities with a UID are impersonated with it. Ours; upstream refuses them.
+    /// Whether users with a UID are impersonated with their UID. Not in upstream, which refuses
+    /// them.
     pub uid_impersonation: bool,
-    /// Whether requests to the API server that are no upgrades go only over HTTP/2, as upstream's do. Ours.
+    /// Whether requests to the API server that are not upgrades use only HTTP/2, as in upstream.
+    /// Not in upstream's configuration.
     pub upstream_http2_only: bool,
-    /// Life of the impersonation proxy's generated serving certificate, if not a hundred years.
+    /// The lifetime of the impersonation proxy's generated serving certificate; one hundred years
+    /// by default.
     pub proxy_serving_lifetime: Option<Duration>,
 }
 
@@ -78,7 +83,7 @@ pub struct Config {
 pub struct Names {
     /// Secret with the aggregated API's serving certificate.
     pub serving_certificate_secret: String,
-    /// The CredentialIssuer to report on.
+    /// The CredentialIssuer whose status is written.
     pub credential_issuer: String,
     /// Service in front of the aggregated API.
     pub api_service: String,
@@ -94,35 +99,38 @@ pub struct Names {
     pub impersonation_signer_secret: String,
     /// ServiceAccount of the kube-cert-agent's pods.
     pub agent_service_account: String,
-    /// ServiceAccount whose only right is to impersonate.
+    /// ServiceAccount whose only permission is to impersonate.
     pub impersonation_proxy_service_account: String,
-    /// Secret with the long-lived token that old versions used; deleted where found.
+    /// Secret with the long-lived token of old versions, which is deleted if it exists.
     pub impersonation_proxy_legacy_secret: String,
-    /// ServiceAccount that writes the roles of users who log in with service account tokens. Not in upstream's file;
-    /// when it is left out, the name is made like the impersonation proxy's.
+    /// ServiceAccount that writes the roles of users who log in with service account tokens. Not in
+    /// upstream's file; the default is derived from the name of the impersonation proxy's service
+    /// account.
     pub service_account_tokens_service_account: String,
 }
 
-/// How the kube-cert-agent is deployed.
+/// The deployment of the kube-cert-agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeCertAgent {
-    /// Prefix of the agent's pods; its Deployment is named like it without the final dash.
+    /// Prefix of the agent's pods; the name of its Deployment is the prefix without the trailing
+    /// dash.
     pub name_prefix: String,
-    /// Container image.
+    /// The container image.
     pub image: String,
-    /// Names of image pull Secrets.
+    /// The names of image pull Secrets.
     pub image_pull_secrets: Vec<String>,
-    /// Priority class, or empty.
+    /// The priority class; may be empty.
     pub priority_class_name: String,
-    /// User id, 0 when not set.
+    /// User ID, 0 by default.
     pub run_as_user: Option<i64>,
-    /// Group id, 0 when not set.
+    /// Group ID, 0 by default.
     pub run_as_group: Option<i64>,
-    /// Strategy type of the Deployment, when set.
+    /// The strategy type of the Deployment, if set.
     pub deployment_strategy_type: Option<String>,
 }
 
-/// Why a configuration cannot be used. The texts are upstream's; the caller puts `could not load config: ` before.
+/// The reasons why a configuration is invalid, with the texts of upstream. The caller adds the
+/// prefix `could not load config: `.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -131,12 +139,12 @@ pub enum ConfigError {
     /// The file is not YAML of the expected shape.
     #[error("decode yaml: {0}")]
     Decode(String),
-    /// A value is out of its range; the text names the setting.
+    /// A value is out of range; the text names the setting.
     #[error("validate {setting}: {problem}")]
     Validate {
         /// The setting, as named in the file or by upstream.
         setting: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Joins the controller that wants an impersonation proxy to the crate that is one.
+//! Connects the impersonation proxy controller to the impersonation proxy.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use pinniped_pki::CertificateStore;
 use pinniped_pki::tls::CipherRestriction;
 use pinniped_secret::TokenSource;
 
-/// Starts proxies that are all made of the same parts.
+/// Starts proxies with the same dependencies.
 pub(crate) struct ProxyFactory {
     pub(crate) listen: SocketAddr,
     pub(crate) serving: CertificateStore,
@@ -76,7 +76,7 @@ impl RunningProxy for Running {
     }
 }
 
-/// The error with its causes, for the status of the CredentialIssuer.
+/// Formats the error with its causes, for the status of the CredentialIssuer.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

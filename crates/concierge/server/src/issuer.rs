@@ -1,7 +1,7 @@
-//! Who issues the client certificates that a login ends with.
+//! The issuers of client certificates for logins.
 //!
-//! Several issuers may be there at once: the cluster's own signing key when it could be had, the impersonation
-//! proxy's signer otherwise. They are asked in order and the first success wins ([`issue`]).
+//! There may be several issuers: the cluster's own signing key if it is available, and the
+//! impersonation proxy's signer otherwise. They are tried in order until one succeeds ([`issue`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,32 +10,32 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use pinniped_pki::{CertificateStore, ClientSubject, IssueError, IssuedPair, LoadError, PairError, Validity};
 
-/// Name of the issuer that holds the cluster's own signing key.
+/// The name of the issuer with the cluster's own signing key.
 pub const KUBE_SIGNING_CERT: &str = "concierge-kube-signing-cert";
 
-/// Name of the issuer that holds the impersonation proxy's signer.
+/// The name of the issuer with the impersonation proxy's signer.
 pub const IMPERSONATION_PROXY_SIGNING_CERT: &str = "impersonation-proxy-signing-cert";
 
-/// Why one issuer issued nothing.
+/// The reasons why an issuer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
-    /// It has no usable CA at present.
+    /// It currently has no usable CA.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// Its CA could not issue.
+    /// Its CA could not sign the certificate.
     #[error(transparent)]
     Issue(#[from] IssueError),
-    /// Another party that signs refused; its own words.
+    /// An external signer refused; contains its message.
     #[error("{0}")]
     Refused(String),
 }
 
-/// One source of client certificates.
+/// A source of client certificates.
 pub trait ClientCertIssuer: Send + Sync {
-    /// The name that errors and logs use.
+    /// Returns the name for errors and logs.
     fn name(&self) -> &str;
 
-    /// Issues a client certificate that ends `lifetime` after `now`.
+    /// Issues a client certificate that expires `lifetime` after `now`.
     fn issue<'a>(
         &'a self,
         subject: &'a ClientSubject,
@@ -44,14 +44,14 @@ pub trait ClientCertIssuer: Send + Sync {
     ) -> BoxFuture<'a, Result<IssuedPair, IssuerError>>;
 }
 
-/// Issues with whatever CA a holder holds at the moment.
+/// Issues with the current CA of a certificate store.
 #[derive(Clone, Debug)]
 pub struct HolderIssuer {
     holder: CertificateStore,
 }
 
 impl HolderIssuer {
-    /// An issuer of the holder's name.
+    /// Creates an issuer with the name of the certificate store.
     pub fn new(holder: CertificateStore) -> Self {
         Self { holder }
     }
@@ -63,7 +63,7 @@ impl HolderIssuer {
         now: Timestamp,
     ) -> Result<IssuedPair, IssuerError> {
         let Some(pair) = self.holder.current() else {
-            // What a Go server says of an empty pair.
+            // The message of a Go server for an empty pair.
             return Err(LoadError::Pair(PairError::NoCertificatePem).into());
         };
         Ok(pair.authority()?.issue_client(subject, &Validity::starting(now, lifetime))?)
@@ -85,10 +85,10 @@ impl ClientCertIssuer for HolderIssuer {
     }
 }
 
-/// Asks the issuers in order; the first certificate wins.
+/// Tries the issuers in order and returns the first certificate.
 ///
 /// # Errors
-/// All refusals in one text, each with its issuer's name.
+/// All errors in one text, each with the name of its issuer.
 pub async fn issue(
     issuers: &[Arc<dyn ClientCertIssuer>],
     subject: &ClientSubject,
@@ -132,14 +132,15 @@ mod tests {
         Arc::new(HolderIssuer::new(holder))
     }
 
-    async fn ask(issuers: &[Arc<dyn ClientCertIssuer>]) -> Result<IssuedPair, String> {
+    async fn issue_with(issuers: &[Arc<dyn ClientCertIssuer>]) -> Result<IssuedPair, String> {
         let subject = ClientSubject { username: "u".to_owned(), ..ClientSubject::default() };
         issue(issuers, &subject, Duration::from_secs(300), now()).await
     }
 
     #[tokio::test]
-    async fn the_first_issuer_that_can_issues() {
-        let pair = ask(&[issuer("first", false), issuer("second", true)]).await.expect("a certificate");
+    async fn the_first_available_issuer_issues() {
+        let pair =
+            issue_with(&[issuer("first", false), issuer("second", true)]).await.expect("a certificate");
         let leaf =
             pinniped_pki::Certificate::parse_pem(pair.certificate_pem.as_bytes()).expect("a certificate");
         assert_eq!(leaf.subject_cn, "u");
@@ -147,15 +148,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_refusal_is_told_with_its_issuer() {
-        assert_eq!(ask(&[]).await.expect_err("nobody"), "failed to issue cert");
+    async fn every_error_names_its_issuer() {
+        assert_eq!(issue_with(&[]).await.expect_err("nobody"), "failed to issue cert");
         let empty = "could not load CA: tls: failed to find any PEM data in certificate input";
         assert_eq!(
-            ask(&[issuer("a", false)]).await.expect_err("empty"),
+            issue_with(&[issuer("a", false)]).await.expect_err("empty"),
             format!("a failed to issue client cert: {empty}"),
         );
         assert_eq!(
-            ask(&[issuer("a", false), issuer("b", false)]).await.expect_err("empty"),
+            issue_with(&[issuer("a", false), issuer("b", false)]).await.expect_err("empty"),
             format!("[a failed to issue client cert: {empty}, b failed to issue client cert: {empty}]"),
         );
     }

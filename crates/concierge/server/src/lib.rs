@@ -1,4 +1,5 @@
-//! The program `pinniped-concierge`: configuration, the aggregated API, and the composition of the parts ([`concierge`]).
+//! The program `pinniped-concierge`: configuration, the aggregated API, and the composition of the
+//! parts ([`concierge`]).
 
 #![forbid(unsafe_code)]
 

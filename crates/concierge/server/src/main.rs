@@ -1,11 +1,12 @@
-//! `pinniped-concierge`: runs in the cluster, beside its aggregated API and impersonation proxy.
+//! `pinniped-concierge`: the program that runs in the cluster, with its aggregated API and
+//! impersonation proxy.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-/// A request takes less CPU with it than with the system's.
+/// Requests use less CPU time than with the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
             eprintln!("Error: {}", pinniped_program::complaint(&error));
             return ExitCode::FAILURE;
         }
-        // Help and version.
+        // Help and version requests.
         Err(text) => text.exit(),
     };
     if let Some(word) = flags.unexpected.first() {

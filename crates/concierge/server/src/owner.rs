@@ -1,5 +1,6 @@
-//! Who owns what the controllers create: our own Deployment in the namespace, our login APIService for everything
-//! that has no namespace. Deleting the owner deletes it all.
+//! The owners of the objects that the controllers create: our own Deployment for objects in the
+//! namespace, our login APIService for cluster-scoped objects. Deleting the owner deletes all of
+//! them.
 
 use std::time::Duration;
 
@@ -11,31 +12,31 @@ use pinniped_controller::client::error_text;
 use pinniped_kube_types::partial::{Deployment, Pod};
 use pinniped_kube_types::suffix::GroupSuffix;
 
-/// Why an owner could not be found. The texts are upstream's.
+/// The reasons why an owner was not found, with the texts of upstream.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OwnerError {
-    /// The pod, its ReplicaSet or that one's Deployment.
+    /// The pod, its ReplicaSet or the Deployment of the ReplicaSet was not found.
     #[error("cannot create deployment ref: cannot get deployment: {0}")]
     Deployment(String),
-    /// The login APIService.
+    /// The login APIService was not found.
     #[error("cannot create API service ref: cannot get api service {name}: {problem}")]
     ApiService {
         /// Its name.
         name: String,
-        /// The API server's answer.
+        /// The error of the API server.
         problem: String,
     },
 }
 
-/// What is known of the pod that this process runs in.
+/// Metadata of the pod in which this process runs.
 pub(crate) struct OwnPod {
     /// Our own Deployment: the controller of the controller of this pod.
     pub(crate) deployment: OwnerReference,
-    /// How long the pod may take to end.
+    /// The termination grace period of the pod.
     pub(crate) termination_grace: Option<Duration>,
 }
 
-/// Looks up this pod and its Deployment.
+/// Reads this pod and its Deployment.
 pub(crate) async fn own_pod(
     client: &kube::Client,
     namespace: &str,
@@ -68,7 +69,7 @@ pub(crate) async fn own_pod(
     })
 }
 
-/// The login APIService of this installation.
+/// Returns the login APIService of this installation.
 pub(crate) async fn api_service(
     client: &kube::Client,
     suffix: &GroupSuffix,

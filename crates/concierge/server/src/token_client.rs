@@ -1,15 +1,18 @@
-//! Keeps a short-lived token of another service account at hand: the impersonation proxy's identity.
+//! Maintains a short-lived token of another service account: the identity of the impersonation
+//! proxy.
 //!
-//! Each pod requests its own token, whether or not its proxy runs, and keeps it in memory only. A token is renewed
-//! after four fifths of the life that it was granted, which may be shorter than what was requested.
+//! Each pod requests its own token, even if its proxy does not run, and stores it in memory only. A
+//! token is renewed after four fifths of its granted lifetime, which may be shorter than the
+//! requested one.
 //!
 //! ```text
-//! every minute      its age on both clocks: a suspend or a jump of the wall clock does not keep an old token
-//!                   a request with it: 401 when its ServiceAccount or its signing key is not what it was
-//! after a refusal   the same at once, but at most every 5 seconds: clients can cause refusals
+//! every minute      its age on both clocks: a suspend or a jump of the wall clock does not prolong its use
+//!                   a request with it: 401 after a change of its ServiceAccount or of its signing key
+//! after a refusal   the same immediately, but at most every 5 seconds, because clients can cause refusals
 //! ```
 //!
-//! While the API server refuses the token, and no other one can be had, the source gives none, and readiness is red.
+//! While the API server refuses the token, and no other one can be requested, the source returns
+//! none, and readiness fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,42 +28,42 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The life that is requested.
+/// The requested lifetime.
 const LIFETIME: Duration = Duration::from_secs(86_400);
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
-/// The longest time between two checks of the token. Timers stop while the machine is suspended.
+/// Maximum time between two checks of the token. Timers stop while the machine is suspended.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The shortest time between two checks of the token, which clients can cause.
+/// Minimum time between two checks of the token, which clients can cause.
 const CHECK_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long the API server may take to answer a check.
+/// Timeout of a check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A token that [`TokenClient`] keeps fresh. Gives none before the first one came, once one has expired, and while the
-/// API server refuses it.
+/// A token that [`TokenClient`] renews. Returns none before the first one is issued, after it has
+/// expired, and while the API server refuses it.
 #[derive(Clone)]
 pub struct FreshToken(Arc<Shared>);
 
 struct Shared {
     held: ArcSwapOption<Held>,
-    /// The API server has refused a request with the token.
+    /// Signals that the API server has refused a request with the token.
     doubted: Notify,
     clock: Clock,
 }
 
 struct Held {
     token: ServiceAccountToken,
-    /// The last check found that the API server refuses it.
+    /// Whether the API server refused the token in the last check.
     refused: AtomicBool,
 }
 
-/// Why there is no usable token.
+/// The reasons why there is no usable token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoToken {
-    /// None was issued yet.
+    /// No token has been issued yet.
     #[error("the API server has not issued a token of the impersonation proxy's service account yet")]
     NotIssued,
     /// The last one has expired.
@@ -76,7 +79,7 @@ impl FreshToken {
         Self(Arc::new(Shared { held: ArcSwapOption::empty(), doubted: Notify::new(), clock }))
     }
 
-    /// Reports why there is no usable token, if so.
+    /// Checks whether there is a usable token.
     ///
     /// # Errors
     /// [`NoToken`], which names the reason.
@@ -99,19 +102,19 @@ impl FreshToken {
 
 impl TokenSource for FreshToken {
     fn token(&self) -> Option<Arc<Token>> {
-        // The machine may have been suspended: the next check need not wait for its timer.
+        // The machine may have been suspended: check the token before the timer expires.
         self.usable().inspect_err(|_| self.0.doubted.notify_one()).ok()
     }
 
     fn refused(&self, token: &Arc<Token>) {
-        // One that has been replaced says nothing about the one in use.
+        // The refusal of a token that has been replaced does not affect the current one.
         if self.0.held.load().as_ref().is_some_and(|held| Arc::ptr_eq(held.token.token(), token)) {
             self.0.doubted.notify_one();
         }
     }
 }
 
-/// The token of the moment even if it is refused, to find out whether it still is.
+/// A source that returns the current token even if it is refused, to check whether it still is.
 struct Checked(FreshToken);
 
 impl TokenSource for Checked {
@@ -120,18 +123,18 @@ impl TokenSource for Checked {
     }
 }
 
-/// Requests the token again and again until cancelled.
+/// Requests and renews the token until cancelled.
 pub struct TokenClient {
     accounts: Api<ServiceAccount>,
     name: String,
     fresh: FreshToken,
-    /// Sends the token.
+    /// A client that uses the token.
     acting: kube::Client,
 }
 
 impl TokenClient {
-    /// For the service account `name` in `namespace`, whose tokens `client` may request. `acting` makes a client that sends
-    /// the token.
+    /// Creates a token client for the service account `name` in `namespace`, whose tokens `client`
+    /// is allowed to request. `acting` creates a client that uses the token.
     pub fn new(
         client: kube::Client,
         namespace: &str,
@@ -153,12 +156,12 @@ impl TokenClient {
         Self { accounts: Api::namespaced(client, namespace), name, fresh, acting }
     }
 
-    /// Where the token can be taken from.
+    /// Returns the source of the token.
     pub fn fresh_token(&self) -> FreshToken {
         self.fresh.clone()
     }
 
-    /// Runs until cancelled; never gives up.
+    /// Runs until cancelled; retries without limit.
     pub async fn run(self, cancel: CancellationToken) {
         let _ended_by_cancellation = cancel.run_until_cancelled(self.keep_fresh()).await;
         tracing::info!("TokenClient was cancelled and is stopping");
@@ -182,7 +185,8 @@ impl TokenClient {
                     );
                     tokio::time::sleep(retry).await;
                     retry = (retry * 2).min(LAST_RETRY);
-                    // What was refused may be accepted again, and the request may fail for another reason.
+                    // A token that was refused may be accepted again, and the request for a new one
+                    // may fail for another reason.
                     if self.fresh.check() == Err(NoToken::Refused) {
                         self.check().await;
                     }
@@ -200,7 +204,7 @@ impl TokenClient {
         loop {
             let checked = Instant::now();
             let renew_in = shared.held.load().as_ref().map_or(Duration::ZERO, |held| {
-                // A life so short that it is over at once must not make this spin.
+                // A very short lifetime must not cause a busy loop.
                 held.token.renew_in(&shared.clock).max(Duration::from_secs(1))
             });
             tokio::select! {
@@ -223,12 +227,14 @@ impl TokenClient {
         }
     }
 
-    /// Finds out whether the API server accepts the token. Without an answer the last result stays.
+    /// Checks whether the API server accepts the token. Without a response, the previous result
+    /// remains.
     async fn check(&self) {
         let accepted = match tokio::time::timeout(CHECK_TIMEOUT, self.acting.apiserver_version()).await {
             Ok(Ok(_)) => true,
             Ok(Err(kube::Error::Api(status))) if status.code == 401 => false,
-            // It authenticates first: any other refusal is about what the account may do.
+            // Authentication precedes authorization: any other refusal concerns the permissions of
+            // the account.
             Ok(Err(kube::Error::Api(status))) if status.code < 500 => true,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "could not check the short-lived service account token");

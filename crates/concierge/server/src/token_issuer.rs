@@ -1,15 +1,17 @@
-//! Issues tokens of service accounts: one account for each identity, which may do nothing but impersonate it.
+//! Issues tokens of service accounts: one account for each identity, whose only permission is to
+//! impersonate it.
 //!
 //! ```text
-//! verified?   a minute's memory of identities whose objects were looked at          nothing asked
-//! ensure      service account, role, binding: made, or compared and repaired        ensure.rs
+//! verified?   identities whose objects were checked within the last minute          no request
+//! ensure      service account, role, binding: created, or compared and repaired     ensure.rs
 //! wait        until the API server's own RBAC allows the impersonation              5 s at most
-//! token       a Secret of this login, and a token that ends with it                 two calls
+//! token       a Secret for this login, and a token that is bound to it              two requests
 //! ```
 //!
-//! Any replica may do this at any time, leader or not: names come from the identity, so whoever is first makes the object
-//! and all others find it as they would have made it. Roles and bindings are written as a service account of its own,
-//! which holds what it hands out; see [`Account`].
+//! Any replica may do this at any time, leader or not: names are derived from the identity, so the
+//! first replica creates an object, and all others find it in the form in which they would have
+//! created it. Roles and bindings are written with a separate service account, which has the
+//! permissions that it grants; see [`Account`].
 
 mod ensure;
 
@@ -37,69 +39,70 @@ use pinniped_kube_request::identity::digest::IdentityDigest;
 use pinniped_secret::text::SecretString;
 use serde::Deserialize;
 
-/// The life that is asked for: the API server grants no less. The Secret ends it earlier.
+/// The requested lifetime, which is the minimum of the API server. The deletion of the Secret
+/// invalidates the token earlier.
 const GRANTED_SECONDS: i64 = 600;
 
-/// How long the API server may take until it knows a new role and its binding.
+/// How long the API server may take until a new role and its binding are effective.
 const RBAC_WITHIN: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long objects count as verified, and of how many identities that is remembered.
+/// How long objects count as verified, and the maximum number of such identities.
 const VERIFIED_FOR: Duration = Duration::from_secs(60);
 const VERIFIED: u64 = 10_000;
 
-/// A token of a service account, as it was issued.
+/// An issued token of a service account.
 #[derive(Debug)]
 pub struct IssuedToken {
-    /// The token itself.
+    /// The token.
     pub token: SecretString,
-    /// When it ends; whole seconds.
+    /// The time of expiry, in whole seconds.
     pub expires: Timestamp,
     /// The username of its service account.
     pub service_account: String,
-    /// The Secret whose end is the token's, as `namespace/name`.
+    /// The Secret to which the token is bound, as `namespace/name`.
     pub bound_secret: String,
-    /// Its id, as the API server's audit log has it.
+    /// The ID of the token, as in the API server's audit log.
     pub jti: String,
 }
 
-/// Why no token was issued.
+/// The reasons why no token was issued.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TokenIssuerError {
-    /// The strategy is off.
+    /// The strategy is disabled.
     #[error("service account tokens are not enabled")]
     Off,
-    /// The role would be too large.
+    /// The role would exceed the size limit.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// The account that writes roles cannot be used.
     #[error(transparent)]
     Account(#[from] AccountError),
-    /// An object is somebody else's.
+    /// An object with this name does not belong to this installation.
     #[error("{what} {name:?} was made by another installation: {why}")]
     Foreign {
-        /// Its kind.
+        /// The kind of the object.
         what: &'static str,
-        /// Its name.
+        /// The name of the object.
         name: String,
-        /// What says so.
+        /// The evidence.
         why: String,
     },
-    /// The API server refused, or could not be reached.
+    /// The API server refused the request, or could not be reached.
     #[error("could not {doing}: {problem}")]
     Api {
-        /// What was tried.
+        /// The action that failed.
         doing: &'static str,
-        /// Its words.
+        /// The message of the API server.
         problem: String,
-        /// The service account, or the namespace, was not there.
+        /// Whether the service account, or the namespace, does not exist.
         not_found: bool,
     },
-    /// The API server does not know the role yet. The next try finds it.
+    /// The role is not effective yet. A retry succeeds later.
     #[error("the API server did not allow {account:?} to impersonate its user within {RBAC_WITHIN:?}")]
     RbacNotYetEffective {
-        /// The service account's name.
+        /// The name of the service account.
         account: String,
     },
 }
@@ -115,35 +118,35 @@ impl TokenIssuerError {
 
 /// A source of service account tokens.
 pub trait TokenIssuer: Send + Sync {
-    /// Issues a token whose holder may impersonate `user`.
+    /// Issues a token that is allowed to impersonate `user`.
     fn issue<'a>(
         &'a self,
         user: &'a ImpersonatedUser,
     ) -> BoxFuture<'a, Result<IssuedToken, TokenIssuerError>>;
 }
 
-/// What [`ServiceAccountTokens`] is made of.
+/// The parameters of [`ServiceAccountTokens`].
 #[derive(Clone)]
 pub struct ServiceAccountTokensParams {
-    /// The Concierge's own client: service accounts, Secrets, tokens, reviews.
+    /// The Concierge's own client, for service accounts, Secrets, tokens and reviews.
     pub client: kube::Client,
     /// The account that writes roles and bindings.
     pub account: Account,
-    /// Whether tokens are wanted, and how.
+    /// Whether tokens are enabled, and their settings.
     pub switch: Switch,
-    /// Labels of everything that the installation makes.
+    /// Labels of all objects that the installation creates.
     pub labels: BTreeMap<String, String>,
-    /// Whether objects may name people.
+    /// Whether objects may contain user names.
     pub name_users: bool,
 }
 
-/// Issues tokens while the strategy is on.
+/// Issues tokens while the strategy is enabled.
 pub struct ServiceAccountTokens {
     params: ServiceAccountTokensParams,
     verified: Answers<Key, (), TokenIssuerError>,
 }
 
-/// What was verified: the objects of an identity, as the settings of that time want them.
+/// The key of a verification: an identity and the settings for its objects.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     digest: IdentityDigest,
@@ -158,7 +161,7 @@ impl fmt::Debug for ServiceAccountTokens {
 }
 
 impl ServiceAccountTokens {
-    /// An issuer that has verified nothing yet.
+    /// Creates an issuer without verified identities.
     pub fn new(params: ServiceAccountTokensParams) -> Self {
         Self { params, verified: Answers::new(VERIFIED, VERIFIED_FOR) }
     }
@@ -184,24 +187,26 @@ impl ServiceAccountTokens {
             Key { digest: login.digest, namespace: active.settings.namespace.clone(), form: active.form };
         self.verify(&key, &login).await?;
         match login.token().await {
-            // Removed since it was verified, by the idle timeout or by hand: made anew.
+            // Deleted since the verification, after the idle timeout or manually: create it again.
             Err(TokenIssuerError::Api { not_found: true, .. }) => {
                 self.verified.known().remove(&key);
                 self.verify(&key, &login).await?;
                 login.token().await
             }
-            outcome => outcome,
+            result => result,
         }
     }
 
-    /// Logins of one identity at the same time wait for the first one's verification.
+    /// Verifies the objects of an identity. Concurrent logins of one identity wait for the first
+    /// verification.
     async fn verify(&self, key: &Key, login: &Login<'_>) -> Result<(), TokenIssuerError> {
-        // Boxed: a future that may not run at all would make each login's larger.
-        let look = Box::pin(async {
+        // Boxed because it is rarely needed; otherwise the future of each login would reserve space
+        // for it.
+        let verification = Box::pin(async {
             login.ensure().await?;
             login.await_rbac().await
         });
-        self.verified.get_or_ask(key.clone(), look).await
+        self.verified.get_or_ask(key.clone(), verification).await
     }
 }
 
@@ -217,7 +222,7 @@ impl TokenIssuer for ServiceAccountTokens {
     }
 }
 
-/// One login on its way.
+/// A login in progress.
 struct Login<'a> {
     params: &'a ServiceAccountTokensParams,
     active: &'a Active,
@@ -227,8 +232,8 @@ struct Login<'a> {
 }
 
 impl Login<'_> {
-    /// Waits until the API server's authorizer knows the role and the binding. It may be one of several, of which others
-    /// are slower; nobody can ask those.
+    /// Waits until the role and the binding are effective in the API server's authorizer. There may
+    /// be several API servers, of which others are slower; those cannot be queried.
     async fn await_rbac(&self) -> Result<(), TokenIssuerError> {
         let (namespace, account) = (&self.maker.namespace, object_name(&self.digest));
         let form = self.maker.form.for_identity(self.user);
@@ -269,7 +274,7 @@ impl Login<'_> {
         in_time.unwrap_or(Err(TokenIssuerError::RbacNotYetEffective { account }))
     }
 
-    /// A Secret for this login, and a token that is bound to it.
+    /// Creates a Secret for this login, and a token that is bound to it.
     async fn token(&self) -> Result<IssuedToken, TokenIssuerError> {
         let (client, namespace) = (&self.params.client, &self.maker.namespace);
         let expires = Timestamp::now() + self.active.settings.token_lifetime;
@@ -284,7 +289,7 @@ impl Login<'_> {
 
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
-                // No audience is the API server's own.
+                // Without an audience, the token is for the API server itself.
                 audiences: None,
                 expiration_seconds: Some(GRANTED_SECONDS),
                 bound_object_ref: Some(BoundObjectReference {
@@ -327,7 +332,8 @@ impl Login<'_> {
     }
 }
 
-/// The id in a token, which nobody has to verify here: it was just issued. Empty if it has none.
+/// Returns the ID in a token. The token was just issued, so it is not verified. Empty without an
+/// ID.
 fn jti(token: &str) -> String {
     #[derive(Deserialize)]
     struct Claims {

@@ -1,4 +1,5 @@
-//! The program ends when one of its tasks ends unexpectedly, and its error names the task.
+//! Tests that the program terminates when one of its tasks terminates unexpectedly, and that its
+//! error names the task.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{concierge, config};
 
-/// The objects that the Concierge reads before it starts its tasks.
+/// Returns the objects that the Concierge reads before it starts its tasks.
 fn object(path: &str) -> Option<Value> {
     let object = |api_version: &str, kind: &str, owner: Option<(&str, &str)>| {
         let owners = owner.map(|(kind, name)| {
@@ -55,11 +56,11 @@ const RETURNED: &str = "task \"watch of secrets\" ended unexpectedly";
 const PANICKED: &str = "task \"watch of secrets\" panicked: no";
 
 #[tokio::test]
-async fn a_concierge_with_a_task_that_ended_fails_and_names_it() {
+async fn the_concierge_fails_and_names_a_terminated_task() {
     assert_eq!(error_of(object, a_concierge, "/secrets", async {}).await, RETURNED);
 }
 
 #[tokio::test]
-async fn a_concierge_with_a_task_that_panicked_fails_and_names_it() {
+async fn the_concierge_fails_and_names_a_panicked_task() {
     assert_eq!(error_of(object, a_concierge, "/secrets", async { panic!("no") }).await, PANICKED);
 }

@@ -1,4 +1,4 @@
-//! Who asks, as whom, and whether they may: authentication, impersonation, authorization, in that order.
+//! Authentication, client impersonation and authorization, in this order.
 
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
@@ -12,12 +12,12 @@ use pinniped_kube_request::forbidden;
 use pinniped_kube_request::identity::{KnownUser, MASTERS, User};
 use pinniped_kube_types::status::Status;
 
-/// Why a request goes no further.
+/// The reasons why a request is refused.
 #[derive(Debug)]
 pub(super) enum Denial {
-    /// A `Status`.
+    /// Refused with a `Status`.
     Status(Box<Status>),
-    /// Plain text, as a Go server answers when it cannot decide.
+    /// Refused with plain text, like a Go server that cannot decide.
     Text(StatusCode, String),
     /// Too many reviews are in flight for this client: 429.
     Overloaded,
@@ -29,15 +29,15 @@ impl From<Status> for Denial {
     }
 }
 
-/// The user who sends a request.
+/// The authenticated user of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) user: KnownUser,
-    /// `None` where no credential was sent.
+    /// The authentication method; `None` without a credential.
     pub(super) method: Option<Method>,
 }
 
-/// The gate before all handlers.
+/// The access checks that every handler requires.
 #[derive(Clone)]
 pub(super) struct Access {
     pub(super) authenticator: RequestAuthenticator,
@@ -45,7 +45,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// The user who sends the request. Credentials are gone from the headers afterwards.
+    /// Authenticates the request. Credentials are removed from the headers.
     pub(super) async fn authenticate(
         &self,
         headers: &mut HeaderMap,
@@ -73,7 +73,8 @@ impl Access {
         }
     }
 
-    /// The user as whom the request goes on. Reviews are charged to `client`.
+    /// Returns the user with which the request continues, after impersonation and authorization.
+    /// Reviews are charged to `client`.
     pub(super) async fn admit(
         &self,
         client: ClientKey<'_>,
@@ -106,22 +107,22 @@ impl Access {
         user: &KnownUser,
         attributes: &Attributes,
     ) -> Result<Decision, ReviewError> {
-        // Before the rule about requests without a verb: these users learn the proper 405.
+        // Checked before the rule for requests without a verb, so that these users get 405.
         if user.is_in(MASTERS) {
             return Ok(Decision::Allow);
         }
         self.authorizer.authorize(client, user, attributes).await
     }
 
-    /// Tries the modes in order; the first refusal of all is the one that is told.
+    /// Tries the modes in order. When none succeeds, the first refusal is returned.
     async fn impersonate(
         &self,
         requestor: &User,
         wanted: &User,
         attributes: &Attributes,
     ) -> Result<User, Denial> {
-        if let Some(question) = client_impersonation::refused_unasked(requestor, wanted, attributes) {
-            return Err(forbidden::status(&requestor.name, &question, "").into());
+        if let Some(refused) = client_impersonation::refused_unasked(requestor, wanted, attributes) {
+            return Err(forbidden::status(&requestor.name, &refused, "").into());
         }
         let mut first_refusal = None;
         for mode in Mode::ALL {
@@ -129,7 +130,7 @@ impl Access {
                 continue;
             };
             let ModePlan { reviewed_as, steps, becomes } = plan;
-            match self.allowed(&reviewed_as.into(), &steps).await {
+            match self.meets_all(&reviewed_as.into(), &steps).await {
                 Ok(()) => return Ok(becomes),
                 Err(Denial::Overloaded) => return Err(Denial::Overloaded),
                 Err(denial) => first_refusal = first_refusal.or(Some(denial)),
@@ -138,16 +139,16 @@ impl Access {
         Err(first_refusal.unwrap_or_else(|| Status::unauthorized().into()))
     }
 
-    async fn allowed(&self, reviewed_as: &KnownUser, steps: &[Step]) -> Result<(), Denial> {
+    async fn meets_all(&self, reviewed_as: &KnownUser, steps: &[Step]) -> Result<(), Denial> {
         for step in steps {
             match step {
-                Step::Ask(attributes) => self.ask(reviewed_as, attributes).await?,
-                Step::AskAnyOrEach { any, each } => match self.ask(reviewed_as, any).await {
+                Step::Ask(attributes) => self.require(reviewed_as, attributes).await?,
+                Step::AskAnyOrEach { any, each } => match self.require(reviewed_as, any).await {
                     Ok(()) => {}
                     Err(Denial::Overloaded) => return Err(Denial::Overloaded),
                     Err(Denial::Status(_) | Denial::Text(..)) => {
                         for attributes in each {
-                            self.ask(reviewed_as, attributes).await?;
+                            self.require(reviewed_as, attributes).await?;
                         }
                     }
                 },
@@ -159,7 +160,7 @@ impl Access {
         Ok(())
     }
 
-    async fn ask(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Denial> {
+    async fn require(&self, user: &KnownUser, attributes: &Attributes) -> Result<(), Denial> {
         let reason = match self.decide(ClientKey::user(&user.name), user, attributes).await {
             Ok(Decision::Allow) => return Ok(()),
             Ok(Decision::Deny { reason } | Decision::NoOpinion { reason }) => reason,

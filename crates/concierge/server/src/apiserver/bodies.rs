@@ -1,9 +1,11 @@
-//! How much memory the bodies of requests may take together.
+//! A limit on the total memory of request bodies.
 //!
-//! Anybody may send a TokenCredentialRequest, that is its purpose, and an API server takes bodies of up to 3 MiB. As
-//! many as there are places for requests would be more than the pod has. So bodies share a budget, taken as their bytes
-//! come: who finds it spent is told to come again. Parsed, a body is some twenty times as large as it was, so large ones
-//! are parsed one at a time. Credentials are a few kilobytes; of these the budget holds more than there are places.
+//! Any client may send a TokenCredentialRequest, and an API server accepts bodies of up to 3 MiB.
+//! The maximum number of concurrent requests times this size exceeds the memory of the pod.
+//! Therefore bodies share a budget, which is charged as bytes arrive; when it is exhausted, the
+//! request is refused with 429. A parsed body is about twenty times as large, so large bodies are
+//! parsed one at a time. Credentials are a few kilobytes in size; the budget is sufficient for more
+//! of them than there are permits.
 
 use http_body::Body as HttpBody;
 use http_body_util::BodyExt as _;
@@ -11,26 +13,26 @@ use pinniped_http_server::BoxError;
 use pinniped_kube_types::status::Status;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Bytes that one body may have.
+/// Maximum size of one body, in bytes.
 const MOST_BYTES: usize = 3 << 20;
 
-/// Bytes that all of them may have.
+/// Maximum size of all bodies together, in bytes.
 const BUDGET: usize = 16 << 20;
 
-/// Bodies from this size on are parsed one at a time.
+/// The size from which bodies are parsed one at a time, in bytes.
 const LARGE: usize = 256 << 10;
 
-/// The budget is counted in pieces of this size.
+/// The unit of the budget, in bytes.
 const PIECE: usize = 1 << 10;
 
-/// The budget of one server.
+/// The budget of a server.
 #[derive(Debug)]
 pub(super) struct Bodies {
     pieces: Semaphore,
     large: Semaphore,
 }
 
-/// A whole body. Its bytes count until it is dropped, so drop it when it has been parsed.
+/// A complete body. Its bytes are charged until it is dropped, so drop it after parsing.
 #[derive(Debug)]
 pub(super) struct WholeBody<'a> {
     pub(super) bytes: Vec<u8>,
@@ -43,7 +45,7 @@ impl Bodies {
         Self { pieces: Semaphore::new(BUDGET / PIECE), large: Semaphore::new(1) }
     }
 
-    /// Reads a body to its end, and waits for its turn to be parsed.
+    /// Reads a body to its end. A large body then waits for the permit to be parsed.
     pub(super) async fn read<B>(&self, body: B) -> Result<WholeBody<'_>, Box<Status>>
     where
         B: HttpBody + Send,
@@ -61,15 +63,15 @@ impl Bodies {
         let mut pieces: Option<SemaphorePermit<'_>> = None;
         let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
-            // Trailers mean nothing here.
+            // Trailers are ignored.
             let Ok(mut data) = frame.map_err(|_| broken())?.into_data() else { continue };
             let size = bytes.len() + data.remaining();
             if size > MOST_BYTES {
                 return Err(too_large());
             }
-            let held = pieces.as_ref().map_or(0, SemaphorePermit::num_permits);
+            let charged = pieces.as_ref().map_or(0, SemaphorePermit::num_permits);
             let missing =
-                u32::try_from(size.div_ceil(PIECE).saturating_sub(held)).map_err(|_| too_large())?;
+                u32::try_from(size.div_ceil(PIECE).saturating_sub(charged)).map_err(|_| too_large())?;
             let Ok(more) = self.pieces.try_acquire_many(missing) else {
                 return Err(Box::new(Status::too_many_requests(
                     "Too many requests, please try again later.",
@@ -87,7 +89,7 @@ impl Bodies {
                 data.advance(read);
             }
         }
-        // Closed never, so this always succeeds.
+        // The semaphore is never closed, so this always succeeds.
         let large = if bytes.len() >= LARGE { self.large.acquire().await.ok() } else { None };
         Ok(WholeBody { bytes, _pieces: pieces, _large: large })
     }
@@ -105,7 +107,7 @@ mod tests {
         Full::new(Bytes::from(vec![b' '; size]))
     }
 
-    /// A body whose length is not told before.
+    /// Returns a body without a length.
     fn unannounced(size: usize) -> impl HttpBody<Data = Bytes, Error = std::convert::Infallible> + Send {
         let chunks: Vec<_> = std::iter::repeat_n(PIECE / 2, size / (PIECE / 2))
             .map(|length| Ok(Frame::data(Bytes::from(vec![b' '; length]))))
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_may_have_three_mebibytes() {
+    async fn a_body_is_limited_to_three_mebibytes() {
         let bodies = Bodies::new();
         assert_eq!(bodies.read(full(MOST_BYTES)).await.expect("just fits").bytes.len(), MOST_BYTES);
         for refused in
@@ -127,27 +129,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_share_a_budget_and_give_it_back() {
+    async fn bodies_share_a_budget_and_release_it() {
         let bodies = Bodies::new();
         let size = LARGE - PIECE;
-        let mut held = Vec::new();
+        let mut bodies_read = Vec::new();
         let refused = loop {
             match bodies.read(unannounced(size)).await {
-                Ok(body) => held.push(body),
+                Ok(body) => bodies_read.push(body),
                 Err(status) => break status,
             }
         };
-        assert_eq!(held.len(), BUDGET / size);
+        assert_eq!(bodies_read.len(), BUDGET / size);
         assert_eq!((refused.code, &*refused.reason), (429, "TooManyRequests"));
         assert_eq!(refused.details.expect("details").retry_after_seconds, 1);
-        // A place that is left is enough for what people send.
+        // One free unit is sufficient for ordinary requests.
         bodies.read(full(4096)).await.expect("a small one fits");
-        held.pop();
+        bodies_read.pop();
         bodies.read(unannounced(size)).await.expect("there is room again");
     }
 
     #[tokio::test]
-    async fn large_bodies_are_parsed_one_at_a_time_and_small_ones_beside_them() {
+    async fn large_bodies_are_parsed_one_at_a_time_and_small_ones_concurrently() {
         let bodies = Bodies::new();
         let first = bodies.read(full(LARGE)).await.expect("a body");
         let mut second = std::pin::pin!(bodies.read(full(LARGE)));

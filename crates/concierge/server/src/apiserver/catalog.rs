@@ -1,4 +1,5 @@
-//! What this server serves: two groups with one resource each, under the installation's suffix.
+//! The resources of this server: two groups with one resource each, with the suffix of the
+//! installation.
 
 use pinniped_concierge_api::names::{CATEGORY, GROUP_IDENTITY, GROUP_LOGIN, VERSION};
 use pinniped_kube_types::suffix::GroupSuffix;
@@ -17,7 +18,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// In the alphabetical order of their groups.
+    /// All kinds, in the alphabetical order of their groups.
     pub(super) const ALL: [Self; 2] = [Self::WhoAmIRequest, Self::TokenCredentialRequest];
 
     pub(super) fn as_str(self) -> &'static str {
@@ -41,7 +42,8 @@ impl Kind {
         }
     }
 
-    /// The name of the Go package of the kind's group, which shows in model names and in some messages.
+    /// Returns the name of the Go package of the kind's group, which appears in model names and in
+    /// some messages.
     pub(super) fn package(self) -> &'static str {
         match self {
             Self::WhoAmIRequest => "identity",
@@ -49,7 +51,8 @@ impl Kind {
         }
     }
 
-    /// The group under the default suffix, which validation messages name whatever the suffix.
+    /// Returns the group with the default suffix, which validation messages contain regardless of
+    /// the configured suffix.
     pub(super) fn plain_group(self) -> &'static str {
         match self {
             Self::WhoAmIRequest => GROUP_IDENTITY,
@@ -57,17 +60,17 @@ impl Kind {
         }
     }
 
-    /// The group in this installation.
+    /// Returns the group in this installation.
     pub(super) fn group(self, suffix: &GroupSuffix) -> String {
         suffix.replace(self.plain_group())
     }
 
-    /// Group and version in this installation.
+    /// Returns group and version in this installation.
     pub(super) fn group_version(self, suffix: &GroupSuffix) -> String {
         format!("{}/{VERSION}", self.group(suffix))
     }
 
-    /// The kind of a group in this installation.
+    /// Returns the kind of a group in this installation.
     pub(super) fn of_group(group: &str, suffix: &GroupSuffix) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.group(suffix) == group)
     }

@@ -1,4 +1,5 @@
-//! Request bodies: JSON or YAML in, a typed object out, every mistake in the words of a Go API server.
+//! Decoder of request bodies: converts JSON or YAML to typed objects, with the error messages of a
+//! Go API server.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,7 +17,7 @@ use super::catalog::Kind;
 use super::encode::MEDIA_TYPES;
 use super::openapi::models::{self, Form, Model, Type};
 
-/// What to do with unknown and duplicate fields.
+/// The treatment of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldValidation {
     Ignore,
@@ -24,14 +25,14 @@ pub(super) enum FieldValidation {
     Strict,
 }
 
-/// The form of a body.
+/// The format of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyForm {
     Json,
     Yaml,
 }
 
-/// The form that `Content-Type` names; none is JSON.
+/// Returns the format that `Content-Type` specifies; JSON without this header.
 pub(super) fn body_form(headers: &HeaderMap) -> Result<BodyForm, Box<Status>> {
     let given = headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let given = given.as_deref().unwrap_or_default();
@@ -40,19 +41,19 @@ pub(super) fn body_form(headers: &HeaderMap) -> Result<BodyForm, Box<Status>> {
         "" if given.is_empty() => Ok(BodyForm::Json),
         "application/json" => Ok(BodyForm::Json),
         "application/yaml" => Ok(BodyForm::Yaml),
-        // Protobuf too: these kinds have no protobuf form.
+        // This includes protobuf: these kinds have no protobuf format.
         _ => Err(Box::new(Status::unsupported_media_type(&MEDIA_TYPES))),
     }
 }
 
-/// A decoded object, and the mistakes that are only worth a warning.
+/// A decoded object, and the mistakes that cause warnings.
 #[derive(Debug)]
 pub(super) struct Decoded<T> {
     pub(super) object: T,
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads an object of `kind`.
+/// Decodes an object of `kind`.
 pub(super) fn decode<T: DeserializeOwned>(
     kind: Kind,
     suffix: &GroupSuffix,
@@ -101,8 +102,8 @@ pub(super) fn decode<T: DeserializeOwned>(
             return Err(refused(format!("strict decoding error: {}", mistakes.0.join(", "))));
         }
     };
-    // After the checks only values can be wrong, times for example. The parser's words may quote the body, and
-    // the body has a token in it, so they are not passed on.
+    // After the checks, only values can be invalid, for example times. The parser's message may
+    // quote the body, which contains a token, so it is not returned.
     let object = serde_json::from_value(Value::Object(members))
         .map_err(|_| refused("a value is not of the form that its field needs".to_owned()))?;
     Ok(Decoded { object, warnings })
@@ -128,7 +129,7 @@ fn parse(form: BodyForm, body: &[u8], mistakes: &RefCell<Mistakes>) -> Result<Va
     }
 }
 
-/// The words of Go's `encoding/json` where they are simple to tell.
+/// Returns the message of Go's `encoding/json` in the cases where it is simple to derive.
 fn go_json_error(body: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
@@ -150,7 +151,7 @@ fn go_char(byte: u8) -> String {
     }
 }
 
-/// The first bytes of a body, for the message.
+/// Returns the first bytes of a body for the message.
 fn summary(body: &[u8]) -> String {
     const MOST: usize = 30;
     let head = &body[..body.len().min(MOST)];
@@ -162,7 +163,7 @@ fn summary(body: &[u8]) -> String {
     if body.len() > MOST { text + " ..." } else { text }
 }
 
-/// Kind and version of the body; what is missing comes from the URL.
+/// Returns kind and version of the body. If they are missing, they are those of the URL.
 fn identify(
     members: &Map<String, Value>,
     kind: Kind,
@@ -208,7 +209,8 @@ fn check_kind(kind: Kind, suffix: &GroupSuffix, given_kind: &str, given_version:
     }
 }
 
-/// Checks members against the model: wrong types are errors, unknown members are mistakes and are dropped.
+/// Checks members against the model. Wrong types are errors; unknown members are mistakes and are
+/// removed.
 fn check_object(
     members: &mut Map<String, Value>,
     model: &Model,
@@ -228,7 +230,7 @@ fn check_object(
             }
         }
     }
-    // Members that are null count as absent, as Go has it.
+    // As in Go, a member that is null counts as absent.
     members.retain(|name, value| !value.is_null() && model.fields.iter().any(|field| field.name == name));
     Ok(())
 }
@@ -302,13 +304,14 @@ fn go_kind(value: &Value) -> &'static str {
     }
 }
 
-/// Mistakes that are told at most; sigs.k8s.io/json has the same bound.
+/// Maximum number of reported mistakes; sigs.k8s.io/json has the same limit.
 const MOST_MISTAKES: usize = 100;
 
-/// Characters of a field's path that are told. Names that are longer are an attack on whoever keeps the message.
+/// Maximum number of reported characters of a field's path. A client could exhaust memory with
+/// longer names.
 const LONGEST_PATH: usize = 256;
 
-/// Mistakes that do not spoil the object, each once.
+/// Mistakes that do not invalidate the object, without duplicates.
 #[derive(Debug, Default)]
 struct Mistakes(Vec<String>);
 
@@ -318,7 +321,7 @@ impl Mistakes {
             return;
         }
         let mut clipped = Clipped(String::new());
-        // An error only means that it is long enough.
+        // An error only means that the limit is reached.
         let _full = fmt::write(&mut clipped, format_args!("{path}"));
         let text = format!("{what} field {}", quote(&clipped.0));
         if !self.0.contains(&text) {
@@ -327,7 +330,7 @@ impl Mistakes {
     }
 }
 
-/// Takes [`LONGEST_PATH`] characters and no more.
+/// A writer that accepts at most [`LONGEST_PATH`] characters.
 struct Clipped(String);
 
 impl fmt::Write for Clipped {
@@ -344,8 +347,9 @@ impl fmt::Write for Clipped {
     }
 }
 
-/// Where in the document we are. Written out only when it has to be told: made for each value, the paths below a
-/// member with a long name would be many times as large as the document.
+/// The current position in the document. It is formatted only when it is reported: if it were
+/// formatted for each value, the paths below a member with a long name would be many times as large
+/// as the document.
 #[derive(Clone, Copy)]
 enum Path<'a> {
     Root,
@@ -364,7 +368,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Builds a [`Value`] and notes members that come twice, which `Value` itself would swallow.
+/// Builds a [`Value`] and records duplicate members, which `Value` itself would ignore.
 struct Tree<'a> {
     path: Path<'a>,
     mistakes: &'a RefCell<Mistakes>,

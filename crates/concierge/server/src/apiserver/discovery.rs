@@ -1,4 +1,4 @@
-//! The documents that tell clients which groups, versions and resources there are.
+//! Discovery documents: groups, versions and resources.
 
 use pinniped_concierge_api::names::VERSION;
 use pinniped_kube_types::suffix::GroupSuffix;
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::catalog::{CATEGORIES, Kind, VERBS};
 
-/// Media type of the one document that has it all.
+/// The media type of aggregated discovery.
 pub(super) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// `APIGroupList`, the answer to `/apis`. It has no `apiVersion`, as Go servers leave it out too.
+/// Returns `APIGroupList`, the response of `/apis`. Like in Go servers, it has no `apiVersion`.
 pub(super) fn groups(suffix: &GroupSuffix, server_address: &str) -> Value {
-    // Here, other than in the aggregated form, the order is that in which a Go server installs them.
+    // Unlike in the aggregated format, the order is that in which a Go server installs the groups.
     let groups: Vec<Value> = [Kind::TokenCredentialRequest, Kind::WhoAmIRequest]
         .into_iter()
         .map(|kind| {
@@ -24,7 +24,7 @@ pub(super) fn groups(suffix: &GroupSuffix, server_address: &str) -> Value {
     json!({ "kind": "APIGroupList", "groups": groups })
 }
 
-/// `APIGroup`, the answer to `/apis/<group>`.
+/// Returns `APIGroup`, the response of `/apis/<group>`.
 pub(super) fn group(kind: Kind, suffix: &GroupSuffix) -> Value {
     let mut group = group_members(kind, suffix);
     group["kind"] = json!("APIGroup");
@@ -37,7 +37,7 @@ fn group_members(kind: Kind, suffix: &GroupSuffix) -> Value {
     json!({ "name": kind.group(suffix), "versions": [version], "preferredVersion": version })
 }
 
-/// `APIResourceList`, the answer to `/apis/<group>/<version>`.
+/// Returns `APIResourceList`, the response of `/apis/<group>/<version>`.
 pub(super) fn resources(kind: Kind, suffix: &GroupSuffix) -> Value {
     json!({
         "kind": "APIResourceList",
@@ -54,7 +54,7 @@ pub(super) fn resources(kind: Kind, suffix: &GroupSuffix) -> Value {
     })
 }
 
-/// `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
+/// Returns `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
 pub(super) fn aggregated(suffix: &GroupSuffix) -> Value {
     let items: Vec<Value> = Kind::ALL
         .into_iter()
@@ -84,7 +84,7 @@ pub(super) fn aggregated(suffix: &GroupSuffix) -> Value {
     })
 }
 
-/// The paths that `/` and every 404 of an unknown path list.
+/// Returns the list of paths that `/`, and every 404 for an unknown path, contains.
 pub(super) fn paths(suffix: &GroupSuffix, health_checks: &[String], ready_checks: &[String]) -> Value {
     let mut paths: Vec<String> =
         ["/apis", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"]
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_follow_the_suffix_and_resources_can_only_be_created_and_listed() {
+    fn groups_have_the_suffix_and_resources_only_create_and_list() {
         let suffix = GroupSuffix::parse("tuna.io").expect("a suffix");
         let list = resources(Kind::TokenCredentialRequest, &suffix);
         assert_eq!(list["groupVersion"], "login.concierge.tuna.io/v1alpha1");

@@ -1,4 +1,4 @@
-//! Objects on their way out: JSON or YAML, as they are, as a table, or as their metadata only.
+//! Encoder of responses: JSON or YAML, as complete objects, tables, or only their metadata.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use super::openapi::models;
 
-/// The media types that messages offer.
+/// The media types in error messages.
 pub(super) const MEDIA_TYPES: [&str; 3] =
     ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
-/// What becomes of an object.
+/// The transformation of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Transform {
     None,
@@ -26,7 +26,7 @@ enum Transform {
     Partial(String),
 }
 
-/// How an object is to be written.
+/// The negotiated format of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Output {
     encoding: Encoding,
@@ -34,7 +34,7 @@ pub(super) struct Output {
     transform: Transform,
 }
 
-/// Whether the answer is one object or a collection.
+/// Whether the response is a single object or a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Object,
@@ -42,7 +42,7 @@ pub(super) enum Shape {
 }
 
 impl Output {
-    /// Reads what the client wants. `go_type` is the Go type of the object, for the message.
+    /// Negotiates the format. `go_type` is the Go type of the object, for the error message.
     pub(super) fn negotiate(
         headers: &HeaderMap,
         query: Option<&str>,
@@ -66,7 +66,7 @@ impl Output {
         }
     }
 
-    /// Writes an object or list.
+    /// Encodes an object or list.
     pub(super) fn write<T: Serialize>(&self, status: StatusCode, object: &T, shape: Shape) -> Response<Body> {
         let transformed = match &self.transform {
             Transform::None => None,
@@ -91,7 +91,8 @@ impl Output {
     }
 }
 
-/// `None` where the clause asks for something that is not there, so that the next clause is looked at.
+/// Returns the transformation that a clause requests. `None` when it is not supported, and the next
+/// clause applies.
 fn transform(clause: &accept::Clause, shape: Shape) -> Option<Transform> {
     if clause.is_plain() {
         return Some(Transform::None);
@@ -119,7 +120,8 @@ fn not_in_protobuf(go_type: &str) -> Status {
     status
 }
 
-/// Answers carry no name, so a created object is one row without one, and a list has none.
+/// Returns the object as a table. Objects in responses have no name, so a created object is one row
+/// without a name, and a list has no rows.
 fn table(version: &str, shape: Shape) -> Value {
     let description = |field: &str| {
         let model = models::find("meta.ObjectMeta");
@@ -159,7 +161,7 @@ fn partial(version: &str, shape: Shape) -> Value {
     }
 }
 
-/// A finished answer.
+/// Returns a complete response.
 pub(super) fn answer(
     status: StatusCode,
     content_type: &'static str,
@@ -171,7 +173,7 @@ pub(super) fn answer(
     response
 }
 
-/// A discovery document: JSON or YAML, whatever else the client would take.
+/// Responds with a discovery document, which is always JSON or YAML.
 pub(super) fn document(value: &Value, headers: &HeaderMap, query: Option<&str>) -> Response<Body> {
     let negotiated = Negotiated::from_headers(headers, query);
     let text = value.to_string();
@@ -187,7 +189,7 @@ pub(super) fn document(value: &Value, headers: &HeaderMap, query: Option<&str>) 
     }
 }
 
-/// Indented JSON, whatever the client said.
+/// Responds with indented JSON, regardless of the `Accept` header.
 pub(super) fn pretty(status: StatusCode, value: &Value) -> Response<Body> {
     answer(status, Encoding::Json.media_type(), gojson::to_string_pretty(value))
 }

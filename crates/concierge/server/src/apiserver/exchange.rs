@@ -1,7 +1,8 @@
-//! The heart of a login: a token goes in, a credential of the cluster comes out, or "authentication failed". Which one,
-//! and how it is made, is in `exchange/issue.rs`.
+//! The credential exchange: converts a token to a cluster credential, or returns "authentication
+//! failed". The module `issue` selects and issues the credential.
 //!
-//! Why a login failed is told to the audit log and never to the client, which may be anybody.
+//! The reason of a failed login is written to the audit log, but never returned, because the client
+//! is not authenticated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,35 +26,36 @@ use crate::token_issuer::TokenIssuer;
 
 mod issue;
 
-/// What the client is told, whatever went wrong.
+/// The message for the client, for all failures.
 const FAILED: &str = "authentication failed";
 
-/// What an exchange works with.
+/// The dependencies of an exchange.
 #[derive(Clone)]
 pub struct Exchange {
     /// The authenticators that are ready.
     pub registry: Registry,
-    /// The issuers, in the order in which they are asked.
+    /// The issuers, in the order in which they are tried.
     pub issuers: Vec<Arc<dyn ClientCertIssuer>>,
-    /// The issuer of service account tokens, for clients that ask for one.
+    /// The issuer of service account tokens, for clients that request one.
     pub tokens: Arc<dyn TokenIssuer>,
     /// Suffix of this installation's API groups.
     pub suffix: GroupSuffix,
-    /// How far ahead an issued certificate ends.
+    /// The lifetime of issued certificates.
     pub credential_lifetime: Duration,
-    /// Where events go.
+    /// The destination of audit events.
     pub audit: Auditor,
-    /// When this process began: part of the group name that replaces a foreign one.
+    /// The start time of this process, which is part of the group name that replaces a foreign one.
     pub started: Timestamp,
     /// Permits of logins, shared between authenticators: [`Exchange::logins`].
     pub logins: FairSemaphore,
 }
 
-/// Logins in flight. All logins through the API server are anonymous, and anonymous clients get 150 of the 200 permits for
-/// writes; one authenticator gets 96 of these, so a slow webhook leaves permits of both kinds for the logins of others.
+/// Maximum number of concurrent logins. All logins through the API server are anonymous, and
+/// anonymous clients get 150 of the 200 permits for writes. One authenticator gets 96 of these, so
+/// a slow webhook leaves permits of both kinds for logins of other authenticators.
 const LOGINS_IN_FLIGHT: usize = 128;
 
-/// The authenticator of a request, as audit events print it.
+/// The authenticator of a request, as audit events contain it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AuditedAuthenticator<'a> {
@@ -63,7 +65,7 @@ struct AuditedAuthenticator<'a> {
 }
 
 impl Exchange {
-    /// The permits of all logins of a server.
+    /// Returns the permits of all logins of a server.
     pub fn logins() -> FairSemaphore {
         FairSemaphore::new(LOGINS_IN_FLIGHT, 0)
     }
@@ -72,7 +74,7 @@ impl Exchange {
     ///
     /// # Errors
     ///
-    /// 429 when the share of this authenticator is in use.
+    /// 429 when the permits of this authenticator are in use.
     pub async fn run(
         &self,
         request: &TokenCredentialRequestSpec,
@@ -85,7 +87,7 @@ impl Exchange {
             Some((key, _)) => {
                 Some(self.logins.try_acquire(std::slice::from_ref(key)).ok_or_else(too_many_requests)?)
             }
-            // Nothing that could take long.
+            // An unknown authenticator fails without waiting, so it needs no permit.
             None => None,
         };
         let token = Token::new(request.token.as_ref().map_or("", SecretString::expose));
@@ -122,10 +124,11 @@ impl Exchange {
         })
     }
 
-    /// The registry's name of the authenticator. `None` where the reference cannot mean one of this installation.
+    /// Returns the registry key of the authenticator. `None` when the reference cannot be one of
+    /// this installation.
     fn key(&self, reference: &TypedLocalObjectReference) -> Option<AuthenticatorKey> {
         let group = reference.api_group.as_deref()?;
-        // With a custom suffix the plain group is as foreign as any other.
+        // With a custom suffix, the default group is as foreign as any other.
         (self.suffix.is_default() || self.suffix.unreplace(group).is_some()).then(|| AuthenticatorKey {
             api_group: group.to_owned(),
             kind: reference.kind.clone(),
@@ -133,7 +136,8 @@ impl Exchange {
         })
     }
 
-    /// The group as events print it: the plain one whatever the suffix, or a marker for one that is not ours.
+    /// Returns the group for audit events: the one with the default suffix, or a marker for a group
+    /// of another installation.
     fn audited_group(&self, reference: &TypedLocalObjectReference) -> String {
         let given = reference.api_group.as_deref();
         match given.and_then(|group| self.suffix.unreplace(group)) {
@@ -148,7 +152,7 @@ fn too_many_requests() -> Box<Status> {
     Box::new(Status::too_many_requests("Too many requests, please try again later.", 1))
 }
 
-/// The group of authenticators in an installation, for callers that build references.
+/// Returns the group of authenticators in an installation, for callers that build references.
 pub fn authenticator_group(suffix: &GroupSuffix) -> String {
     suffix.replace(GROUP_AUTHENTICATION)
 }

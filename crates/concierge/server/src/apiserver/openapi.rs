@@ -1,7 +1,8 @@
-//! OpenAPI v2 and v3, built once at start from the [table of models](models) and the list of operations.
+//! OpenAPI v2 and v3, built once at start from the [table of models](models) and the list of
+//! operations.
 //!
-//! `kubectl explain` and `kubectl create --validate` read them through the API server, which merges the documents
-//! of all servers and finds ours by group, version and kind.
+//! `kubectl explain` and `kubectl create --validate` read them through the API server, which merges
+//! the documents of all servers and finds these objects by group, version and kind.
 
 use aws_lc_rs::digest::{SHA512, digest};
 use pinniped_kube_types::suffix::GroupSuffix;
@@ -20,11 +21,11 @@ use models::{Form, ListKind, Model, Type};
 const MEDIA_TYPES: [&str; 3] =
     ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
-/// A finished document.
+/// A serialized document.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     pub(super) bytes: bytes::Bytes,
-    /// Upper-case hex SHA-512 of the bytes, without quotes.
+    /// Upper-case hexadecimal SHA-512 of the bytes, without quotes.
     pub(super) hash: String,
 }
 
@@ -35,7 +36,7 @@ impl Document {
         Self { bytes: bytes.into(), hash }
     }
 
-    /// The hash as an entity tag.
+    /// Returns the hash as an entity tag.
     pub(super) fn etag(&self) -> String {
         format!("\"{}\"", self.hash)
     }
@@ -47,7 +48,7 @@ pub(super) struct Documents {
     pub(super) v2: Document,
     /// The list of the v3 documents.
     pub(super) v3_index: Document,
-    /// By the path behind `/openapi/v3/`.
+    /// The documents by their path below `/openapi/v3/`.
     pub(super) v3: Vec<(String, Document)>,
 }
 
@@ -70,20 +71,22 @@ impl Documents {
     }
 }
 
-/// Title and version of both documents: those of every aggregated server that sets none.
+/// Returns title and version of both documents: those of every aggregated server that does not set
+/// them.
 fn info() -> Value {
     json!({ "title": "Generic API Server", "version": "0.0" })
 }
 
-/// Where the two versions of OpenAPI write a schema differently.
+/// The differences between the schemas of the two OpenAPI versions.
 trait Dialect {
-    /// A reference to a model. `defaulted`: always there, so `{}` when nothing is said.
+    /// Returns a reference to a model. With `defaulted`, the member is always present and its
+    /// default is `{}`.
     fn reference(&self, full_name: &str, defaulted: bool) -> Map<String, Value>;
-    /// Whether zero values are written down as defaults.
+    /// Returns whether zero values are written as defaults.
     fn has_defaults(&self) -> bool;
 }
 
-/// The schema of a model.
+/// Returns the schema of a model.
 fn schema(model: &Model, suffix: &GroupSuffix, dialect: &dyn Dialect) -> Value {
     let mut schema = Map::new();
     schema.insert("description".to_owned(), json!(model.description));

@@ -1,4 +1,4 @@
-//! `create` and `list` of the two resources.
+//! The operations `create` and `list` of the two resources.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -24,19 +24,21 @@ use super::decode::{self, Decoded, FieldValidation};
 use super::encode::{Output, Shape};
 use super::exchange::Exchange;
 
-/// How long creating may take, apart from what the client asks for. API servers have the same bound.
+/// The time limit of a create request, in addition to the one that the client requests. API servers
+/// have the same limit.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(34);
 
-/// Characters of all warnings of an answer, and of each once they are more (k8s.io/apiserver's `filters/warning.go`).
+/// Maximum number of characters of all warnings of a response, and the length to which each is
+/// shortened beyond that (k8s.io/apiserver's `filters/warning.go`).
 const WARNINGS_LIMIT: usize = 4096;
 const WARNING_LIMIT: usize = 256;
 
-/// How long a field manager's name may be.
+/// Maximum length of a field manager's name.
 const FIELD_MANAGER_LIMIT: usize = 128;
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
 
-/// A request for a collection, from a user who may make it.
+/// An authorized request for a collection.
 pub(super) struct Call<'a> {
     pub(super) kind: Kind,
     pub(super) headers: &'a HeaderMap,
@@ -48,7 +50,7 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Answers it, or says what is wrong with it.
+    /// Handles the request, or returns its error.
     pub(super) async fn answer<B>(
         &self,
         method: &Method,
@@ -133,7 +135,8 @@ impl Call<'_> {
         Ok(finish(&created.output, &answer, &created.decoded.warnings))
     }
 
-    /// All that comes before an object is looked at, in the order of k8s.io/apiserver's create handler.
+    /// Performs all steps before the object is used, in the order of k8s.io/apiserver's create
+    /// handler.
     async fn read<B, T>(&self, body: B, suffix: &GroupSuffix) -> Result<Created<T>, Box<Status>>
     where
         B: HttpBody + Send,
@@ -162,20 +165,20 @@ impl Call<'_> {
         Err(Box::new(self.invalid(name, StatusCause::not_supported("dryRun", "[\"All\"]", &[]))))
     }
 
-    /// The kind in these messages is blank, as upstream has it.
+    /// Returns a validation error. As in upstream, its kind is empty.
     fn invalid(&self, name: &str, cause: StatusCause) -> Status {
         Status::invalid(self.kind.plain_group(), "", name, vec![cause])
     }
 }
 
-/// A request to create something, read and checked as far as its form goes.
+/// A create request that was parsed and validated syntactically.
 struct Created<T> {
     output: Output,
     decoded: Decoded<T>,
     dry_run: bool,
 }
 
-/// The options of a create call.
+/// The options of a create request.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     dry_run: bool,
@@ -224,7 +227,8 @@ fn finish<T: Serialize>(output: &Output, answer: &T, warnings: &[String]) -> Res
     let mut response = output.write(StatusCode::CREATED, answer, Shape::Object);
     for warning in warnings_that_fit(warnings) {
         let text = format!("299 - {}", pinniped_go_compat::json::quote(&warning));
-        // A field's name may hold what a header must not; that warning is lost, the answer is not.
+        // A field name may contain characters that a header cannot contain; then only this warning
+        // is omitted.
         if let Ok(value) = HeaderValue::try_from(text) {
             response.headers_mut().append(WARNING, value);
         }
@@ -232,7 +236,7 @@ fn finish<T: Serialize>(output: &Output, answer: &T, warnings: &[String]) -> Res
     response
 }
 
-/// All warnings when they are few, else shortened ones until it is enough.
+/// Returns all warnings if they fit into the limit, or else shortened ones up to the limit.
 fn warnings_that_fit(warnings: &[String]) -> Vec<Cow<'_, str>> {
     let characters = |text: &str| text.chars().count();
     if warnings.iter().map(|warning| characters(warning)).sum::<usize>() <= WARNINGS_LIMIT {
@@ -256,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_or_long_warnings_are_shortened_so_that_clients_take_the_answer() {
+    fn warnings_are_shortened_to_the_limit_of_clients() {
         let few = vec!["a".repeat(1000), "b".repeat(1000)];
         assert_eq!(warnings_that_fit(&few), few);
         let many: Vec<String> = (0..100).map(|_| "\u{e4}".repeat(300)).collect();

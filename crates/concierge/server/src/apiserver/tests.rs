@@ -1,4 +1,4 @@
-//! The server as its clients meet it, with an API server behind it that only knows reviews.
+//! Tests of the server through its HTTP API, with an API server that only supports reviews.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,8 @@ mod tls;
 const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
 const WHOAMI: &str = "/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests";
 
-/// Answers reviews: the token `good` is `pinny`'s, and the user `nobody` may do nothing.
+/// Responds to reviews: the token `good` belongs to `pinny`, and the user `nobody` has no
+/// permissions.
 fn reviews() -> kube::Client {
     let service = tower::service_fn(|request: Request<kube::client::Body>| async move {
         let path = request.uri().path().to_owned();
@@ -108,7 +109,7 @@ const TCR: &str =
     r#"{"metadata":{"name":"foo"},"spec":{"token":"t","authenticator":{"kind":"k","name":"n"}}}"#;
 
 #[tokio::test]
-async fn a_login_that_fails_is_a_created_object_that_tells_nothing_of_the_request() {
+async fn a_failed_login_is_created_without_details_of_the_request() {
     let world = World::new("pinniped.dev");
     let answer = world.ask("POST", LOGIN, &[("audit-id", "id-1")], TCR).await;
     assert_eq!(answer.status, 201);
@@ -129,7 +130,7 @@ async fn a_login_that_fails_is_a_created_object_that_tells_nothing_of_the_reques
 }
 
 #[tokio::test]
-async fn requests_that_are_refused_say_why_and_are_not_audited() {
+async fn refused_requests_have_an_error_message_and_no_audit_event() {
     let world = World::new("pinniped.dev");
     let accepted = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
     let not_found = "the server could not find the requested resource";
@@ -206,7 +207,7 @@ async fn a_body_over_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn who_am_i_tells_users_anonymous_ones_and_impersonated_ones() {
+async fn who_am_i_returns_users_and_anonymous_and_impersonated_users() {
     let world = World::new("pinniped.dev");
     let user = |answer: &Answer| answer.json()["status"]["kubernetesUserInfo"]["user"].clone();
     let answer = world.ask("POST", WHOAMI, &[("authorization", "Bearer good")], "{}").await;
@@ -230,7 +231,7 @@ async fn who_am_i_tells_users_anonymous_ones_and_impersonated_ones() {
 }
 
 #[tokio::test]
-async fn answers_come_in_the_form_that_was_asked_for() {
+async fn responses_have_the_requested_format() {
     let world = World::new("pinniped.dev");
     let list = world.ask("GET", LOGIN, &[], "").await;
     assert_eq!(
@@ -264,7 +265,7 @@ async fn answers_come_in_the_form_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn discovery_speaks_the_old_and_the_new_form() {
+async fn discovery_supports_the_legacy_and_the_aggregated_format() {
     let world = World::new("pinniped.dev");
     let new = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let both = format!(
@@ -297,7 +298,7 @@ async fn discovery_speaks_the_old_and_the_new_form() {
 }
 
 #[tokio::test]
-async fn unknown_paths_list_the_known_ones() {
+async fn unknown_paths_return_the_list_of_known_paths() {
     let world = World::new("tuna.io");
     let root = world.ask("GET", "/", &[], "").await;
     assert_eq!(root.status, 200);
@@ -329,7 +330,7 @@ async fn openapi_documents_have_tags_and_hashes() {
 }
 
 #[tokio::test]
-async fn health_needs_no_identity_and_odd_paths_do_no_harm() {
+async fn health_is_anonymous_and_invalid_paths_are_refused() {
     let world = World::new("pinniped.dev");
     for uri in ["/healthz", "/livez", "/readyz"] {
         let answer = world.ask("GET", uri, &[("authorization", "Bearer nobody")], "").await;
@@ -348,16 +349,16 @@ async fn health_needs_no_identity_and_odd_paths_do_no_harm() {
     );
 }
 
-/// All permits that clients of this level get together.
+/// Acquires all permits that clients of this level can hold together.
 fn all_of(permits: &FairSemaphore, level: Level<'_>) -> Vec<pinniped_fair_semaphore::Permit> {
     std::iter::from_fn(|| permits.try_acquire(&[level])).collect()
 }
 
 #[tokio::test]
-async fn too_many_requests_of_a_user_are_told_to_come_back_and_those_of_others_are_served() {
+async fn excess_requests_of_a_user_get_429_and_those_of_others_are_served() {
     let world = World::new("pinniped.dev");
-    let held = all_of(&world.server.writes, Level::Anonymous);
-    assert_eq!(held.len(), WRITES_IN_FLIGHT * 3 / 4);
+    let held_permits = all_of(&world.server.writes, Level::Anonymous);
+    assert_eq!(held_permits.len(), WRITES_IN_FLIGHT * 3 / 4);
     let answer = world.ask("POST", LOGIN, &[], TCR).await;
     assert_eq!((answer.status, answer.header("retry-after")), (429, "1"));
     assert_eq!(answer.body, "Too many requests, please try again later.\n");
@@ -367,7 +368,7 @@ async fn too_many_requests_of_a_user_are_told_to_come_back_and_those_of_others_a
 }
 
 #[tokio::test]
-async fn the_kubelet_hears_of_our_health_however_busy_we_are() {
+async fn health_probes_succeed_without_free_permits() {
     let world = World::new("pinniped.dev");
     let _all =
         [all_of(&world.server.reads, Level::Anonymous), all_of(&world.server.reads, Level::User("pinny"))];
@@ -378,7 +379,7 @@ async fn the_kubelet_hears_of_our_health_however_busy_we_are() {
 }
 
 #[tokio::test]
-async fn a_client_may_name_a_shorter_deadline_and_nothing_else() {
+async fn a_client_can_only_shorten_the_deadline() {
     struct Slow;
 
     impl pinniped_concierge_authentication::registry::TokenAuthenticator for Slow {
@@ -408,10 +409,10 @@ async fn a_client_may_name_a_shorter_deadline_and_nothing_else() {
     assert_eq!((answer.status, &answer.json()["message"]), (400, &json!(wanted)));
 }
 
-/// An authenticator that never answers, or one that answers at once.
+/// An authenticator that never responds, or responds immediately.
 struct Webhook {
     slow: bool,
-    /// Logins that wait for it.
+    /// The number of logins that wait for it.
     waiting: Arc<std::sync::atomic::AtomicUsize>,
 }
 
@@ -433,7 +434,7 @@ impl pinniped_concierge_authentication::registry::TokenAuthenticator for Webhook
     }
 }
 
-/// A login with the authenticator of this name.
+/// Returns a login with the authenticator of this name.
 fn login_with(name: &str) -> String {
     json!({"spec": {"token": "t", "authenticator": {
         "apiGroup": "authentication.concierge.pinniped.dev", "kind": "WebhookAuthenticator", "name": name,
@@ -442,7 +443,7 @@ fn login_with(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_slow_authenticator_leaves_the_logins_of_the_others_alone() {
+async fn a_slow_authenticator_does_not_delay_logins_of_other_authenticators() {
     let world = World::new("pinniped.dev");
     let waiting = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     for (name, slow) in [("slow", true), ("fast", false)] {
@@ -456,11 +457,11 @@ async fn a_slow_authenticator_leaves_the_logins_of_the_others_alone() {
     }
     let (slow, fast) = (login_with("slow"), login_with("fast"));
     // All logins through the API server are anonymous.
-    let mut crowd: Vec<_> =
+    let mut logins: Vec<_> =
         (0..WRITES_IN_FLIGHT + 100).map(|_| Box::pin(world.ask("POST", LOGIN, &[], &slow))).collect();
     let mut refused = 0;
-    for login in &mut crowd {
-        // Reviews run beside, so a login may need several turns.
+    for login in &mut logins {
+        // Reviews run concurrently, so a login may have to be polled several times.
         for _ in 0..100 {
             if let std::task::Poll::Ready(answer) = futures::poll!(login.as_mut()) {
                 assert_eq!(answer.status, 429, "{}", answer.body);
@@ -471,9 +472,9 @@ async fn a_slow_authenticator_leaves_the_logins_of_the_others_alone() {
             tokio::task::yield_now().await;
         }
     }
-    let held = waiting.load(std::sync::atomic::Ordering::SeqCst);
-    assert_eq!(held + refused, crowd.len());
-    assert!(held > 10 && held < WRITES_IN_FLIGHT / 2 + 50, "{held}");
+    let waiting_logins = waiting.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(waiting_logins + refused, logins.len());
+    assert!(waiting_logins > 10 && waiting_logins < WRITES_IN_FLIGHT / 2 + 50, "{waiting_logins}");
     let answer = world.ask("POST", LOGIN, &[], &fast).await;
     assert_eq!(answer.status, 201, "{}", answer.body);
 }

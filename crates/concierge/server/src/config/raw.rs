@@ -1,11 +1,13 @@
-//! The file as typed: every field optional, names in lower case so that the case in the file does not matter.
+//! The file in typed form: every field is optional, and names are lower-case so that keys are
+//! case-insensitive.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Lower-cases the keys and drops nulls, except inside `labels`, whose keys are the user's own.
+/// Converts keys to lower case and removes nulls, except inside `labels`, whose keys belong to the
+/// user.
 pub(super) fn normalize(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(
@@ -118,7 +120,8 @@ pub(super) struct KubeCertAgent {
     #[serde(rename = "nameprefix")]
     pub(super) name_prefix: Option<String>,
     pub(super) image: Option<String>,
-    // Upstream's Go struct gives this field no JSON name, so files have both spellings; case does not matter here.
+    // Upstream's Go struct defines no JSON name for this field, so files contain both spellings;
+    // keys are case-insensitive here.
     #[serde(rename = "imagepullsecrets")]
     pub(super) image_pull_secrets: Vec<String>,
     #[serde(rename = "priorityclassname")]

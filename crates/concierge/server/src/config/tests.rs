@@ -15,7 +15,7 @@ names:
   impersonationProxyLegacySecret: legacy
 ";
 
-/// A configuration with what is required.
+/// Returns a configuration with only the required values.
 pub(crate) fn only_names() -> Config {
     with("").unwrap()
 }
@@ -52,7 +52,7 @@ fn only_the_names_are_required() {
 }
 
 #[test]
-fn key_case_nulls_unknown_and_repeated_keys_do_not_matter() {
+fn key_case_nulls_and_unknown_and_repeated_keys_are_accepted() {
     let config = with(
         "
 APIGroupSuffix: tuna.io
@@ -89,7 +89,7 @@ fn the_configuration_that_upstream_ships_is_accepted() {
 }
 
 #[test]
-fn bad_values_are_named_with_upstreams_texts() {
+fn invalid_values_have_the_error_texts_of_upstream() {
     for (more, text) in [
         (
             "api: {servingCertificate: {durationSeconds: 1, renewBeforeSeconds: 2}}",
@@ -166,7 +166,7 @@ fn bad_values_are_named_with_upstreams_texts() {
 }
 
 #[test]
-fn missing_names_are_listed_in_the_files_order() {
+fn missing_names_are_listed_in_the_order_of_the_file() {
     let error = parse("names: {credentialIssuer: x, apiService: ''}").unwrap_err().to_string();
     assert_eq!(
         error,

@@ -11,7 +11,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 
-/// An API server that issues `token-1`, `token-2`, ..., and accepts those from a certain number on.
+/// An API server that issues `token-1`, `token-2`, ..., and accepts tokens from a certain number
+/// on.
 #[derive(Clone, Default)]
 struct ApiServer(Arc<ApiServerState>);
 
@@ -47,7 +48,8 @@ impl ApiServer {
         self.0.checks.load(Ordering::SeqCst)
     }
 
-    /// Ends all tokens that were issued so far, as deleting the ServiceAccount or its signing key does.
+    /// Invalidates all issued tokens, like the deletion of the ServiceAccount or of its signing
+    /// key.
     fn end_tokens(&self) {
         self.0.accepted_from.store(self.issued() + 1, Ordering::SeqCst);
     }
@@ -90,7 +92,7 @@ impl ApiServerState {
     }
 }
 
-/// A token that is kept fresh, and the wall clock that it sees, which tests may set.
+/// A running token client, and its wall clock, which tests can set.
 struct Running {
     api_server: ApiServer,
     fresh: FreshToken,
@@ -133,7 +135,7 @@ impl Running {
     }
 }
 
-/// A little more than the time between two checks.
+/// Slightly more than the time between two checks.
 const A_MINUTE: Duration = Duration::from_secs(61);
 
 #[tokio::test(start_paused = true)]
@@ -146,9 +148,9 @@ async fn a_token_is_renewed_after_four_fifths_of_its_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn within_a_minute_after_a_suspend_there_is_a_token_that_lasts() {
+async fn a_token_is_renewed_within_a_minute_after_a_suspend() {
     let running = Running::start().await;
-    // Nineteen hours, of which the timers know nothing, leave less than a fifth of its life.
+    // Less than a fifth of the lifetime remains, although the timers have not advanced.
     running.jump(SignedDuration::from_hours(20));
     running.after(A_MINUTE).await;
     assert_eq!(running.token().as_deref(), Some("token-2"));
@@ -159,7 +161,7 @@ async fn within_a_minute_after_a_suspend_there_is_a_token_that_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wall_clock_that_is_wrong_for_years_leaves_a_token_that_is_renewed_in_time() {
+async fn a_wrong_wall_clock_does_not_affect_the_renewal() {
     for years in [10, -5] {
         let running = Running::start().await;
         running.jump(SignedDuration::from_hours(years * 365 * 24));
@@ -174,7 +176,7 @@ async fn a_wall_clock_that_is_wrong_for_years_leaves_a_token_that_is_renewed_in_
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_any_request_of_a_client_a_token_that_is_refused_is_replaced_within_a_minute() {
+async fn a_refused_token_is_replaced_within_a_minute_without_client_requests() {
     let running = Running::start().await;
     running.api_server.end_tokens();
     running.after(A_MINUTE).await;
@@ -191,7 +193,7 @@ async fn a_refused_request_of_a_client_replaces_the_token_within_seconds() {
     running.fresh.refused(&first);
     running.after(Duration::from_millis(10)).await;
     assert_eq!(running.token().as_deref(), Some("token-2"));
-    // A late answer to a request with the old one.
+    // A late response to a request with the old token.
     let checks = running.api_server.checks();
     running.fresh.refused(&first);
     running.after(Duration::from_secs(10)).await;
@@ -199,7 +201,7 @@ async fn a_refused_request_of_a_client_replaces_the_token_within_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_whose_requests_are_answered_with_401_for_other_reasons_cause_few_checks_and_no_new_token() {
+async fn unrelated_401_responses_cause_few_checks_and_no_new_token() {
     let running = Running::start().await;
     let token = running.fresh.token().unwrap();
     let before = running.api_server.checks();
@@ -214,7 +216,7 @@ async fn clients_whose_requests_are_answered_with_401_for_other_reasons_cause_fe
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_that_is_deleted_leaves_no_token_until_it_is_back() {
+async fn a_deleted_account_has_no_token_until_it_exists_again() {
     let running = Running::start().await;
     running.api_server.delete_account(true);
     running.api_server.end_tokens();

@@ -1,4 +1,5 @@
-//! The lasting objects of an identity: made if they are missing, compared and repaired if they are there.
+//! The persistent objects of an identity: created if they are missing, compared and repaired
+//! otherwise.
 
 use std::fmt::Debug;
 
@@ -17,18 +18,18 @@ use serde::de::DeserializeOwned;
 
 use super::{Login, TokenIssuerError};
 
-/// How often an object that others change at the same time is looked at again.
+/// Maximum number of attempts for an object that other clients change at the same time.
 const TRIES: u32 = 5;
 
 impl Login<'_> {
-    /// Makes all three what they should be. The role, and what grants it, are written as the account that holds what
-    /// they grant.
+    /// Ensures that all three objects exist in the required form. The role and its binding are
+    /// written with the account that has the permissions that they grant.
     pub(super) async fn ensure(&self) -> Result<(), TokenIssuerError> {
         let (maker, digest) = (&self.maker, &self.digest);
         let role = maker.cluster_role(digest, self.user);
         self.check_role_size(&role)?;
         let writer = self.params.account.client().await?;
-        let outcome = async {
+        let result = async {
             let roles = Api::all(writer.clone());
             let (account, role) = tokio::try_join!(self.account(), ensure(&roles, &role))?;
             let binding =
@@ -37,7 +38,7 @@ impl Login<'_> {
             self.note_use(account).await;
             Ok(())
         };
-        outcome.await.map_err(|error: Failed| error.told())
+        result.await.map_err(|error: Failed| error.into_issuer_error())
     }
 
     async fn account(&self) -> Result<ServiceAccount, Failed> {
@@ -49,7 +50,8 @@ impl Login<'_> {
         Api::namespaced(self.params.client.clone(), &self.maker.namespace)
     }
 
-    /// Writes down that the account is in use, unless that was done lately. A lost race is another login's note.
+    /// Records that the account is in use, unless this was done recently. A conflict means that
+    /// another login recorded it.
     async fn note_use(&self, mut account: ServiceAccount) {
         let now = Timestamp::now();
         let noted = last_used(&account)
@@ -69,7 +71,7 @@ impl Login<'_> {
     }
 }
 
-/// Why an object is not as it should be.
+/// The reasons why an object could not be ensured.
 pub(super) enum Failed {
     Api { doing: &'static str, error: kube::Error },
     Foreign { what: &'static str, name: String, why: String },
@@ -77,7 +79,7 @@ pub(super) enum Failed {
 }
 
 impl Failed {
-    fn told(self) -> TokenIssuerError {
+    fn into_issuer_error(self) -> TokenIssuerError {
         match self {
             Self::Api { doing, error } => TokenIssuerError::api(doing)(error),
             Self::Foreign { what, name, why } => TokenIssuerError::Foreign { what, name, why },
@@ -90,7 +92,7 @@ impl Failed {
     }
 }
 
-/// A kind that is made for identities.
+/// A kind that is created for identities.
 pub(super) trait Made:
     Compare + Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned
 {
@@ -121,7 +123,7 @@ impl Made for ClusterRoleBinding {
     const REPAIRING: &'static str = "repair a ClusterRoleBinding";
 }
 
-/// The object as it is when it is as it should be.
+/// Returns the object in the required form, after creating or repairing it.
 pub(super) async fn ensure<K: Made>(api: &Api<K>, wanted: &K) -> Result<K, Failed> {
     let name = wanted.meta().name.clone().unwrap_or_default();
     for _ in 0..TRIES {
@@ -129,7 +131,7 @@ pub(super) async fn ensure<K: Made>(api: &Api<K>, wanted: &K) -> Result<K, Faile
         let Some(found) = found else {
             match api.create(&PostParams::default(), wanted).await {
                 Ok(created) => return Ok(created),
-                // Another login was first.
+                // Another login created it first.
                 Err(kube::Error::Api(status)) if status.code == 409 => continue,
                 Err(error) => return Err(Failed::Api { doing: K::CREATING, error }),
             }
@@ -164,7 +166,8 @@ fn warn(kind: &str, name: &str, why: &str) {
     tracing::warn!(kind, name, why, "an object of an identity was changed by somebody else, restoring it");
 }
 
-/// It was made, changed or removed meanwhile: looking again helps.
+/// Returns whether the object was created, changed or deleted concurrently; reading it again
+/// resolves the conflict.
 fn is_race(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }

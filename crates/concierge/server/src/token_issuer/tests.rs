@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// The issuer of a strategy that is off.
+/// The issuer of a disabled strategy.
 pub(crate) struct Off;
 
 impl TokenIssuer for Off {
@@ -20,7 +20,7 @@ impl TokenIssuer for Off {
 }
 
 #[test]
-fn the_id_of_a_token_is_read_and_a_strange_token_has_none() {
+fn jti_returns_the_id_of_a_token_or_an_empty_text() {
     let claims = URL_SAFE_NO_PAD.encode(r#"{"jti":"6b8a","iss":"x"}"#);
     for (token, wanted) in [
         (format!("e30.{claims}.c2ln"), "6b8a"),
@@ -32,7 +32,7 @@ fn the_id_of_a_token_is_read_and_a_strange_token_has_none() {
     }
 }
 
-/// As much of an API server as an issuer needs: objects by path.
+/// A minimal API server for an issuer: objects by path.
 #[derive(Default)]
 struct ApiServer {
     objects: Mutex<BTreeMap<String, Value>>,
@@ -49,7 +49,7 @@ impl ApiServer {
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap_or_default();
                 let body = serde_json::from_slice(&body).unwrap_or_default();
-                // Others run while an answer is on its way.
+                // Other tasks run while a response is in transit.
                 tokio::task::yield_now().await;
                 let (code, answer) = server.answer(head.method.as_str(), head.uri.path(), body);
                 let answer = Body::from(answer.to_string().into_bytes());
@@ -72,7 +72,7 @@ impl ApiServer {
             return (201, body);
         }
         if let Some(account) = path.strip_suffix("/token") {
-            // The account that writes roles is not among the objects.
+            // The account that writes roles is not one of the objects.
             if !objects.contains_key(account) && !account.ends_with("/writer") {
                 return refused(404);
             }
@@ -99,7 +99,7 @@ impl ApiServer {
         }
     }
 
-    /// An issuer of one replica.
+    /// Returns the issuer of one replica.
     fn issuer(self: &Arc<Self>) -> ServiceAccountTokens {
         let client = self.client();
         let switch = Switch::default();
@@ -140,7 +140,7 @@ fn pinny() -> ImpersonatedUser {
 }
 
 #[tokio::test]
-async fn the_second_login_within_a_minute_makes_a_secret_and_a_token_and_asks_nothing_else() {
+async fn a_second_login_within_a_minute_only_creates_a_secret_and_a_token() {
     let server = Arc::new(ApiServer::default());
     let issuer = server.issuer();
     let issued = issuer.issue(&pinny()).await.expect("a token");
@@ -155,13 +155,13 @@ async fn the_second_login_within_a_minute_makes_a_secret_and_a_token_and_asks_no
 }
 
 #[tokio::test]
-async fn parallel_first_logins_on_several_replicas_all_succeed_and_make_one_set() {
+async fn concurrent_first_logins_on_several_replicas_succeed_and_create_one_set_of_objects() {
     let server = Arc::new(ApiServer::default());
     let issuers: Vec<_> = (0..3).map(|_| server.issuer()).collect();
     let (user, names) = (pinny(), ["serviceaccounts/", "clusterroles/", "clusterrolebindings/"]);
     let logins = (0..20).map(|number| issuers[number % 3].issue(&user));
-    for outcome in futures::future::join_all(logins).await {
-        outcome.expect("a token");
+    for result in futures::future::join_all(logins).await {
+        result.expect("a token");
     }
     for kind in names {
         assert_eq!(server.paths(kind).len(), 1, "{kind}");
@@ -170,7 +170,7 @@ async fn parallel_first_logins_on_several_replicas_all_succeed_and_make_one_set(
 }
 
 #[tokio::test]
-async fn what_was_removed_since_it_was_verified_is_made_anew() {
+async fn an_object_deleted_after_its_verification_is_created_again() {
     let server = Arc::new(ApiServer::default());
     let issuer = server.issuer();
     issuer.issue(&pinny()).await.expect("a token");
@@ -180,14 +180,14 @@ async fn what_was_removed_since_it_was_verified_is_made_anew() {
 }
 
 #[tokio::test]
-async fn a_role_that_grants_more_is_repaired_before_a_token_is_issued_and_a_foreign_one_refuses() {
+async fn a_role_with_more_permissions_is_repaired_and_a_foreign_role_is_refused() {
     let server = Arc::new(ApiServer::default());
     server.issuer().issue(&pinny()).await.expect("a token");
     let path = server.paths("clusterroles/").remove(0);
     let good = server.objects.lock().expect("lock")[&path]["rules"].clone();
     server.change("clusterroles/", |role| role["rules"] = json!([{"verbs": ["*"]}]));
     server.change("clusterrolebindings/", |binding| binding["roleRef"]["name"] = json!("cluster-admin"));
-    // Another replica, or this one a minute later: it remembers nothing.
+    // Another replica, or this one a minute later, has no cached verification.
     server.issuer().issue(&pinny()).await.expect("a token");
     let objects = server.objects.lock().expect("lock").clone();
     let of = |part: &str| objects.iter().find(|(path, _)| path.contains(part)).expect("it").1.clone();
@@ -200,7 +200,7 @@ async fn a_role_that_grants_more_is_repaired_before_a_token_is_issued_and_a_fore
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_does_not_know_the_role_is_waited_for_and_then_not_any_more() {
+async fn issue_waits_for_an_effective_role_until_the_timeout() {
     let server = Arc::new(ApiServer { knows_no_roles: true, ..ApiServer::default() });
     let began = tokio::time::Instant::now();
     let error = server.issuer().issue(&pinny()).await.expect_err("the role is not known");
@@ -210,7 +210,7 @@ async fn an_api_server_that_does_not_know_the_role_is_waited_for_and_then_not_an
 }
 
 #[tokio::test]
-async fn nothing_is_asked_while_the_strategy_is_off() {
+async fn a_disabled_strategy_sends_no_request() {
     let server = Arc::new(ApiServer::default());
     let issuer = server.issuer();
     issuer.params.switch.set(None);

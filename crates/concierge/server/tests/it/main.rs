@@ -1,3 +1,3 @@
-//! The server programs, run as processes against a real API server.
+//! Tests of the server programs, run as processes against a real API server.
 
 mod restart;

@@ -1,4 +1,5 @@
-//! An API server that is killed and started again under load: clients wait for its reviews, in place of an error.
+//! Tests of an API server that is killed and restarted under load: clients wait for its reviews
+//! instead of getting an error.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,13 +43,15 @@ const NAMESPACE: &str = "default";
 const ACCOUNT: &str = "default";
 const PROXIED: &str = "/api/v1/namespaces/default/configmaps?limit=1";
 const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
-/// No authenticator has this name, so the login fails as one with a bad token does: 201, after all reviews.
+/// The authenticator does not exist, so the login fails like one with an invalid token: 201, after
+/// all reviews.
 const LOGIN_BODY: &str = r#"{"spec":{"token":"t","authenticator":{"kind":"k","name":"n"}}}"#;
-/// Requests of each kind that are under way at any time.
+/// Number of concurrent requests of each kind.
 const CLIENTS: usize = 8;
-/// Tokens, each good for one request: its review is not known before.
+/// Tokens for one request each, so that no review is cached.
 const TOKENS: usize = 3000;
-/// Requests of each kind that are to succeed before the API server is killed, and after it is back.
+/// Number of successful requests of each kind before the API server is killed, and after it is
+/// back.
 const ENOUGH: usize = 40;
 
 struct Fixed(Arc<Token>);
@@ -59,7 +62,7 @@ impl TokenSource for Fixed {
     }
 }
 
-/// No token is issued here.
+/// An issuer that never issues a token.
 struct Off;
 
 impl TokenIssuer for Off {
@@ -71,7 +74,7 @@ impl TokenIssuer for Off {
     }
 }
 
-/// A token of the account with all rights that this world has.
+/// Returns a token of the account with all permissions of this cluster.
 async fn token(client: &kube::Client) -> anyhow::Result<String> {
     let request = TokenRequest {
         spec: Some(TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() }),
@@ -147,7 +150,7 @@ async fn concierge(plane: &ControlPlane, token: String) -> anyhow::Result<Concie
     Ok(Concierge { proxy, api })
 }
 
-/// Requests in a loop, each with a token that nobody has sent before.
+/// Requests in a loop, each with a new token.
 struct Load {
     answers: Mutex<Vec<(u16, String)>>,
     succeeded: AtomicUsize,
@@ -172,7 +175,8 @@ impl Load {
                 .body(Full::new(Bytes::from_static(body.as_bytes())))?;
             sender.ready().await?;
             let (head, body) = sender.send_request(request).await?.into_parts();
-            // What was forwarded may be cut off with the API server, also in the middle of its body.
+            // A forwarded request may be interrupted together with the API server, even in the
+            // middle of its body.
             let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
             if head.status.is_success() {
                 self.succeeded.fetch_add(1, Ordering::SeqCst);
@@ -192,8 +196,7 @@ impl Load {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_fails_for_a_review_that_was_cut_off_by_a_restart_of_the_api_server() -> anyhow::Result<()>
-{
+async fn a_restart_of_the_api_server_fails_no_review() -> anyhow::Result<()> {
     let plane = ControlPlane::start(ControlPlaneParams::default()).await?;
     let admin = plane.client().await?;
     let all = [
@@ -248,7 +251,8 @@ async fn no_request_fails_for_a_review_that_was_cut_off_by_a_restart_of_the_api_
     }
     clients.shutdown().await;
 
-    // What was forwarded, or was to be while nothing listened, may end in a 502. A review is repeated.
+    // A forwarded request may end in a 502, if the API server goes away during the request or does
+    // not listen. A review is retried.
     let refused = |load: &Load| {
         let answers = load.answers.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
         anyhow::Ok(answers.iter().filter(|(status, _)| *status != 502).cloned().collect::<Vec<_>>())

@@ -17,7 +17,7 @@ fn read(
 }
 
 #[test]
-fn kind_and_version_may_come_from_the_url() {
+fn kind_and_version_default_to_those_of_the_url() {
     let decoded = read("tuna.io", "{}", FieldValidation::Strict).expect("an object");
     assert_eq!(decoded.object.kind, "TokenCredentialRequest");
     assert_eq!(decoded.object.api_version, "login.concierge.tuna.io/v1alpha1");
@@ -31,7 +31,7 @@ fn kind_and_version_may_come_from_the_url() {
 }
 
 #[test]
-fn bodies_that_are_refused_say_why() {
+fn refused_bodies_have_an_error_message() {
     let unrecognized = "the object provided is unrecognized (must be of type TokenCredentialRequest): couldn't get version/kind; json parse error: ";
     let handled = "cannot be handled as a TokenCredentialRequest: ";
     let cases = [
@@ -98,7 +98,7 @@ fn unknown_and_duplicate_fields_are_errors_warnings_or_nothing() {
 }
 
 #[test]
-fn no_message_quotes_a_token() {
+fn error_messages_never_contain_a_token() {
     for body in [
         r#"{"spec":{"token":"SECRET","authenticator":[]}}"#,
         r#"{"metadata":{"creationTimestamp":"not a time"},"spec":{"token":"SECRET"}}"#,
@@ -110,7 +110,7 @@ fn no_message_quotes_a_token() {
 }
 
 #[test]
-fn yaml_is_read_too_and_other_forms_are_refused() {
+fn yaml_is_accepted_and_other_formats_are_refused() {
     let body = b"spec:\n  token: \"123\"\n  authenticator: {kind: k, name: my-webhook}\n";
     let decoded: Decoded<TokenCredentialRequest> = decode(
         Kind::TokenCredentialRequest,
@@ -149,7 +149,7 @@ fn hostile_nesting_and_aliases_are_refused() {
     let nested = |depth: usize| format!("spec: {}{}", "[".repeat(depth), "]".repeat(depth));
     let block =
         |depth: usize| (0..depth).map(|indent| format!("{}a:\n", " ".repeat(indent))).collect::<String>();
-    // As much stack as a worker of the runtime has.
+    // The stack size of a worker of the runtime.
     let worker = std::thread::Builder::new().stack_size(2 << 20);
     let bodies = [laughs.to_owned(), nested(100_000), nested(1_900), nested(900), block(1_900), block(900)];
     let verdicts = worker.spawn(move || {
@@ -170,7 +170,7 @@ fn hostile_nesting_and_aliases_are_refused() {
 }
 
 #[test]
-fn long_names_cost_no_more_than_their_length() {
+fn the_cost_of_long_names_is_proportional_to_their_length() {
     let items = "0,".repeat(100_000) + "0";
     let members: String = (0..20_000).map(|at| format!("\"{at}\":0,")).collect();
     let bodies = |name: &str| {
@@ -189,7 +189,8 @@ fn long_names_cost_no_more_than_their_length() {
     for (short, long) in bodies("n").iter().zip(bodies(&"n".repeat(256 << 10))) {
         let (_, usual) = timed(short);
         let (decoded, elapsed) = timed(&long);
-        // Little more in truth; with a path written out for each value it would be gigabytes, thousands of times as much.
+        // The actual ratio is small. With a path formatted for each value it would be gigabytes,
+        // thousands of times as much.
         assert!(elapsed < usual * 50, "{elapsed:?} instead of {usual:?}");
         assert!(!decoded.warnings.is_empty() && decoded.warnings.len() <= MOST_MISTAKES);
         assert!(decoded.warnings.iter().all(|warning| warning.len() < LONGEST_PATH + 30));

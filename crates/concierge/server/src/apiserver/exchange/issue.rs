@@ -1,4 +1,4 @@
-//! From a user to a credential: of the types that the client takes, the first that can be issued.
+//! Issues a credential for a user: the first of the accepted types that can be issued.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -16,26 +16,27 @@ use super::{AuditedAuthenticator, Exchange, failed};
 use crate::issuer;
 use crate::token_issuer::{IssuedToken, TokenIssuerError};
 
-/// What a client that names no types takes: upstream's, and all clients of the time before there were others.
+/// The credential types for a client that specifies none, such as upstream's clients and older
+/// versions of ours.
 const DEFAULT_TYPES: [CredentialType; 1] = [CredentialType::ClientCertificate];
 
-/// A credential and the user whom it is for.
+/// A credential and its user.
 enum Issued {
     Certificate(ClientSubject, IssuedPair),
     Token(ImpersonatedUser, IssuedToken),
 }
 
-/// Why a credential of one type was not issued, as the audit log tells it.
+/// The reason why a credential of one type was not issued, as written to the audit log.
 enum Refusal {
-    /// Such a credential cannot be this user's.
+    /// The user cannot have a credential of this type.
     Unsupported(String),
-    /// It could not be made.
+    /// Issuing the credential failed.
     Failed { reason: &'static str, error: Option<String> },
 }
 
 impl Exchange {
-    /// Tries the types in the client's order of preference, each once. When none can be issued, the audit log has why
-    /// the preferred one was not.
+    /// Tries each type once, in the order of the client. When none can be issued, the audit log
+    /// contains the reason for the preferred one.
     pub(super) async fn issue(
         &self,
         user: User,
@@ -51,13 +52,13 @@ impl Exchange {
             if tried.contains(&type_) {
                 continue;
             }
-            let outcome = match type_ {
+            let result = match type_ {
                 CredentialType::ClientCertificate => self.certificate(&user, now).await,
                 CredentialType::ServiceAccountToken => self.token(&user).await,
-                // From the future; there may be any number of them.
+                // A type that is unknown to this version; a request may contain any number of them.
                 CredentialType::Other(_) => continue,
             };
-            match outcome {
+            match result {
                 Ok(issued) => return self.issued(issued, authenticator, audit_id, now),
                 Err(error) => {
                     refusal.get_or_insert(error);
@@ -107,11 +108,11 @@ impl Exchange {
             Issued::Certificate(subject, pair) => {
                 #[derive(Serialize)]
                 #[serde(rename_all = "camelCase")]
-                struct Told {
+                struct AuditedCredential {
                     not_before: String,
                     not_after: String,
                 }
-                let told = Told {
+                let audited = AuditedCredential {
                     not_before: whole_seconds(pair.validity.not_before).to_string(),
                     not_after: whole_seconds(pair.validity.not_after).to_string(),
                 };
@@ -119,7 +120,7 @@ impl Exchange {
                     .personal_text("username", &subject.username)
                     .personal_list("groups", &subject.groups)
                     .personal_map("extras", &subject.extra)
-                    .field("issuedClientCert", &told)
+                    .field("issuedClientCert", &audited)
                     .field("authenticator", authenticator)
                     .emit();
                 certificate_status(&pair)
@@ -127,25 +128,25 @@ impl Exchange {
             Issued::Token(user, issued) => {
                 #[derive(Serialize)]
                 #[serde(rename_all = "camelCase")]
-                struct Told<'a> {
+                struct AuditedCredential<'a> {
                     service_account: &'a str,
                     bound_secret: &'a str,
                     jti: &'a str,
                     not_after: String,
                 }
-                let told = Told {
+                let audited = AuditedCredential {
                     service_account: &issued.service_account,
                     bound_secret: &issued.bound_secret,
                     jti: &issued.jti,
                     not_after: issued.expires.to_string(),
                 };
                 let event = event.personal_text("username", &user.username);
-                // Certificates have none, so upstream's event has no such member.
+                // Certificates have no UID, so upstream's event has no such member.
                 let event = if user.uid.is_empty() { event } else { event.personal_text("uid", &user.uid) };
                 event
                     .personal_list("groups", &user.groups)
                     .personal_map("extras", &user.extra)
-                    .field("issuedServiceAccountToken", &told)
+                    .field("issuedServiceAccountToken", &audited)
                     .field("authenticator", authenticator)
                     .emit();
                 token_status(user, issued)
@@ -184,7 +185,8 @@ impl Exchange {
     }
 }
 
-/// What a certificate can carry: a name, groups, and extras with keys of a certain form; no UID.
+/// Checks that a certificate can represent the user: a name, groups, and extras with keys of a
+/// certain form; no UID.
 fn check(user: &User) -> Result<(), String> {
     if user.name.is_empty() {
         return Err("empty username is not allowed".to_owned());

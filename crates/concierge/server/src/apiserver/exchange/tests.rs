@@ -59,7 +59,7 @@ impl Default for Case<'_> {
     }
 }
 
-/// The answer, and the audit lines without what comes before their fields.
+/// Returns the response, and the audit lines from their fields on.
 async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
     let suffix = GroupSuffix::parse(case.suffix).expect("a suffix");
     let registry = Registry::new();
@@ -106,7 +106,7 @@ async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
 }
 
 #[tokio::test]
-async fn a_good_token_becomes_a_certificate_and_two_events() {
+async fn a_valid_token_returns_a_certificate_and_writes_two_events() {
     let (status, lines) = run(Case::default()).await;
     assert_eq!(status.message, None);
     let credential = status.credential.expect("a credential");
@@ -135,7 +135,7 @@ async fn a_good_token_becomes_a_certificate_and_two_events() {
 }
 
 #[tokio::test]
-async fn every_failure_looks_the_same_to_the_client_and_differs_in_the_audit_log() {
+async fn failures_are_equal_for_the_client_and_differ_in_the_audit_log() {
     let extra = |key: &str| BTreeMap::from([(key.to_owned(), vec!["v".to_owned()])]);
     let unsupported = |count: usize, error: &str| {
         format!(
@@ -202,7 +202,7 @@ async fn every_failure_looks_the_same_to_the_client_and_differs_in_the_audit_log
 }
 
 #[tokio::test]
-async fn groups_are_those_of_the_installation() {
+async fn references_use_the_groups_of_the_installation() {
     let plain = "authentication.concierge.pinniped.dev";
     let cases = [
         ("tuna.io", Some("authentication.concierge.tuna.io"), true, plain),
@@ -218,7 +218,7 @@ async fn groups_are_those_of_the_installation() {
     }
 }
 
-/// Issues a token that can be told from a certificate, or refuses.
+/// Issues a token that is distinguishable from a certificate, or refuses.
 struct Tokens(Result<(), TokenIssuerError>);
 
 impl TokenIssuer for Tokens {
@@ -248,7 +248,7 @@ fn asking_for(accepts: &[&str], user: User) -> Case<'static> {
 }
 
 #[tokio::test]
-async fn who_asks_for_a_token_gets_it_with_the_user_to_impersonate() {
+async fn a_requested_token_is_returned_with_the_user_to_impersonate() {
     let user = User { uid: "u-1".to_owned(), ..user("pinny") };
     let (status, lines) = run(asking_for(&["ServiceAccountToken"], user)).await;
     let credential = status.credential.expect("a credential");
@@ -277,7 +277,7 @@ async fn who_asks_for_a_token_gets_it_with_the_user_to_impersonate() {
 }
 
 #[tokio::test]
-async fn the_clients_list_is_its_order_of_preference_and_nobody_gets_what_he_did_not_ask_for() {
+async fn only_accepted_types_are_issued_in_the_order_of_the_client() {
     let with_uid = || User { uid: "1".to_owned(), ..user("u") };
     let certificate = "certificate";
     for (accepts, user, with_ca, wanted) in [
@@ -306,7 +306,7 @@ async fn the_clients_list_is_its_order_of_preference_and_nobody_gets_what_he_did
 }
 
 #[tokio::test]
-async fn why_there_is_no_token_is_told_to_the_audit_log_only() {
+async fn the_reason_of_a_failed_token_is_only_in_the_audit_log() {
     let refuses = |error: TokenIssuerError| Case {
         tokens: Arc::new(Tokens(Err(error))),
         ..asking_for(&["ServiceAccountToken"], user("u"))

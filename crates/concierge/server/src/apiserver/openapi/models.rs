@@ -1,35 +1,36 @@
-//! The shapes of all objects that this server sends or takes: one table, from which both OpenAPI documents and the
-//! check of request bodies are made.
+//! The models of all objects that this server sends or accepts: one table, from which both OpenAPI
+//! documents and the validation of request bodies are derived.
 //!
-//! Structure, formats and markers are those of the published Kubernetes and Pinniped APIs; descriptions are ours.
+//! Structure, formats and markers are those of the published Kubernetes and Pinniped APIs;
+//! descriptions are ours.
 
 use Type::{Count, Flag, List, Map, Object, Pointer, Text};
 
-/// One object shape.
+/// The model of one object.
 #[derive(Debug)]
 pub(in crate::apiserver) struct Model {
-    /// Short name: package (with version where it has one) and type.
+    /// Short name: package (with its version, if any) and type.
     pub(in crate::apiserver) name: &'static str,
     pub(in crate::apiserver) form: Form,
     pub(in crate::apiserver) description: &'static str,
     pub(in crate::apiserver) fields: &'static [Field],
 }
 
-/// What is special about a shape.
+/// The special property of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::apiserver) enum Form {
     Plain,
-    /// A kind, or list of a kind, of this server.
+    /// A kind of this server, or a list of one.
     Kind,
-    /// A kind of the group-less version v1.
+    /// A kind of version v1 without a group.
     Meta,
     /// Merged as a whole.
     Atomic,
-    /// A text with a time, no object.
+    /// A time, serialized as a string instead of an object.
     Time,
 }
 
-/// One member of a shape.
+/// One member of a model.
 #[derive(Debug)]
 pub(in crate::apiserver) struct Field {
     pub(in crate::apiserver) name: &'static str,
@@ -38,21 +39,21 @@ pub(in crate::apiserver) struct Field {
     pub(in crate::apiserver) description: &'static str,
 }
 
-/// What a member holds.
+/// The type of a member.
 #[derive(Debug)]
 pub(in crate::apiserver) enum Type {
     Text,
     Flag,
     Count,
-    /// Always there, by its model's short name.
+    /// A required object, by the short name of its model.
     Object(&'static str),
-    /// There or not.
+    /// An optional object, by the short name of its model.
     Pointer(&'static str),
     List(&'static Type, ListKind),
     Map(&'static Type),
 }
 
-/// How lists are merged.
+/// The merge strategy of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::apiserver) enum ListKind {
     Plain,
@@ -72,19 +73,19 @@ const fn optional(name: &'static str, ty: Type, description: &'static str) -> Fi
     Field { name, required: false, ty, description }
 }
 
-/// The model of a short name.
+/// Returns the model with a short name.
 pub(in crate::apiserver) fn find(name: &str) -> Option<&'static Model> {
     MODELS.iter().find(|model| model.name == name)
 }
 
 impl Model {
-    /// The name in OpenAPI documents.
+    /// Returns the name in OpenAPI documents.
     pub(in crate::apiserver) fn full_name(&self) -> String {
         full_name(self.name)
     }
 }
 
-/// The name of a model in OpenAPI documents.
+/// Returns the name of a model in OpenAPI documents.
 pub(in crate::apiserver) fn full_name(short: &str) -> String {
     let (package, rest) = short.split_once('.').unwrap_or(("", short));
     match package {

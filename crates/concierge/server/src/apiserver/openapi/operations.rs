@@ -1,4 +1,4 @@
-//! What can be asked of this server, for both documents.
+//! The operations of this server, for both OpenAPI documents.
 
 use pinniped_concierge_api::names::VERSION;
 use pinniped_kube_types::suffix::GroupSuffix;
@@ -13,7 +13,7 @@ pub(super) struct Operation {
     pub(super) description: String,
     pub(super) tag: String,
     pub(super) action: Action,
-    /// Short name of the model that is answered.
+    /// The short name of the response's model.
     pub(super) answer: String,
 }
 
@@ -36,7 +36,7 @@ impl Action {
         }
     }
 
-    /// The value of `x-kubernetes-action`, and the kind.
+    /// Returns the value of `x-kubernetes-action`, and the kind.
     pub(super) fn on_kind(self) -> Option<(&'static str, Kind)> {
         match self {
             Self::List(kind) => Some(("list", kind)),
@@ -53,11 +53,11 @@ pub(super) struct Parameter {
     pub(super) description: &'static str,
 }
 
-/// Of both operations of a resource.
+/// The parameter of both operations of a resource.
 pub(super) const PRETTY: Parameter =
     Parameter { name: "pretty", ty: "string", description: "If 'true', the answer is indented for reading." };
 
-/// Of `create`.
+/// The parameters of `create`.
 pub(super) const CREATE: [Parameter; 3] = [
     Parameter { name: "dryRun", ty: "string", description: "Not supported by this resource." },
     Parameter { name: "fieldManager", ty: "string", description: "Who makes the change." },
@@ -68,7 +68,7 @@ pub(super) const CREATE: [Parameter; 3] = [
     },
 ];
 
-/// Of `list`; all are accepted and none has an effect, since nothing is stored.
+/// The parameters of `list`. All are accepted, and none has an effect, because nothing is stored.
 pub(super) const LIST: [Parameter; 11] = [
     Parameter {
         name: "allowWatchBookmarks",
@@ -99,7 +99,7 @@ pub(super) const LIST: [Parameter; 11] = [
     Parameter { name: "watch", ty: "boolean", description: "Asks for changes rather than for a list." },
 ];
 
-/// Operations by the key of their v3 document.
+/// Returns the operations by the key of their v3 document.
 pub(super) fn all(suffix: &GroupSuffix) -> Vec<(String, Vec<Operation>)> {
     let discover = |path: String, id: String, description: &str, tag: String, answer: &str| Operation {
         path,
@@ -180,7 +180,7 @@ pub(super) fn all(suffix: &GroupSuffix) -> Vec<(String, Vec<Operation>)> {
     documents
 }
 
-/// `login.concierge.pinniped.dev` becomes `LoginConciergePinnipedDev`.
+/// Converts `login.concierge.pinniped.dev` to `LoginConciergePinnipedDev`.
 fn camel_case(group: &str) -> String {
     group.split(|c: char| !c.is_ascii_alphanumeric()).map(upper_first).collect()
 }

@@ -2,12 +2,12 @@ use std::path::Path;
 
 use super::*;
 
-/// What differs from the recording, on purpose:
+/// The recorded document of upstream. The intentional differences are:
 ///
-/// 1. Descriptions are in our own words (each one that upstream has, we have too).
-/// 2. Shared v2 parameters stand where they are used.
-/// 3. `required` is a set; its order differs.
-/// 4. What is ours: see [`take_away_ours`].
+/// 1. Descriptions are in our own words (every description of upstream has a counterpart).
+/// 2. Shared v2 parameters are inlined.
+/// 3. `required` is a set, and its order differs.
+/// 4. Our additions, see [`take_away_ours`].
 fn recorded(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../testdata/upstream/api").join(name);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -31,7 +31,7 @@ fn inline(value: &mut Value, shared: &Value) {
     }
 }
 
-/// Takes away the fields and the model that upstream does not have, each of which must be there.
+/// Removes the fields and the model that upstream does not have, each of which must exist.
 fn take_away_ours(mut document: Value) -> Value {
     let path = if document["swagger"].is_string() { "/definitions" } else { "/components/schemas" };
     let models = document.pointer_mut(path).and_then(Value::as_object_mut).expect("models");
@@ -48,7 +48,7 @@ fn take_away_ours(mut document: Value) -> Value {
     document
 }
 
-/// Compares everything but the words of descriptions.
+/// Compares everything except the texts of descriptions.
 fn compare(path: &str, ours: &Value, theirs: &Value) {
     match (ours, theirs) {
         (Value::Object(ours), Value::Object(theirs)) => {
@@ -56,7 +56,7 @@ fn compare(path: &str, ours: &Value, theirs: &Value) {
             let (mut our_keys, mut their_keys) = (keys(ours), keys(theirs));
             our_keys.sort();
             their_keys.sort();
-            // A description more than theirs is no loss.
+            // Additional descriptions are allowed.
             our_keys.retain(|key| key != "description" || theirs.contains_key(key));
             assert_eq!(our_keys, their_keys, "{path}");
             for (key, their_value) in theirs {
@@ -88,13 +88,13 @@ fn compare(path: &str, ours: &Value, theirs: &Value) {
 }
 
 #[test]
-fn version_2_is_the_recorded_one() {
+fn the_v2_document_equals_the_recorded_one() {
     let ours = take_away_ours(v2::document(&GroupSuffix::default()));
     compare("v2", &ours, &recorded("openapi-v2.json"));
 }
 
 #[test]
-fn version_3_is_the_recorded_one() {
+fn the_v3_documents_equal_the_recorded_ones() {
     let documents = v3::documents(&GroupSuffix::default());
     for group in ["identity", "login"] {
         let key = format!("apis/{group}.concierge.pinniped.dev/v1alpha1");
@@ -117,7 +117,7 @@ fn version_3_is_the_recorded_one() {
 }
 
 #[test]
-fn a_suffix_shows_in_paths_names_and_kinds_and_not_in_models() {
+fn a_suffix_appears_in_paths_names_and_kinds_but_not_in_models() {
     let suffix = GroupSuffix::parse("tuna.io").expect("a suffix");
     let document = v2::document(&suffix);
     let create = &document["paths"]["/apis/login.concierge.tuna.io/v1alpha1/tokencredentialrequests"]["post"];
@@ -129,7 +129,7 @@ fn a_suffix_shows_in_paths_names_and_kinds_and_not_in_models() {
 }
 
 #[test]
-fn every_reference_has_its_model() {
+fn every_reference_has_a_model() {
     for model in models::MODELS {
         for field in model.fields {
             let mut ty = &field.ty;
@@ -144,7 +144,7 @@ fn every_reference_has_its_model() {
 }
 
 #[test]
-fn the_index_names_each_document_with_its_hash() {
+fn the_index_lists_each_document_with_its_hash() {
     let documents = Documents::new(&GroupSuffix::default());
     let index: Value = serde_json::from_slice(&documents.v3_index.bytes).expect("JSON");
     for (key, document) in &documents.v3 {

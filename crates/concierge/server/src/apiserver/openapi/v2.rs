@@ -1,6 +1,6 @@
 //! The Swagger 2.0 document.
 //!
-//! Shared parameters are written where they are used; upstream writes them once, under names with hashes.
+//! Shared parameters are inlined; upstream defines them once, under names that contain hashes.
 
 use pinniped_concierge_api::names::VERSION;
 use pinniped_kube_types::suffix::GroupSuffix;

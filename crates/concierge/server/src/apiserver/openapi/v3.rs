@@ -1,4 +1,5 @@
-//! The OpenAPI 3.0 documents, one a group and version, each with just the models it needs.
+//! The OpenAPI 3.0 documents, one per group and version, each with only the models that it
+//! references.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use super::{Dialect, MEDIA_TYPES, info, schema};
 struct V3;
 
 impl Dialect for V3 {
-    // A reference may have no neighbours in OpenAPI 3.0, so it is wrapped.
+    // In OpenAPI 3.0, a reference cannot have siblings, so it is wrapped.
     fn reference(&self, full_name: &str, defaulted: bool) -> Map<String, Value> {
         let mut schema = Map::from_iter([("allOf".to_owned(), json!([{ "$ref": reference(full_name) }]))]);
         if defaulted {
@@ -31,7 +32,7 @@ fn reference(full_name: &str) -> String {
     format!("#/components/schemas/{full_name}")
 }
 
-/// The documents by their keys.
+/// Returns the documents by their keys.
 pub(super) fn documents(suffix: &GroupSuffix) -> Vec<(String, Value)> {
     operations::all(suffix)
         .into_iter()

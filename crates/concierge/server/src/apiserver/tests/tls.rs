@@ -1,4 +1,5 @@
-//! The whole server over a real socket: TLS 1.3 only, client certificates judged a request at a time.
+//! Tests of the whole server over a real socket: TLS 1.3 only, client certificates verified for
+//! each request.
 
 use std::net::SocketAddr;
 
@@ -43,7 +44,7 @@ fn start(ca: &CertificateAuthority, validity: &Validity) -> ServerHandle {
     )
 }
 
-/// One request over a connection of its own; the answer as it came.
+/// Sends one request over a separate connection, and returns the raw response.
 async fn raw(
     addr: SocketAddr,
     ca: &CertificateAuthority,
@@ -80,7 +81,7 @@ async fn raw(
 }
 
 #[tokio::test]
-async fn callers_are_known_by_their_certificates_and_old_tls_is_refused() {
+async fn certificates_identify_callers_and_old_tls_versions_are_refused() {
     let validity = Validity::starting(Timestamp::now(), Duration::from_secs(600));
     let long_ago =
         Validity::starting("2020-01-01T00:00:00Z".parse().expect("a time"), Duration::from_secs(60));
@@ -108,7 +109,7 @@ async fn callers_are_known_by_their_certificates_and_old_tls_is_refused() {
         answer.contains(r#""user":{"username":"jane","groups":["g","system:authenticated"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256="#),
         "{answer}"
     );
-    // A bad certificate ends in a 401, not in a broken handshake.
+    // An invalid certificate is refused with 401, not by an aborted handshake.
     let answer = raw(addr, &ca, tls13, Some((&subject, &long_ago)), &who_am_i).await.expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 401 Unauthorized\r\n"), "{answer}");
 
@@ -116,7 +117,7 @@ async fn callers_are_known_by_their_certificates_and_old_tls_is_refused() {
     assert!(Listener::bind(addr).is_ok(), "the port is free again");
 }
 
-/// A connection of an anonymous client at this address.
+/// Opens a connection of an anonymous client at this address.
 async fn connect(from: [u8; 4], addr: SocketAddr, ca: &CertificateAuthority) -> TlsStream<TcpStream> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(ca.certificate_der().clone()).expect("a root");
@@ -128,7 +129,8 @@ async fn connect(from: [u8; 4], addr: SocketAddr, ca: &CertificateAuthority) -> 
     TlsConnector::from(Arc::new(config)).connect(name, tcp).await.expect("a handshake")
 }
 
-/// The status of the answer to the head of a login whose body stays away: 100 when it has its permits and waits.
+/// Sends the head of a login without its body, and returns the status: 100 when the login has its
+/// permits and waits for the body.
 async fn begin_login(connection: &mut TlsStream<TcpStream>) -> String {
     let head = format!(
         "POST {LOGIN} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
@@ -147,7 +149,7 @@ async fn status(connection: &mut TlsStream<TcpStream>) -> String {
 }
 
 #[tokio::test]
-async fn anonymous_logins_that_stall_at_one_address_leave_those_from_another_alone() {
+async fn stalled_anonymous_logins_from_one_address_do_not_block_those_from_another() {
     let validity = Validity::starting(Timestamp::now(), Duration::from_secs(3600));
     let ca = CertificateAuthority::generate("ca", &validity).expect("a CA");
     let server = start(&ca, &validity);

@@ -1,8 +1,9 @@
-//! The serving certificate: made once, kept in a Secret, followed from there.
+//! The serving certificate: created once, stored in a Secret, and followed from there.
 //!
-//! Replicas share the Secret. Whoever finds it missing tries to create it; all but one are told that it exists, and
-//! load what the one has made. It is never renewed and its content never repaired: people copy its CA into
-//! WebhookAuthenticators. Deleting it makes a new one.
+//! Replicas share the Secret. Each replica that finds it missing tries to create it. One of them
+//! succeeds; all others get a conflict and load the existing one. It is never renewed and its
+//! content never repaired, because users copy its CA into WebhookAuthenticators. A new one is
+//! created after it is deleted.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -24,16 +25,16 @@ use super::{CERTIFICATE_SECRET, NAMESPACE, SERVICE};
 /// A hundred years of 365 days.
 const LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// How long to wait for the watch to show a Secret that is known to exist.
+/// How long to wait for the watch to deliver a Secret that exists.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Makes the Secret when there is none, and keeps the holder like the Secret.
+/// Creates the Secret if it is missing, and updates the certificate store from the Secret.
 pub struct ServingCertificate {
-    /// Where to create it.
+    /// The API in which it is created.
     pub api: Api<Secret>,
-    /// The Secrets of the namespace.
+    /// The cache of the Secrets of the namespace.
     pub store: Store<Secret>,
-    /// Where handshakes take the pair from.
+    /// The certificate store that handshakes read.
     pub holder: CertificateStore,
 }
 
@@ -82,7 +83,7 @@ impl ServingCertificate {
                 tracing::info!("certsManagerController Sync successfully created secret");
                 Ok(Action::recheck(SETTLE))
             }
-            // Another replica was first, or our own write has not come back yet.
+            // Another replica created it first, or the watch has not delivered our own write yet.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(Action::recheck(SETTLE)),
             Err(error) => {
                 let text = format!("could not create secret: {}", error_text(&error));
@@ -96,7 +97,7 @@ impl ServingCertificate {
     }
 }
 
-/// A new CA, a new serving certificate below it, and the Secret that holds both.
+/// Creates a new CA, a serving certificate that it signs, and the Secret that contains both.
 fn new_secret(now: Timestamp) -> Result<Secret, ReconcileError> {
     let failed = |what: &str, error: IssueError| ReconcileError::Failed(format!("{what}: {error}"));
     let validity = Validity::starting(now, LIFETIME);

@@ -1,16 +1,17 @@
-//! The local-user-authenticator: a TokenReview webhook whose users are Secrets, for demonstrations and tests.
+//! The local-user-authenticator: a TokenReview webhook whose users are Secrets, for demonstrations
+//! and tests.
 //!
 //! ```text
-//! POST /authenticate -> protocol.rs   is it a TokenReview, and whose password is in it
+//! POST /authenticate -> protocol.rs   parses the TokenReview and the user's credentials
 //!                    -> users.rs      the Secret of that name, its groups
 //!                    -> passwords.rs  bcrypt
-//! certificates.rs  makes the serving certificate's Secret when there is none, and follows it
-//! service.rs       the request's way; run.rs  the program
+//! certificates.rs  creates the Secret of the serving certificate if it is missing, and follows it
+//! service.rs       the handling of a request; run.rs  the program
 //! ```
 //!
-//! It takes no flags and no configuration: names, port and log level are fixed, as upstream has them, and must agree
-//! with the manifest. It is not for production: static passwords travel as tokens, and whoever may write Secrets in
-//! its namespace can make users.
+//! It has no flags and no configuration: names, port and log level are fixed as in upstream, and
+//! must match the manifest. It is not for production: static passwords are sent as tokens, and
+//! every client that may write Secrets in its namespace can create users.
 
 pub mod certificates;
 pub mod passwords;
@@ -22,7 +23,7 @@ pub mod users;
 /// The namespace of the program, of its serving certificate and of its users.
 pub const NAMESPACE: &str = "local-user-authenticator";
 
-/// The Service in front of it, for whose DNS names the serving certificate is issued.
+/// The Service of the program. The serving certificate is issued for its DNS names.
 pub const SERVICE: &str = "local-user-authenticator";
 
 /// The Secret with the serving certificate and its CA.

@@ -1,5 +1,6 @@
-//! bcrypt, with the tolerance of Go's `golang.org/x/crypto/bcrypt`: `htpasswd` writes `$2y$`, others write `$2a$`,
-//! and hashes come from Secrets with newlines and worse behind them.
+//! bcrypt password hashes, with the tolerance of Go's `golang.org/x/crypto/bcrypt`: `htpasswd`
+//! writes `$2y$`, other programs write `$2a$`, and hashes in Secrets may be followed by newlines
+//! and other bytes.
 
 use base64::{
     Engine as _, alphabet,
@@ -7,19 +8,19 @@ use base64::{
 };
 use zeroize::Zeroizing;
 
-/// The shortest hash, one without a minor version.
+/// Minimum length of a hash, that of one without a minor version.
 const SHORTEST: usize = 59;
 const SALT_CHARACTERS: usize = 22;
 const SUM_CHARACTERS: usize = 31;
-/// Of the 24 bytes that come out, all implementations keep 23.
+/// All implementations use 23 of the 24 bytes of the result.
 const SUM_BYTES: usize = 23;
-/// bcrypt looks at no more of a password.
+/// bcrypt ignores the rest of a longer password.
 const MOST_PASSWORD_BYTES: usize = 72;
-/// The cost that `htpasswd -C 10` and Go choose, so what most users' hashes have.
+/// The default cost of `htpasswd -C 10` and Go, which most hashes have.
 const USUAL_COST: u32 = 10;
 
 const ENCODER: GeneralPurpose = GeneralPurpose::new(&alphabet::BCRYPT, NO_PAD);
-/// 22 characters are 132 bits, and nobody insists that the last four are zero.
+/// 22 characters are 132 bits; implementations do not require the last four to be zero.
 const SALT_DECODER: GeneralPurpose = GeneralPurpose::new(
     &alphabet::BCRYPT,
     GeneralPurposeConfig::new()
@@ -27,9 +28,11 @@ const SALT_DECODER: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireNone),
 );
 
-/// Whether `password` is the one that `hash` was made of. Takes long by design: call it where blocking is allowed.
+/// Returns whether `hash` is a hash of `password`. This is slow by design: call it where blocking
+/// is allowed.
 ///
-/// A hash that is missing or malformed matches nothing, after the time that one of the usual cost takes.
+/// A hash that is missing or invalid matches no password, after the time that a hash of the usual
+/// cost takes.
 pub fn matches(hash: &[u8], password: &[u8]) -> bool {
     match Parsed::parse(hash) {
         Some(parsed) => {
@@ -43,8 +46,8 @@ pub fn matches(hash: &[u8], password: &[u8]) -> bool {
     }
 }
 
-/// Computes for as long as a password of the usual cost takes, so that unknown users are not told apart from known
-/// ones by the time of the answer.
+/// Computes for the time that a password of the usual cost takes, so that the response time does
+/// not distinguish unknown users from known ones.
 pub fn waste(password: &[u8]) {
     std::hint::black_box(compute(USUAL_COST, [0; 16], password));
 }
@@ -56,7 +59,7 @@ struct Parsed<'a> {
 }
 
 impl<'a> Parsed<'a> {
-    /// `$2$` or `$2`, one byte, `$`; two digits, `$`; salt; sum; and whatever follows.
+    /// Parses `$2$` or `$2`, one byte, `$`; two digits, `$`; salt; sum; followed by any bytes.
     fn parse(hash: &'a [u8]) -> Option<Self> {
         if hash.len() < SHORTEST {
             return None;
@@ -78,7 +81,7 @@ impl<'a> Parsed<'a> {
 
 fn compute(cost: u32, salt: [u8; 16], password: &[u8]) -> [u8; SUM_BYTES] {
     let mut key = Zeroizing::new(Vec::with_capacity(MOST_PASSWORD_BYTES));
-    // The zero byte that ends a C string belongs to the key, where there is room for it.
+    // The zero byte that terminates a C string belongs to the key if it fits.
     key.extend(password.iter().copied().chain([0]).take(MOST_PASSWORD_BYTES));
     let mut sum = [0; SUM_BYTES];
     sum.copy_from_slice(&bcrypt::bcrypt(cost, salt, &key)[..SUM_BYTES]);
@@ -96,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_of_other_programs_are_understood() {
+    fn hashes_of_other_programs_are_accepted() {
         // Test vectors of jBCrypt and of Go's package.
         let table = [
             ("$2a$06$DCq7YPn5Rq63x1Lad4cll.TV4S6ytwfsfvkgY8jIucDrjc8deX1s.", "", true),
@@ -115,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_tails_and_lengths_are_as_go_has_them() {
+    fn prefixes_tails_and_lengths_are_parsed_like_in_go() {
         let good = hash("hunter2");
         let (head, tail) = (&good[..3], &good[4..]);
         assert_eq!(head, "$2y");

@@ -1,7 +1,7 @@
-//! The TokenReview protocol, `authentication.k8s.io/v1beta1`, as pure functions: request in, credentials or a status
-//! out; verdict in, bytes out.
+//! The TokenReview protocol, `authentication.k8s.io/v1beta1`, as pure functions: parse a request
+//! into credentials or a status, and serialize the result.
 //!
-//! The order of the checks and the bytes of the answers are upstream's.
+//! The order of the checks and the bytes of the responses are those of upstream.
 
 use std::fmt;
 
@@ -24,12 +24,12 @@ const KIND: &str = "TokenReview";
 const PATH: &str = "/authenticate";
 const JSON: &str = "application/json";
 
-/// A user's name and password, as they came.
+/// A user's name and password, as received.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// Before the first colon.
+    /// The part before the first colon.
     pub username: String,
-    /// Behind it.
+    /// The part after the first colon.
     pub password: Zeroizing<String>,
 }
 
@@ -39,12 +39,12 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What is answered to a good request.
+/// The result of a valid request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nobody, or a wrong password: the answer does not tell.
+    /// An unknown user or a wrong password; the response does not distinguish them.
     Unauthenticated,
-    /// This user.
+    /// The password is correct.
     Authenticated {
         /// The user's name.
         username: String,
@@ -53,11 +53,11 @@ pub enum Verdict {
     },
 }
 
-/// Looks at everything but the body.
+/// Checks everything except the body.
 ///
 /// # Errors
 ///
-/// The status to answer, without a body.
+/// The status of a response without a body.
 pub fn check(parts: &Parts) -> Result<(), StatusCode> {
     let path = parts.uri.path();
     if path != PATH {
@@ -81,20 +81,20 @@ pub fn check(parts: &Parts) -> Result<(), StatusCode> {
     Ok(())
 }
 
-/// Reads the body.
+/// Parses the body.
 ///
 /// # Errors
 ///
-/// The status to answer, without a body.
+/// The status of a response without a body.
 pub fn credentials(body: &[u8]) -> Result<Credentials, StatusCode> {
-    // Only the first JSON value counts; what follows it is not looked at.
+    // Only the first JSON value is parsed; the rest is ignored.
     let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Object>();
     let Some(first) = values.next() else {
         tracing::debug!(err = "EOF", "failed to decode body");
         return Err(StatusCode::BAD_REQUEST);
     };
     let review = first.and_then(Review::try_from).map_err(|error| {
-        // The kind of error only: its text may quote the token.
+        // Only the kind of the error, because its text may quote the token.
         tracing::debug!(err = ?error.classify(), "failed to decode body");
         StatusCode::BAD_REQUEST
     })?;
@@ -113,9 +113,9 @@ pub fn credentials(body: &[u8]) -> Result<Credentials, StatusCode> {
     Ok(Credentials { username: username.to_owned(), password: Zeroizing::new(password.to_owned()) })
 }
 
-/// The response.
-pub fn respond(outcome: Result<Verdict, StatusCode>) -> Response<Body> {
-    let verdict = match outcome {
+/// Returns the response.
+pub fn respond(result: Result<Verdict, StatusCode>) -> Response<Body> {
+    let verdict = match result {
         Ok(verdict) => verdict,
         Err(status) => {
             let mut response = Response::new(body::empty());
@@ -128,7 +128,7 @@ pub fn respond(outcome: Result<Verdict, StatusCode>) -> Response<Body> {
     response
 }
 
-/// One line of JSON with the keys in Go's order, and a newline.
+/// Serializes one line of JSON with the keys in Go's order, and a newline.
 fn render(verdict: Verdict) -> String {
     #[derive(Serialize)]
     struct Answer {
@@ -163,7 +163,8 @@ fn render(verdict: Verdict) -> String {
     gojson::to_string(&answer) + "\n"
 }
 
-/// Whether one of the header's comma-separated entries is one of the wanted media types. Parameters do not count.
+/// Returns whether one of the header's comma-separated entries is one of the wanted media types.
+/// Parameters are ignored.
 fn has_media_type(headers: &HeaderMap, name: &HeaderName, wanted: &[&str]) -> bool {
     headers
         .get_all(name)
@@ -178,7 +179,7 @@ fn values(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
     headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
 }
 
-/// The part of a TokenReview that counts.
+/// The relevant part of a TokenReview.
 #[derive(Default)]
 struct Review {
     api_version: String,
@@ -211,19 +212,19 @@ impl TryFrom<Object> for Review {
     }
 }
 
-/// Null is as good as absent.
+/// Decodes a value; null counts as absent.
 fn decode<T: DeserializeOwned>(value: &RawValue) -> Result<Option<T>, serde_json::Error> {
     serde_json::from_str(value.get())
 }
 
-fn set<T>(place: &mut T, value: Option<T>) {
+fn set<T>(target: &mut T, value: Option<T>) {
     if let Some(value) = value {
-        *place = value;
+        *target = value;
     }
 }
 
-/// The members of a JSON object in their order, names in lower case: in Go's `encoding/json` names match in any case,
-/// and the last of several counts.
+/// The members of a JSON object in their order, with names in lower case: Go's `encoding/json`
+/// matches names case-insensitively, and uses the last of several.
 #[derive(Default)]
 struct Object(Vec<(String, Box<RawValue>)>);
 
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_read_as_go_reads_them() {
+    fn bodies_are_parsed_like_in_go() {
         let review = |spec: &str| {
             format!(r#"{{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{spec}}}"#)
         };
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_have_the_bytes_of_gos_encoder() {
+    fn responses_have_the_bytes_of_the_go_encoder() {
         let authenticated = |username: &str, groups: &[&str]| Verdict::Authenticated {
             username: username.to_owned(),
             groups: groups.iter().map(|&group| group.to_owned()).collect(),
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_do_not_print_themselves() {
+    fn debug_output_of_credentials_is_redacted() {
         assert_eq!(format!("{:?}", pair("u", "p").unwrap()), "Credentials([redacted])");
     }
 }

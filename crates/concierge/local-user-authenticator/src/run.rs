@@ -1,4 +1,4 @@
-//! The program: client, watch, certificate, listener; until a signal.
+//! The program: client, watch, certificate and listener, until a signal.
 
 use std::{
     net::{Ipv6Addr, SocketAddr},
@@ -32,20 +32,21 @@ use super::{
 use pinniped_logging::log::{self, LogLevel};
 use pinniped_program::in_cluster;
 
-/// On all addresses, of both kinds where the node has both.
+/// All addresses, IPv6 and IPv4 if the node has both.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
 const LISTEN_V4: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 8443);
 
-/// Connections at once, however much memory there is.
+/// Maximum number of concurrent connections, regardless of the available memory.
 const MOST_CONNECTIONS: usize = 256;
 
-/// How long requests under way may take at the end.
+/// How long requests in progress may take at shutdown.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// The whole program; what it returns is the exit status.
+/// Runs the program and returns the exit status.
 pub fn main() -> ExitCode {
     pinniped_pki::install_crypto_provider();
-    // It exists for tests and demonstrations, where what happened matters more than the size of the log.
+    // The program is for tests and demonstrations, where details matter more than the size of the
+    // log.
     log::init(LogLevel::Debug);
     pinniped_program::disable_core_dumps();
     match run() {
@@ -57,7 +58,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Why the program ended other than by a signal.
+/// The reasons why the program terminates without a signal.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
     #[error("cannot start: {0}")]
@@ -71,16 +72,16 @@ enum RunError {
 }
 
 fn run() -> Result<(), RunError> {
-    // One thread for everything but passwords, which have their own.
+    // One thread for everything except passwords, which use the blocking threads.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Start)?;
-    let outcome = runtime.block_on(async {
+    let result = runtime.block_on(async {
         let ending = ending()?;
         authenticate_users(client()?, ending).await
     });
-    // A password that is still being checked is nobody's any more.
+    // The result of a password check in progress is no longer needed.
     runtime.shutdown_background();
-    outcome
+    result
 }
 
 fn client() -> Result<kube::Client, RunError> {
@@ -94,7 +95,8 @@ fn client() -> Result<kube::Client, RunError> {
     Ok(kube_client(&upstream, cluster.token, NAMESPACE))
 }
 
-/// Resolves to the name of the signal that ends the program. Signals count from this call on.
+/// Resolves to the name of the signal that terminates the program. Signals are handled from this
+/// call on.
 fn ending() -> Result<impl Future<Output = &'static str>, RunError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Start)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Start)?;
@@ -123,7 +125,7 @@ async fn authenticate_users(
     let ready = secrets.ready();
     tasks.spawn("watch of secrets", |stop| secrets.run(stop));
     let certificate = ServingCertificate { api, store: store.clone(), holder: holder.clone() };
-    // Every replica may create the Secret, nobody leads.
+    // Every replica may create the Secret; there is no leader.
     tasks.spawn("serving certificate", |stop| {
         runtime::run(certificate, trigger, ready, Leadership::fixed(true), stop)
     });
@@ -142,7 +144,7 @@ async fn authenticate_users(
         serve(listener, tls, service, limits(&CapacityParams::of_this_process(MOST_CONNECTIONS, None)));
     tracing::debug!(address = %server.local_addr(), "webhook is ready");
 
-    let outcome = tokio::select! {
+    let result = tokio::select! {
         signal = ending => {
             tracing::debug!(signal, "webhook exiting");
             Ok(())
@@ -156,11 +158,11 @@ async fn authenticate_users(
     tasks.cancel();
     server.drain(DRAIN).await;
     drop(tasks);
-    outcome
+    result
 }
 
-/// Small: a few Concierge pods are all the clients there should be. Connections and buffers also follow from the memory limit
-/// and the limit on open files.
+/// Returns small limits, because the only clients are a few Concierge pods. Connections and buffers
+/// also depend on the memory limit and the limit on open files.
 fn limits(capacity: &CapacityParams) -> Limits {
     Limits {
         header_bytes: 64 << 10,
@@ -182,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_and_buffers_follow_from_the_limits_of_the_process() {
+    fn connections_and_buffers_depend_on_the_limits_of_the_process() {
         let stats = |memory, files| -> CapacityStats {
             let system = CapacityParams::of_this_process(MOST_CONNECTIONS, None);
             limits(&CapacityParams { memory, files, ..system }).capacity.stats()

@@ -1,4 +1,4 @@
-//! A request's way: checks, body, user, password, answer.
+//! The handling of a request: checks, body, user, password, response.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,32 +13,34 @@ use super::{
     users::{self, Directory, User},
 };
 
-/// A TokenReview has a few hundred bytes; tokens of other kinds, sent here by mistake, have thousands.
+/// Maximum size of a body. A TokenReview has a few hundred bytes; tokens of other kinds, sent here
+/// by mistake, have thousands.
 const MOST_BODY_BYTES: usize = 256 * 1024;
 
-/// How long a body may take to arrive. Callers give up after half a minute.
+/// How long a body may take to arrive. Callers time out after half a minute.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a client may take to read its answer, a few hundred bytes. Connections are few ([`super::run`]), and one
-/// whose client does not read must not be kept for ever.
+/// How long a client may take to read its response of a few hundred bytes. Connections are limited
+/// ([`super::run`]), and a client that does not read must not keep one open for ever.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Answers TokenReviews from a directory of users.
+/// Responds to TokenReviews from a directory of users.
 #[derive(Clone)]
 pub struct Authenticator {
     users: Arc<dyn Directory>,
-    /// One permit per password that is being checked. bcrypt takes a processor for a tenth of a second, so as many as
-    /// there are processors; the rest wait in order, and leave the queue when their client does.
+    /// One permit per concurrent password check. bcrypt occupies a processor for a tenth of a
+    /// second, so there is one permit per processor. Other checks wait in order, and leave the
+    /// queue when their client disconnects.
     checks: Arc<Semaphore>,
 }
 
 impl Authenticator {
-    /// Checks at most `concurrent_checks` passwords at a time.
+    /// Creates an authenticator that checks at most `concurrent_checks` passwords at a time.
     pub fn new(users: impl Directory, concurrent_checks: usize) -> Self {
         Self { users: Arc::new(users), checks: Arc::new(Semaphore::new(concurrent_checks.max(1))) }
     }
 
-    /// Answers one request.
+    /// Handles one request.
     pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body + Send,
@@ -87,7 +89,7 @@ impl Authenticator {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, StatusCode> {
         let permit = Arc::clone(&self.checks).acquire_owned().await;
-        // The permit goes along, since the work does not stop when its client goes away.
+        // The permit moves into the task, because the work continues when its client disconnects.
         let done = tokio::task::spawn_blocking(move || {
             let result = work();
             drop(permit);
@@ -155,7 +157,7 @@ mod tests {
         Authenticator::new(users, 2)
     }
 
-    async fn ask(token: &str) -> (u16, String) {
+    async fn authenticate_token(token: &str) -> (u16, String) {
         let body = format!(
             r#"{{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{{"token":"{token}"}}}}"#
         );
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn users_are_authenticated_by_their_passwords_only() {
+    async fn users_are_authenticated_only_with_their_passwords() {
         let yes = |user: &str| Some(user.to_owned());
         let table = [
             ("multi:multi-pw", yes(r#""username":"multi","groups":["a","b"]"#)),
@@ -201,23 +203,27 @@ mod tests {
                 Some(user) => format!(r#"{{"authenticated":true,"user":{{{user}}}}}"#),
                 None => r#"{"user":{}}"#.to_owned(),
             };
-            assert_eq!(ask(token).await, (200, format!("{head},\"status\":{status}}}\n")), "{token}");
+            assert_eq!(
+                authenticate_token(token).await,
+                (200, format!("{head},\"status\":{status}}}\n")),
+                "{token}"
+            );
         }
     }
 
     #[tokio::test]
-    async fn bad_requests_and_bad_groups_have_empty_answers() {
-        assert_eq!(ask("multi").await, (400, String::new()));
+    async fn invalid_requests_and_groups_have_empty_responses() {
+        assert_eq!(authenticate_token("multi").await, (400, String::new()));
         assert_eq!(send("invalid body").await, (400, String::new()));
         assert_eq!(send("").await, (400, String::new()));
-        assert_eq!(ask("badgroups:badgroups-pw").await, (500, String::new()));
-        // Only who knows the password learns that the groups are broken.
-        assert_eq!(ask("badgroups:wrong").await.0, 200);
+        assert_eq!(authenticate_token("badgroups:badgroups-pw").await, (500, String::new()));
+        // The error about invalid groups is returned only with the correct password.
+        assert_eq!(authenticate_token("badgroups:wrong").await.0, 200);
         assert_eq!(send(&" ".repeat(MOST_BODY_BYTES + 1)).await, (413, String::new()));
     }
 
     #[tokio::test]
-    async fn every_answer_has_an_end_so_that_a_client_that_does_not_read_loses_its_place() {
+    async fn every_response_has_a_deadline_for_clients_that_do_not_read() {
         for path in ["/authenticate", "/elsewhere"] {
             let request = Request::post(path).body(Full::new(Bytes::new())).unwrap();
             let response = authenticator().handle(request).await;

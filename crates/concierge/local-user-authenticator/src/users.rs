@@ -1,4 +1,5 @@
-//! Users are Secrets: the name is the user name, `passwordHash` and `groups` are the rest.
+//! Users as Secrets: the name of the Secret is the user name, `passwordHash` and `groups` contain
+//! the rest.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -6,12 +7,12 @@ use zeroize::Zeroizing;
 
 use super::NAMESPACE;
 
-/// What a Secret says of a user.
+/// The data of a user's Secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct User {
-    /// The bcrypt hash, empty when there is none.
+    /// The bcrypt hash; empty if there is none.
     pub password_hash: Zeroizing<Vec<u8>>,
-    /// CSV text, its first record are the groups. See [`groups`].
+    /// CSV text whose first record contains the groups. See [`groups`].
     pub groups: Vec<u8>,
 }
 
@@ -25,13 +26,13 @@ impl From<&Secret> for User {
     }
 }
 
-/// Where users are looked up.
+/// A directory of users.
 pub trait Directory: Send + Sync + 'static {
-    /// The user of exactly this name.
+    /// Returns the user with exactly this name.
     fn find(&self, name: &str) -> Option<User>;
 }
 
-/// The Secrets of the namespace, as a watch keeps them. While it has not synced there are no users.
+/// The Secrets of the namespace from a watch cache. Before it has synced, there are no users.
 #[derive(Clone)]
 pub struct Secrets(pub Store<Secret>);
 
@@ -42,26 +43,27 @@ impl Directory for Secrets {
     }
 }
 
-/// Why the text under `groups` is no CSV. The texts are those of Go's `encoding/csv`, they appear in the log only.
+/// The reasons why the text of `groups` is not valid CSV. The texts are those of Go's
+/// `encoding/csv`; they appear only in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupsError {
     /// There is no record.
     #[error("EOF")]
     NoRecord,
-    /// A quote inside of a field that does not begin with one.
+    /// A quote inside of an unquoted field.
     #[error("bare \" in non-quoted-field")]
     BareQuote,
-    /// Something behind the closing quote, or no closing quote.
+    /// Text after the closing quote, or no closing quote.
     #[error("extraneous or missing \" in quoted-field")]
     Quote,
 }
 
-/// Reads the first record of CSV text with the rules of Go's `encoding/csv`, and trims white space from each field.
-/// Empty text has no groups; empty fields are groups without a name.
+/// Parses the first record of CSV text with the rules of Go's `encoding/csv`, and trims white space
+/// from each field. Empty text has no groups; empty fields are groups without a name.
 ///
 /// # Errors
 ///
-/// When the record is malformed, or there are only empty lines.
+/// When the record is invalid, or there are only empty lines.
 pub fn groups(csv: &[u8]) -> Result<Vec<String>, GroupsError> {
     if csv.is_empty() {
         return Ok(Vec::new());
@@ -71,7 +73,7 @@ pub fn groups(csv: &[u8]) -> Result<Vec<String>, GroupsError> {
 }
 
 fn first_record(text: &str) -> Result<Vec<String>, GroupsError> {
-    // Lines end in LF, CR LF counts as LF, and a CR that ends the text is dropped.
+    // Lines end in LF. CR LF counts as LF, and a CR at the end of the text is removed.
     let text = text.strip_suffix('\r').unwrap_or(text).replace("\r\n", "\n");
     let mut rest = text.trim_start_matches('\n');
     if rest.is_empty() {
@@ -91,14 +93,15 @@ fn first_record(text: &str) -> Result<Vec<String>, GroupsError> {
     }
 }
 
-/// A field without quotes, and what is behind it: a comma, the end of the line, or nothing.
+/// Parses a field without quotes. Returns it and the rest: a comma, the end of the line, or
+/// nothing.
 fn plain_field(text: &str) -> Result<(String, &str), GroupsError> {
     let end = text.find([',', '\n']).unwrap_or(text.len());
     let (field, behind) = text.split_at(end);
     if field.contains('"') { Err(GroupsError::BareQuote) } else { Ok((field.to_owned(), behind)) }
 }
 
-/// A field behind its opening quote. It may span lines; two quotes are one.
+/// Parses a field after its opening quote. It may span lines; two quotes stand for one.
 fn quoted_field(mut text: &str) -> Result<(String, &str), GroupsError> {
     let mut field = String::new();
     loop {
@@ -120,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_read_as_gos_csv_reader_does() {
+    fn groups_are_parsed_like_the_csv_reader_of_go() {
         let table: &[(&str, Result<&[&str], GroupsError>)] = &[
             ("", Ok(&[])),
             ("group1", Ok(&["group1"])),
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_utf_8_are_replaced() {
+    fn invalid_utf_8_is_replaced() {
         assert_eq!(groups(b"a\xff,b"), Ok(vec!["a\u{fffd}".to_owned(), "b".to_owned()]));
     }
 }

@@ -15,7 +15,7 @@ fn text(secret: &Secret, key: &str) -> String {
 }
 
 #[test]
-fn a_new_secret_holds_a_ca_and_a_leaf_for_a_hundred_years() {
+fn a_new_secret_contains_a_ca_and_a_leaf_valid_for_a_hundred_years() {
     let secret = new_secret(now()).unwrap();
     let metadata = &secret.metadata;
     assert_eq!(metadata.name.as_deref(), Some("local-user-authenticator-tls-serving-certificate"));
@@ -47,23 +47,24 @@ fn a_new_secret_holds_a_ca_and_a_leaf_for_a_hundred_years() {
         assert_eq!(certificate.not_before.to_string(), "2026-11-21T11:55:00Z");
         assert_eq!(certificate.not_after.to_string(), "2126-10-28T12:00:00Z");
     }
-    // The chain is sound: only the purpose is not a client's.
+    // The chain is valid; only the key usage is not that of a client.
     let bundle = pinniped_pki::CaBundle::from_pem(text(&secret, "caCertificate").as_bytes()).unwrap();
-    let verdict = verify_client(&leaf.der, &[], &bundle, now()).unwrap_err();
-    assert_eq!(verdict.to_string(), "x509: certificate specifies an incompatible key usage");
+    let error = verify_client(&leaf.der, &[], &bundle, now()).unwrap_err();
+    assert_eq!(error.to_string(), "x509: certificate specifies an incompatible key usage");
 }
 
-/// A controller, the writer of its cache, and what it asked of an API server that answers every call with `status`.
+/// A controller, the writer of its cache, and the requests to an API server that responds to all of
+/// them with `status`.
 struct Stage {
     controller: ServingCertificate,
     cache: Writer<Secret>,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Stage {
     fn new(status: u16) -> Self {
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&asked);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&requests);
         let service = tower::service_fn(move |request: Request<Body>| {
             let log = Arc::clone(&log);
             async move {
@@ -87,28 +88,28 @@ impl Stage {
             store: cache.as_reader(),
             holder: CertificateStore::serving(CERTIFICATE_SECRET),
         };
-        Self { controller, cache, asked }
+        Self { controller, cache, requests }
     }
 
     fn see(&mut self, event: &Event<Secret>) {
         self.cache.apply_watcher_event(event);
     }
 
-    fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.asked.lock().unwrap())
+    fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.requests.lock().unwrap())
     }
 }
 
-/// Spoils a Secret.
+/// Makes a Secret invalid.
 type Change<'a> = &'a dyn Fn(&mut Secret);
 
 const CREATE: &str = "POST /api/v1/namespaces/local-user-authenticator/secrets";
 
 #[tokio::test]
-async fn a_missing_secret_is_created_and_an_existing_one_loaded() {
+async fn a_missing_secret_is_created_and_an_existing_one_is_loaded() {
     let mut stage = Stage::new(201);
     assert_eq!(stage.controller.reconcile().await.unwrap(), Action::recheck(SETTLE));
-    assert_eq!(stage.asked(), [CREATE]);
+    assert_eq!(stage.requests(), [CREATE]);
     assert!(stage.controller.holder.current().is_none());
     let secret = new_secret(now()).unwrap();
     stage.see(&Event::Apply(secret.clone()));
@@ -116,22 +117,22 @@ async fn a_missing_secret_is_created_and_an_existing_one_loaded() {
         assert_eq!(stage.controller.reconcile().await.unwrap(), Action::done());
         let current = stage.controller.holder.current().unwrap();
         assert_eq!(current.certificate_pem(), text(&secret, "tlsCertificateChain"));
-        assert!(stage.asked().is_empty());
+        assert!(stage.requests().is_empty());
     }
 }
 
 #[tokio::test]
-async fn the_loser_of_a_race_waits_for_the_winners_secret() {
+async fn a_replica_that_loses_the_race_waits_for_the_existing_secret() {
     let mut stage = Stage::new(409);
     assert_eq!(stage.controller.reconcile().await.unwrap(), Action::recheck(SETTLE));
     stage.see(&Event::Apply(new_secret(now()).unwrap()));
     stage.controller.reconcile().await.unwrap();
     assert!(stage.controller.holder.current().is_some());
-    assert_eq!(stage.asked(), [CREATE]);
+    assert_eq!(stage.requests(), [CREATE]);
 }
 
 #[tokio::test]
-async fn a_deleted_secret_ends_serving_until_there_is_a_new_one() {
+async fn a_deleted_secret_stops_serving_until_a_new_one_exists() {
     let mut stage = Stage::new(201);
     let (first, second) = (new_secret(now()).unwrap(), new_secret(now()).unwrap());
     stage.see(&Event::Apply(first.clone()));
@@ -139,7 +140,7 @@ async fn a_deleted_secret_ends_serving_until_there_is_a_new_one() {
     stage.see(&Event::Delete(first));
     stage.controller.reconcile().await.unwrap();
     assert!(stage.controller.holder.current().is_none());
-    assert_eq!(stage.asked(), [CREATE]);
+    assert_eq!(stage.requests(), [CREATE]);
     stage.see(&Event::Apply(second.clone()));
     stage.controller.reconcile().await.unwrap();
     let current = stage.controller.holder.current().unwrap();
@@ -147,7 +148,7 @@ async fn a_deleted_secret_ends_serving_until_there_is_a_new_one() {
 }
 
 #[tokio::test]
-async fn a_bad_secret_is_told_and_the_pair_before_it_stays() {
+async fn an_invalid_secret_is_reported_and_the_previous_pair_remains() {
     let mut stage = Stage::new(201);
     stage.see(&Event::Apply(new_secret(now()).unwrap()));
     stage.controller.reconcile().await.unwrap();
@@ -178,11 +179,11 @@ async fn a_bad_secret_is_told_and_the_pair_before_it_stays() {
         assert_eq!(error.to_string(), format!("{prefix}{expected}"));
         assert!(stage.controller.holder.current().is_some());
     }
-    assert!(stage.asked().is_empty());
+    assert!(stage.requests().is_empty());
 }
 
 #[tokio::test]
-async fn a_missing_right_is_told() {
+async fn a_missing_permission_is_reported() {
     let mut stage = Stage::new(403);
     let error = stage.controller.reconcile().await.unwrap_err();
     assert!(

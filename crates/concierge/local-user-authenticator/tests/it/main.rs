@@ -1,4 +1,5 @@
-//! The local-user-authenticator as it is deployed: two replicas from the install file, against a real API server.
+//! Tests of the local-user-authenticator as deployed: two replicas from the installation manifest,
+//! against a real API server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const PROGRAM: &str = "local-user-authenticator";
 const HOST: &str = "local-user-authenticator.local-user-authenticator.svc";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Sends a TokenReview over a connection of its own, so that every call may meet another replica.
+/// Sends a TokenReview over a separate connection, so that each call may reach another replica.
 async fn review(tls: Arc<rustls::ClientConfig>, token: &str) -> anyhow::Result<(StatusCode, String)> {
     let tcp = TcpStream::connect((HOST, 443)).await.context("could not connect")?;
     let stream = TlsConnector::from(tls).connect(ServerName::try_from(HOST)?, tcp).await?;
@@ -43,7 +44,7 @@ async fn review(tls: Arc<rustls::ClientConfig>, token: &str) -> anyhow::Result<(
         let response = sender.send_request(request).await?;
         let status = response.status();
         let body = response.into_body().collect().await?.to_bytes();
-        // Ends the connection, and with it the other half of the join.
+        // Closes the connection, which completes the other future of the join.
         drop(sender);
         anyhow::Ok((status, String::from_utf8(body.to_vec())?))
     };
@@ -55,7 +56,7 @@ fn trusting(ca_pem: &[u8]) -> anyhow::Result<Arc<rustls::ClientConfig>> {
     Ok(client_config(Profile::Secure, Roots::Bundle(CaBundle::from_pem(ca_pem)?), &[ALPN_HTTP_1_1])?)
 }
 
-/// A client that stops at TLS 1.2.
+/// Returns a client that supports at most TLS 1.2.
 fn old_client(ca_pem: &[u8]) -> anyhow::Result<Arc<rustls::ClientConfig>> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(CaBundle::from_pem(ca_pem)?.ders().iter().cloned());
@@ -86,7 +87,7 @@ async fn ca(secrets: &Api<Secret>) -> anyhow::Result<Vec<u8>> {
     Ok(data(&secret).get("caCertificate").context("no CA in the Secret")?.0.clone())
 }
 
-/// Waits until several connections in a row are answered like this.
+/// Waits until the responses on several consecutive connections contain the expected text.
 async fn answers(tls: &Arc<rustls::ClientConfig>, token: &str, expected: &str) -> anyhow::Result<()> {
     wait::until_ok(PATIENCE, format!("every replica to answer {expected}"), async || {
         for _ in 0..8 {
@@ -105,7 +106,7 @@ async fn two_replicas_share_a_certificate_and_follow_their_secrets() -> anyhow::
     pods.register(PROGRAM, tools::binary(PROGRAM)?);
     let manifest =
         std::fs::read_to_string(tools::repository().join("deploy/install-local-user-authenticator.yaml"))?;
-    // Both start at once and race for the certificate.
+    // Both replicas start at the same time and compete for the certificate.
     world.kubectl().apply(&manifest.replace("replicas: 1", "replicas: 2")).await?;
     let rollout =
         ["rollout", "status", "deployment/local-user-authenticator", "-n", NAMESPACE, "--timeout=60s"];
@@ -119,7 +120,7 @@ async fn two_replicas_share_a_certificate_and_follow_their_secrets() -> anyhow::
     let nobody = r#""status":{"user":{}}"#;
     answers(&tls, "ryan:hunter2", nobody).await.with_context(|| pods.log_tails(NAMESPACE, 30))?;
 
-    // A user is added, and changed, without a restart.
+    // A user is added and changed without a restart.
     secrets.create(&PostParams::default(), &user("ryan", "hunter2", "group1, group2")?).await?;
     answers(&tls, "ryan:hunter2", r#""user":{"username":"ryan","groups":["group1","group2"]}"#).await?;
     answers(&tls, "ryan:wrong", nobody).await?;
@@ -133,7 +134,7 @@ async fn two_replicas_share_a_certificate_and_follow_their_secrets() -> anyhow::
         review(old_client(&first_ca)?, "ryan:hunter2").await.err().context("TLS 1.2 was accepted")?;
     assert!(format!("{refused:#}").contains("ProtocolVersion"), "{refused:#}");
 
-    // Without its Secret there is a new CA, which both replicas serve from then on.
+    // After its Secret is deleted there is a new CA, which both replicas serve from then on.
     let uid = secrets.get(CERTIFICATE_SECRET).await?.uid();
     secrets.delete(CERTIFICATE_SECRET, &DeleteParams::default()).await?;
     let second_ca = wait::until_ok(PATIENCE, "another certificate", async || {
@@ -146,7 +147,7 @@ async fn two_replicas_share_a_certificate_and_follow_their_secrets() -> anyhow::
     answers(&trusting(&second_ca)?, "ryan:hunter2", r#""username":"ryan""#).await?;
     review(tls, "ryan:hunter2").await.err().context("the old CA is still good")?;
 
-    // SIGTERM ends a container well, and the next one serves.
+    // SIGTERM terminates a container with status 0, and the next container serves requests.
     pods.signal(NAMESPACE, rustix::process::Signal::TERM);
     wait::until(Duration::from_secs(5), "both containers to exit with 0", async || {
         (pods.logs(NAMESPACE).matches("container ended: exit status: 0").count() == 2).then_some(())
@@ -155,7 +156,7 @@ async fn two_replicas_share_a_certificate_and_follow_their_secrets() -> anyhow::
     .with_context(|| pods.log_tails(NAMESPACE, 30))?;
     answers(&trusting(&second_ca)?, "ryan:hunter2", r#""username":"ryan""#).await?;
 
-    // SIGTERM is enough to end both, long before the pods' grace is over.
+    // SIGTERM is sufficient to terminate both, long before the pods' termination grace period ends.
     let scale = ["scale", "deployment/local-user-authenticator", "-n", NAMESPACE, "--replicas=0"];
     world.kubectl().output(&scale).await?;
     wait::until(Duration::from_secs(15), "both pods to end", async || {

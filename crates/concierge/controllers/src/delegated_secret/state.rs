@@ -116,7 +116,7 @@ impl State {
             Change::Refused(refusal) => {
                 let again = matches!(source, Source::Refused(said) if *said == refusal);
                 if !again {
-                    tell_refusal(group, &refusal);
+                    log_refusal(group, &refusal);
                 }
                 *source = Source::Refused(refusal);
             }
@@ -174,7 +174,7 @@ impl State {
     }
 }
 
-fn tell_refusal(group: DelegationGroup, refusal: &Refusal) {
+fn log_refusal(group: DelegationGroup, refusal: &Refusal) {
     let Refusal { missing, text } = refusal;
     let resource = format!("{}.{}", TlsCertificateDelegation::PLURAL, group.group());
     if *missing {

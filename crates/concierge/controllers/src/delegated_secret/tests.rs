@@ -9,23 +9,23 @@ use tokio::task::JoinSet;
 use super::*;
 use pinniped_controller::follow::Change;
 
-fn holder() -> CertificateStore {
+fn store() -> CertificateStore {
     let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(1000));
     let ca = CertificateAuthority::generate("ca", &validity).unwrap();
     let leaf = ca.issue_server(&["a.example.com".to_owned()], &[], &validity).unwrap();
-    let holder = CertificateStore::serving("serving");
-    holder.set(leaf.certificate_pem.as_bytes(), leaf.private_key_pem.as_bytes()).unwrap();
-    holder
+    let store = CertificateStore::serving("serving");
+    store.set(leaf.certificate_pem.as_bytes(), leaf.private_key_pem.as_bytes()).unwrap();
+    store
 }
 
 /// Returns a client whose requests are answered with a status code and a body, and counted in
-/// `asked`.
-fn client(answer: fn(&Request<Body>) -> (u16, Value), asked: &Arc<AtomicUsize>) -> kube::Client {
-    let asked = Arc::clone(asked);
+/// `requests`.
+fn client(respond: fn(&Request<Body>) -> (u16, Value), requests: &Arc<AtomicUsize>) -> kube::Client {
+    let requests = Arc::clone(requests);
     let service = tower::service_fn(move |request: Request<Body>| {
-        asked.fetch_add(1, Ordering::SeqCst);
+        requests.fetch_add(1, Ordering::SeqCst);
         async move {
-            let (code, body) = answer(&request);
+            let (code, body) = respond(&request);
             if code == 0 {
                 std::future::pending::<()>().await;
             }
@@ -64,54 +64,54 @@ fn reference() -> SecretReference {
 #[tokio::test]
 async fn a_revoked_permission_is_refused_without_a_pass() {
     provider();
-    let holder = holder();
+    let store = store();
     let client = crate::context::tests::context().client;
-    let delegated = DelegatedSecret::new(client, "app".into(), holder.clone(), Trigger::new());
+    let delegated = DelegatedSecret::new(client, "app".into(), store.clone(), Trigger::new());
     let group = DelegationGroup::ProjectContour;
     delegated.want(Some(reference()));
     delegated.change(&reference(), |state| state.take_grants(group, Change::All(vec![grant()])));
     let secret = serde_json::from_value(secret()).unwrap();
     delegated.change(&reference(), |state| state.take_secret(Change::Set(secret)));
     assert!(delegated.confirm(&reference()));
-    assert!(holder.current().is_some());
+    assert!(store.current().is_some());
     // A change of a Secret that is no longer wanted is ignored.
     let other = SecretReference::parse("certs/other", "app");
     delegated.change(&other, |state| state.take_grants(group, Change::All(Vec::new())));
-    assert!(holder.current().is_some());
+    assert!(store.current().is_some());
 
     delegated.change(&reference(), |state| state.take_grants(group, Change::Gone(grant())));
-    assert!(holder.current().is_none());
+    assert!(store.current().is_none());
 }
 
 #[tokio::test]
 async fn a_pair_loaded_after_the_revocation_is_refused() {
     provider();
-    let holder = holder();
+    let store = store();
     let client = crate::context::tests::context().client;
-    let delegated = DelegatedSecret::new(client, "app".into(), holder.clone(), Trigger::new());
+    let delegated = DelegatedSecret::new(client, "app".into(), store.clone(), Trigger::new());
     delegated.want(Some(reference()));
     assert!(!delegated.confirm(&reference()));
-    assert!(holder.current().is_none());
+    assert!(store.current().is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_api_group_is_requested_only_every_few_seconds() {
     provider();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let client = client(|_| refusal(404), &asked);
-    let delegated = DelegatedSecret::new(client, "app".into(), holder(), Trigger::new());
+    let requests = Arc::new(AtomicUsize::new(0));
+    let client = client(|_| refusal(404), &requests);
+    let delegated = DelegatedSecret::new(client, "app".into(), store(), Trigger::new());
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     tasks.spawn(delegated.clone().run(stop.clone()));
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(asked.load(Ordering::SeqCst), 0, "nothing is wanted");
+    assert_eq!(requests.load(Ordering::SeqCst), 0, "nothing is wanted");
 
     assert_eq!(delegated.look(&reference()).await.permission, Permission::Denied);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let count = asked.load(Ordering::SeqCst);
+    let count = requests.load(Ordering::SeqCst);
     assert!((3 * 12..=3 * 14).contains(&count), "{count} requests in a minute");
     delegated.forget();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(asked.load(Ordering::SeqCst) <= count + 3, "it goes on");
+    assert!(requests.load(Ordering::SeqCst) <= count + 3, "it goes on");
     stop.cancel();
     tasks.join_all().await;
 }
@@ -120,11 +120,11 @@ async fn a_missing_api_group_is_requested_only_every_few_seconds() {
 async fn a_missing_response_is_not_a_denial() {
     provider();
     let client = client(|_| (0, Value::Null), &Arc::default());
-    let delegated = DelegatedSecret::new(client, "app".into(), holder(), Trigger::new());
+    let delegated = DelegatedSecret::new(client, "app".into(), store(), Trigger::new());
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     tasks.spawn(delegated.clone().run(stop.clone()));
-    let answer = delegated.look(&reference()).await;
-    assert!(matches!(answer.permission, Permission::Unknown(_)), "{:?}", answer.permission);
+    let result = delegated.look(&reference()).await;
+    assert!(matches!(result.permission, Permission::Unknown(_)), "{:?}", result.permission);
     stop.cancel();
     tasks.join_all().await;
 }
@@ -133,7 +133,7 @@ async fn a_missing_response_is_not_a_denial() {
 #[tokio::test(start_paused = true)]
 async fn a_role_with_only_get_is_sufficient() {
     provider();
-    let answer = |request: &Request<Body>| match request.uri().path() {
+    let respond = |request: &Request<Body>| match request.uri().path() {
         _ if is_watch(request) => (0, Value::Null),
         "/apis/projectcontour.io/v1/namespaces/certs/tlscertificatedelegations" => {
             list(&json!([serde_json::to_value(grant()).unwrap()]))
@@ -143,12 +143,12 @@ async fn a_role_with_only_get_is_sufficient() {
         _ => refusal(404),
     };
     let delegated =
-        DelegatedSecret::new(client(answer, &Arc::default()), "app".into(), holder(), Trigger::new());
+        DelegatedSecret::new(client(respond, &Arc::default()), "app".into(), store(), Trigger::new());
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     tasks.spawn(delegated.clone().run(stop.clone()));
-    let answer = delegated.look(&reference()).await;
-    assert_eq!(answer.permission, Permission::Granted);
-    assert!(answer.secret.is_some());
+    let result = delegated.look(&reference()).await;
+    assert_eq!(result.permission, Permission::Granted);
+    assert!(result.secret.is_some());
     stop.cancel();
     tasks.join_all().await;
 }

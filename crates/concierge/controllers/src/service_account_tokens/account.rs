@@ -3,7 +3,7 @@
 //! RBAC lets no subject grant permissions that it does not have, and these roles grant
 //! impersonation. A separate account has this permission, so that neither the account of the
 //! Concierge nor that of the impersonation proxy needs it. Its token is requested when there is
-//! something to write, held only in memory, and requested again before it expires or when the API
+//! something to write, kept only in memory, and requested again before it expires or when the API
 //! server has rejected it.
 
 use std::fmt;
@@ -61,8 +61,8 @@ pub struct Account {
     accounts: Api<ServiceAccount>,
     namespace: String,
     name: String,
-    held: CurrentToken,
-    asking: Arc<Answers<(), (), AccountError>>,
+    current: CurrentToken,
+    requests: Arc<Answers<(), (), AccountError>>,
     client: kube::Client,
 }
 
@@ -72,13 +72,13 @@ struct CurrentToken(Arc<ArcSwapOption<ServiceAccountToken>>);
 
 impl TokenSource for CurrentToken {
     fn token(&self) -> Option<Arc<Token>> {
-        self.0.load().as_ref().map(|held| Arc::clone(held.token()))
+        self.0.load().as_ref().map(|current| Arc::clone(current.token()))
     }
 
     /// Drops the token, because its account may have been deleted and created again. The next
     /// client requests a new token.
     fn refused(&self, token: &Arc<Token>) {
-        self.0.rcu(|held| held.clone().filter(|held| !Arc::ptr_eq(held.token(), token)));
+        self.0.rcu(|current| current.clone().filter(|current| !Arc::ptr_eq(current.token(), token)));
     }
 }
 
@@ -97,14 +97,14 @@ impl Account {
         name: &str,
         acting: impl FnOnce(Arc<dyn TokenSource>) -> kube::Client,
     ) -> Self {
-        let held = CurrentToken::default();
+        let current = CurrentToken::default();
         Self {
             accounts: Api::namespaced(client, namespace),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            client: acting(Arc::new(held.clone())),
-            held,
-            asking: Arc::new(Answers::new(CACHE_CAPACITY, REQUEST_INTERVAL)),
+            client: acting(Arc::new(current.clone())),
+            current,
+            requests: Arc::new(Answers::new(CACHE_CAPACITY, REQUEST_INTERVAL)),
         }
     }
 
@@ -120,14 +120,14 @@ impl Account {
     /// Returns [`AccountError`] if the account does not exist or no token can be requested.
     pub async fn client(&self) -> Result<kube::Client, AccountError> {
         let clock = Clock::default();
-        let fresh = self.held.0.load().as_ref().is_some_and(|held| !held.renew_in(&clock).is_zero());
+        let fresh = self.current.0.load().as_ref().is_some_and(|current| !current.renew_in(&clock).is_zero());
         if !fresh {
-            self.asking.get_or_ask((), self.ask()).await?;
+            self.requests.get_or_ask((), self.request_token()).await?;
         }
         Ok(self.client.clone())
     }
 
-    async fn ask(&self) -> Result<(), AccountError> {
+    async fn request_token(&self) -> Result<(), AccountError> {
         let (namespace, name) = (self.namespace.clone(), self.name.clone());
         let requested =
             ServiceAccountToken::request(&self.accounts, &name, TOKEN_LIFETIME, &Clock::default()).await;
@@ -142,7 +142,7 @@ impl Account {
                 AccountError::Refused { namespace, name, problem: error.to_string() }
             }
         })?;
-        self.held.0.store(Some(Arc::new(token)));
+        self.current.0.store(Some(Arc::new(token)));
         Ok(())
     }
 }

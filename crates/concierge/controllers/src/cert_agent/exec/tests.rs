@@ -22,13 +22,13 @@ const GONE: &[u8] = br#"{"metadata":{},"status":"Failure","reason":"InternalErro
 type Socket = WebSocketStream<TcpStream>;
 
 /// Runs the command against a server that handles its only connection with `play`.
-async fn ask<T, F: Future<Output = T>>(
+async fn run<T, F: Future<Output = T>>(
     play: impl FnOnce(TcpStream) -> F,
 ) -> Result<Zeroizing<Vec<u8>>, ExecError> {
-    ask_for(Duration::from_secs(20), play).await
+    run_with_deadline(Duration::from_secs(20), play).await
 }
 
-async fn ask_for<T, F: Future<Output = T>>(
+async fn run_with_deadline<T, F: Future<Output = T>>(
     deadline: Duration,
     play: impl FnOnce(TcpStream) -> F,
 ) -> Result<Zeroizing<Vec<u8>>, ExecError> {
@@ -42,7 +42,7 @@ async fn ask_for<T, F: Future<Output = T>>(
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        answer = exec.print(&agent) => answer,
+        result = exec.print(&agent) => result,
         () = server => unreachable!("the server waits for ever"),
     }
 }
@@ -80,7 +80,7 @@ async fn send(socket: &mut Socket, channel: u8, data: &[u8]) {
 #[tokio::test]
 async fn output_is_joined_until_the_status_arrives() {
     for protocol in ["v4.channel.k8s.io", "v5.channel.k8s.io"] {
-        let answer = ask(|stream| async move {
+        let result = run(|stream| async move {
             let mut socket = upgrade(stream, protocol).await;
             for channel in [STDOUT, 2, STATUS] {
                 send(&mut socket, channel, b"").await;
@@ -92,44 +92,44 @@ async fn output_is_joined_until_the_status_arrives() {
             send(&mut socket, STDOUT, b"second").await;
             send(&mut socket, STATUS, SUCCESS).await;
         });
-        assert_eq!(answer.await.unwrap().as_slice(), b"first second", "{protocol}");
+        assert_eq!(result.await.unwrap().as_slice(), b"first second", "{protocol}");
     }
 }
 
 #[tokio::test]
 async fn a_failed_command_has_the_error_text_of_kubernetes() {
-    for (outcome, wanted) in [
+    for (status, wanted) in [
         (EXIT_1, "command terminated with exit code 1"),
         (GONE, "Internal error occurred: container not found (\"sleeper\")"),
         (b"{}", "command failed"),
     ] {
-        let answer = ask(|stream| async move {
+        let result = run(|stream| async move {
             let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
             send(&mut socket, STDOUT, b"half of a sec").await;
-            send(&mut socket, STATUS, outcome).await;
+            send(&mut socket, STATUS, status).await;
         });
-        assert_eq!(answer.await.unwrap_err().to_string(), wanted);
+        assert_eq!(result.await.unwrap_err().to_string(), wanted);
     }
 }
 
 #[tokio::test]
 async fn an_unreadable_status_is_an_error() {
-    let answer = ask(|stream| async {
+    let result = run(|stream| async {
         let mut socket = upgrade(stream, "v4.channel.k8s.io").await;
         send(&mut socket, STATUS, b"secret").await;
     });
-    assert_eq!(answer.await.unwrap_err().to_string(), "outcome of the command could not be read");
+    assert_eq!(result.await.unwrap_err().to_string(), "outcome of the command could not be read");
 }
 
 #[tokio::test]
 async fn a_pod_deleted_during_the_command_is_an_error() {
-    let closed = ask(|stream| async {
+    let closed = run(|stream| async {
         let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
         send(&mut socket, STDOUT, b"{").await;
         socket.close(None).await.unwrap();
     });
     assert_eq!(closed.await.unwrap_err().to_string(), "connection to the pod ended before the command did");
-    let cut = ask(|stream| async {
+    let cut = run(|stream| async {
         let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
         send(&mut socket, STDOUT, b"{").await;
         drop(socket);
@@ -140,27 +140,27 @@ async fn a_pod_deleted_during_the_command_is_an_error() {
 
 #[tokio::test]
 async fn an_endless_output_is_cut_off() {
-    let answer = ask(|stream| async {
+    let result = run(|stream| async {
         let mut socket = upgrade(stream, "v5.channel.k8s.io").await;
         let piece = vec![b'x'; 32 << 10];
         for _ in 0..=MAX_OUTPUT / piece.len() {
             send(&mut socket, STDOUT, &piece).await;
         }
     });
-    assert_eq!(answer.await.unwrap_err().to_string(), "output of the command is larger than 1048576 bytes");
+    assert_eq!(result.await.unwrap_err().to_string(), "output of the command is larger than 1048576 bytes");
 }
 
 #[tokio::test]
 async fn a_silent_agent_does_not_block_the_controller() {
-    let answer = ask_for(Duration::from_secs(1), |stream| upgrade(stream, "v5.channel.k8s.io"));
-    assert_eq!(answer.await.unwrap_err().to_string(), "command did not end within 1 seconds");
-    let answer = ask_for(Duration::from_secs(1), |stream| async { stream });
-    assert_eq!(answer.await.unwrap_err().to_string(), "command did not end within 1 seconds");
+    let result = run_with_deadline(Duration::from_secs(1), |stream| upgrade(stream, "v5.channel.k8s.io"));
+    assert_eq!(result.await.unwrap_err().to_string(), "command did not end within 1 seconds");
+    let result = run_with_deadline(Duration::from_secs(1), |stream| async { stream });
+    assert_eq!(result.await.unwrap_err().to_string(), "command did not end within 1 seconds");
 }
 
 #[tokio::test]
 async fn a_refusal_has_the_error_text_of_the_api_server() {
-    let error = ask(|mut stream: TcpStream| async move {
+    let error = run(|mut stream: TcpStream| async move {
         let mut request = vec![0; 4096];
         let _length = stream.read(&mut request).await.unwrap();
         let body = serde_json::json!({

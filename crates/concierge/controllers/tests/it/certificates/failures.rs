@@ -61,7 +61,7 @@ impl Refusal {
     }
 }
 
-fn says_not_today(entry: &CredentialIssuerStrategy) -> bool {
+fn has_refusal(entry: &CredentialIssuerStrategy) -> bool {
     entry.reason == StrategyReason::ErrorDuringSetup && entry.message.contains("not today")
 }
 
@@ -82,7 +82,7 @@ async fn certificates_that_may_not_be_written_are_an_error_until_they_may() -> a
         .await?;
         let pod = install.pod("pod-1");
         install.configure(enabled("None", HOST)).await?;
-        install.strategy("refused", says_not_today).await?;
+        install.strategy("refused", has_refusal).await?;
         assert!(pod.serving.current().is_none());
         refusal.end().await?;
         install.strategy("allowed", |entry| endpoint(entry).is_some()).await?;
@@ -106,7 +106,7 @@ async fn certificates_that_may_not_be_deleted_are_an_error_until_they_may() -> a
     })
     .await?;
     story.install.configure(json!({"externalEndpoint": "other.example.com"})).await?;
-    story.install.strategy("refused", says_not_today).await?;
+    story.install.strategy("refused", has_refusal).await?;
     assert_eq!(story.served(), before, "what is served is not touched");
 
     // An external certificate is served nevertheless; only the cleanup fails and is reported.

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_account_that_others_use_as_they_do_is_left_alone() {
+    fn additions_of_other_clients_to_a_service_account_are_kept() {
         let wanted = set(&identity("pinny", &["a"]), &maker(Form::Plain)).account;
         let change = |change: fn(&mut ServiceAccount)| {
             let mut found = wanted.clone();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_that_grants_more_or_otherwise_is_put_right() {
+    fn a_role_with_other_grants_is_corrected() {
         let wanted = set(&identity("pinny", &["a"]), &maker(Form::Plain)).role;
         let change = |change: fn(&mut ClusterRole)| {
             let mut found = wanted.clone();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_binds_its_role_to_its_account_and_to_nobody_else() {
+    fn a_binding_with_other_subjects_is_corrected() {
         let wanted = set(&identity("pinny", &["a"]), &maker(Form::Plain)).binding;
         let change = |change: fn(&mut ClusterRoleBinding)| {
             let mut found = wanted.clone();
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_certifies_itself_by_its_name() {
+    fn the_name_of_a_role_certifies_its_rules() {
         let mut user = identity("pinny", &["a", "b"]);
         user.uid = "1".to_owned();
         user.extra.insert("acme.io/k".into(), vec!["x".into(), "y".into()]);

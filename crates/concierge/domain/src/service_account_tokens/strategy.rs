@@ -108,7 +108,7 @@ mod tests {
         TokenCredentialRequestApiInfo { server: server.into(), certificate_authority_data: ca.into() }
     }
 
-    fn told(entry: &Entry) -> (&str, &str, &str) {
+    fn content(entry: &Entry) -> (&str, &str, &str) {
         match entry {
             Entry::None => ("none", "", ""),
             Entry::Removed => ("removed", "", ""),
@@ -126,14 +126,14 @@ mod tests {
             (true, Objects::Left, ("Error", "Disabled", DISABLED)),
             (true, stuck, ("Error", "Disabled", &*format!("{DISABLED}: forbidden"))),
         ] {
-            assert_eq!(told(&disabled(has_entry, &objects, at(0))), wanted);
+            assert_eq!(content(&disabled(has_entry, &objects, at(0))), wanted);
         }
     }
 
     #[test]
     fn an_enabled_strategy_has_the_api_servers_address_or_an_error() {
         let ready = enabled(frontend(Ok(info("https://x", "Y2E=")), None, ""), at(0));
-        assert_eq!(told(&ready), ("Success", "Listening", "service account token exchange is ready"));
+        assert_eq!(content(&ready), ("Success", "Listening", "service account token exchange is ready"));
         let Entry::Says(entry) = ready else { panic!("an entry") };
         let frontend = serde_json::to_value(entry.frontend).unwrap();
         assert_eq!(
@@ -142,7 +142,7 @@ mod tests {
                 {"server": "https://x", "certificateAuthorityData": "Y2E="}})
         );
         assert_eq!(
-            told(&enabled(Err("apply the file".into()), at(0))),
+            content(&enabled(Err("apply the file".into()), at(0))),
             ("Error", "ErrorDuringSetup", "apply the file")
         );
     }

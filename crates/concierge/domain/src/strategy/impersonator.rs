@@ -378,19 +378,20 @@ impl Pass<'_> {
         let facts = secret.facts.as_ref().filter(|facts| facts.loadable || !facts.weaknesses.is_empty());
         let Some(facts) = facts else { return not_checked(NOT_LOADED) };
         let reference = SecretReference::parse(&tls.secret_name, &self.observed.settings.namespace);
-        let called = if reference.namespace == self.observed.settings.namespace {
+        let secret_name = if reference.namespace == self.observed.settings.namespace {
             reference.name
         } else {
             reference.to_string()
         };
-        let asked = config.endpoint.is_none() && config.service == ServiceKind::LoadBalancer;
+        let uses_load_balancer_address =
+            config.endpoint.is_none() && config.service == ServiceKind::LoadBalancer;
         let expected = Expected {
-            secret: &called,
+            secret: &secret_name,
             names,
             load_balancer_ip: config
                 .load_balancer_ip
                 .as_ref()
-                .filter(|_| asked)
+                .filter(|_| uses_load_balancer_address)
                 .and_then(|ip| ip.parse().ok()),
         };
         let findings = validation::check(facts, &expected, self.now);

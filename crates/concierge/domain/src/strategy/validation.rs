@@ -163,8 +163,8 @@ fn wrong_host(facts: &Facts, expected: &Expected<'_>) -> Option<String> {
     {
         return Some(hostname.clone());
     }
-    let asked = expected.load_balancer_ip.filter(|_| !facts.ips.is_empty());
-    let missing = names.ips.iter().chain(&asked).find(|ip| !facts.ips.contains(ip));
+    let requested = expected.load_balancer_ip.filter(|_| !facts.ips.is_empty());
+    let missing = names.ips.iter().chain(&requested).find(|ip| !facts.ips.contains(ip));
     missing.map(ToString::to_string)
 }
 

@@ -108,7 +108,7 @@ mod tests {
     const PREFIX: &str =
         "could not extract Kubernetes API endpoint info from kube-public/cluster-info configmap: ";
 
-    fn told(kubeconfig: &str, url: Option<&str>) -> Result<(String, String), String> {
+    fn published(kubeconfig: &str, url: Option<&str>) -> Result<(String, String), String> {
         let data = BTreeMap::from([(KEY.to_owned(), kubeconfig.to_owned())]);
         let config_map = ConfigMap { data: Some(data), ..ConfigMap::default() };
         let info = info(&Ok(Some(Arc::new(config_map))), url)?;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_found_as_client_go_finds_it() {
+    fn the_cluster_is_selected_as_in_client_go() {
         let kubeadm = "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: c29tZSBDQQ==\n    \
                        server: https://10.0.0.1:6443\n  name: \"\"\ncontexts: null\ncurrent-context: \"\"\nkind: Config\n\
                        preferences: {}\nusers: null\n";
@@ -152,7 +152,7 @@ mod tests {
             (r#"{"clusters":[{"name":"a","cluster":{"certificate-authority-data":"!"}}]}"#, None, invalid()),
         ];
         for (kubeconfig, url, wanted) in cases {
-            assert_eq!(told(kubeconfig, url), wanted, "{kubeconfig}");
+            assert_eq!(published(kubeconfig, url), wanted, "{kubeconfig}");
         }
     }
 

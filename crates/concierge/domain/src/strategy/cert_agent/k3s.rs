@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_known_by_its_version_and_a_free_one_is_preferred() {
+    fn a_server_is_identified_by_its_version_and_an_uncordoned_one_is_preferred() {
         let one = |name, version, cordoned| node(name, version, cordoned, "[]", "10.0.0.1");
         let cases = [
             (vec![], None),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_to_clients_without_an_address_or_a_ca() {
+    fn clients_get_no_information_without_an_address_or_a_ca() {
         let ca = ConfigMap::default();
         let server = node("n", "v1.36.3+k3s1", false, "[]", "10.0.0.1");
         assert_eq!(known(&server, None).info, None);

@@ -27,7 +27,7 @@ impl std::fmt::Debug for SigningKey {
 /// Borrows from the output, so that no further copy of the key exists.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Answer<'a> {
+struct Output<'a> {
     #[serde(rename = "tls.crt", borrow)]
     certificate: Option<Cow<'a, str>>,
     #[serde(rename = "tls.key", borrow)]
@@ -39,8 +39,8 @@ struct Answer<'a> {
 /// # Errors
 ///
 /// Returns a text for the status.
-pub fn parse(answer: &[u8], agent: &AgentPod) -> Result<SigningKey, String> {
-    let answer: Answer<'_> = serde_json::from_slice(answer).map_err(|error| {
+pub fn parse(output: &[u8], agent: &AgentPod) -> Result<SigningKey, String> {
+    let output: Output<'_> = serde_json::from_slice(output).map_err(|error| {
         format!("failed to decode signing cert/key JSON from {agent}: {}", without_content(&error))
     })?;
     let decode = |what: &str, text: Option<Cow<'_, str>>| {
@@ -51,8 +51,8 @@ pub fn parse(answer: &[u8], agent: &AgentPod) -> Result<SigningKey, String> {
             )
         })
     };
-    let certificate = decode("cert", answer.certificate)?;
-    let key_pem = decode("key", answer.key)?;
+    let certificate = decode("cert", output.certificate)?;
+    let key_pem = decode("key", output.key)?;
     Ok(SigningKey { certificate_pem: certificate.to_vec(), key_pem })
 }
 
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn certificate_and_key_are_decoded() {
-        let answer = br#"{"tls.crt":"Y2VydA==","tls.key":"a2V5","other":1}"#;
-        let key = parse(answer, &agent()).unwrap();
+        let output = br#"{"tls.crt":"Y2VydA==","tls.key":"a2V5","other":1}"#;
+        let key = parse(output, &agent()).unwrap();
         assert_eq!((key.certificate_pem.as_slice(), key.key_pem.as_slice()), (&b"cert"[..], &b"key"[..]));
         assert_eq!(format!("{key:?}"), "SigningKey([redacted])");
         // Missing members are parsed as empty; the code that loads the pair reports the error.
@@ -105,9 +105,9 @@ mod tests {
                 "failed to decode signing key base64 from agent pod ns/a-1: illegal base64 data at input byte 8".to_owned(),
             ),
         ];
-        for (answer, wanted) in cases {
-            let error = parse(answer.as_bytes(), &agent()).unwrap_err();
-            assert_eq!(error, wanted, "{answer}");
+        for (output, wanted) in cases {
+            let error = parse(output.as_bytes(), &agent()).unwrap_err();
+            assert_eq!(error, wanted, "{output}");
             assert!(!error.contains("c2VjcmV0"));
         }
     }

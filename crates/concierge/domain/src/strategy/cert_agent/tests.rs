@@ -207,18 +207,20 @@ fn the_node_of_k3s_replaces_the_controller_manager_pod() {
     assert!(node(&pending).unwrap_err().ends_with("(1 candidate)"));
 
     // An existing `cluster-info` takes precedence.
-    let told = |observed: &Observed, url: Option<&str>| {
+    let published = |observed: &Observed, url: Option<&str>| {
         let settings = Settings { discovery_url: url.map(ToOwned::to_owned), ..settings() };
         decide(observed, &settings).next.map(|read| read.info.server).map_err(|failure| failure.message)
     };
     let made = observed(&[], k3s(Some(info)));
-    assert_eq!(told(&made, None).as_deref(), Ok("https://api"));
+    assert_eq!(published(&made, None).as_deref(), Ok("https://api"));
     let none = Observed { cluster_info: Ok(None), ..made };
-    assert_eq!(told(&none, None).as_deref(), Ok("https://10.0.0.1:6443"));
-    assert_eq!(told(&none, Some("https://x")).as_deref(), Ok("https://x"));
+    assert_eq!(published(&none, None).as_deref(), Ok("https://10.0.0.1:6443"));
+    assert_eq!(published(&none, Some("https://x")).as_deref(), Ok("https://x"));
     let unknown = Observed { cluster_info: Ok(None), ..observed(&[], k3s(None)) };
     assert!(
-        told(&unknown, None).unwrap_err().starts_with("failed to get kube-public/cluster-info configmap")
+        published(&unknown, None)
+            .unwrap_err()
+            .starts_with("failed to get kube-public/cluster-info configmap")
     );
 }
 

@@ -70,15 +70,15 @@ pub(super) fn must_refuse(observed: &Observed, steps: &[Step]) -> bool {
     if observed.loaded.serving.is_none() {
         return false;
     }
-    let held = observed.loaded.delegated.as_ref();
+    let loaded = observed.loaded.delegated.as_ref();
     let allowed = match &observed.delegated {
-        None => held.is_none(),
+        None => loaded.is_none(),
         Some(Delegated { secret, permission }) => match permission {
             Permission::Malformed | Permission::Denied | Permission::Unreadable(_) => false,
-            Permission::Unknown(_) => held == Some(secret),
+            Permission::Unknown(_) => loaded == Some(secret),
             // The previous certificate is served until this pass loads the delegated one.
-            Permission::Granted => match held {
-                Some(held) => held == secret && observed.external.is_some(),
+            Permission::Granted => match loaded {
+                Some(loaded) => loaded == secret && observed.external.is_some(),
                 None => steps.iter().any(|step| matches!(step, Step::LoadExternal | Step::RefuseServing)),
             },
         },

@@ -109,8 +109,8 @@ fn an_address_requested_from_the_load_balancer_must_be_among_the_addresses() {
         (&["lb.example.com"], "5.6.7.8", "lb.example.com", None),
         (&["lb.example.com", "1.2.3.4"], "5.6.7.8", "lb.example.com", Some("5.6.7.8")),
     ];
-    for (sans, asked, host, missing) in rows {
-        let problems = problems_for(&facts(sans), &[host], Some(asked));
+    for (sans, requested, host, missing) in rows {
+        let problems = problems_for(&facts(sans), &[host], Some(requested));
         match missing {
             Some(missing) => assert!(problems[0].ends_with(&format!("not \"{missing}\"")), "{problems:?}"),
             None => assert_eq!(problems, [""; 0], "{sans:?}"),

@@ -111,11 +111,11 @@ fn a_failed_check_has_the_consequence_of_its_mode() {
             checked(&[]),
         ),
     ];
-    for (case, world, steps, verdict, told) in rows {
+    for (case, world, steps, verdict, report) in rows {
         let plan = decide(&world, now());
         assert_eq!(plan.summary(), steps, "{case}");
         assert_eq!(plan.verdict, verdict, "{case}");
-        assert_eq!(plan.told, told, "{case}");
+        assert_eq!(plan.told, report, "{case}");
     }
 }
 
@@ -195,10 +195,10 @@ fn nothing_is_checked_without_a_loadable_certificate_and_names() {
             Told::Nothing,
         ),
     ];
-    for (case, world, steps, told) in rows {
+    for (case, world, steps, report) in rows {
         let plan = decide(&world, now());
         assert_eq!(plan.summary(), steps, "{case}");
-        assert_eq!(plan.told, told, "{case}");
+        assert_eq!(plan.told, report, "{case}");
     }
 }
 
@@ -216,7 +216,7 @@ fn a_weak_key_that_cannot_be_loaded_is_reported() {
 
 #[test]
 fn the_requested_address_counts_only_if_clients_use_the_load_balancer() {
-    let asked = |kind: &str, endpoint: &str| {
+    let requesting_address = |kind: &str, endpoint: &str| {
         let mut spec = with_tls(enabled(kind, endpoint), json!({"secretName": "mine"}));
         spec["service"]["loadBalancerIP"] = "5.6.7.8".into();
         spec
@@ -226,9 +226,9 @@ fn the_requested_address_counts_only_if_clients_use_the_load_balancer() {
         facts.dns_names = vec!["example.com".into()];
     };
     for (world, wanted) in [
-        (world(asked("LoadBalancer", "")).lb(json!([{"ip": "1.2.3.4"}])), false),
-        (world(asked("LoadBalancer", "example.com")).lb(json!([{"ip": "1.2.3.4"}])), true),
-        (world(asked("ClusterIP", "")).cip(&["1.2.3.4"]), true),
+        (world(requesting_address("LoadBalancer", "")).lb(json!([{"ip": "1.2.3.4"}])), false),
+        (world(requesting_address("LoadBalancer", "example.com")).lb(json!([{"ip": "1.2.3.4"}])), true),
+        (world(requesting_address("ClusterIP", "")).cip(&["1.2.3.4"]), true),
     ] {
         assert_eq!(decide(&world.certificate(facts), now()).told.is_valid(), Some(wanted));
     }

@@ -80,7 +80,7 @@ impl DelegatedSecret {
     }
 
     /// Returns the information about this Secret, and follows it from now on instead of any other.
-    /// Waits up to [`FIRST_ANSWER`] for the first responses.
+    /// Waits a few seconds for the first responses.
     pub async fn look(&self, reference: &SecretReference) -> Answer {
         self.want(Some(reference.clone()));
         let settled = self.until(|state| state.answer().1);

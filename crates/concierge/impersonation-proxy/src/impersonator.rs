@@ -1,24 +1,25 @@
 //! The impersonation proxy: the handler chain of one request, outermost first.
 //!
 //! ```text
-//!  1 security headers       http server layers      on every response, errors included
-//!  2 tokens                 bearer                  copied before step 8 removes them from the headers
-//!  3 audit ID               http server layers      the client's, or a new one
-//!  4 panic guard            http server layers      500; the connection stays open
-//!  5 request info           kubernetes request      verb and resource for the steps below; 400 or 500 for a bad path
-//!  6 shutdown               draining                503 once the shutdown has begun
-//!  7 deadline               deadline                60 s or less; none for long-running requests
-//!  8 authenticate           authenticate            certificate, token, front proxy, anonymous; 401
-//!  9 max in flight          in_flight               429; charged to the client itself, before any review for the request
-//! 10 client impersonation   client_impersonation    the client's Impersonate-* headers, each part reviewed; 403
-//! 11 authorize              authorize               SubjectAccessReview; 403
-//! 12 identity               kubernetes request      impersonate, pass through, or refuse
-//! 13 forward or upgrade     forward, reverse_proxy  streamed in both directions; 502
+//!  1 security headers      http server layers  on every response, errors included
+//!  2 tokens                bearer              copied before step 8 removes them
+//!  3 audit ID              http server layers  the client's, or a new one
+//!  4 panic guard           http server layers  500; the connection stays open
+//!  5 request info          kubernetes request  verb and resource; 400 or 500 for a bad path
+//!  6 shutdown              draining            503 once the shutdown has begun
+//!  7 deadline              deadline            60 s or less; none for long-running requests
+//!  8 authenticate          authenticate        certificate, token, front proxy, anonymous; 401
+//!  9 max in flight         in_flight           429; charged to the client itself, before any
+//!                                              review for the request
+//! 10 client impersonation  client_impersonation  Impersonate-* headers, each part reviewed; 403
+//! 11 authorize             authorize           SubjectAccessReview; 403
+//! 12 identity              kubernetes request  impersonate, pass through, or refuse
+//! 13 forward or upgrade    reverse_proxy       streamed in both directions; 502
 //! ```
 //!
 //! The order of steps 3 to 11 is that of a Kubernetes API server (`DefaultBuildHandlerChain` in
 //! k8s.io/apiserver), which upstream Pinniped embeds. Clients can observe it. Every error is a
-//! [`refusal::Refusal`], the single permit that defines the response of the client.
+//! [`refusal::Refusal`], the single place that defines the response of the client.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -8,12 +8,13 @@
 //! 1 audit ID, panic guard           on every response; a panic does not close the connection
 //! 2 request info                    verb, group and resource from path and method
 //! 3 deadline                        504; everything below is dropped
-//! 4 authentication                  access.rs; only the review of a token takes time, with limits of its own: 429
-//! 5 max in flight                   429; a fair share of the permits for each user, and of the share of anonymous
-//!                                   clients for each address
+//! 4 authentication                  access.rs; token reviews have limits of their own: 429
+//! 5 max in flight                   429; a fair share of the permits for each user, and of the
+//!                                   share of anonymous clients for each address
 //! 6 impersonation, authorization    access.rs
-//! 7 handlers                        discovery.rs, openapi.rs, health.rs, resources.rs -> exchange.rs, which also
-//!                                   shares the permits of logins fairly between authenticators
+//! 7 handlers                        discovery.rs, openapi.rs, health.rs, resources.rs ->
+//!                                   exchange.rs, which also shares the permits of logins fairly
+//!                                   between authenticators
 //! ```
 //!
 //! Admission is not implemented: a cluster's admission webhooks and policies do not apply to these

@@ -1,9 +1,9 @@
 //! The composition of the Concierge: its parts, and the order of start and shutdown.
 //!
 //! ```text
-//! config, pod metadata -> API server client (our own HTTP/2 pool) -> owners -> cluster's client CAs
+//! config, pod metadata -> API server client (our own HTTP/2 pool) -> owners -> client CAs
 //!   token client        the impersonator account's token, in every pod
-//!   controllers         lease, certificates, authenticators, impersonation proxy (which start the proxy below)
+//!   controllers         lease, certificates, authenticators, impersonation proxy
 //!   aggregated API      on its own port, with the health endpoints
 //! shutdown: see stop.rs of the program crate
 //! ```

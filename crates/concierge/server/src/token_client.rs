@@ -6,9 +6,11 @@
 //! requested one.
 //!
 //! ```text
-//! every minute      its age on both clocks: a suspend or a jump of the wall clock does not prolong its use
-//!                   a request with it: 401 after a change of its ServiceAccount or of its signing key
-//! after a refusal   the same immediately, but at most every 5 seconds, because clients can cause refusals
+//! every minute      its age on both clocks: a suspend or a jump of the wall clock does not
+//!                   prolong its use
+//!                   a request with it: 401 after a change of its ServiceAccount or signing key
+//! after a refusal   the same immediately, but at most every 5 seconds, because clients can
+//!                   cause refusals
 //! ```
 //!
 //! While the API server refuses the token, and no other one can be requested, the source returns

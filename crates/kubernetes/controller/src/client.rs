@@ -164,7 +164,8 @@ impl Writer {
     /// preconditions. An object that no longer exists counts as deleted.
     ///
     /// # Errors
-    /// [`WriteError`]: not leader, or the error of the API server; a conflict when the object has changed.
+    /// [`WriteError`]: not leader, or the error of the API server; a conflict when the object has
+    /// changed.
     pub async fn delete_exactly<K>(
         &self,
         api: &Api<K>,

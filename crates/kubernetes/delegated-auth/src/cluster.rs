@@ -2,9 +2,12 @@
 //! decides whether a user is allowed to do something.
 //!
 //! ```text
-//! cache       ten seconds; separate caches for positive and negative results, so that neither evicts the other
-//! flight      concurrent equal reviews of one client share one call, which continues when the client disconnects
-//! permit      a bounded number of calls, shared fairly between clients; a review without a permit in time is refused
+//! cache       ten seconds; separate caches for positive and negative results, so that neither
+//!             evicts the other
+//! flight      concurrent equal reviews of one client share one call, which continues when the
+//!             client disconnects
+//! permit      a bounded number of calls, shared fairly between clients; a review without a permit
+//!             in time is refused
 //! call        retried when the connection is lost or the server requests a retry
 //! ```
 //!

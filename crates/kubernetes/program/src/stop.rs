@@ -3,7 +3,7 @@
 //! ```text
 //! signal    readiness fails; controllers and token client stop, the Lease is released
 //!   delay   both servers continue as before: Services still route requests to this pod
-//!   grace   ports are closed, clients are asked to leave (GOAWAY, `Connection: close`), requests finish
+//!   grace   ports are closed, clients get GOAWAY or `Connection: close`, requests finish
 //! end       everything that is still open is reset
 //! ```
 //!

@@ -12,7 +12,8 @@ use pinniped_go_compat::url::first_query_bytes;
 /// # Errors
 /// The text of the 400 response of API servers to an invalid duration.
 pub fn limit(query: Option<&str>, longest: Duration) -> Result<Duration, String> {
-    let requested = query.and_then(|query| first_query_bytes(query, "timeout")).filter(|text| !text.is_empty());
+    let requested =
+        query.and_then(|query| first_query_bytes(query, "timeout")).filter(|text| !text.is_empty());
     let Some(requested) = requested else { return Ok(longest) };
     let requested = GoDuration::parse_bytes(&requested)
         .map_err(|error| format!("invalid timeout specified in the request URL - {error}"))?;

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! selector     = [ requirement { "," requirement } ]
-//! requirement  = "!" key | key [ ("=" | "==" | "!=" | "<" | ">") [ value ] | ("in" | "notin") "(" values ")" ]
+//! requirement  = "!" key | key [ operator [ value ] | ("in" | "notin") "(" values ")" ]
+//! operator     = "=" | "==" | "!=" | "<" | ">"
 //! values       = [ value ] { "," [ value ] }
 //! ```
 //!

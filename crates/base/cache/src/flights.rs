@@ -1,4 +1,4 @@
-//! Single flights that do not depend on the caller which started them.
+//! Work that is shared by concurrent callers and does not depend on the caller that started it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -10,11 +10,12 @@ use tokio::sync::watch;
 
 use super::lock;
 
-/// Work that is done once for all callers which want it at the same time.
+/// Runs work once for all callers that request it at the same time.
 ///
-/// Unlike [`Answers::get_or_ask`](super::Answers::get_or_ask), the work is a task of its own: it goes on when the caller
-/// that started it is dropped, and its result is there for the other callers, or for a cache that the work itself fills.
-/// So the work has to be bounded in time, and the caller of [`Flights::join`] has to bound how much is started.
+/// Unlike in [`Answers::get_or_ask`](super::Answers::get_or_ask), the work is a task of its own: it
+/// continues when the caller that started it is dropped, and its result is available to the other
+/// callers, or to a cache that the work itself fills. Therefore the work must have a time limit,
+/// and the caller of [`Flights::join`] must limit how much work it starts.
 pub struct Flights<K, V, S = RandomState>(Arc<Open<K, V, S>>);
 
 type Open<K, V, S> = Mutex<HashMap<K, watch::Receiver<Option<V>>, S>>;
@@ -22,9 +23,9 @@ type Open<K, V, S> = Mutex<HashMap<K, watch::Receiver<Option<V>>, S>>;
 /// The first step of a flight.
 #[derive(Debug)]
 pub enum Start<F, V> {
-    /// This is to be done.
+    /// The work to run.
     Work(F),
-    /// Nothing is to be done: the result is known meanwhile, or no more work may be started.
+    /// No work to run: the result is already known, or no more work may be started.
     Done(V),
 }
 
@@ -46,8 +47,9 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + 'static,
 {
-    /// The result of the work under this key. `start` is called, under a lock, when there is none under way. `None` when
-    /// the work ended without a result twice: it panicked, or its runtime shut down.
+    /// Returns the result of the work for this key. `start` is called, under a lock, when no such
+    /// work is running. Returns `None` when the work ended without a result twice: it panicked, or
+    /// its runtime shut down.
     pub async fn join<F>(&self, key: &K, mut start: impl FnMut() -> Start<F, V>) -> Option<V>
     where
         F: Future<Output = V> + Send + 'static,
@@ -87,7 +89,7 @@ where
         let open = CloseOnDrop { open: Arc::clone(&self.0), key: key.clone() };
         tokio::spawn(async move {
             let value = work.await;
-            // Callers that come from now on start anew, or find what the work has put into a cache.
+            // Later callers start new work, or find the result in a cache that the work has filled.
             drop(open);
             sender.send_replace(Some(value));
         });
@@ -95,7 +97,7 @@ where
     }
 }
 
-/// Removes a flight that has ended, also one that panicked or whose runtime shut down.
+/// Removes a flight that has ended, including one that panicked or whose runtime shut down.
 struct CloseOnDrop<K: Eq + Hash, V, S: BuildHasher> {
     open: Arc<Open<K, V, S>>,
     key: K,
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_at_the_same_time_share_one_flight() {
+    async fn concurrent_callers_share_one_flight() {
         let flights = Flights::<_, u64>::default();
         let started = AtomicUsize::new(0);
         let start = || {
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flight_goes_on_without_the_caller_that_started_it() {
+    async fn a_flight_continues_without_the_caller_that_started_it() {
         let flights = Flights::<_, u64>::default();
         let go_on = Arc::new(Notify::new());
         let start = || {
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flight_that_fails_is_started_once_more() {
+    async fn a_failed_flight_is_started_once_more() {
         let flights = Flights::<_, u64>::default();
         let started = AtomicUsize::new(0);
         let fails_times = |times| {
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flight_whose_runtime_is_gone_is_started_on_another() {
+    fn a_flight_whose_runtime_has_shut_down_is_started_on_another() {
         let flights = Flights::<_, u64>::default();
         let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
         let first = runtime();

@@ -1,9 +1,12 @@
-//! A cache with a bound on its entries and an end for each of them, and questions that are asked once however many wait.
+//! A cache with a limited number of entries that expire, and a loader that sends concurrent equal
+//! queries once.
 //!
-//! The bound and the choice of what goes first are `quick_cache`'s: small, and a look costs a fraction of what larger
-//! caches take, because nothing is written down about it. It knows no time, so the end of an entry is kept with it.
-//! [`Flights`] does work once for all callers that want it at the same time, detached from each of them. [`Answers`] adds what stands before an API server: equal questions at the same time become one, and an error is told
-//! to all who wait but never kept.
+//! `quick_cache` limits the number of entries and selects those to evict: it is small, and a lookup
+//! costs a fraction of what larger caches need, because it records almost nothing. It has no
+//! concept of time, so the expiry of an entry is stored with it. [`Flights`] runs work once for all
+//! callers that request it at the same time, independently of each of them. [`Answers`] caches the
+//! responses of a remote server: concurrent equal queries become one, and an error is returned to
+//! all waiting callers but never cached.
 
 #![forbid(unsafe_code)]
 
@@ -22,11 +25,11 @@ mod flights;
 
 pub use flights::{Flights, Start};
 
-/// A map that forgets: what is too old, and what is used least when there is too much.
+/// A map whose entries expire, and which evicts rarely used entries when it is full.
 pub struct Cache<K, V, S = RandomState> {
     entries: Entries<K, Entry<V>, UnitWeighter, S, DefaultLifecycle<K, Entry<V>>>,
     lifetime: Duration,
-    /// When all that is too old was last thrown away.
+    /// The time of the last removal of expired entries.
     swept: Mutex<Instant>,
 }
 
@@ -38,7 +41,7 @@ struct Entry<V> {
 
 impl<K, V, S> fmt::Debug for Cache<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither keys nor values: there may be secrets among them.
+        // Neither keys nor values: they may contain secrets.
         f.debug_struct("Cache").field("lifetime", &self.lifetime).finish_non_exhaustive()
     }
 }
@@ -49,49 +52,50 @@ where
     V: Clone,
     S: BuildHasher + Clone + Default,
 {
-    /// So many entries at most, each for so long after it was put there.
+    /// Creates a cache for at most `most` entries, each of which expires `lifetime` after its
+    /// insertion.
     pub fn new(most: u64, lifetime: Duration) -> Self {
-        // Room is made as it is needed, not from the beginning.
+        // The initial capacity; more is allocated on demand.
         const FIRST: usize = 64;
         let first = usize::try_from(most).unwrap_or(usize::MAX).min(FIRST);
         let entries = Entries::with(first, most, UnitWeighter, S::default(), DefaultLifecycle::default());
         Self { entries, lifetime, swept: Mutex::new(Instant::now()) }
     }
 
-    /// What is kept under this key.
+    /// Returns the value for this key unless it has expired.
     pub fn get(&self, key: &K) -> Option<V> {
         let entry = self.entries.get(key)?;
         (Instant::now() < entry.end).then_some(entry.value)
     }
 
-    /// Keeps a value, in place of an earlier one.
+    /// Stores a value and replaces an earlier one.
     pub fn insert(&self, key: K, value: V) {
         let now = Instant::now();
         self.sweep(now);
         self.entries.insert(key, Entry { value, end: now + self.lifetime });
     }
 
-    /// Forgets what is kept under this key.
+    /// Removes the value for this key.
     pub fn remove(&self, key: &K) {
         self.entries.remove(key);
     }
 
-    /// Entries, of which some may be too old to be found.
+    /// Returns the number of entries, including expired ones.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How long an entry is kept.
+    /// Returns the lifetime of an entry.
     pub fn lifetime(&self) -> Duration {
         self.lifetime
     }
 
-    /// Throws away what is too old, once in a lifetime: after a crowd its memory is free again.
+    /// Removes expired entries, once per lifetime, so that the memory of a burst is released.
     fn sweep(&self, now: Instant) {
         {
             let mut swept = lock(&self.swept);
@@ -104,16 +108,17 @@ where
     }
 }
 
-/// Answers to questions that are dear to ask.
+/// A cache for the responses to expensive queries.
 pub struct Answers<K, V, E, S = RandomState> {
     known: Cache<K, V, S>,
     asking: Mutex<Asking<K, V, E, S>>,
 }
 
-type Asking<K, V, E, S> = HashMap<K, Arc<Question<V, E>>, S>;
+type Asking<K, V, E, S> = HashMap<K, Arc<Query<V, E>>, S>;
 
-/// A question that is being asked. Whoever holds the lock asks it; who gets the lock later finds the outcome.
-type Question<V, E> = tokio::sync::Mutex<Option<Result<V, E>>>;
+/// A running query. The caller that has the lock sends it; a caller that gets the lock later finds
+/// the result.
+type Query<V, E> = tokio::sync::Mutex<Option<Result<V, E>>>;
 
 impl<K, V, E, S> fmt::Debug for Answers<K, V, E, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,56 +133,56 @@ where
     E: Clone,
     S: BuildHasher + Clone + Default,
 {
-    /// So many answers at most, each for so long.
+    /// Creates a cache for at most `most` responses, each with this lifetime.
     pub fn new(most: u64, lifetime: Duration) -> Self {
         Self { known: Cache::new(most, lifetime), asking: Mutex::default() }
     }
 
-    /// The answers that are known.
+    /// Returns the cached responses.
     pub fn known(&self) -> &Cache<K, V, S> {
         &self.known
     }
 
-    /// The answer, from `ask` where it is not known. Who asks the same meanwhile waits for the same outcome; if the one
-    /// who asks is dropped, the next one asks.
+    /// Returns the cached response, or sends the query with `ask`. Callers with an equal key wait
+    /// for the same result; if the caller that runs the query is dropped, the next one runs it.
     ///
     /// # Errors
-    /// Those of `ask`, which are not kept.
+    /// Returns the errors of `ask`, which are not cached.
     pub async fn get_or_ask(&self, key: K, ask: impl Future<Output = Result<V, E>>) -> Result<V, E> {
         if let Some(known) = self.known.get(&key) {
             return Ok(known);
         }
-        let waiting = Waiting { answers: self, question: self.question(&key), key };
-        let mut outcome = waiting.question.lock().await;
-        if let Some(outcome) = &*outcome {
-            return outcome.clone();
+        let waiting = Waiting { answers: self, query: self.query(&key), key };
+        let mut result = waiting.query.lock().await;
+        if let Some(result) = &*result {
+            return result.clone();
         }
         let answer = ask.await;
         if let Ok(value) = &answer {
             self.known.insert(waiting.key.clone(), value.clone());
         }
-        // Who comes from now on finds what is known, or asks anew.
+        // Later callers find the cached response, or send a new query.
         waiting.close();
-        *outcome = Some(answer.clone());
+        *result = Some(answer.clone());
         answer
     }
 
-    fn question(&self, key: &K) -> Arc<Question<V, E>> {
+    fn query(&self, key: &K) -> Arc<Query<V, E>> {
         Arc::clone(lock(&self.asking).entry(key.clone()).or_default())
     }
 }
 
-/// Somebody who wants to know.
+/// A waiting caller.
 struct Waiting<'a, K: Eq + Hash, V, E, S: BuildHasher> {
     answers: &'a Answers<K, V, E, S>,
-    question: Arc<Question<V, E>>,
+    query: Arc<Query<V, E>>,
     key: K,
 }
 
 impl<K: Eq + Hash, V, E, S: BuildHasher> Waiting<'_, K, V, E, S> {
     fn close(&self) {
         let mut asking = lock(&self.answers.asking);
-        if asking.get(&self.key).is_some_and(|question| Arc::ptr_eq(question, &self.question)) {
+        if asking.get(&self.key).is_some_and(|query| Arc::ptr_eq(query, &self.query)) {
             asking.remove(&self.key);
         }
     }
@@ -186,16 +191,18 @@ impl<K: Eq + Hash, V, E, S: BuildHasher> Waiting<'_, K, V, E, S> {
 impl<K: Eq + Hash, V, E, S: BuildHasher> Drop for Waiting<'_, K, V, E, S> {
     fn drop(&mut self) {
         let mut asking = lock(&self.answers.asking);
-        // The map's and ours: nobody else waits, so a question that was given up is none any more.
-        if Arc::strong_count(&self.question) == 2
-            && asking.get(&self.key).is_some_and(|question| Arc::ptr_eq(question, &self.question))
+        // One reference is the map's and one is ours: no other caller waits, so an abandoned query
+        // can be removed.
+        if Arc::strong_count(&self.query) == 2
+            && asking.get(&self.key).is_some_and(|query| Arc::ptr_eq(query, &self.query))
         {
             asking.remove(&self.key);
         }
     }
 }
 
-/// What the locks guard is whole between any two statements, so a panic elsewhere does not spoil it.
+/// Locks a mutex. The state behind each lock is consistent between any two statements, so a panic
+/// elsewhere does not invalidate it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -226,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_entry_is_there_until_its_end_or_until_it_is_removed() {
+    async fn an_entry_exists_until_it_expires_or_is_removed() {
         let cache = cache(10);
         cache.insert(1, 1);
         cache.insert(2, 2);
@@ -242,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn there_is_a_bound_and_what_a_crowd_left_goes() {
+    async fn the_number_of_entries_is_limited_and_expired_entries_are_removed() {
         let cache = cache(1000);
         for at in 0..5000 {
             cache.insert(at, at);
@@ -256,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn equal_questions_at_the_same_time_are_one_and_others_are_not_held_up() {
+    async fn concurrent_equal_queries_run_once_and_do_not_block_others() {
         let (answers, asked) = (answers(), AtomicUsize::new(0));
         let go_on = Notify::new();
         let slow = || async {
@@ -277,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_is_told_to_all_who_wait_and_to_nobody_after_them() {
+    async fn an_error_is_returned_to_all_waiting_callers_and_not_cached() {
         let (answers, asked) = (answers(), AtomicUsize::new(0));
         let fail = || async {
             asked.fetch_add(1, Ordering::Relaxed);
@@ -292,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_the_one_who_asks_is_gone_the_next_one_asks_and_nothing_stays_behind() {
+    async fn the_next_caller_runs_the_query_when_the_first_is_dropped_and_no_state_remains() {
         let answers = answers();
         let mut first = Box::pin(answers.get_or_ask("same", std::future::pending()));
         assert!(futures::poll!(&mut first).is_pending());
@@ -310,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_kept_is_shown_by_debug() {
+    fn debug_prints_no_entries() {
         let answers: Answers<String, String, ()> = Answers::new(10, LIFETIME);
         answers.known().insert("secret".to_owned(), "secret".to_owned());
         assert_eq!(format!("{answers:?}"), "Answers { known: Cache { lifetime: 10s, .. }, .. }");

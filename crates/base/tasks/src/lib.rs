@@ -1,8 +1,9 @@
-//! Long-lived tasks: each has a name and an owner, and none ends unnoticed.
+//! Long-lived tasks: each has a name and an owner, and an unexpected end is reported.
 //!
-//! A watch, an election or a controller runs until its owner stops it. When such a task returns or panics before that,
-//! the rest of the program works on with a cache that no longer changes, or with a leadership that no longer ends. So a
-//! [`TaskGroup`] reports each such end to a [`TaskMonitor`], and `main` ends the program with the report.
+//! A task such as a watch or a controller runs until its owner stops it. When such a task returns
+//! or panics before that, the rest of the program continues with outdated state, for example with a
+//! cache that no longer changes. Therefore a [`TaskGroup`] reports each such end to a
+//! [`TaskMonitor`], and `main` terminates the program with the report.
 
 #![forbid(unsafe_code)]
 
@@ -14,26 +15,26 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A task that ended although its owner had not stopped it.
+/// The error for a task that ended although its owner had not stopped it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnexpectedEnd {
-    /// It returned.
+    /// The task returned.
     #[error("task {task:?} ended unexpectedly")]
     Returned {
-        /// Name of the task.
+        /// The name of the task.
         task: String,
     },
-    /// It panicked.
+    /// The task panicked.
     #[error("task {task:?} panicked: {message}")]
     Panicked {
-        /// Name of the task.
+        /// The name of the task.
         task: String,
-        /// Message of the panic.
+        /// The message of the panic.
         message: String,
     },
 }
 
-/// Receives unexpected ends of tasks. Clones are the same monitor.
+/// Receives unexpected ends of tasks. Clones share one monitor.
 #[derive(Clone, Debug, Default)]
 pub struct TaskMonitor(watch::Sender<Option<UnexpectedEnd>>);
 
@@ -43,7 +44,7 @@ impl TaskMonitor {
         let mut first = self.0.subscribe();
         async move {
             let end = first.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
-            // Without an end, all groups are gone, and no task is left that could fail.
+            // Without an end, all groups are dropped, and no task is left that could fail.
             match end {
                 Some(end) => end,
                 None => std::future::pending().await,
@@ -81,7 +82,7 @@ impl TaskGroup {
         Self { monitor: monitor.clone(), stop: CancellationToken::new(), tasks: JoinSet::new() }
     }
 
-    /// Starts a task, which has to run until the token is cancelled.
+    /// Starts a task, which must run until the token is cancelled.
     pub fn spawn<F>(&mut self, name: impl Into<String>, task: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -99,12 +100,12 @@ impl TaskGroup {
         });
     }
 
-    /// Stops all tasks without waiting for their ends.
+    /// Stops all tasks without waiting for them to end.
     pub fn cancel(&self) {
         self.stop.cancel();
     }
 
-    /// Stops all tasks and waits for their ends.
+    /// Stops all tasks and waits until they have ended.
     pub async fn stop(mut self) {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
@@ -128,7 +129,8 @@ mod tests {
 
     use super::*;
 
-    /// The first unexpected end. The clock of the tests is paused, so that a missing report fails them at once.
+    /// Returns the first unexpected end. The clock of the tests is paused, so that a missing report
+    /// fails them at once.
     async fn failed(monitor: &TaskMonitor) -> UnexpectedEnd {
         let end = tokio::time::timeout(Duration::from_secs(1), monitor.failed()).await;
         end.expect("the end of the task is reported")
@@ -156,7 +158,7 @@ mod tests {
         let mut group = TaskGroup::new(&monitor);
         group.spawn("election", |_| async { panic!("number {}", 7) });
         assert_eq!(failed(&monitor).await.to_string(), "task \"election\" panicked: number 7");
-        // Also in a task that may return at any time.
+        // The same for a task that may return at any time.
         let monitor = TaskMonitor::default();
         monitor.clone().report_panic("proxy", async {}).await;
         assert_eq!(monitor.failed().now_or_never(), None);
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_end_stays_the_report() {
+    async fn the_first_unexpected_end_remains_the_report() {
         let monitor = TaskMonitor::default();
         let before = monitor.failed();
         monitor.report(returned("first"));

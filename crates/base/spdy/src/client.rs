@@ -1,4 +1,4 @@
-//! A connection to a server, of which a client opens streams and reads data.
+//! A connection to a server on which a client opens streams and reads data.
 
 use std::io;
 
@@ -8,51 +8,52 @@ use zeroize::Zeroizing;
 use crate::decode::{DecodeError, Decoder, Frame, StreamId};
 use crate::encode::{self, HeaderBlocks, HeadersTooLong};
 
-/// The bytes of the only buffer.
+/// Size of the only buffer in bytes.
 pub const BUFFER: usize = 16 << 10;
 
-/// The windows of the connection and of each stream before an update.
+/// Flow-control windows of the connection and of each stream before an update.
 const INITIAL_WINDOW: u32 = 64 << 10;
 
-/// The streams that a client may open. The error stream and the three of the standard ones are what Kubernetes knows.
+/// Maximum number of streams that a client may open: the error stream and the three standard
+/// streams of a remote command.
 const MAX_STREAMS: usize = 4;
 
-/// The reason why a connection is of no use any more.
+/// The reason why a connection cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Reading or writing failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The server does not speak SPDY/3.1 as it should.
+    /// The server violated SPDY/3.1.
     #[error("malformed data: {0}")]
     Decode(#[from] DecodeError),
     /// The connection ended inside of a frame.
     #[error("connection ended inside of a frame")]
     Truncated,
-    /// A stream's headers are too long.
+    /// The headers of a stream are too long.
     #[error(transparent)]
     Headers(#[from] HeadersTooLong),
-    /// The server sends data on a stream that is not open.
+    /// The server sent data on a stream that is not open.
     #[error("data on stream {0}, which is not open")]
     NotOpen(StreamId),
-    /// More streams than a remote command has.
+    /// More streams were opened than a remote command has.
     #[error("more than {MAX_STREAMS} streams")]
     TooManyStreams,
 }
 
-/// What the server sent.
+/// An event that the server caused.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'c> {
     /// Data of a stream, in the order in which it was sent.
     Data(StreamId, &'c [u8]),
-    /// The stream is over: no data follows. Returned once for each stream.
+    /// The stream is closed: no data follows. Returned once for each stream.
     Closed(StreamId),
-    /// The server did not take this stream, or closed it before it sent anything on it. With a GOAWAY this is the
-    /// first of the streams that were not taken.
+    /// The server did not accept this stream, or closed it before it sent anything on it. After a
+    /// GOAWAY, this is the first stream that was not accepted.
     Refused(StreamId),
 }
 
-/// A stream of ours.
+/// A stream that the client opened.
 #[derive(Debug)]
 struct Stream {
     id: StreamId,
@@ -76,11 +77,13 @@ pub struct Client<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
-    /// A client on an upgraded connection. `window` is the data that the server may send on one stream in total.
+    /// Creates a client on an upgraded connection. `window` is the amount of data that the server
+    /// may send on one stream in total.
     ///
-    /// The server learns it when the stream is opened and is sent nothing later: a server that has ended resets the
-    /// connection when more is written to it, and data that was not read by then is lost. Servers without flow control,
-    /// such as Go's, may send more; the caller counts.
+    /// The server receives it when the stream is opened and is sent nothing later: a server that
+    /// has ended resets the connection when more is written to it, and data that was not read by
+    /// then is lost. Servers without flow control, such as those written in Go, may send more; the
+    /// caller must count.
     pub fn new(io: S, window: u32) -> Self {
         Self {
             io,
@@ -95,10 +98,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         }
     }
 
-    /// Opens a stream. Its names of headers have to be in lower case.
+    /// Opens a stream. Names of headers must be in lower case.
     ///
     /// # Errors
-    /// [`ClientError`], when writing fails or there are too many streams.
+    /// Returns a [`ClientError`] when writing fails or there are too many streams.
     pub async fn open(&mut self, headers: &[(&str, &str)]) -> Result<StreamId, ClientError> {
         if self.streams.len() == MAX_STREAMS {
             return Err(ClientError::TooManyStreams);
@@ -118,10 +121,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         Ok(id)
     }
 
-    /// Waits for the next event; `None` at the end of the connection. Not cancellation safe.
+    /// Waits for the next event; returns `None` at the end of the connection. Not cancellation
+    /// safe.
     ///
     /// # Errors
-    /// [`ClientError`]; the connection is of no use after it.
+    /// Returns a [`ClientError`]; the connection cannot be used after it.
     pub async fn next(&mut self) -> Result<Option<Event<'_>>, ClientError> {
         if let Some(stream) = self.closing.take() {
             return Ok(Some(Event::Closed(stream)));
@@ -164,7 +168,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
                         return Ok(Some(event));
                     }
                 }
-                // Pings of servers are even. Ours would be odd, and there are none.
+                // Pings of servers have even identifiers. Pings of this client would be odd, but it
+                // sends none.
                 Some(Frame::Ping(id)) if id % 2 == 0 => self.send(&encode::ping(id)).await?,
                 Some(Frame::GoAway { last_good }) => {
                     let refused = self.streams.iter().map(|stream| stream.id).find(|id| *id > last_good);
@@ -177,7 +182,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         }
     }
 
-    /// Notes that a stream is over. Returns false when it was over already, or is not ours.
+    /// Records that a stream is closed. Returns false when it was already closed, or is not a
+    /// stream of this client.
     fn close(&mut self, id: StreamId) -> bool {
         match self.streams.iter_mut().find(|stream| stream.id == id) {
             Some(stream) if !stream.closed => {
@@ -188,7 +194,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         }
     }
 
-    /// Checks that a stream may have data.
+    /// Checks that data may arrive on a stream.
     fn received(&mut self, id: StreamId) -> Result<(), ClientError> {
         let open = |stream: &&mut Stream| stream.id == id && !stream.closed;
         let stream = self.streams.iter_mut().find(open).ok_or(ClientError::NotOpen(id))?;
@@ -201,9 +207,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         Ok(self.io.flush().await?)
     }
 
-    /// Reads more bytes, after those that are left. Returns false at the end.
+    /// Reads more bytes after the remaining ones. Returns false at the end.
     async fn fill(&mut self) -> Result<bool, ClientError> {
-        // What is left is the beginning of a frame's head, a few bytes.
+        // The remaining bytes are the beginning of a frame's head, a few bytes.
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;

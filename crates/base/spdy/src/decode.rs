@@ -5,19 +5,20 @@
 //! data      0 stream(31)           flags(8) length(24) payload
 //! ```
 //!
-//! Data is returned as it arrives and is never collected: a frame announces up to 16 MiB. Of control frames only the
-//! fixed fields are read, at most 16 bytes with the frame's head. The rest, such as compressed headers, is skipped.
+//! Data is returned as it arrives and is never collected: a frame announces up to 16 MiB. Of
+//! control frames only the fixed fields are read, at most 16 bytes with the frame's head. The rest,
+//! such as compressed headers, is skipped.
 
-/// A stream's number. The streams of a client are odd.
+/// The identifier of a stream. Streams of a client have odd ones.
 pub type StreamId = u32;
 
-/// The bytes that every frame begins with.
+/// Size of the head of every frame in bytes.
 const HEAD: usize = 8;
 
-/// The longest payload of a control frame that is skipped: settings, or the headers of a reply.
+/// Maximum payload of a control frame that is skipped: settings, or the headers of a reply.
 pub const MAX_CONTROL_PAYLOAD: usize = 16 << 10;
 
-/// The longest beginning of a frame that [`Decoder::decode`] has to see in one part.
+/// The longest beginning of a frame that [`Decoder::decode`] must receive in one piece.
 pub const LONGEST_HEAD: usize = HEAD + 8;
 
 const VERSION: u16 = 3;
@@ -35,22 +36,22 @@ pub(crate) mod kind {
     pub(crate) const WINDOW_UPDATE: u16 = 9;
 }
 
-/// Bytes that are no SPDY/3.1, or more of it than a remote command needs.
+/// The error for bytes that are not SPDY/3.1, or that a remote command does not use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// A control frame of another version.
     #[error("frame of SPDY version {0}, not 3")]
     Version(u16),
-    /// A control frame of no known type.
+    /// A control frame of an unknown type.
     #[error("frame of unknown type {0}")]
     Type(u16),
     /// A control frame whose length does not fit its type.
     #[error("frame of type {0} with a payload of {1} bytes")]
     Length(u16, usize),
-    /// A stream with the number 0.
+    /// A frame for stream 0.
     #[error("frame of type {0} for stream 0")]
     StreamZero(u16),
-    /// A server that opens a stream.
+    /// The server opened a stream.
     #[error("server opened stream {0}")]
     ServerStream(StreamId),
 }
@@ -83,24 +84,24 @@ pub enum Frame {
     Reset {
         /// The stream.
         stream: StreamId,
-        /// The reason, a number of section 2.6.3.
+        /// The reason, a number from section 2.6.3.
         status: u32,
     },
     /// A ping, or the reply to one.
     Ping(u32),
-    /// The server closes the connection when the streams that it knows have ended.
+    /// The server closes the connection when the streams that it has accepted have ended.
     GoAway {
         /// The last stream that the server has accepted.
         last_good: StreamId,
     },
-    /// A frame that changes nothing for a client that sends no data.
+    /// A frame without effect for a client that sends no data.
     Ignored,
 }
 
 /// The result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The bytes that were read from the front of the input.
+    /// Number of bytes that were read from the front of the input.
     pub consumed: usize,
     /// The frame, if one was complete. [`Frame::Data`] consists of the consumed bytes.
     pub frame: Option<Frame>,
@@ -122,18 +123,18 @@ enum State {
     },
 }
 
-/// Reads frames out of bytes.
+/// Decodes frames.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: State,
 }
 
 impl Decoder {
-    /// Reads at most one frame from the front of `input`. A step that consumes nothing and has no frame needs more
-    /// input; with [`LONGEST_HEAD`] bytes or more there is always progress.
+    /// Decodes at most one frame from the front of `input`. A step that consumes nothing and has no
+    /// frame needs more input; with [`LONGEST_HEAD`] bytes or more there is always progress.
     ///
     /// # Errors
-    /// [`DecodeError`]; the connection is of no use after it.
+    /// Returns a [`DecodeError`]; the connection cannot be used after it.
     pub fn decode(&mut self, input: &[u8]) -> Result<Step, DecodeError> {
         match &mut self.state {
             State::Head => self.head(input),
@@ -162,7 +163,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the bytes so far end with a whole frame.
+    /// Returns whether the bytes so far end with a complete frame.
     pub fn is_between_frames(&self) -> bool {
         matches!(self.state, State::Head)
     }

@@ -1,14 +1,14 @@
-//! An encoder of the frames that a client of a remote command sends.
+//! An encoder for the frames that a client of a remote command sends.
 //!
-//! Header blocks are zlib streams over SPDY's dictionary (section 2.6.10.1). They consist of stored blocks here: these
-//! refer to nothing, so that the dictionary's number is all that has to be known of it, and nothing is compressed next
-//! to a secret (CRIME). A block of length 0 follows each, as zlib writes it on a flush: Go's reader returns what came
-//! before when it meets that.
+//! Header blocks are zlib streams with SPDY's dictionary (section 2.6.10.1). Here they consist of
+//! stored blocks: these do not refer to the dictionary, so that only its checksum is needed, and no
+//! data is compressed next to a secret (CRIME). A block of length 0 follows each, as zlib writes it
+//! on a flush: Go's reader returns the data before it when it reads that block.
 
 use crate::decode::{StreamId, kind};
 
-/// The beginning of the zlib stream: deflate with a window of 32 KiB, strongest level, and a dictionary with this
-/// Adler-32 number.
+/// The beginning of the zlib stream: deflate with a window of 32 KiB, the highest level, and a
+/// dictionary with this Adler-32 checksum.
 const ZLIB_HEAD: [u8; 6] = [0x78, 0xbb, 0xe3, 0xc6, 0xa7, 0xc2];
 
 /// The stored block of length 0.
@@ -19,17 +19,17 @@ const FLUSH: [u8; 5] = [0, 0, 0, 0xff, 0xff];
 #[error("headers of a stream are longer than 65535 bytes")]
 pub struct HeadersTooLong;
 
-/// Writes header blocks: all of a connection are one zlib stream.
+/// Encodes header blocks: those of a connection form one zlib stream.
 #[derive(Debug, Default)]
 pub struct HeaderBlocks {
     begun: bool,
 }
 
 impl HeaderBlocks {
-    /// A `SYN_STREAM` frame. Names of headers have to be in lower case.
+    /// Encodes a `SYN_STREAM` frame. Names of headers must be in lower case.
     ///
     /// # Errors
-    /// [`HeadersTooLong`].
+    /// Returns [`HeadersTooLong`] when the headers do not fit into a stored block.
     pub fn syn_stream(
         &mut self,
         stream: StreamId,
@@ -41,7 +41,7 @@ impl HeaderBlocks {
             pairs.extend(text.as_bytes());
         }
         let length = u16::try_from(pairs.len()).map_err(|_| HeadersTooLong)?;
-        // The stream, no other stream that it belongs to, the highest priority, no slot.
+        // The stream, no associated stream, the highest priority, no slot.
         let mut payload = [&stream.to_be_bytes()[..], &[0; 6]].concat();
         if !self.begun {
             payload.extend(ZLIB_HEAD);
@@ -56,17 +56,18 @@ impl HeaderBlocks {
     }
 }
 
-/// A `PING` frame.
+/// Encodes a `PING` frame.
 pub fn ping(id: u32) -> Vec<u8> {
     control(kind::PING, &id.to_be_bytes())
 }
 
-/// A `WINDOW_UPDATE` frame; stream 0 is the connection.
+/// Encodes a `WINDOW_UPDATE` frame; stream 0 is the connection.
 pub fn window_update(stream: StreamId, by: u32) -> Vec<u8> {
     control(kind::WINDOW_UPDATE, &[stream.to_be_bytes(), by.to_be_bytes()].concat())
 }
 
-/// A control frame without flags. No payload of this module comes near to 16 MiB, where the length would not fit.
+/// Encodes a control frame without flags. No payload of this module comes close to 16 MiB, where
+/// the length would not fit.
 fn control(kind: u16, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u32 & 0x00ff_ffff;
     [&[0x80, 3], &kind.to_be_bytes()[..], &length.to_be_bytes(), payload].concat()
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_fixed_length_are_as_the_specification_draws_them() {
+    fn frames_of_fixed_length_have_the_layout_of_the_specification() {
         assert_eq!(ping(7), [0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 7]);
         assert_eq!(window_update(3, 40_000), [0x80, 3, 0, 9, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0x9c, 0x40]);
     }

@@ -1,4 +1,4 @@
-//! Against a server that sends prepared frames.
+//! Tests with a server that sends prepared frames.
 
 use tokio::io::{DuplexStream, duplex};
 
@@ -11,7 +11,8 @@ fn data(stream: StreamId, flags: u8, payload: &[u8]) -> Vec<u8> {
     [&stream.to_be_bytes()[..], &length, payload].concat()
 }
 
-/// A client with two streams, the server's end, and what the client has sent so far.
+/// Returns a client with two streams, the server's end, and the bytes that the client has sent so
+/// far.
 async fn connected() -> (Client<DuplexStream>, DuplexStream) {
     let (near, mut far) = duplex(4 << 20);
     let mut client = Client::new(near, INITIAL_WINDOW);
@@ -26,7 +27,7 @@ async fn connected() -> (Client<DuplexStream>, DuplexStream) {
     (client, far)
 }
 
-/// All events until the connection ends, and the data of stream 3.
+/// Returns all events until the connection ends, and the data of stream 3.
 async fn events(client: &mut Client<DuplexStream>) -> Result<(Vec<String>, Vec<u8>), ClientError> {
     let (mut seen, mut contents) = (Vec::new(), Vec::new());
     while let Some(event) = client.next().await? {
@@ -62,7 +63,7 @@ async fn data_is_returned_in_order_and_each_stream_is_closed_once() {
 }
 
 #[tokio::test]
-async fn a_stream_that_the_server_does_not_take_is_refused() {
+async fn a_stream_that_the_server_does_not_accept_is_refused() {
     let reset = b"\x80\x03\0\x03\0\0\0\x08\0\0\0\x03\0\0\0\x03";
     assert_eq!(events_of(reset).await.unwrap().0, ["Refused(3)"]);
     let go_away = b"\x80\x03\0\x07\0\0\0\x08\0\0\0\x01\0\0\0\0";
@@ -102,7 +103,7 @@ async fn pings_are_sent_back_and_replies_to_pings_are_not() {
 }
 
 #[tokio::test]
-async fn windows_are_opened_with_the_streams_and_nothing_is_sent_later() {
+async fn windows_are_enlarged_with_the_streams_and_nothing_is_sent_later() {
     let (near, mut far) = duplex(4 << 20);
     let mut client = Client::new(near, 1 << 20);
     client.open(&[]).await.unwrap();
@@ -124,7 +125,7 @@ async fn windows_are_opened_with_the_streams_and_nothing_is_sent_later() {
 }
 
 #[tokio::test]
-async fn there_are_as_many_streams_as_a_remote_command_has() {
+async fn the_number_of_streams_is_limited_to_those_of_a_remote_command() {
     let (near, _far) = duplex(4 << 10);
     let mut client = Client::new(near, INITIAL_WINDOW);
     for _ in 0..MAX_STREAMS {

@@ -1,4 +1,4 @@
-//! Frames as servers send them, whole and in parts.
+//! Tests with frames as servers send them, complete and in parts.
 
 use super::*;
 
@@ -12,8 +12,9 @@ fn data(stream: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
     [&stream.to_be_bytes()[..], &length, payload].concat()
 }
 
-/// The frames of `input`, which is handed over `part` bytes at a time, and the data of all streams. Of data frames only
-/// the last of a stream is among the frames: how many parts the others are depends on `part`.
+/// Returns the frames of `input`, which is decoded `part` bytes at a time, and the data of all
+/// streams. Of data frames, only the last one of a stream is returned, because the number of the
+/// others depends on `part`.
 fn decode(input: &[u8], part: usize) -> Result<(Vec<Frame>, Vec<u8>), DecodeError> {
     let (mut decoder, mut frames, mut contents) = (Decoder::default(), Vec::new(), Vec::new());
     let (mut start, mut end) = (0, 0);
@@ -37,7 +38,7 @@ fn decode(input: &[u8], part: usize) -> Result<(Vec<Frame>, Vec<u8>), DecodeErro
 }
 
 #[test]
-fn a_conversation_reads_the_same_in_parts_of_any_length() {
+fn frames_are_decoded_independently_of_how_the_input_is_split() {
     let conversation = [
         control(kind::SYN_REPLY, 0, &[0, 0, 0, 1, 0x78, 0xbb, 1, 2, 3]),
         control(kind::SYN_REPLY, 1, &[0, 0, 0, 3]),
@@ -72,7 +73,7 @@ fn a_conversation_reads_the_same_in_parts_of_any_length() {
 }
 
 #[test]
-fn frames_that_no_server_may_send_are_errors() {
+fn frames_that_a_server_may_not_send_are_errors() {
     for (frame, error) in [
         (vec![0x80, 2, 0, 4, 0, 0, 0, 4, 0, 0, 0, 0], DecodeError::Version(2)),
         (control(5, 0, &[]), DecodeError::Type(5)),
@@ -93,7 +94,7 @@ fn frames_that_no_server_may_send_are_errors() {
 }
 
 #[test]
-fn a_frame_that_announces_16_mib_is_passed_on_as_it_comes() {
+fn a_frame_that_announces_16_mib_is_returned_in_parts() {
     let mut decoder = Decoder::default();
     let head = [0, 0, 0, 3, 1, 0xff, 0xff, 0xff];
     assert_eq!(decoder.decode(&head).unwrap(), Step { consumed: 8, frame: None });

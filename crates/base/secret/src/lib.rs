@@ -1,7 +1,7 @@
 //! Text that wipes its memory on drop and that `Debug` does not print.
 //!
-//! [`SecretString`] holds any secret text, [`Token`] a bearer token. [`TokenSource`] returns a token that is replaced
-//! while it is in use.
+//! [`SecretString`] contains any secret text, [`Token`] a bearer token. [`TokenSource`] returns a
+//! token that is replaced while it is in use.
 
 #![forbid(unsafe_code)]
 

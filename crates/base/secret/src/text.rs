@@ -1,30 +1,31 @@
-//! Text that must not be shown.
+//! Secret text.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// A token or a private key on its way through an API object.
+/// A token or a private key in a serializable object.
 ///
-/// It serialises as the plain string it is on the wire, but its `Debug` form says nothing, not even a length, and its
-/// memory is overwritten on drop. Read it with [`expose`](Self::expose): the call is easy to look for.
+/// It serializes as a plain string, but its `Debug` form shows nothing, not even a length, and its
+/// memory is overwritten on drop. Read it with [`expose`](Self::expose), a name that is easy to
+/// search for.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize, Zeroize, ZeroizeOnDrop)]
 #[serde(transparent)]
 pub struct SecretString(String);
 
 impl SecretString {
-    /// Takes a secret in.
+    /// Wraps a secret.
     pub fn new(secret: impl Into<String>) -> Self {
         Self(secret.into())
     }
 
-    /// The secret itself.
+    /// Returns the secret.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is anything in it.
+    /// Returns whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

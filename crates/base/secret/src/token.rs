@@ -1,4 +1,4 @@
-//! A bearer token that wipes itself and never prints itself.
+//! A bearer token that wipes its memory on drop and is never printed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 use aws_lc_rs::digest;
 use zeroize::Zeroizing;
 
-/// A bearer token. `Debug` prints nothing of it, memory is wiped on drop.
+/// A bearer token. `Debug` prints nothing of it, and its memory is wiped on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Zeroizing<String>);
 
 impl Token {
-    /// Takes ownership of the text.
+    /// Wraps a token.
     pub fn new(token: impl Into<String>) -> Self {
         Self(Zeroizing::new(token.into()))
     }
 
-    /// The secret itself; the caller must not log or keep it.
+    /// Returns the secret; the caller must not log or store it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Lower-case hex of the SHA-256, for comparing and for audit where a digest is wanted.
+    /// Returns the SHA-256 in lower-case hex, for comparisons and for logs that need a digest.
     pub fn sha256_hex(&self) -> String {
         hex(digest::digest(&digest::SHA256, self.0.as_bytes()).as_ref())
     }
@@ -33,19 +33,19 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Where a token that may change comes from, for example a service-account token that is refreshed.
+/// A source of a token that may change, for example of a credential that is refreshed.
 pub trait TokenSource: Send + Sync {
-    /// The token to use for the next request, if there is one.
+    /// Returns the token for the next request, if there is one.
     fn token(&self) -> Option<Arc<Token>>;
 
-    /// Takes note that a server has refused `token`, which this source returned. Clients may be able to cause such
-    /// refusals at any pace.
+    /// Records that a server has refused `token`, which this source returned. Clients may be able
+    /// to cause such refusals at any rate.
     fn refused(&self, token: &Arc<Token>) {
         let _ = token;
     }
 }
 
-/// Lower-case hex.
+/// Returns lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(bytes.len() * 2);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_that_of_the_text() {
+    fn the_digest_is_the_sha256_of_the_text() {
         assert_eq!(
             Token::new("abc").sha256_hex(),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

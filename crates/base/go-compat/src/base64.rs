@@ -1,15 +1,15 @@
-//! Base64 as Go's `base64.StdEncoding` reads it: line breaks are skipped, and an error names the place that Go names.
-//! Users see that place in conditions and messages.
+//! Base64 as Go's `base64.StdEncoding` reads it: line breaks are skipped, and an error has the
+//! position that Go reports. Users see that position in conditions and messages.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// The place in the text where it stops being base64.
+/// The position in the text where it is not valid base64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("illegal base64 data at input byte {0}")]
 pub struct CorruptInput(pub usize);
 
-/// Padded standard base64.
+/// Encodes as padded standard base64.
 pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
@@ -17,7 +17,7 @@ pub fn encode(bytes: &[u8]) -> String {
 /// Decodes padded standard base64.
 ///
 /// # Errors
-/// The position at which Go gives up.
+/// Returns the position at which Go stops.
 pub fn decode(text: &[u8]) -> Result<Vec<u8>, CorruptInput> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let mut at = 0;
@@ -26,7 +26,7 @@ pub fn decode(text: &[u8]) -> Result<Vec<u8>, CorruptInput> {
         let mut length = 0;
         while length < 4 {
             let Some(&letter) = text.get(at) else {
-                // The end is fine between two groups only.
+                // The text may end only between two groups.
                 return if length == 0 { Ok(bytes) } else { Err(CorruptInput(at - length)) };
             };
             at += 1;
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_and_places_are_go_s() {
+    fn texts_and_positions_are_those_of_go() {
         for (text, expected) in [
             ("", Ok(&b""[..])),
             ("Zm9vYmFy", Ok(b"foobar")),

@@ -1,13 +1,14 @@
-//! Durations as Go writes them: `1h2m3.5s`.
+//! Durations in Go's notation: `1h2m3.5s`.
 //!
-//! Command line flags and the query parameter `timeout` are read by Go's `time.ParseDuration`, and what it says about
-//! text it cannot read goes to people and into tests. So the reading, the rounding and the words are Go's.
+//! Programs written in Go parse command line flags and the query parameter `timeout` with
+//! `time.ParseDuration`, and users and tests see its error texts. Therefore the parsing, the
+//! rounding and the texts are those of Go.
 
 use std::fmt;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// A duration as Go has it: nanoseconds, may be negative.
+/// A duration with Go's range: nanoseconds, may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GoDuration {
     nanos: i64,
@@ -18,24 +19,24 @@ const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// One more than the longest duration; with a minus sign it is one.
+/// One more than the longest duration; with a minus sign it is valid.
 const LIMIT: u64 = 1 << 63;
 
 impl GoDuration {
-    /// Reads `1h2m3.5s` and the like.
+    /// Parses a duration such as `1h2m3.5s`.
     ///
     /// # Errors
     ///
-    /// The texts of Go's `time.ParseDuration`.
+    /// Returns the texts of Go's `time.ParseDuration`.
     pub fn parse(text: &str) -> Result<Self, String> {
         Self::parse_bytes(text.as_bytes())
     }
 
-    /// As [`GoDuration::parse`], for what need not be UTF-8.
+    /// Parses a duration like [`GoDuration::parse`], from text that may not be UTF-8.
     ///
     /// # Errors
     ///
-    /// The texts of Go's `time.ParseDuration`.
+    /// Returns the texts of Go's `time.ParseDuration`.
     pub fn parse_bytes(text: &[u8]) -> Result<Self, String> {
         let invalid = || format!("time: invalid duration {}", quote(text));
         let (negative, mut rest) = match text {
@@ -52,7 +53,7 @@ impl GoDuration {
         let mut total: u64 = 0;
         while !rest.is_empty() {
             let (whole, after) = split_where(rest, |byte| !byte.is_ascii_digit());
-            // Go looks at the number before it looks at the unit.
+            // Go checks the number before the unit.
             let number = whole.iter().try_fold(0, |n, digit| append_digit(n, *digit)).ok_or_else(invalid)?;
             let (fraction, after) = match after {
                 [b'.', after @ ..] => split_where(after, |byte| !byte.is_ascii_digit()),
@@ -84,12 +85,12 @@ impl GoDuration {
         Ok(Self { nanos })
     }
 
-    /// The duration where it is not negative, else none.
+    /// Returns the duration, or zero if it is negative.
     pub fn to_std(self) -> Duration {
         Duration::from_nanos(u64::try_from(self.nanos).unwrap_or(0))
     }
 
-    /// Exactly nothing.
+    /// Returns whether the duration is zero.
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
@@ -100,7 +101,7 @@ fn split_where(bytes: &[u8], ends: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
 }
 
 fn unit(name: &[u8]) -> Option<u64> {
-    // As bytes: the micro sign and the Greek letter are both used.
+    // Both the micro sign and the Greek letter are used.
     Some(match std::str::from_utf8(name).ok()? {
         "ns" => NANOSECOND,
         "us" | "\u{b5}s" | "\u{3bc}s" => MICROSECOND,
@@ -112,17 +113,18 @@ fn unit(name: &[u8]) -> Option<u64> {
     })
 }
 
-/// `number` with one more digit, if that is not more than any duration has nanoseconds.
+/// Returns `number` with one more digit appended, unless it then exceeds the longest duration in
+/// nanoseconds.
 fn append_digit(number: u64, digit: u8) -> Option<u64> {
     let number = number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
     (number <= LIMIT).then_some(number)
 }
 
-/// `unit` times `0.<digits>`, in the floating point arithmetic that Go does.
+/// Returns `unit` times `0.<digits>`, with the same floating point arithmetic as Go.
 fn fraction_of(digits: &[u8], unit: u64) -> u64 {
     let (mut number, mut scale) = (0_u64, 1_f64);
     for digit in digits {
-        // Digits which no longer fit are too small to matter.
+        // Digits that do not fit are too small to matter.
         match append_digit(number, *digit) {
             Some(longer) if number <= (LIMIT - 1) / 10 => number = longer,
             _ => break,
@@ -132,7 +134,8 @@ fn fraction_of(digits: &[u8], unit: u64) -> u64 {
     (number as f64 * (unit as f64 / scale)) as u64
 }
 
-/// Go's `time` package quotes in its own way: whatever is not printable ASCII becomes `\xNN`, byte by byte.
+/// Quotes text like Go's `time` package, which differs from `%q`: each byte that is not printable
+/// ASCII becomes `\xNN`.
 fn quote(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -158,7 +161,7 @@ impl From<Duration> for GoDuration {
     }
 }
 
-/// `1h2m3.5s`, `250ms`, `0s`, as Go prints it.
+/// Formats the duration as Go does, for example `1h2m3.5s`, `250ms`, `0s`.
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.nanos.unsigned_abs();
@@ -200,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_and_print_as_go_does() {
+    fn durations_are_parsed_and_printed_as_in_go() {
         for (text, nanos, printed) in [
             ("10m", 600_000_000_000, "10m0s"),
             ("1h2m3s", 3_723_000_000_000, "1h2m3s"),
@@ -221,7 +224,7 @@ mod tests {
             (".5s", 500_000_000, "500ms"),
             ("5.s", 5_000_000_000, "5s"),
             ("1h", 3_600_000_000_000, "1h0m0s"),
-            // Neither more digits than fit nor what they round to may differ.
+            // Neither digits that do not fit nor their rounding may cause a difference.
             ("0.3333333333333333333h", 1_200_000_000_000, "20m0s"),
             ("0.9223372036854775807h", 3_320_413_933_267, "55m20.413933267s"),
             ("0.100000000000000000000h", 360_000_000_000, "6m0s"),
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_cannot_read_is_refused_in_its_words() {
+    fn invalid_durations_have_the_error_texts_of_go() {
         for (text, error) in [
             ("xyz", r#"time: invalid duration "xyz""#),
             ("", r#"time: invalid duration """#),
@@ -247,7 +250,7 @@ mod tests {
             ("99999999999999999999x", r#"time: invalid duration "99999999999999999999x""#),
             ("9223372036854775808ns", r#"time: invalid duration "9223372036854775808ns""#),
             ("-9223372036854775809ns", r#"time: invalid duration "-9223372036854775809ns""#),
-            // Not the quotes of `%q`.
+            // The quoting differs from that of `%q`.
             (
                 "1\té\"\\\u{7f}",
                 "time: unknown unit \"\\x09\\xc3\\xa9\\\"\\\\\u{7f}\" in duration \"1\\x09\\xc3\\xa9\\\"\\\\\u{7f}\"",

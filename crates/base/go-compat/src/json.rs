@@ -1,24 +1,28 @@
-//! Two text forms in which Go differs from Rust, and which clients can see.
+//! Two text formats in which Go differs from Rust, and which clients can see.
 //!
-//! [`to_string`] is JSON with the escapes of Go's `encoding/json`, [`quote`] is the `%q` verb of Go's `fmt`. Audit lines,
-//! `Status` messages, cache keys of the command line tool: upstream tests compare all of them as text.
+//! [`to_string`] writes JSON with the escapes of Go's `encoding/json`, [`quote`] is the `%q` verb
+//! of Go's `fmt`. Upstream's tests compare log lines, response bodies and cache keys in these
+//! formats as text.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// JSON on one line, with object members in declaration order and `<`, `>`, `&`, U+2028, U+2029 escaped as Go does.
+/// Writes JSON on one line, with object members in declaration order and `<`, `>`, `&`, U+2028,
+/// U+2029 escaped as in Go.
 ///
-/// White space between the tokens of embedded raw JSON is dropped, again as Go does. Floating point numbers keep Rust's
-/// form: no wire type has any.
+/// White space between the tokens of embedded raw JSON is dropped, also as in Go. Floating point
+/// numbers have Rust's format, because no wire type has any.
 ///
 /// # Panics
-/// Never for the types of this workspace: it takes a map whose keys are not strings, or a failing `Serialize`.
+/// Panics on a map whose keys are not strings, or on a failing `Serialize`, which the types of this
+/// workspace do not have.
 pub fn to_string<T: Serialize + ?Sized>(value: &T) -> String {
     escape(&serde_json::to_string(value).expect("wire types have string keys and serialise without failing"))
 }
 
-/// As [`to_string`], indented by two spaces as by Go's `json.MarshalIndent`; no newline at the end.
+/// Writes JSON like [`to_string`], indented by two spaces as by Go's `json.MarshalIndent`, without
+/// a final newline.
 ///
 /// # Panics
 /// As [`to_string`].
@@ -31,7 +35,7 @@ pub fn to_string_pretty<T: Serialize + ?Sized>(value: &T) -> String {
     out
 }
 
-/// Rewrites JSON text into Go's compact form.
+/// Converts JSON text to Go's compact form.
 pub fn escape(json: &str) -> String {
     let mut out = String::with_capacity(json.len() + json.len() / 16);
     escape_into(json, true, &mut out);
@@ -43,7 +47,7 @@ fn escape_into(json: &str, compact: bool, out: &mut String) {
     let mut after_backslash = false;
     for c in json.chars() {
         match c {
-            // Nothing but strings may hold these in valid JSON.
+            // In valid JSON these characters occur only in strings.
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
                 let _ = write!(out, "\\u{:04x}", u32::from(c));
             }
@@ -63,12 +67,12 @@ fn escape_into(json: &str, compact: bool, out: &mut String) {
     }
 }
 
-/// A Go string literal in double quotes: what `fmt.Sprintf("%q", s)` gives.
+/// Returns a Go string literal in double quotes, as `fmt.Sprintf("%q", s)` does.
 pub fn quote(s: &str) -> String {
     quote_bytes(s.as_bytes())
 }
 
-/// As [`quote`], for bytes that need not be UTF-8: each stray byte becomes `\xNN`.
+/// Quotes like [`quote`], for bytes that may not be UTF-8: each invalid byte becomes `\xNN`.
 pub fn quote_bytes(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() + 2);
     out.push('"');
@@ -107,11 +111,12 @@ fn quote_char(c: char, out: &mut String) {
     out.push_str(short);
 }
 
-/// Go's `unicode.IsPrint`: letters, marks, numbers, punctuation, symbols, and of all spaces only U+0020.
+/// Returns the result of Go's `unicode.IsPrint`: letters, marks, numbers, punctuation, symbols, and
+/// of all spaces only U+0020.
 ///
-/// Rust keeps the same set behind the `Debug` form of strings, where combining marks are let through unless they come
-/// first; hence the letter in front. Checked against Go 1.26 for every code point: the two differ only in the 10,615
-/// that Unicode assigned after version 15.0, on which Go's tables still stand.
+/// The `Debug` form of Rust's strings uses the same set, but escapes a combining mark only at the
+/// beginning; therefore a letter is put in front. Checked against Go 1.26 for every code point: the
+/// two differ only in the 10,615 that Unicode assigned after version 15.0, which Go's tables use.
 fn is_print(c: char) -> bool {
     if c.is_ascii() {
         return (' '..='~').contains(&c);
@@ -122,9 +127,10 @@ fn is_print(c: char) -> bool {
     text.escape_debug().nth(1) == Some(c)
 }
 
-/// Reads a Go string literal in double quotes, the reverse of [`quote`]; nothing if it is not one.
+/// Parses a Go string literal in double quotes, the reverse of [`quote`]; returns `None` if the
+/// text is not one.
 ///
-/// Kubelet writes the values of the downward API's label file in this form.
+/// Files with metadata that are mounted into a container have values in this form.
 pub fn unquote(literal: &str) -> Option<String> {
     let inner = literal.strip_prefix('"')?.strip_suffix('"')?;
     let mut out = Vec::with_capacity(inner.len());
@@ -140,7 +146,7 @@ pub fn unquote(literal: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// One escape, the backslash already taken; gives back what follows it.
+/// Parses one escape after its backslash; returns the text after it.
 fn unescape<'a>(rest: &'a str, out: &mut Vec<u8>) -> Option<&'a str> {
     let kind = rest.chars().next()?;
     let after = &rest[kind.len_utf8()..];
@@ -189,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_escaped_as_go_escapes_it() {
+    fn json_is_escaped_as_in_go() {
         for (value, want) in [
             ("a&b", r#""a\u0026b""#),
             ("<x>", r#""\u003cx\u003e""#),
@@ -212,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn pretty_json_has_two_spaces_and_no_last_newline() {
+    fn pretty_json_has_two_spaces_and_no_final_newline() {
         let value = serde_json::json!({"a": {}, "b": ["<"]});
         assert_eq!(to_string_pretty(&value), "{\n  \"a\": {},\n  \"b\": [\n    \"\\u003c\"\n  ]\n}");
     }
@@ -238,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn unquote_refuses_what_is_no_literal() {
+    fn unquote_refuses_text_that_is_not_a_literal() {
         for bad in [
             "",
             "\"",

@@ -1,9 +1,10 @@
-//! Text formats of Go's standard library and of the YAML library of Kubernetes, byte for byte.
+//! Text formats of Go's standard library and of a YAML library for Go, byte for byte.
 //!
-//! Clients and users of a drop-in replacement for a Go program see these formats: in response bodies, status
-//! messages, log lines, kubeconfigs and error texts. Each module names the Go package that it follows.
+//! Clients and users of a drop-in replacement for a Go program see these formats: in response
+//! bodies, status messages, log lines, configuration files and error texts. The documentation of
+//! each module names the Go package that it follows.
 //!
-//! This crate formats and parses. It does no I/O and knows no Kubernetes object.
+//! This crate formats and parses. It does no I/O.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What Go says about a connection that failed, from what Rust says.
+//! Go's texts for failed connections, derived from Rust's errors.
 
 use std::io;
 
@@ -6,24 +6,24 @@ use jiff::Timestamp;
 use rustls::pki_types::{IpAddr, ServerName, UnixTime};
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// A failed read, write or connect.
+/// Returns Go's text for a failed read, write or connect.
 pub fn io(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return "EOF".to_owned();
     }
     let text = error.to_string();
-    // Both speak the C library's words; Rust adds the number and a capital.
+    // Both use the texts of the C library; Rust adds the error number and a capital letter.
     let text = text.split(" (os error ").next().unwrap_or_default();
     let mut letters = text.chars();
     letters.next().map(|first| first.to_ascii_lowercase().to_string() + letters.as_str()).unwrap_or_default()
 }
 
-/// A name that could not be resolved.
+/// Returns Go's text for a name that could not be resolved.
 pub fn lookup(error: &io::Error) -> &'static str {
     if error.to_string().contains("Temporary failure") { "server misbehaving" } else { "no such host" }
 }
 
-/// A failed TLS handshake with `host`.
+/// Returns Go's text for a failed TLS handshake with `host`.
 pub fn handshake(error: &io::Error, host: &str) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(error) => tls(error, host),
@@ -70,7 +70,8 @@ fn certificate(problem: &CertificateError, host: &str) -> String {
     }
 }
 
-/// `presented` holds webpki's notation of names: `DnsName("a")`, `IpAddress(127.0.0.1)`.
+/// Returns Go's text for a certificate with the wrong names. `presented` has webpki's notation of
+/// names: `DnsName("a")`, `IpAddress(127.0.0.1)`.
 fn wrong_name(expected: &ServerName<'_>, presented: &[String]) -> String {
     let host = expected.to_str();
     let of_kind = |prefix: &str, suffix: &str| -> Vec<&str> {
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_names_are_told_as_go_tells_them() {
+    fn wrong_names_have_the_text_of_go() {
         let names = ["DnsName(\"a.example\")", "IpAddress(10.0.0.1)", "DnsName(\"b.example\")"];
         for (host, presented, expected) in [
             ("1.2.3.4", &names[..], "certificate is valid for 10.0.0.1, not 1.2.3.4"),
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_as_rfc_3339() {
+    fn times_have_the_rfc_3339_format() {
         let problem = CertificateError::ExpiredContext {
             time: UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_700_000_000)),
             not_after: UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_600_000_000)),
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn io_errors_lose_number_and_capital() {
+    fn io_errors_have_no_number_and_no_capital_letter() {
         for (errno, expected) in
             [(111, "connection refused"), (113, "no route to host"), (104, "connection reset by peer")]
         {

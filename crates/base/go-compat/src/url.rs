@@ -1,16 +1,18 @@
-//! The parts of a request target, taken apart as Go's `net/url` takes them apart.
+//! Parsing of a request target as in Go's `net/url`.
 //!
-//! API servers decide by what Go reads: a path after percent-decoding, the first value of a query parameter. Whoever
-//! decides beside them must read the same, down to what is dropped in silence. Text that is not UTF-8 becomes text as in
-//! Go's JSON: U+FFFD for every byte that fits nowhere.
+//! A server written in Go decides by what this package returns: a path after percent-decoding, the
+//! first value of a query parameter. Code that makes the same decision must parse in the same way,
+//! including what is dropped without an error. Text that is not UTF-8 becomes text as in Go's JSON:
+//! U+FFFD for every invalid byte.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Go refuses to read a query with more parameters, and then there are none.
+/// Go refuses to parse a query with more parameters, and then returns none.
 const MOST_PARAMETERS: usize = 10_000;
 
-/// Percent-decodes as Go's `url.PathUnescape`: `None` for a `%` that is not followed by two hex digits.
+/// Percent-decodes like Go's `url.PathUnescape`: returns `None` for a `%` that is not followed by
+/// two hex digits.
 pub fn unescape(raw: &str) -> Option<Vec<u8>> {
     unescape_bytes(raw.as_bytes())
 }
@@ -32,7 +34,7 @@ fn hex(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// A path, decoded to text; `None` for a malformed escape.
+/// Decodes a path to text; returns `None` for a malformed escape.
 pub fn path_text(raw: &str) -> Option<String> {
     match raw.contains('%') {
         true => unescape(raw).map(text),
@@ -40,9 +42,10 @@ pub fn path_text(raw: &str) -> Option<String> {
     }
 }
 
-/// Bytes as text, U+FFFD for every byte that is not UTF-8.
+/// Converts bytes to text, with U+FFFD for every byte that is not UTF-8.
 ///
-/// `String::from_utf8_lossy` has one U+FFFD for a character that breaks off, Go has one for each of its bytes.
+/// `String::from_utf8_lossy` writes one U+FFFD for a truncated character, Go writes one for each of
+/// its bytes.
 pub fn text(bytes: Vec<u8>) -> String {
     let bytes = match String::from_utf8(bytes) {
         Ok(text) => return text,
@@ -56,14 +59,14 @@ pub fn text(bytes: Vec<u8>) -> String {
     out
 }
 
-/// The pairs of a query as Go's `url.ParseQuery` reads them: `+` is a space; a pair with a `;` or a malformed escape
-/// is left out.
+/// Returns the pairs of a query like Go's `url.ParseQuery`: `+` is a space; a pair with a `;` or a
+/// malformed escape is skipped.
 pub fn query_pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     query_bytes(query).map(|(key, value)| (text(key), text(value)))
 }
 
 fn query_bytes(query: &str) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
-    // Counting is needed only where as many fit.
+    // The count is needed only if the query is long enough for so many.
     let too_many = query.len() >= MOST_PARAMETERS
         && query.bytes().filter(|byte| *byte == b'&').count() >= MOST_PARAMETERS;
     let pairs = if too_many { "" } else { query };
@@ -81,24 +84,25 @@ fn unescape_query(raw: &str) -> Option<Vec<u8>> {
     unescape_bytes(&spaced)
 }
 
-/// The first value of `key` in a query.
+/// Returns the first value of `key` in a query.
 pub fn first_query_value(query: &str, key: &str) -> Option<String> {
     first_query_bytes(query, key).map(text)
 }
 
-/// The first value of `key` in a query, as it was sent.
+/// Returns the first value of `key` in a query, as it was sent.
 pub fn first_query_bytes(query: &str, key: &str) -> Option<Vec<u8>> {
-    // Most queries do not have the key at all; an escaped spelling of it needs a '%'.
+    // Most queries do not contain the key at all; an escaped spelling of it needs a '%'.
     if !query.contains(key) && !query.contains('%') {
         return None;
     }
     query_bytes(query).find_map(|(k, v)| (k == key.as_bytes()).then_some(v))
 }
 
-/// A path as Go's `URL.EscapedPath` writes it: as it came, unless it holds what must be escaped.
+/// Returns a path like Go's `URL.EscapedPath`: unchanged, unless it contains characters that must
+/// be escaped.
 pub fn escaped_path(raw: &str) -> Cow<'_, str> {
     let is_kept = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte);
-    // Go lets these pass where they came unescaped, but would write them escaped.
+    // Go accepts these unescaped in its input, but would write them escaped.
     if raw.bytes().all(|byte| is_kept(byte) || b"!'()*[]%".contains(&byte)) {
         return Cow::Borrowed(raw);
     }
@@ -120,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_read_as_go_reads_them() {
+    fn queries_are_parsed_as_in_go() {
         let pairs = |query| query_pairs(query).collect::<Vec<_>>();
         let pair = |k: &str, v: &str| (k.to_owned(), v.to_owned());
         assert_eq!(pairs(""), []);
@@ -143,7 +147,7 @@ mod tests {
             ("/a%2Fb%2f", Some("/a/b/")),
             ("/a+b", Some("/a+b")),
             ("/%C3%BC/\u{fc}", Some("/\u{fc}/\u{fc}")),
-            // One for each byte of what could have become a character.
+            // One for each byte of the truncated character.
             ("/%F0%9F%A6", Some("/\u{fffd}\u{fffd}\u{fffd}")),
             ("/%E0%80%80x", Some("/\u{fffd}\u{fffd}\u{fffd}x")),
             ("/%ED%A0%80", Some("/\u{fffd}\u{fffd}\u{fffd}")),
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_shown_as_go_shows_it() {
+    fn a_path_is_escaped_as_in_go() {
         for (raw, wanted) in [
             ("/a%2fb/!$&'()*+,;=:@[]~", "/a%2fb/!$&'()*+,;=:@[]~"),
             ("/a\"b/%2f!", "/a%22b//%21"),

@@ -1,9 +1,11 @@
-//! Writes YAML as Go's `sigs.k8s.io/yaml` does, byte for byte: keys sorted, two spaces of indent, list dashes under their
-//! key, long scalars folded behind column 80.
+//! Writes YAML like upstream's YAML library for Go, which converts JSON values with
+//! `go.yaml.in/yaml/v2`, byte for byte: keys sorted, two spaces of indent, list dashes under their
+//! key, long scalars folded after column 80.
 //!
-//! People keep kubeconfigs under version control and compare them, and errors in YAML are compared with the API
-//! server's own. So the choice between plain, single-quoted, double-quoted and literal scalars is that of libyaml's
-//! emitter as `go.yaml.in/yaml/v2` has it. It takes JSON values and knows no anchors, tags or flow style.
+//! Users keep such files under version control and compare them, and error texts that contain YAML
+//! are compared with those of upstream. Therefore the choice between plain, single-quoted,
+//! double-quoted and literal scalars is that of libyaml's emitter as ported in
+//! `go.yaml.in/yaml/v2`. The input is a JSON value; anchors, tags and flow style are not supported.
 
 use std::fmt::Write as _;
 
@@ -12,7 +14,7 @@ use serde_json::Value;
 mod resolve;
 mod scalar;
 
-/// `value` as a YAML document.
+/// Returns `value` as a YAML document.
 pub fn to_string(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -30,7 +32,7 @@ fn write_map(out: &mut String, map: &serde_json::Map<String, Value>, indent: usi
     let mut entries: Vec<_> = map.iter().collect();
     entries.sort_by_key(|(key, _)| *key);
     for (at, (key, value)) in entries.into_iter().enumerate() {
-        // The first key stands behind whatever opened this map: a dash, or the start of a line.
+        // The first key follows the text that opened this map: a dash, or the start of a line.
         if at > 0 || out.is_empty() || out.ends_with('\n') {
             push_spaces(out, indent);
         }
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_and_lists_are_laid_out_as_go_does() {
+    fn maps_and_lists_have_the_layout_of_go() {
         let value = json!({
             "users": [{"name": "u", "user": {"exec": {"args": ["login", "--x=y"], "env": [], "flag": true}}}],
             "apiVersion": "v1",
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn long_plain_text_folds_behind_column_eighty() {
+    fn long_plain_text_folds_after_column_eighty() {
         let hint = "The pinniped CLI does not appear to be installed.  See https://get.pinniped.dev/cli for more details";
         let value = json!({"a": {"b": {"c": {"installHint": hint}}}});
         let text = to_string(&value);
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_goes_in_comes_out_again() {
+    fn written_yaml_is_parsed_to_the_same_value() {
         for text in [
             "",
             "plain",
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_literal_blocks() {
+    fn certificates_are_written_as_literal_blocks() {
         assert_eq!(
             to_string(&json!({"c": "-----BEGIN X-----\nabc\n-----END X-----\n"})),
             "c: |\n  -----BEGIN X-----\n  abc\n  -----END X-----\n"

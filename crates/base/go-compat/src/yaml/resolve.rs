@@ -1,6 +1,6 @@
-//! What an unquoted scalar would be read as, other than a string, by `go.yaml.in/yaml/v2`.
+//! The types other than string to which `go.yaml.in/yaml/v2` resolves an unquoted scalar.
 
-/// Whether `text`, unquoted, would be null, a bool, a number or a time.
+/// Returns whether `text`, unquoted, would be null, a bool, a number or a time.
 pub(super) fn is_no_string(text: &str) -> bool {
     let Some(first) = text.chars().next() else { return true };
     match first {
@@ -16,7 +16,7 @@ fn is_word(text: &str) -> bool {
     const FLOATS: [&str; 12] = [
         ".nan", ".NaN", ".NAN", ".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF",
     ];
-    // Lower, upper or with a capital.
+    // Lower case, upper case, or capitalized.
     let is_one_case = |text: &str| {
         let rest = text.get(1..).unwrap_or_default();
         rest.bytes().all(|byte| byte.is_ascii_lowercase())
@@ -32,7 +32,8 @@ fn is_number(text: &str) -> bool {
     is_integer(&plain) || is_float(&plain)
 }
 
-/// Go's `strconv.ParseInt` and `ParseUint` with base 0; decimal numbers that are too large are floats.
+/// Returns whether Go's `strconv.ParseInt` or `ParseUint` with base 0 accepts the text; decimal
+/// numbers that are too large are floats.
 fn is_integer(text: &str) -> bool {
     let (sign, digits) = match text.as_bytes().first() {
         Some(sign @ (b'-' | b'+')) => (Some(*sign), &text[1..]),
@@ -51,7 +52,7 @@ fn is_integer(text: &str) -> bool {
     if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
         return false;
     }
-    // Only without a sign may it be larger than an i64.
+    // Only a number without a sign may be larger than an i64.
     match (u64::from_str_radix(digits, radix), sign) {
         (Ok(number), Some(b'-')) => number <= 1 << 63,
         (Ok(number), Some(_)) => number < 1 << 63,
@@ -60,7 +61,7 @@ fn is_integer(text: &str) -> bool {
     }
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+/// Matches `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
 fn is_float(text: &str) -> bool {
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let unsigned = |text| str::strip_prefix(text, ['-', '+']).unwrap_or(text);
@@ -77,7 +78,8 @@ fn is_float(text: &str) -> bool {
     is_mantissa && exponent.is_none_or(|exponent| is_digits(unsigned(exponent)))
 }
 
-/// `1:30`, `12:30:45.5`: numbers of base 60 in YAML 1.1, which are quoted although no longer read.
+/// Returns whether the text is a number with base 60 in YAML 1.1, such as `1:30` or `12:30:45.5`.
+/// These are quoted although the library no longer parses them.
 fn is_sexagesimal(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);
     let mut parts = text.split(':');
@@ -100,7 +102,8 @@ fn is_sexagesimal(text: &str) -> bool {
         && rest.iter().all(is_sixtieth)
 }
 
-/// A date, or a date and a time, in the forms that the Go library knows.
+/// Returns whether the text is a date, or a date and a time, in the formats that the Go library
+/// accepts.
 fn is_time(text: &str) -> bool {
     let (date, time) = match text.split_once(['T', 't', ' ']) {
         Some((date, time)) => (date, Some(time)),
@@ -123,7 +126,7 @@ fn is_time(text: &str) -> bool {
     (1..=days).contains(&day) && time.is_none_or(|time| is_clock(time, text.contains(' ')))
 }
 
-/// A number of one or two digits.
+/// Parses a number of one or two digits.
 fn short(text: &str) -> Option<u32> {
     match text.as_bytes() {
         [a] | [_, a] if a.is_ascii_digit() && text.as_bytes()[0].is_ascii_digit() => text.parse().ok(),
@@ -131,7 +134,8 @@ fn short(text: &str) -> Option<u32> {
     }
 }
 
-/// `15:4:5.9`; behind a `T` with a zone, behind a space without.
+/// Returns whether the text is a time such as `15:4:5.9`; after a `T` with a zone, after a space
+/// without.
 fn is_clock(text: &str, spaced: bool) -> bool {
     let clock = match text.find(['Z', '+', '-']) {
         Some(at) if !spaced && is_zone(&text[at..]) => &text[..at],

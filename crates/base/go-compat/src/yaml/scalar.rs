@@ -1,11 +1,13 @@
-//! One string in YAML: `yaml_emitter_analyze_scalar`, `yaml_emitter_select_scalar_style` and the writers of libyaml.
+//! One string in YAML: a port of `yaml_emitter_analyze_scalar`, `yaml_emitter_select_scalar_style`
+//! and the writers of libyaml.
 
 use super::{push_spaces, resolve};
 
-/// Beyond this column a scalar is continued on the next line at the next space.
+/// After this column a scalar continues on the next line at the next space.
 const FOLD_COLUMN: usize = 80;
 
-/// Writes a string in the style that it needs. With `continuation`, the indent of further lines, it may have some.
+/// Writes a string in the style that it needs. `continuation` is the indent of further lines;
+/// without it the scalar is written on one line.
 pub(super) fn write(out: &mut String, text: &str, continuation: Option<usize>) {
     let traits = Traits::of(text);
     let has_lines = text.contains('\n');
@@ -25,7 +27,7 @@ pub(super) fn write(out: &mut String, text: &str, continuation: Option<usize>) {
     }
 }
 
-/// Which styles a text may be written in.
+/// The styles in which a text may be written.
 struct Traits {
     plain: bool,
     single: bool,
@@ -61,7 +63,8 @@ impl Traits {
     }
 }
 
-/// What the emitter takes for printable: no tab, and nothing beyond the basic plane.
+/// Returns whether the emitter considers a character printable: no tab, and nothing outside of the
+/// basic plane.
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}') && c != '\u{feff}'
 }
@@ -70,7 +73,7 @@ fn is_break(c: char) -> bool {
     matches!(c, '\r' | '\n' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// A scalar while it is written.
+/// A scalar that is being written.
 struct Scalar<'a> {
     out: &'a mut String,
     column: usize,
@@ -161,7 +164,7 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// What stands behind the backslash.
+/// Returns the text after the backslash.
 fn escape(c: char) -> String {
     let short = match c {
         '\0' => '0',
@@ -188,7 +191,7 @@ fn escape(c: char) -> String {
     short.to_string()
 }
 
-/// Several lines as they are. The last line is ended by whoever writes what holds this.
+/// Writes several lines unchanged. The caller ends the last line.
 fn write_literal(out: &mut String, text: &str, indent: usize) {
     out.push('|');
     if text.starts_with(|c| c == ' ' || is_break(c)) {
@@ -217,7 +220,7 @@ fn write_literal(out: &mut String, text: &str, indent: usize) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn strings_have_the_style_that_go_gives_them() {
+    fn strings_have_the_style_that_go_selects() {
         for (text, wanted) in [
             ("", r#""""#),
             ("a: b", "'a: b'"),
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_style_folds_behind_column_eighty() {
+    fn every_style_folds_after_column_eighty() {
         let text = "x".repeat(78);
         for (text, wanted) in [
             (format!("{text} y"), format!("{text}\n  y")),

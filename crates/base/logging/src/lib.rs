@@ -1,6 +1,6 @@
-//! The log format of the server programs: one JSON object a line on stderr.
+//! The log format of the server programs: one JSON object per line on stderr.
 //!
-//! [`log`] installs the format; [`value`] holds values that a log line shows as JSON.
+//! [`log`] installs the format; [`value`] has values that a log line contains as JSON.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! Log lines: one JSON object a line on stderr, in the key order that users of Pinniped know
-//! (`level`, `timestamp`, `logger`, `caller`, `message`, then the event's own fields).
+//! Log lines: one JSON object per line on stderr, with the keys in upstream's order (`level`,
+//! `timestamp`, `logger`, `caller`, `message`, then the event's own fields).
 //!
-//! Everything that is logged passes through here, libraries included, so nothing reaches stderr in another
-//! format. A warning prints as level `info` with `"warning": true`, as upstream's encoder does. Library events
-//! (hyper, kube, rustls, ...) show from `warn` on, and in full only at level `all`.
+//! All log events use this module, including those of libraries, so no other format appears on
+//! stderr. A warning has level `info` and `"warning": true`, as in upstream's encoder. Events of
+//! libraries (hyper, rustls, ...) are logged from `warn` on, and all of them only at level `all`.
 //!
-//! A field named `logger` moves to its place in front; a field named `error` moves to the end.
+//! A field named `logger` moves to the front; a field named `error` moves to the end.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -19,19 +19,20 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// How much is logged. The names are those of the static configuration's `log.level`.
+/// The log level. The names are those of the static configuration's `log.level`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// Warnings and errors only: the level when none is configured.
+    /// Only warnings and errors: the default.
     #[default]
     Warning,
-    /// State changes as well.
+    /// Also state changes.
     Info,
-    /// One line a request as well.
+    /// Also one line per request.
     Debug,
-    /// Everything of this program.
+    /// All events of this program.
     Trace,
-    /// Everything, also of the libraries; of these without `trace` in release programs.
+    /// All events, including those of libraries; in release builds without the `trace` events of
+    /// libraries.
     All,
 }
 
@@ -59,7 +60,8 @@ impl LogLevel {
 
     fn enables(self, metadata: &Metadata<'_>) -> bool {
         let ours = metadata.target().starts_with("pinniped");
-        // kube's watcher warns at every single attempt of what the controllers name once.
+        // The watcher of this library logs a warning for every attempt, and the controllers already
+        // report the failure once.
         let limit = match metadata.target() {
             _ if ours || self == Self::All => self.most_verbose(),
             "kube_runtime::watcher" => Level::ERROR,
@@ -73,10 +75,11 @@ fn level(metadata: &Metadata<'_>) -> Level {
     if metadata.target() == value::TRACE { Level::TRACE } else { *metadata.level() }
 }
 
-/// Installs the process's log output. Calling it a second time has no effect.
+/// Installs the log output of the process. A second call has no effect.
 pub fn init(level: LogLevel) {
     let layer = JsonLines { level, write: write_stderr };
-    // Fails only when a subscriber is already there, which tests that start several servers do.
+    // Fails only when a subscriber is already installed, which happens in tests that start several
+    // servers.
     let _already_installed = tracing_subscriber::registry().with(layer).try_init();
 }
 
@@ -99,7 +102,7 @@ where
         self.level.enables(metadata)
     }
 
-    // Lets what is below it end at one comparison.
+    // Lets `tracing` discard events below this level with one comparison.
     fn max_level_hint(&self) -> Option<LevelFilter> {
         Some(LevelFilter::from_level(self.level.most_verbose()))
     }
@@ -111,7 +114,7 @@ where
     }
 }
 
-/// The event's fields, already encoded, sorted into the places they print in.
+/// The encoded fields of an event, grouped by their position in the line.
 #[derive(Default)]
 struct Fields {
     message: String,
@@ -127,7 +130,7 @@ impl Fields {
             "logger" => self.logger = Some(encoded),
             "error" => self.error = Some(encoded),
             name => {
-                // `r#type` and the like lose their prefix; a dotted name prints as it is.
+                // `r#type` and similar names lose their prefix; a dotted name stays the same.
                 let name = name.strip_prefix("r#").unwrap_or(name);
                 let _infallible = write!(self.rest, ",{}:{encoded}", string(name));
             }
@@ -141,7 +144,7 @@ impl Visit for Fields {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        // A value built by `json()` is already JSON; everything else is text.
+        // A value from `json()` is already JSON; everything else is text.
         match value::raw(value) {
             Some(raw) => self.put(field, raw.to_owned()),
             None => self.put(field, string(value)),
@@ -220,7 +223,7 @@ fn line(metadata: &Metadata<'_>, fields: &Fields, now: Timestamp) -> String {
     line
 }
 
-/// UTC with exactly six digits of a second, as in every other line that Pinniped writes.
+/// Formats a time in UTC with exactly six digits of a second, as in all log lines of upstream.
 pub fn timestamp(now: Timestamp) -> String {
     format!("{now:.6}")
 }
@@ -245,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_in_upstreams_order() {
+    fn keys_have_upstreams_order() {
         let lines = raw(LogLevel::Info, || {
             tracing::info!(error = "boom", port = 8444, logger = "some-controller", "starting");
         });
@@ -266,26 +269,26 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_prints_as_info_with_a_mark() {
+    fn a_warning_has_level_info_and_a_warning_field() {
         let lines = captured(LogLevel::Warning, || tracing::warn!("look here"));
         assert_eq!(lines[0]["level"], "info");
         assert_eq!(lines[0]["warning"], true);
     }
 
     #[test]
-    fn info_is_silent_when_no_level_is_configured() {
+    fn info_is_not_logged_when_no_level_is_configured() {
         assert!(captured(LogLevel::Warning, || tracing::info!("quiet")).is_empty());
     }
 
     #[test]
-    fn library_events_below_warning_show_only_at_all() {
+    fn library_events_below_warning_are_logged_only_at_level_all() {
         let log = || tracing::info!(target: "hyper::proto", "frame");
         assert!(captured(LogLevel::Trace, log).is_empty());
         assert_eq!(captured(LogLevel::All, log).len(), 1);
     }
 
     #[test]
-    fn an_event_of_level_trace_shows_as_one_and_not_at_debug() {
+    fn a_trace_event_has_level_trace_and_is_not_logged_at_debug() {
         let log = || tracing::debug!(target: value::TRACE, "deep down");
         assert!(captured(LogLevel::Debug, log).is_empty());
         for level in [LogLevel::Trace, LogLevel::All] {
@@ -296,14 +299,14 @@ mod tests {
     }
 
     #[test]
-    fn the_watcher_of_kube_does_not_repeat_what_is_named_once() {
+    fn warnings_of_the_library_watcher_are_not_logged() {
         let log = || tracing::warn!(target: "kube_runtime::watcher", "watch list error with 403");
         assert!(captured(LogLevel::Trace, log).is_empty());
         assert_eq!(captured(LogLevel::All, log).len(), 1);
     }
 
     #[test]
-    fn structured_values_print_as_json() {
+    fn structured_values_are_printed_as_json() {
         let lines = captured(LogLevel::Info, || {
             tracing::info!(
                 service = value::json(&serde_json::json!({"name": "a", "namespace": "b"})),
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_pretends_to_be_json_stays_a_text() {
+    fn a_text_that_imitates_a_json_value_stays_a_text() {
         let forged = "\0json:\"\"}\n{\"level\":\"error\"";
         let lines = captured(LogLevel::Info, || tracing::info!(text = forged, "seen"));
         assert_eq!(lines.len(), 1);

@@ -1,27 +1,27 @@
-//! Values that a log line shows as JSON rather than as text, and its lowest level.
+//! Values that a log line contains as JSON instead of text, and the lowest log level.
 //!
-//! A field of a log event is a number, a flag or a text. Lists and references are handed over as text that begins with
-//! a mark, which the log output takes off. The mark differs from process to process, so that no text of a client can
-//! pretend to be one of these values.
+//! A field of a log event is a number, a flag or a text. Lists and references are passed as text
+//! that begins with a mark, which the log output removes. The mark differs in each process, so that
+//! a client cannot forge such a value with its own text.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::OnceLock;
 
 use serde::Serialize;
 
-/// The target of events that belong to log level `trace`, and are of level debug for `tracing`. Its own level of that name
-/// is left out of release programs: the libraries on a request's way have dozens of trace points, which cost time and room
-/// even when nobody listens.
+/// The target of events of log level `trace`, which have level debug in `tracing`. The trace level
+/// of `tracing` is not compiled into release builds, because the libraries on the path of a request
+/// have dozens of trace points, which cost time and memory even when they are disabled.
 pub const TRACE: &str = "pinniped::trace";
 
 fn mark() -> &'static str {
     static MARK: OnceLock<String> = OnceLock::new();
-    // The keys of the hash are random.
+    // The hash keys are random.
     MARK.get_or_init(|| format!("\0json:{:016x}:", RandomState::new().hash_one(0)))
 }
 
-/// A value for a field of a log event: `info!(service = json(&reference), "creating service")`. Empty for a value that
-/// has no JSON form.
+/// Returns a value for a field of a log event: `info!(service = json(&reference), "creating
+/// service")`. Empty for a value that has no JSON form.
 pub fn json<T: Serialize>(value: &T) -> String {
     match serde_json::to_string(value) {
         Ok(text) => format!("{}{text}", mark()),
@@ -29,7 +29,7 @@ pub fn json<T: Serialize>(value: &T) -> String {
     }
 }
 
-/// The JSON in a text that [`json`] made; `None` for every other text.
+/// Returns the JSON in a text that [`json`] made; `None` for every other text.
 pub fn raw(text: &str) -> Option<&str> {
     text.strip_prefix(mark())
 }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_made_here_is_shown_as_json() {
+    fn only_values_from_json_are_recognized_as_json() {
         assert_eq!(raw(&json(&["a"])), Some(r#"["a"]"#));
         assert_eq!(raw("\0json:[\"a\"]"), None);
         assert_eq!(raw(""), None);

@@ -102,7 +102,7 @@ fn is_zero(number: &i32) -> bool {
 }
 
 impl Status {
-    /// Returns the HTTP status code; 500 when [`code`](Self::code) is not a valid HTTP status code.
+    /// Returns the HTTP status code; 500 when the member `code` is not a valid one.
     pub fn code(&self) -> u16 {
         if (100..=599).contains(&self.code) { self.code as u16 } else { 500 }
     }

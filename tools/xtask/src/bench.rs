@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds everything optimised and runs the measuring program.
+//! `cargo xtask bench`: builds all programs with optimizations and runs the benchmark program.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

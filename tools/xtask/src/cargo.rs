@@ -1,4 +1,4 @@
-//! Running cargo and what it built.
+//! Runs cargo and the programs that it built.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::process::{Command, ExitStatus};
 
 use anyhow::Context as _;
 
-/// The top folder of the source tree.
+/// The root of the source tree.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
-/// The packages of the programs that an image holds.
+/// The packages of the programs in an image.
 pub(crate) const IMAGE_PACKAGES: [&str; 4] = [
     "pinniped-concierge",
     "pinniped-gateway",
@@ -20,7 +20,7 @@ pub(crate) const IMAGE_PACKAGES: [&str; 4] = [
     "pinniped-kube-cert-agent",
 ];
 
-/// Cargo's target folder: this program lies in it.
+/// Returns cargo's target folder, which contains this program.
 pub(crate) fn target_dir() -> anyhow::Result<PathBuf> {
     if let Some(dir) = std::env::var_os("CARGO_TARGET_DIR") {
         return Ok(root().join(dir));
@@ -30,7 +30,7 @@ pub(crate) fn target_dir() -> anyhow::Result<PathBuf> {
     Ok(dir.to_owned())
 }
 
-/// `cargo` in the source tree, the one that runs us.
+/// Returns a command for the cargo that runs this program, in the source tree.
 pub(crate) fn cargo(offline: bool) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
@@ -40,25 +40,27 @@ pub(crate) fn cargo(offline: bool) -> Command {
     command
 }
 
-/// Runs a command to its end with our own terminal.
+/// Runs a command with this process's terminal until it exits.
 pub(crate) fn status(command: &mut Command) -> anyhow::Result<ExitStatus> {
     command.status().with_context(|| format!("could not start {}", command.get_program().display()))
 }
 
-/// Runs a command that has to succeed.
+/// Runs a command, which must succeed.
 pub(crate) fn succeed(command: &mut Command, what: &str) -> anyhow::Result<()> {
     let status = status(command)?;
     anyhow::ensure!(status.success(), "{what} failed ({status})");
     Ok(())
 }
 
-/// Becomes another program, so that Ctrl-C and the exit status are its own. Returns only with an error.
+/// Replaces this process by another program, so that Ctrl-C and the exit status are the program's.
+/// Returns only on an error.
 pub(crate) fn become_program(command: &mut Command) -> anyhow::Error {
     let error = command.exec();
     anyhow::Error::new(error).context(format!("could not start {}", command.get_program().display()))
 }
 
-/// A program that runs in a network namespace of its own, where the machine allows that.
+/// Returns a command that runs a program in its own network namespace where the machine allows
+/// that.
 pub(crate) fn in_world(program: &Path) -> Command {
     let mut command = Command::new("sh");
     command.arg(root().join("tools/test-runner.sh")).arg("--world").arg(program);

@@ -1,14 +1,16 @@
 //! `cargo xtask control-plane`: the programs of one pinned Kubernetes release.
 //!
-//! Each program is looked for in `KUBEBUILDER_ASSETS` and in `PATH` and taken when it is of the pinned minor
-//! release; what is missing is built once by the Go toolchain from `tools/third-party/control-plane/go.mod` into a cache of
-//! the user, under a name made of the version, the module file and the build flags. Two builders at the same
-//! time wait for each other; a build that was broken off leaves nothing that looks finished.
+//! The command searches `KUBEBUILDER_ASSETS` and `PATH` for programs of the pinned minor release.
+//! It builds missing programs once with the Go toolchain from
+//! `tools/third-party/control-plane/go.mod` into a user's cache, whose key consists of the version,
+//! the module file and the build flags. Concurrent builders wait for each other; an interrupted
+//! build leaves nothing that looks complete.
 //!
-//! A node's programs ([`node_tools`]) are built only when a node is asked for, into the same folder. Programs of other
-//! people are fetched or built only for what needs them: [`debian`]'s for the tests that compare with them,
-//! [`cert_manager`] and [`yq`] for tests and demo of certificates that somebody else issues, [`contour`] and [`envoy`] for
-//! those with another ingress in our gateway's place.
+//! A node's programs ([`node_tools`]) are built into the same folder when a node is requested.
+//! Third-party programs are fetched or built only for commands that need them: [`debian`]'s for the
+//! tests that compare with them, [`cert_manager`] and [`yq`] for tests and demo of externally
+//! issued certificates, [`contour`] and [`envoy`] for those with another ingress in place of our
+//! gateway.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -38,13 +40,13 @@ pub(crate) struct Args {
     offline: bool,
 }
 
-/// A program, its Go package, and how it tells its version.
+/// A program, its Go package, and the arguments that print its version.
 #[derive(Clone, Copy)]
 struct Tool {
     name: &'static str,
     package: &'static str,
     version_args: &'static [&'static str],
-    /// What its version must begin with; `None`: the pinned Kubernetes minor release.
+    /// The required prefix of its version; `None` is the pinned Kubernetes minor release.
     version: Option<&'static str>,
 }
 
@@ -80,8 +82,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The folder with all programs. Also writes it to `control-plane.path` in the target folder, where tests that
-/// are run by plain `cargo test` find it.
+/// Returns the folder with all programs. Also writes it to `control-plane.path` in the target
+/// folder, for tests that run with plain `cargo test`.
 pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
     let module = Module::kubernetes()?;
     let dir = match found(&TOOLS, &module.version) {
@@ -94,19 +96,19 @@ pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Where programs are kept that are built or installed once for this user.
+/// Returns the folder in which built or installed programs are cached for this user.
 pub(crate) fn cache_dir() -> anyhow::Result<PathBuf> {
     cache::dir()
 }
 
-/// `v1.36.3` -> `1.36.`.
+/// Returns the prefix of a minor release: `v1.36.3` -> `1.36.`.
 fn minor_prefix(version: &str) -> String {
     let mut parts = version.trim_start_matches('v').splitn(3, '.');
     format!("{}.{}.", parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
 }
 
-/// One folder of `KUBEBUILDER_ASSETS` or `PATH` that has all programs in fitting versions. Folders that have
-/// only some are named, so that nobody wonders why they are not used.
+/// Returns a folder of `KUBEBUILDER_ASSETS` or `PATH` that contains all programs in matching
+/// versions. Folders with only some of them are reported with the reason why they are not used.
 fn found(tools: &[Tool], version: &str) -> Option<PathBuf> {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -122,7 +124,7 @@ fn found(tools: &[Tool], version: &str) -> Option<PathBuf> {
     })
 }
 
-/// Why a program of a folder cannot be used.
+/// Returns the reason why a program of a folder is unusable.
 fn unfit(dir: &Path, tool: &Tool, version: &str) -> Option<String> {
     let file = dir.join(tool.name);
     if !file.is_file() {
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_another_release_is_unfit() {
+    fn a_program_of_another_release_is_unusable() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = std::env::temp_dir().join(format!("pinniped-xtask-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: gets everything ready and runs the demo program, in a world of its own or on a node.
+//! `cargo xtask demo`: prepares and runs the demo program, in a separate world or on a node.
 
 use std::process::{Command, ExitCode};
 
@@ -12,25 +12,29 @@ use crate::{cargo, control_plane, disk, image, node};
 /// Flags of `demo`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How the user is let in: `impersonation-proxy`, as in the release post, or `service-account-token`.
+    /// How the user is let in: `impersonation-proxy`, as in the release post, or
+    /// `service-account-token`.
     #[arg(long, value_name = "STRATEGY", default_value = "impersonation-proxy",
         value_parser = ["impersonation-proxy", "service-account-token"])]
     strategy: String,
-    /// Walk in pods on the node that `cargo xtask node up` started, in place of processes; where none runs, on one
-    /// that is there for the demo only.
+    /// Walk in pods on the node that `cargo xtask node up` started, in place of processes; where
+    /// none runs, on one that is there for the demo only.
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = node::DEFAULT)]
     node: Option<String>,
-    /// A real cert-manager issues the certificate that the proxy serves, as in the release post; built once (minutes).
+    /// A real cert-manager issues the certificate that the proxy serves, as in the release post;
+    /// built once (minutes).
     #[arg(long)]
     with_cert_manager: bool,
-    /// The whole release post: our gateway in front of the proxy, and a real cert-manager; in pods of a node where the
-    /// machine can run one, else in processes.
+    /// The whole release post: our gateway in front of the proxy, and a real cert-manager; in pods
+    /// of a node where the machine can run one, else in processes.
     #[arg(long, conflicts_with_all = ["with_contour", "strategy"])]
     with_gateway: bool,
-    /// The same with a real Contour and Envoy in the gateway's place; built and fetched once (minutes, 37 MB).
+    /// The same with a real Contour and Envoy in the gateway's place; built and fetched once
+    /// (minutes, 37 MB).
     #[arg(long, conflicts_with = "strategy")]
     with_contour: bool,
-    /// Leave everything running at the end, and say how to use it: processes until Ctrl-C, pods until the next demo.
+    /// Leave everything running at the end, and say how to use it: processes until Ctrl-C, pods
+    /// until the next demo.
     #[arg(long)]
     keep: bool,
     /// Use only what is on this machine; say what is missing.

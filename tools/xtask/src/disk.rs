@@ -1,13 +1,14 @@
-//! Whether the disk has room for what is built.
+//! Checks the free disk space before a build.
 
 use std::path::{Path, PathBuf};
 
 use crate::cargo;
 
-/// What a build of everything for the tests takes in an empty target folder, with room for what the tests write.
+/// The size of a complete test build in an empty target folder, including space for files of the
+/// tests.
 const WANTED_BYTES: u64 = 5_000_000_000;
 
-/// Says beforehand what else a linker says with `Bus error`.
+/// Prints a note before a build that the linker would otherwise abort with `Bus error`.
 pub(crate) fn note_when_short() {
     let Ok(target) = cargo::target_dir() else { return };
     if let Some(note) = free_bytes(&target).and_then(|free| note(&target, free)) {
@@ -26,7 +27,8 @@ fn note(target: &Path, free: u64) -> Option<String> {
     })
 }
 
-/// What an unprivileged user may still write where the folder is, or will be.
+/// Returns the free space for unprivileged users on the file system of the folder, which need not
+/// exist yet.
 fn free_bytes(folder: &Path) -> Option<u64> {
     let there: PathBuf = folder.ancestors().find(|path| path.exists())?.to_owned();
     let disk = rustix::fs::statvfs(&there).ok()?;
@@ -38,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_named_with_what_is_free_and_what_to_do() {
+    fn a_full_disk_is_reported_with_the_free_space_and_the_remedy() {
         assert_eq!(
             note(Path::new("/src/target"), 1_250_000_000).unwrap(),
             "note: the disk of /src/target has 1.2 GB free; a build from nothing takes up to 5 GB. `cargo clean` makes room"
@@ -47,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_yet_counts_as_the_one_it_will_be_in() {
+    fn the_free_space_of_a_missing_folder_is_that_of_its_parent() {
         assert_eq!(free_bytes(Path::new("/nowhere/at/all")).is_some(), free_bytes(Path::new("/")).is_some());
         assert!(free_bytes(Path::new("/")).is_some());
     }

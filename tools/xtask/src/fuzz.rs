@@ -1,7 +1,9 @@
-//! `cargo xtask fuzz`: feeds what reads a client's bytes with bytes that nobody would think of. Not part of CI.
+//! `cargo xtask fuzz`: runs the fuzz targets against the parsers of client input. It is not part of
+//! CI.
 //!
-//! The targets are a workspace of their own, `tools/fuzz/`, since they need a nightly compiler. Each starts with the seeds that
-//! are committed and keeps what it finds interesting in `tools/fuzz/corpus/`, which is not.
+//! The targets are a separate workspace, `tools/fuzz/`, because they need a nightly compiler. Each
+//! starts with the committed seeds and stores new inputs in `tools/fuzz/corpus/`, which is not
+//! committed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -10,9 +12,9 @@ use anyhow::Context as _;
 
 use crate::cargo;
 
-/// The compiler: sanitizers are not in a stable one.
+/// The toolchain: stable compilers do not support sanitizers.
 const TOOLCHAIN: &str = "nightly";
-/// What runs the targets.
+/// The version of the program that runs the targets.
 const CARGO_FUZZ: &str = "0.13.2";
 
 /// Flags of `fuzz`.
@@ -36,7 +38,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let tools = cargo_fuzz(args.offline)?;
     let chosen = if args.targets.is_empty() { &known } else { &args.targets };
     let mut build = cargo_fuzz_command(&tools, args.offline);
-    // All at once: they share everything but a line.
+    // All targets in one build, because they share almost all code.
     build.arg("build");
     cargo::succeed(&mut build, "building the fuzz targets")?;
     for target in chosen {
@@ -45,7 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every file of `tools/fuzz/fuzz_targets`.
+/// Returns the names of all files in `tools/fuzz/fuzz_targets`.
 fn targets() -> anyhow::Result<Vec<String>> {
     let dir = folder().join("fuzz_targets");
     let entries = std::fs::read_dir(&dir).with_context(|| format!("could not list {}", dir.display()))?;
@@ -60,7 +62,7 @@ fn folder() -> PathBuf {
     cargo::root().join("tools/fuzz")
 }
 
-/// The folder with `cargo-fuzz`, installed once into the user's cache.
+/// Returns the folder with `cargo-fuzz`, which is installed once into the user's cache.
 fn cargo_fuzz(offline: bool) -> anyhow::Result<PathBuf> {
     let root = crate::control_plane::cache_dir()?.join("cargo-tools");
     let bin = root.join("bin");
@@ -78,7 +80,8 @@ fn cargo_fuzz(offline: bool) -> anyhow::Result<PathBuf> {
 fn cargo_fuzz_command(tools: &Path, offline: bool) -> Command {
     let mut command = Command::new("rustup");
     command.current_dir(cargo::root()).args(["run", TOOLCHAIN, "cargo", "fuzz"]);
-    // What names the compiler and folders that this program was built with is not meant for the other one.
+    // Variables that refer to the compiler and folders of this program's build do not apply to the
+    // other toolchain.
     for variable in ["CARGO", "RUSTUP_TOOLCHAIN", "CARGO_TARGET_DIR", "RUSTC", "RUSTDOC", "RUSTFLAGS"] {
         command.env_remove(variable);
     }
@@ -96,13 +99,13 @@ fn run_target(target: &str, args: &Args, tools: &Path) -> anyhow::Result<()> {
     let (corpus, seeds) = (folder().join("corpus").join(target), folder().join("seeds").join(target));
     std::fs::create_dir_all(&corpus).with_context(|| format!("could not make {}", corpus.display()))?;
     let mut command = cargo_fuzz_command(tools, args.offline);
-    // The first folder is the one that grows.
+    // The fuzzer writes new inputs to the first folder.
     command.args(["run", target]).arg(&corpus).arg(&seeds).arg("--");
     let dictionary = folder().join("dict").join(format!("{target}.dict"));
     if dictionary.is_file() {
         command.arg(format!("-dict={}", dictionary.display()));
     }
-    // Long inputs find the same as short ones, only later.
+    // Long inputs find the same errors as short ones, only later.
     command.args(["-max_len=4096", "-timeout=10", "-print_final_stats=1"]);
     if args.seconds == 0 {
         command.arg("-runs=0");

@@ -1,4 +1,4 @@
-//! `cargo xtask image`: the product's container image, without a container daemon.
+//! `cargo xtask image`: builds the product's container image without a container daemon.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -44,16 +44,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How the programs of an image were built.
+/// The profile of the programs of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// Quickly.
+    /// Fast to build.
     Dev,
-    /// As they are released.
+    /// As released.
     Release,
 }
 
-/// Makes the image of programs that cargo has built.
+/// Builds the image from programs that cargo has built.
 pub(crate) fn archive(profile: Profile, out: Option<&Path>, roots: Option<&Path>) -> anyhow::Result<Built> {
     let target = cargo::target_dir()?;
     let bins = target.join(if profile == Profile::Release { "release" } else { "debug" });
@@ -66,7 +66,7 @@ pub(crate) fn archive(profile: Profile, out: Option<&Path>, roots: Option<&Path>
     pinniped_image::build(&image, &out.join(ARCHIVE)).context("could not make the image")
 }
 
-/// What was made, the libraries in it as a table.
+/// Prints the result, with the libraries as a table.
 fn print(built: &Built) {
     println!("archive    {}", built.path.display());
     println!("reference  {}", built.reference);

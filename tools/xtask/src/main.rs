@@ -1,15 +1,16 @@
-//! Chores of the project, light on purpose: it starts in a moment, and needs nothing but cargo.
+//! Development tasks of the project. This crate has few dependencies, so that it compiles quickly,
+//! and needs nothing but cargo.
 //!
 //! ```text
-//! cargo xtask control-plane    find or build etcd, kube-apiserver, kube-controller-manager, kubectl
-//! cargo xtask test             check what the machine can do, build, run all tests, say what was skipped
-//! cargo xtask test NAME        only those of a suite, such as `certificates`
-//! cargo xtask demo             the walk-through on a real control plane
-//! cargo xtask image            the container image, and what is in it
-//! cargo xtask node             a real one-node cluster: up, status, exec, down
-//! cargo xtask bench            measurements
-//! cargo xtask soak             a controller behind a proxy that is restarted; mixed load and its traces; rotations
-//! cargo xtask fuzz             bytes that nobody would think of, for what reads a client's bytes
+//! cargo xtask control-plane  finds or builds etcd, kube-apiserver, kube-controller-manager, kubectl
+//! cargo xtask test           checks the machine, builds, runs all tests, lists the skipped ones
+//! cargo xtask test NAME      runs only the tests of a suite, such as `certificates`
+//! cargo xtask demo           runs the walk-through on a real control plane
+//! cargo xtask image          builds the container image and prints its content
+//! cargo xtask node           runs a real one-node cluster: up, status, exec, down
+//! cargo xtask bench          runs the benchmarks
+//! cargo xtask soak           runs a restarted proxy, a mixed load, rotations, or attacks
+//! cargo xtask fuzz           runs the fuzz targets of the parsers of client input
 //! ```
 #![forbid(unsafe_code)]
 
@@ -39,7 +40,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Finds the control plane's programs, or builds them once; the last line of the output is their folder.
+    /// Finds the control plane's programs, or builds them once; the last line of the output is
+    /// their folder.
     ControlPlane(control_plane::Args),
     /// Runs all tests with real programs on a real control plane.
     Test(test::Args),

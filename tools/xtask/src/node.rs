@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::{cargo, control_plane};
 
-/// Where nodes keep their state when nothing else is said.
+/// The default folder of the nodes' state.
 const STATE: &str = "/var/lib/pinniped-node";
 
-/// The node that is meant where none is named.
+/// The default name of a node.
 pub(crate) const DEFAULT: &str = "default";
 
 /// Flags of `node`.
@@ -34,7 +34,8 @@ enum NodeCommand {
     Down(Which),
     /// Says how the node is; without a name, all nodes.
     Status(Which),
-    /// Runs a program of this machine in the node's network, with its names: `exec -- kubectl get pods -A`.
+    /// Runs a program of this machine in the node's network, with its names: `exec -- kubectl get
+    /// pods -A`.
     Exec {
         #[command(flatten)]
         which: Which,
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(cfg!(target_os = "linux"), "a node is made of Linux namespaces: it runs on Linux only");
     let program = match &args.command {
         NodeCommand::Up { .. } => build_program(which.offline)?,
-        // What brought a node up also ends it: no waiting for other builds.
+        // The program that started a node also stops it, without a wait for other builds.
         _ => built_program(which.offline)?,
     };
     let mut command = Command::new(&program);
@@ -80,7 +81,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     match &args.command {
         NodeCommand::Up { images, .. } => {
-            // Before minutes of building: can there be a node at all?
+            // Checks before minutes of building whether the machine can run a node.
             cargo::succeed(Command::new(&program).arg("check"), "looking at what the machine has")?;
             command.arg("--tools").arg(control_plane::node_tools::find_or_build(which.offline)?);
             for image in images {
@@ -95,7 +96,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Err(cargo::become_program(&mut command))
 }
 
-/// `pinniped-node` as it was built last.
+/// Returns the path of the last build of `pinniped-node`.
 fn built_program(offline: bool) -> anyhow::Result<PathBuf> {
     let program = cargo::target_dir()?.join("debug/pinniped-node");
     if program.is_file() { Ok(program) } else { build_program(offline) }
@@ -109,7 +110,8 @@ fn build_program(offline: bool) -> anyhow::Result<PathBuf> {
     Ok(cargo::target_dir()?.join("debug/pinniped-node"))
 }
 
-/// Why no node can run on this machine; `None` when one can. `program` is `pinniped-node`.
+/// Returns the reason why no node can run on this machine, or `None` when one can. `program` is
+/// `pinniped-node`.
 pub(crate) fn impossible(program: &std::path::Path) -> Option<String> {
     match Command::new(program).arg("check").output() {
         Ok(output) if output.status.success() => None,
@@ -121,14 +123,14 @@ pub(crate) fn impossible(program: &std::path::Path) -> Option<String> {
     }
 }
 
-/// Whether a node runs. `program` is `pinniped-node`.
+/// Whether a node is running. `program` is `pinniped-node`.
 pub(crate) fn runs(program: &std::path::Path, name: &str) -> bool {
     let mut command = Command::new(program);
     command.args(["status", "--name", name]).output().is_ok_and(|output| output.status.success())
 }
 
-/// Waits for the nodes of tests to end, which they do after the test executables, and tells what they left on the
-/// machine.
+/// Waits until the nodes of tests have stopped, which happens after the test executables exit, and
+/// returns what they left on the machine.
 pub(crate) fn left_by_tests() -> Vec<String> {
     let state = std::env::var_os("PINNIPED_NODE_STATE").map_or_else(|| STATE.into(), PathBuf::from);
     let found = |end: &str| -> Vec<PathBuf> {

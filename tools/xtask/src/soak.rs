@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: builds everything optimised and runs the soaking program. Not part of CI: it takes its time.
+//! `cargo xtask soak`: builds all programs with optimizations and runs the soak program. It is not
+//! part of CI because of its duration.
 
 use std::process::ExitCode;
 
@@ -7,7 +8,8 @@ use crate::{cargo, control_plane};
 /// Flags of `soak`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Mixed load with an eye on memory, descriptors and threads, instead of a controller under restarts.
+    /// Mixed load with an eye on memory, descriptors and threads, instead of a controller under
+    /// restarts.
     #[arg(long)]
     mixed: bool,
     /// So many new serving certificates under load, instead.

@@ -1,15 +1,17 @@
-//! Named suites: all tests whose path contains a name, in the packages that have some, and what else belongs to them.
+//! Named suites: all tests whose path contains a name, in the packages that have such tests, and
+//! additional parts.
 //!
-//! A test's path is what `cargo test` filters by: modules and function. It is read from the sources, so that only those
-//! packages are compiled for tests, and a name that no test has is an error instead of a run of nothing. The name of a
-//! package is no part of it, so packages that are a suite's own are listed here ([`MORE`]).
+//! A test's path (modules and function) is the filter of `cargo test`. It is read from the sources,
+//! so that only those packages are compiled for tests, and so that a name without tests is an
+//! error. The name of a package is not part of the path, so packages that belong to a suite as a
+//! whole are listed here ([`MORE`]).
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// What belongs to a suite without its name in the path: tests of a package whose path contains something else, or all
-/// of them where that is nothing.
+/// Tests of a suite without its name in the path: tests of a package whose path contains another
+/// text, or all of them if the text is empty.
 const MORE: [(&str, &[(&str, &str)]); 1] = [(
     "gateway",
     &[
@@ -22,23 +24,23 @@ const MORE: [(&str, &[(&str, &str)]); 1] = [(
     ],
 )];
 
-/// A part of a suite, which one run of `cargo test` can do.
+/// A part of a suite that one run of `cargo test` covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// What a test's path contains. Nothing: all tests.
+    /// The text that a test's path contains. Empty means all tests.
     pub(crate) filter: String,
-    /// Where to look for them.
+    /// The packages of the tests.
     pub(crate) packages: Vec<String>,
 }
 
-/// The parts of a suite below `root`; the one that its name stands for is the first.
+/// Returns the parts of a suite below `root`; the first is the one of its name.
 pub(crate) fn parts(root: &Path, name: &str) -> anyhow::Result<Vec<Part>> {
     let named = Part { filter: filter(name), packages: packages(root, &filter(name))? };
     let mut parts = vec![named];
     let more = MORE.iter().find(|(suite, _)| *suite == name);
     for (package, filter) in more.into_iter().flat_map(|(_, more)| *more) {
         if filter.is_empty() {
-            // All of its tests are some of its tests.
+            // The part with all tests of the package includes these.
             parts[0].packages.retain(|known| known != package);
         }
         match parts.iter_mut().find(|part| part.filter == *filter) {
@@ -50,12 +52,12 @@ pub(crate) fn parts(root: &Path, name: &str) -> anyhow::Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// The name as Rust spells it: `service-account-tokens` is `service_account_tokens`.
+/// Returns the name in Rust's spelling: `service-account-tokens` is `service_account_tokens`.
 pub(crate) fn filter(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The packages below `root` that have tests with this in their path.
+/// Returns the packages below `root` that have tests with this text in their path.
 fn packages(root: &Path, filter: &str) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     for (package, folder) in workspace(root)? {
@@ -70,14 +72,14 @@ fn packages(root: &Path, filter: &str) -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The packages of the workspace at `root` with their folders, sorted by folder.
+/// Returns the packages of the workspace at `root` with their folders, sorted by folder.
 fn workspace(root: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
     let mut folders: Vec<PathBuf> =
         ["crates", "tests", "tools"].iter().map(|layer| root.join(layer)).collect();
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         if let Ok(manifest) = std::fs::read_to_string(folder.join("Cargo.toml")) {
-            // A workspace of its own is not part of this one.
+            // A nested workspace is not part of this one.
             if !manifest.contains("[workspace]") {
                 let package = package(&manifest);
                 let package = package.with_context(|| format!("{} names no package", folder.display()))?;
@@ -93,7 +95,7 @@ fn workspace(root: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// The first name is the package's own: `[package]` comes first.
+/// The first name is the package's own, because `[package]` comes first.
 fn package(manifest: &str) -> Option<&str> {
     let line = manifest.lines().find_map(|line| line.strip_prefix("name = "))?;
     Some(line.trim_matches('"'))
@@ -113,7 +115,7 @@ fn has_tests(folder: &Path, filter: &str) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// All Rust files of a folder, if there is one.
+/// Returns all Rust files of a folder, if it exists.
 fn sources(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let (mut folders, mut files) = (vec![folder.to_owned()], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -133,8 +135,9 @@ fn sources(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Whether a file has a test whose path contains the filter. `modules` is its path without extension: the folder of a
-/// test executable is part of it, which is no module but never named like a suite either.
+/// Whether a file has a test whose path contains the filter. `modules` is its path without
+/// extension. It includes the folder of a test executable, which is not a module, but is never
+/// named like a suite.
 fn has_test(modules: &str, text: &str, filter: &str) -> bool {
     let mut in_module = modules.contains(filter);
     let mut marked = false;
@@ -149,7 +152,7 @@ fn has_test(modules: &str, text: &str, filter: &str) -> bool {
             }
             marked = false;
         } else if let Some(name) = words.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(" {")) {
-            // Modules in a file come last in it: nothing behind them is outside.
+            // Inline modules are the last items of a file, so no test after them is outside.
             in_module |= name.contains(filter);
         }
     }
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_suite_is_there() {
+    fn the_additional_parts_of_suites_exist() {
         let workspace = workspace(&cargo::root()).unwrap();
         for (package, filter) in MORE.iter().flat_map(|(_, more)| *more) {
             let (_, folder) = workspace.iter().find(|(known, _)| known == package).unwrap();

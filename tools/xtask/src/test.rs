@@ -1,4 +1,5 @@
-//! `cargo xtask test`: what the machine can do, the control plane, the programs, all tests, a summary.
+//! `cargo xtask test`: checks the machine, provides the control plane, builds the programs, runs
+//! all tests, and prints a summary.
 
 mod executables;
 mod run;
@@ -18,13 +19,13 @@ const NODE_PACKAGES: [&str; 2] = ["pinniped-node-tests", "pinniped-e2e"];
 /// The package whose tests use a real informer.
 const E2E_PACKAGE: &str = "pinniped-e2e";
 
-/// Flags of `cargo test` whose value is the next word.
+/// Flags of `cargo test` whose value is the next argument.
 const VALUE_FLAGS: [&str; 9] =
     ["-p", "--package", "--exclude", "--test", "--bin", "--example", "--features", "--profile", "--target"];
 
-/// Names the folder of cert-manager's programs, for tests and demo.
+/// Environment variable with the folder of cert-manager's programs, for tests and demo.
 pub(crate) const CERT_MANAGER_ENV: &str = "PINNIPED_CERT_MANAGER";
-/// Names the folder of `yq`, for tests and demo.
+/// Environment variable with the folder of `yq`, for tests and demo.
 pub(crate) const YQ_ENV: &str = "PINNIPED_YQ";
 
 /// Flags of `test`.
@@ -38,10 +39,12 @@ pub(crate) struct Args {
     /// Use only what is on this machine; say what is missing.
     #[arg(long)]
     offline: bool,
-    /// Test executables that run side by side. Default: two more than there are processors, since most tests wait.
+    /// Test executables that run side by side. Default: two more than there are processors, since
+    /// most tests wait.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Passed to `cargo test`, for example `-p pinniped-e2e NAME -- --exact`. Without a package: all of them.
+    /// Passed to `cargo test`, for example `-p pinniped-e2e NAME -- --exact`. Without a package:
+    /// all of them.
     #[arg(last = true)]
     rest: Vec<String>,
 }
@@ -92,7 +95,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.require_all {
         environment.push(("PINNIPED_REQUIRE_ALL", "1".into()));
     }
-    // Without it the executables report no duration of a test.
+    // Test executables report the duration of tests only with this variable.
     environment.push(("RUSTC_BOOTSTRAP", "1".into()));
     let mut jobs = Vec::new();
     for part in args.parts()? {
@@ -100,7 +103,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let built = executables::build(args.offline, &arguments.cargo)?;
         jobs.extend(built.into_iter().map(|executable| Job { executable, args: arguments.test.clone() }));
     }
-    // The longest first, so that nothing waits for them at the end.
+    // The longest jobs first, so that none of them runs alone at the end.
     jobs.sort_by_key(|job| {
         NODE_PACKAGES.iter().position(|name| job.executable.package == *name).unwrap_or(9)
     });
@@ -125,7 +128,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What cargo gets to build tests, and what the executables get to run them.
+/// The arguments of cargo's build, and those of the executables.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Arguments {
     cargo: Vec<String>,
@@ -133,8 +136,9 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Those of a part and of the user together, told apart as `cargo test` does: a word that is no flag and no value
-    /// of one is a filter, and everything behind `--` goes to the executables.
+    /// Splits the arguments of a part and of the user as `cargo test` does: an argument that is
+    /// neither a flag nor a value of one is a filter, and the arguments after `--` go to the
+    /// executables.
     fn of(part: Vec<String>, user: &[String]) -> Self {
         let end = user.iter().position(|arg| arg == "--");
         let (for_cargo, for_tests) = user.split_at(end.unwrap_or(user.len()));
@@ -157,12 +161,12 @@ impl Arguments {
 }
 
 impl Args {
-    /// How many executables run side by side.
+    /// Returns the number of concurrent executables.
     fn at_once(&self) -> usize {
         self.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from) + 2)
     }
 
-    /// The packages asked for, by name or by suite; none means all.
+    /// Returns the requested packages, by name or by suite; an empty list means all.
     fn packages(&self) -> anyhow::Result<Vec<String>> {
         let mut named = Vec::new();
         let mut rest = self.rest.iter();
@@ -181,7 +185,7 @@ impl Args {
         }
     }
 
-    /// The runs of `cargo test`, each with what it is told beside [`Self::rest`].
+    /// Returns the runs of `cargo test`, each with its arguments besides [`Self::rest`].
     fn parts(&self) -> anyhow::Result<Vec<Vec<String>>> {
         let Some(name) = &self.suite else {
             let all = if self.packages()?.is_empty() { vec!["--workspace".to_owned()] } else { Vec::new() };
@@ -199,13 +203,13 @@ impl Args {
         Ok(suite::parts(&cargo::root(), name)?.into_iter().map(part).collect())
     }
 
-    /// Whether they are handed on to cargo as they are.
+    /// Whether the arguments select packages and are passed to cargo unchanged.
     fn names_packages(&self) -> bool {
         self.rest.iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package"))
     }
 }
 
-/// The programs of a node, where one can run.
+/// Returns the programs of a node, if the machine can run one.
 fn node_tools(args: &Args, target: &Path) -> anyhow::Result<Option<PathBuf>> {
     if let Some(why) = node::impossible(&target.join("debug/pinniped-node")) {
         anyhow::ensure!(!args.require_all, "with --require-all nothing may be missing: {why}");
@@ -215,7 +219,7 @@ fn node_tools(args: &Args, target: &Path) -> anyhow::Result<Option<PathBuf>> {
     control_plane::node_tools::find_or_build(args.offline).map(Some)
 }
 
-/// Debian's programs, where they are to be had.
+/// Returns Debian's programs, if they are available.
 fn debian_tools(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     match debian::find_or_fetch(args.offline) {
         Ok(dir) => Ok(Some(dir)),
@@ -227,7 +231,7 @@ fn debian_tools(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// Envoy, where it is to be had.
+/// Returns Envoy, if it is available.
 fn envoy(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     match envoy::find_or_fetch(args.offline) {
         Ok(dir) => Ok(Some(dir)),
@@ -239,7 +243,7 @@ fn envoy(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// What this machine lacks for the whole set of tests.
+/// Returns the prerequisites of the complete test run that this machine lacks.
 fn missing_prerequisites() -> Vec<String> {
     let mut missing = Vec::new();
     let mut probe = cargo::in_world(Path::new("sh"));
@@ -318,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_and_what_is_behind_dashes_go_to_the_executables() {
+    fn filters_and_arguments_after_dashes_go_to_the_executables() {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let of = |part: &str, user: &str| {
             let Arguments { cargo, mut test } = Arguments::of(words(part), &words(user));
@@ -333,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_of_several_parts_is_several_runs() {
+    fn a_suite_with_several_parts_results_in_several_runs() {
         let args = |suite: Option<&str>, rest: &[&str]| Args {
             suite: suite.map(str::to_owned),
             require_all: false,

@@ -1,4 +1,4 @@
-//! Building the programs with the Go toolchain, with progress.
+//! Builds programs with the Go toolchain, and shows the progress.
 
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub(super) fn build(
         command.env("GOPROXY", "off");
     }
     follow(command, module)?;
-    // Go names a program after the last part of its package's path.
+    // Go names a program after the last element of its package path.
     if names.contains(&"etcd") {
         std::fs::rename(dir.join("server"), dir.join("etcd")).context("the build made no etcd")?;
     }
@@ -48,7 +48,7 @@ pub(super) fn build(
     Ok(())
 }
 
-/// `go` in the module. CGO off: the programs run anywhere, also without a C library.
+/// Returns `go` in the module's folder. CGO is off, so the programs also run without a C library.
 pub(super) fn go(module: &Path) -> Command {
     let mut command = Command::new("go");
     command.current_dir(module).env("CGO_ENABLED", "0").env("GOWORK", "off").env("GOFLAGS", "");
@@ -56,7 +56,7 @@ pub(super) fn go(module: &Path) -> Command {
     command
 }
 
-/// The folder with the source of a Go module that `module` requires: in Go's own cache.
+/// Returns the folder with the source of a Go module that `module` requires, in Go's own cache.
 pub(super) fn source_dir(module: &Module, path: &str, offline: bool) -> anyhow::Result<PathBuf> {
     let find = || -> anyhow::Result<Option<PathBuf>> {
         let mut list = go(&module.dir);
@@ -82,7 +82,7 @@ fn check_toolchain(module: &Module) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(module.dir.join("go.mod")).context("could not read go.mod")?;
     let wanted = text.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or("1.26").trim().to_owned();
     let remedy = format!("install Go {wanted} or newer (https://go.dev/dl/){}", module.other_way);
-    // The toolchain that is there, not one that it would fetch.
+    // Uses the installed toolchain, not one that it would download.
     let output = go(&module.dir).env("GOTOOLCHAIN", "local").args(["env", "GOVERSION"]).output();
     let output =
         output.with_context(|| format!("the Go toolchain is needed to build {}: {remedy}", module.title))?;
@@ -96,7 +96,7 @@ fn check_toolchain(module: &Module) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compares `1.26.8` with `1.26.0` number by number.
+/// Compares versions such as `1.26.8` and `1.26.0` number by number.
 fn at_least(version: &str, wanted: &str) -> bool {
     let numbers = |text: &str| -> Vec<u32> {
         text.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok()).collect()
@@ -104,7 +104,7 @@ fn at_least(version: &str, wanted: &str) -> bool {
     numbers(version) >= numbers(wanted)
 }
 
-/// Offline: which modules would have to be fetched?
+/// Reports which modules would have to be downloaded, for offline builds.
 fn check_modules(module: &Module, tools: &[Tool], names: &[&str]) -> anyhow::Result<()> {
     let mut command = go(&module.dir);
     command.env("GOPROXY", "off").args(["list", "-mod=readonly", "-e", "-deps"]);
@@ -131,7 +131,8 @@ fn check_modules(module: &Module, tools: &[Tool], names: &[&str]) -> anyhow::Res
     )
 }
 
-/// Runs the build and shows where it is: a line that changes on a terminal, a line every ten seconds otherwise.
+/// Runs the build and shows its progress: a changing line on a terminal, otherwise a line every ten
+/// seconds.
 fn follow(mut command: Command, module: &Module) -> anyhow::Result<()> {
     let start = Instant::now();
     let mut child = command
@@ -185,13 +186,13 @@ fn follow(mut command: Command, module: &Module) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `go build -v` said so far.
+/// The output of `go build -v` so far.
 #[derive(Default)]
 struct Progress {
     fetched: usize,
     compiled: usize,
     last: String,
-    /// Lines that are neither: errors. The last thirty.
+    /// Other lines, which are errors. The last thirty.
     other: Vec<String>,
 }
 
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_tells_fetching_from_compiling_from_errors() {
+    fn progress_distinguishes_downloads_packages_and_errors() {
         let mut progress = Progress::default();
         for line in ["go: downloading k8s.io/api v0.36.3", "k8s.io/api/core/v1", "build failed: x"] {
             progress.take(line);

@@ -1,6 +1,7 @@
-//! The user's cache of programs that were built: a folder a module, version and set of flags.
+//! The user's cache of built programs: one folder per module, version and set of flags.
 //!
-//! Programs come into a folder whole and never change, so a folder may gain those it lacks while others use it.
+//! Programs are added to a folder completely and never change, so missing ones can be added to a
+//! folder that is in use.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,8 +12,8 @@ use rustix::fs::FlockOperation;
 use super::module::Module;
 use super::{Tool, build};
 
-/// The folder of the user's cache for this module, with at least these tools in it: what is missing is built.
-/// `what` names them for people.
+/// Returns the folder of the user's cache for this module, which contains at least these tools:
+/// missing ones are built. `what` is their name in messages.
 pub(super) fn cached(module: &Module, what: &str, tools: &[Tool], offline: bool) -> anyhow::Result<PathBuf> {
     let cache = dir()?.join(module.cache);
     let key = module.key()?;
@@ -46,7 +47,7 @@ pub(super) fn cached(module: &Module, what: &str, tools: &[Tool], offline: bool)
     let start = Instant::now();
     let built = build::build(module, what, &missing, &unfinished, offline);
     let finished = built.and_then(|()| take(&unfinished, &dir, &missing));
-    // What was broken off is of no use; Go's own cache keeps what was compiled.
+    // The result of an interrupted build is useless; Go's own cache has the compiled packages.
     let _ = std::fs::remove_dir_all(&unfinished);
     finished?;
     for tool in &missing {
@@ -57,8 +58,8 @@ pub(super) fn cached(module: &Module, what: &str, tools: &[Tool], offline: bool)
     Ok(dir)
 }
 
-/// The folder of the user's cache of this name and key, made by `fetch` where it is not there: that gets a folder to work
-/// in, and tells the folder below it that is to be kept.
+/// Returns the folder of the user's cache with this name and key. If it does not exist, `fetch`
+/// creates it: the function gets a working folder, and returns the folder below it to keep.
 pub(super) fn fetched(
     name: &str,
     key: &str,
@@ -86,7 +87,7 @@ pub(super) fn fetched(
     Ok(dir)
 }
 
-/// Writes a file whole or not at all. Two at the same time write the same.
+/// Writes a file atomically. Concurrent processes write the same content.
 pub(super) fn write_whole(file: &Path, text: &str) -> anyhow::Result<()> {
     let mut fresh = file.as_os_str().to_owned();
     fresh.push(format!(".unfinished-{}", std::process::id()));
@@ -95,13 +96,14 @@ pub(super) fn write_whole(file: &Path, text: &str) -> anyhow::Result<()> {
         .with_context(|| format!("could not write {}", file.display()))
 }
 
-/// A name for bytes (FNV-1a: no secret is at stake).
+/// Returns a short hash of bytes (FNV-1a, because no security depends on it).
 pub(super) fn hash<'b>(parts: impl IntoIterator<Item = &'b [u8]>) -> u64 {
     let bytes = parts.into_iter().flatten();
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// All at once into a new folder, one by one into one that others may be using.
+/// Moves a new folder as a whole, and the missing programs one by one into a folder that may be in
+/// use.
 fn take(unfinished: &Path, dir: &Path, tools: &[Tool]) -> anyhow::Result<()> {
     if !dir.exists() {
         return std::fs::rename(unfinished, dir).with_context(|| format!("could not make {}", dir.display()));
@@ -113,7 +115,7 @@ fn take(unfinished: &Path, dir: &Path, tools: &[Tool]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `$XDG_CACHE_HOME/pinniped-rs`, or below `~/.cache`.
+/// Returns `$XDG_CACHE_HOME/pinniped-rs`, or the folder below `~/.cache`.
 pub(super) fn dir() -> anyhow::Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
     let home =
@@ -122,7 +124,7 @@ pub(super) fn dir() -> anyhow::Result<PathBuf> {
     Ok(base.join("pinniped-rs"))
 }
 
-/// Builds that were killed; we hold the lock, so none of them is alive.
+/// Removes the remains of killed builds; this process holds the lock, so no other build is running.
 fn remove_leftovers(cache: &Path, key: &str) {
     let prefix = format!("{key}.unfinished-");
     for entry in std::fs::read_dir(cache).into_iter().flatten().flatten() {
@@ -132,7 +134,7 @@ fn remove_leftovers(cache: &Path, key: &str) {
     }
 }
 
-/// `1m05s`.
+/// Formats a duration, such as `1m05s`.
 pub(super) fn elapsed(duration: Duration) -> String {
     format!("{}m{:02}s", duration.as_secs() / 60, duration.as_secs() % 60)
 }
@@ -142,12 +144,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elapsed_times_read_well() {
+    fn elapsed_times_have_minutes_and_seconds() {
         assert_eq!(elapsed(Duration::from_secs(65)), "1m05s");
     }
 
     #[test]
-    fn a_folder_that_lacks_programs_gains_them_and_keeps_the_others() {
+    fn missing_programs_are_added_to_a_folder() {
         let base = std::env::temp_dir().join(format!("pinniped-xtask-cache-{}", std::process::id()));
         let (dir, fresh) = (base.join("dir"), base.join("fresh"));
         std::fs::create_dir_all(&dir).unwrap();

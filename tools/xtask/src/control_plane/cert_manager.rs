@@ -1,7 +1,8 @@
-//! cert-manager, as processes: `tools/third-party/cert-manager`. Also its CustomResourceDefinitions, which lie in the same Go module.
+//! cert-manager as processes: `tools/third-party/cert-manager`. Also its CustomResourceDefinitions,
+//! which are in the same Go module.
 //!
-//! 1.11.5 is the last release whose programs are a module that can be required; later ones are several modules which
-//! replace each other.
+//! 1.11.5 is the last release whose programs are in one Go module; later releases consist of
+//! several modules that replace each other.
 
 use std::path::{Path, PathBuf};
 
@@ -21,10 +22,10 @@ const PROGRAMS: [Tool; 3] = [
     program("webhook", "github.com/cert-manager/cert-manager/cmd/webhook"),
     program("cainjector", "github.com/cert-manager/cert-manager/cmd/cainjector"),
 ];
-/// Beside the programs.
+/// The file with the definitions, next to the programs.
 const DEFINITIONS: &str = "crds.yaml";
 
-/// The folder with the three programs and `crds.yaml`.
+/// Returns the folder with the three programs and `crds.yaml`.
 pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
     let module = Module::cert_manager()?;
     let dir = cached(&module, "programs", &PROGRAMS, offline)?;
@@ -37,7 +38,7 @@ pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// All definitions of a folder in one text.
+/// Returns all definitions of a folder as one text.
 fn definitions(dir: &Path) -> anyhow::Result<String> {
     let listed = std::fs::read_dir(dir).with_context(|| format!("could not list {}", dir.display()))?;
     let mut files: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).collect();
@@ -54,7 +55,7 @@ fn definitions(dir: &Path) -> anyhow::Result<String> {
     Ok(all)
 }
 
-/// The files are Helm's in their labels: what a chart named `cert-manager` would put there.
+/// Replaces the Helm expressions in labels by the values of a chart named `cert-manager`.
 fn rendered(text: &str) -> String {
     let mut lines = String::new();
     for line in text.lines() {
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_helm_would_fill_in_is_filled_in() {
+    fn helm_expressions_are_replaced() {
         let text = "metadata:\n  labels:\n    app: '{{ template \"cert-manager.name\" . }}'\n    \
                     instance: '{{ .Release.Name }}'\n    # Generated labels {{- include \"labels\" . }}\nspec: {}\n";
         let wanted = "metadata:\n  labels:\n    app: cert-manager\n    instance: cert-manager\nspec: {}\n";

@@ -1,4 +1,5 @@
-//! Contour, as a process: `tools/third-party/contour`. Also its CustomResourceDefinitions, which lie in the same Go module.
+//! Contour as a process: `tools/third-party/contour`. Also its CustomResourceDefinitions, which are
+//! in the same Go module.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use super::build::source_dir;
 use super::cache::{cached, write_whole};
 use super::module::Module;
 
-/// Names the folder, for tests and demo.
+/// Environment variable with the folder, for tests and demo.
 pub(crate) const ENV: &str = "PINNIPED_CONTOUR";
 
 const CONTOUR: Tool = Tool {
@@ -18,10 +19,10 @@ const CONTOUR: Tool = Tool {
     version_args: &["version"],
     version: None,
 };
-/// Where the module has the definitions, and the file beside the program.
+/// The file of definitions in the module, and the file next to the program.
 const DEFINITIONS: (&str, &str) = ("examples/contour/01-crds.yaml", "crds.yaml");
 
-/// The folder with the program and `crds.yaml`.
+/// Returns the folder with the program and `crds.yaml`.
 pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
     let module = Module::contour()?;
     let dir = cached(&module, "program", &[CONTOUR], offline)?;

@@ -1,7 +1,8 @@
-//! Programs that Debian has as packages and that tests want as other people have them: an old kubectl, and a shell
-//! for containers.
+//! Programs that Debian packages, for tests that need a typical distribution: an old kubectl, and a
+//! shell for containers.
 //!
-//! They are fetched by apt and unpacked into the user's cache; nothing is installed, and no root is needed.
+//! apt downloads them, and they are unpacked into the user's cache; nothing is installed, and root
+//! is not needed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,19 +11,19 @@ use anyhow::Context as _;
 
 use super::cache;
 
-/// Names a folder with the programs, in place of the cache.
+/// Environment variable with a folder of the programs, in place of the cache.
 pub(crate) const ENV: &str = "PINNIPED_DEBIAN_TOOLS";
-/// Folder of the cache. Another version of a package is another folder.
+/// Folder of the cache. Another version of a package uses another folder.
 const KEY: &str = "kubectl-1.20-busybox";
 
 /// A program of a package.
 struct Program {
     name: &'static str,
-    /// As apt takes it.
+    /// The package, as an argument of apt.
     package: &'static str,
-    /// Where it lies in the package; Debian moved `/bin` into `/usr`.
+    /// The possible paths in the package; Debian moved `/bin` into `/usr`.
     inside: [&'static str; 2],
-    /// How it tells what it is, and what it has to say.
+    /// Arguments that identify the program, and the expected part of its output.
     asked: &'static [&'static str],
     answers: &'static str,
 }
@@ -44,10 +45,10 @@ const PROGRAMS: [Program; 2] = [
     },
 ];
 
-/// The folder with `kubectl` 1.20 and `busybox`.
+/// Returns the folder with `kubectl` 1.20 and `busybox`.
 ///
 /// # Errors
-/// When they are neither there nor to be had, with the reason.
+/// Returns an error with the reason when they are neither cached nor available.
 pub(crate) fn find_or_fetch(offline: bool) -> anyhow::Result<PathBuf> {
     if let Some(dir) = std::env::var_os(ENV).map(PathBuf::from) {
         return check(&dir).map(|()| dir).context(ENV);
@@ -64,14 +65,14 @@ pub(crate) fn find_or_fetch(offline: bool) -> anyhow::Result<PathBuf> {
     check(&dir).map(|()| dir)
 }
 
-/// Packages into `work`, the programs out of them into a folder of it.
+/// Downloads packages into `work` and moves their programs into a folder of it.
 fn fetch(work: &Path) -> anyhow::Result<PathBuf> {
     let packages = PROGRAMS.map(|program| program.package);
     let first = apt(work, &[]).arg("download").args(packages).output();
     let first = first
         .context("`apt-get` is not on this machine: these programs are had on Debian and its kin only")?;
     if !first.status.success() {
-        // No lists of packages, or old ones: get lists of our own, beside those of the machine.
+        // The machine has no package lists, or outdated ones: download separate lists.
         let (lists, archives) = (work.join("lists"), work.join("archives"));
         for folder in [&lists, &archives] {
             std::fs::create_dir_all(folder.join("partial")).context("could not make a folder for apt")?;
@@ -95,7 +96,7 @@ fn fetch(work: &Path) -> anyhow::Result<PathBuf> {
     Ok(fresh)
 }
 
-/// apt that needs no other user to write for it.
+/// Returns apt, configured to write as the current user.
 fn apt(work: &Path, options: &[String]) -> Command {
     let mut command = Command::new("apt-get");
     command.current_dir(work).env("LC_ALL", "C").args(["-q", "-o", "APT::Sandbox::User=root"]);
@@ -131,7 +132,7 @@ fn succeeded(what: &str, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the programs are there, and are what they should be.
+/// Checks that the programs exist and are the expected ones.
 fn check(dir: &Path) -> anyhow::Result<()> {
     for Program { name, asked, answers, .. } in &PROGRAMS {
         let file = dir.join(name);
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_of_another_kind_are_refused_by_name() {
+    fn unexpected_programs_are_rejected_by_name() {
         let dir = std::env::temp_dir().join(format!("pinniped-xtask-debian-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let write = |name: &str, says: &str| {

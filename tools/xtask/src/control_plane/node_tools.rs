@@ -1,5 +1,5 @@
-//! The programs of a one-node cluster: the control plane's, kubelet, kube-proxy and kube-scheduler of the same
-//! release, CoreDNS, and pause; in one folder of the user's cache.
+//! The programs of a one-node cluster in one folder of the user's cache: the control plane's,
+//! kubelet, kube-proxy and kube-scheduler of the same release, CoreDNS, and pause.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ const fn kubernetes(name: &'static str, package: &'static str) -> Tool {
     Tool { name, package, version_args: &["--version"], version: None }
 }
 
-/// What a node has beside the control plane.
+/// The programs of a node in addition to the control plane.
 const NODE: [Tool; 3] = [
     kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
     kubernetes("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
@@ -24,18 +24,19 @@ const NODE: [Tool; 3] = [
 const COREDNS: [Tool; 1] =
     [Tool { name: "coredns", package: ".", version_args: &["-version"], version: None }];
 const PAUSE: &str = "pause";
-/// Of the source in Kubernetes' own module, as kubeadm of this release names the image.
+/// The version of its source in Kubernetes' own module, and of the image of this release's kubeadm.
 const PAUSE_VERSION: &str = "3.10.2";
 
-/// The folder with all of them. It has links to the files of the folders that they were built in: another version of
-/// one of them is another folder.
+/// Returns the folder with all programs. It contains links to files in the folders in which they
+/// were built: another version of a program results in another folder.
 pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
     let kube = Module::kubernetes()?;
     let all: Vec<Tool> = TOOLS.into_iter().chain(NODE).collect();
     let programs = match found(&all, &kube.version) {
         Some(dir) => dir,
         None => {
-            // The control plane first: most of what the node's programs are made of, and wanted by itself.
+            // The control plane first: it shares most packages with the node's programs, and other
+            // commands need it alone.
             cached(&kube, "control plane", &TOOLS, offline)?;
             cached(&kube, "node's programs", &all, offline)?
         }
@@ -45,7 +46,7 @@ pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
     let cache = cache::dir()?.join("node");
     let key = format!("{}-dns-{}", kube.key()?, dns.key()?);
     let dir = cache.join(&key);
-    // Programs found elsewhere may be others tomorrow.
+    // Programs found outside the cache may change at any time.
     let stale = |tool: &Tool| !same(&programs.join(tool.name), &dir.join(tool.name));
     if dir.join(PAUSE).is_file() && !all.iter().any(stale) {
         return Ok(dir);
@@ -53,7 +54,8 @@ pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
     let fresh = cache.join(format!("{key}.unfinished-{}", std::process::id()));
     std::fs::create_dir_all(&fresh).with_context(|| format!("could not make {}", fresh.display()))?;
     let made = fill(&fresh, &programs, &all, &dns_dir, &kube, offline).and_then(|()| {
-        // Two at the same time make the same: the later one wins, and what runs keeps its files.
+        // Concurrent processes create the same files: the later one wins, and running programs keep
+        // their files.
         if dir.exists() {
             std::fs::remove_dir_all(&dir).with_context(|| format!("could not replace {}", dir.display()))?;
         }
@@ -85,7 +87,7 @@ fn fill(
         if std::fs::hard_link(&from, &to).is_ok() {
             continue;
         }
-        // Another file system. With its time, by which it is recognised.
+        // Copies across file systems, with the modification time that identifies the file.
         std::fs::copy(&from, &to)
             .and_then(|_| std::fs::metadata(&from)?.modified())
             .and_then(|time| std::fs::File::options().write(true).open(&to)?.set_modified(time))
@@ -94,7 +96,7 @@ fn fill(
     pause(dir, kube, offline)
 }
 
-/// Every pod's first process: 70 lines of C in Kubernetes' module.
+/// Builds the first process of every pod: 70 lines of C in Kubernetes' module.
 fn pause(dir: &Path, kube: &Module, offline: bool) -> anyhow::Result<()> {
     let source = source_dir(kube, "k8s.io/kubernetes", offline)?.join("build/pause/linux/pause.c");
     let mut cc = Command::new("cc");

@@ -1,4 +1,5 @@
-//! `yq`, with which the release post reads a kubeconfig. Distributions have another program of that name.
+//! `yq`, with which the release post reads a kubeconfig. Distributions package another program with
+//! that name.
 
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ use super::module::Module;
 
 const YQ: Tool = Tool { name: "yq", package: "github.com/mikefarah/yq/v4", version_args: &[], version: None };
 
-/// The folder with the program.
+/// Returns the folder with the program.
 pub(crate) fn find_or_build(offline: bool) -> anyhow::Result<PathBuf> {
     cached(&Module::yq()?, "program", &[YQ], offline)
 }

@@ -1,4 +1,4 @@
-//! The test executables that cargo builds, and how to run one.
+//! The test executables that cargo builds, and the commands that run them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,7 +22,7 @@ pub(super) struct Executable {
 }
 
 impl Executable {
-    /// A command that runs it as `cargo test` does, with its own network namespace.
+    /// Returns a command that runs it as `cargo test` does, in its own network namespace.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(cargo::root().join("tools/test-runner.sh"));
         command.arg(&self.path).current_dir(&self.folder);
@@ -31,10 +31,11 @@ impl Executable {
     }
 }
 
-/// Builds the tests that `args` of `cargo test` select and returns their executables in the order of cargo.
+/// Builds the tests that `args` of `cargo test` select and returns their executables in the order
+/// of cargo.
 ///
 /// # Errors
-/// When cargo fails; its messages are on standard error then.
+/// Returns an error when cargo fails; its messages are on standard error.
 pub(super) fn build(offline: bool, args: &[String]) -> anyhow::Result<Vec<Executable>> {
     let mut command = cargo::cargo(offline);
     command.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(args);
@@ -63,7 +64,8 @@ fn executable(line: &str) -> Option<Executable> {
     })
 }
 
-/// The name in a package ID, which is `path+file:///folder#name@version`, or `path+file:///name#version`.
+/// The name in a package ID, which is `path+file:///folder#name@version`, or
+/// `path+file:///name#version`.
 fn package(id: &str) -> Option<&str> {
     let (url, fragment) = id.rsplit_once('#')?;
     match fragment.split_once('@') {

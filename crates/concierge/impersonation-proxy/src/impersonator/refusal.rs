@@ -98,10 +98,10 @@ impl Refusal {
         }
     }
 
-    pub(super) fn into_response(self, asked: &Presentation) -> Response<Body> {
-        let status = |status: &Status| respond::status(status, &asked.negotiated());
+    pub(super) fn into_response(self, presentation: &Presentation) -> Response<Body> {
+        let status = |status: &Status| respond::status(status, &presentation.negotiated());
         let internal_text = |error: &str| {
-            let text = internal_error_text(asked.request_uri(), error);
+            let text = internal_error_text(presentation.request_uri(), error);
             plain_error(StatusCode::INTERNAL_SERVER_ERROR, &text)
         };
         match self {
@@ -131,7 +131,7 @@ impl Refusal {
                 response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
                 response
             }
-            Self::HeadTooLarge => head_too_large(asked.version),
+            Self::HeadTooLarge => head_too_large(presentation.version),
             Self::Internal(message) => status(&Status::internal_error(message)),
             Self::BadGateway => {
                 let mut response = Response::new(body::empty());

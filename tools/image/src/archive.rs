@@ -1,4 +1,5 @@
-//! The archive: an OCI image layout in a tar, with docker's `manifest.json` naming the same blobs.
+//! The archive: an OCI image layout in a tar, with Docker's `manifest.json` that refers to the same
+//! blobs.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -13,11 +14,11 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-/// Every image was made at this time.
+/// The creation time of every image.
 const CREATED: &str = "1970-01-01T00:00:00Z";
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What containers of the image are told.
+/// The configuration of the image's containers.
 #[derive(Debug)]
 pub(crate) struct Config<'a> {
     pub(crate) reference: &'a str,
@@ -27,7 +28,7 @@ pub(crate) struct Config<'a> {
     pub(crate) ports: &'a [u16],
 }
 
-/// What was written.
+/// The result of writing an archive.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) digest: String,
@@ -38,7 +39,7 @@ pub(crate) struct Written {
 /// Writes the archive of an image with these layers.
 ///
 /// # Errors
-/// When the image has no proper name, or the file cannot be written.
+/// Returns an error when the image's name is invalid, or when the file cannot be written.
 pub(crate) fn write(config: &Config<'_>, layers: &[Vec<u8>], out: &Path) -> Result<Written, Error> {
     let tag = tag(config.reference)?;
     let mut blobs: Vec<(String, &[u8])> =
@@ -60,7 +61,8 @@ pub(crate) fn write(config: &Config<'_>, layers: &[Vec<u8>], out: &Path) -> Resu
 
     let mut entry = descriptor(MANIFEST, &digest(&manifest), &manifest);
     entry["platform"] = json!({"architecture": config.processor, "os": "linux"});
-    // The first is containerd's and has the whole name, the second is the specification's and has the tag.
+    // containerd reads the first annotation, with the complete name; the OCI specification defines
+    // the second one, with the tag.
     entry["annotations"] =
         json!({"io.containerd.image.name": config.reference, "org.opencontainers.image.ref.name": tag});
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]});
@@ -114,7 +116,7 @@ fn descriptor(media_type: &str, digest: &str, bytes: &[u8]) -> Value {
     json!({"mediaType": media_type, "digest": digest, "size": bytes.len()})
 }
 
-/// `sha256:..` of some bytes.
+/// Returns the digest `sha256:..` of some bytes.
 fn digest(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut text = String::from("sha256:");
@@ -128,18 +130,19 @@ fn blob_path(digest: &str) -> String {
     format!("blobs/{}", digest.replace(':', "/"))
 }
 
-/// The tag of a reference; there must be one, or containerd and docker would disagree about the image's name.
+/// Returns the tag of a reference. It is required, because containerd and Docker would otherwise
+/// disagree about the image's name.
 fn tag(reference: &str) -> Result<&str, Error> {
     let refused = || Error::Reference { reference: reference.to_owned() };
     let (name, tag) = reference.rsplit_once(':').ok_or_else(refused)?;
-    // A colon before the last slash is that of a port.
+    // A colon before the last slash belongs to a port.
     let proper = name.contains('/')
         && !tag.is_empty()
         && tag.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     if proper { Ok(tag) } else { Err(refused()) }
 }
 
-/// Puts a file in its place when it is whole.
+/// Writes a file atomically.
 fn save(bytes: &[u8], out: &Path) -> std::io::Result<()> {
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(".image-").tempfile_in(folder)?;
@@ -155,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_those_of_the_standard() {
+    fn digests_match_known_sha256_values() {
         let wanted = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(digest(b"abc"), wanted);
         assert_eq!(blob_path("sha256:ba78"), "blobs/sha256/ba78");

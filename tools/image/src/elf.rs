@@ -1,13 +1,13 @@
-//! The little that has to be known of an ELF file: for which processor, by which loader, with which libraries.
+//! The required properties of an ELF file: its processor, its loader, and its libraries.
 
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader as _};
 use object::read::{self, FileKind};
 
-/// The processor of this machine, as images name it: for images without any program.
+/// The processor of this machine in the notation of images, for images without a program.
 pub(crate) const HOST_PROCESSOR: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 
-/// What an ELF file says of itself.
+/// The properties of an ELF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elf {
     /// `e_machine` of the header.
@@ -16,11 +16,11 @@ pub(crate) struct Elf {
     pub(crate) interpreter: Option<String>,
     /// The names of the libraries it needs (`DT_NEEDED`).
     pub(crate) needed: Vec<String>,
-    /// Whether there is something for `strip --strip-debug` to take away.
+    /// Whether `strip --strip-debug` would remove symbols.
     pub(crate) has_debug_symbols: bool,
 }
 
-/// The names that images use for processors.
+/// Returns the name of a processor in images.
 pub(crate) fn processor(machine: u16) -> Option<&'static str> {
     match machine {
         elf::EM_X86_64 => Some("amd64"),
@@ -34,10 +34,10 @@ pub(crate) fn processor(machine: u16) -> Option<&'static str> {
     }
 }
 
-/// Reads a file; `None` when it is no ELF file.
+/// Parses a file; returns `None` when it is not an ELF file.
 ///
 /// # Errors
-/// When it says it is one, but is broken.
+/// Returns an error when it has an ELF header and is invalid.
 pub(crate) fn read(data: &[u8]) -> read::Result<Option<Elf>> {
     match FileKind::parse(data) {
         Ok(FileKind::Elf64) => read_as::<elf::FileHeader64<object::Endianness>>(data).map(Some),
@@ -72,7 +72,7 @@ fn read_as<H: FileHeader<Endian = object::Endianness>>(data: &[u8]) -> read::Res
 /// Whether a library defines a symbol.
 ///
 /// # Errors
-/// When it is no library that can be read.
+/// Returns an error when it is not a valid library.
 pub(crate) fn defines(data: &[u8], wanted: &str) -> read::Result<bool> {
     match FileKind::parse(data)? {
         FileKind::Elf64 => defines_as::<elf::FileHeader64<object::Endianness>>(data, wanted),

@@ -1,17 +1,17 @@
-//! What can go wrong while an image is made.
+//! The errors of building an image.
 
 use std::path::PathBuf;
 
-/// Why an image was not made.
+/// The reason why an image was not built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file that has to go into the image cannot be read.
+    /// A file for the image cannot be read.
     #[error("could not read {path}", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The archive cannot be written.
@@ -19,18 +19,18 @@ pub enum Error {
     Write {
         /// The archive.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A program starts like an ELF file, but is none that can be read.
+    /// A program starts like an ELF file and cannot be parsed.
     #[error("could not read {path} as an ELF file", path = path.display())]
     Elf {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: object::read::Error,
     },
-    /// The programs are for a processor that image names are not known for.
+    /// The programs are for a processor whose name in images is unknown.
     #[error("{path} is a program for a processor that is not known (ELF machine {machine})", path = path.display())]
     Processor {
         /// The program.
@@ -45,10 +45,10 @@ pub enum Error {
         path: PathBuf,
         /// Its processor.
         found: &'static str,
-        /// That of the programs before it.
+        /// The processor of the programs before it.
         wanted: &'static str,
     },
-    /// The loader did not say which libraries a program takes.
+    /// The loader did not list the libraries of a program.
     #[error(
         "{loader} could not list the shared libraries of {program}: {message}; build on a machine that can run the \
          program, or link it statically",
@@ -59,7 +59,7 @@ pub enum Error {
         loader: PathBuf,
         /// The program.
         program: PathBuf,
-        /// What went wrong, or what the loader printed.
+        /// The cause, or the output of the loader.
         message: String,
     },
     /// A library that a program needs is not on this machine.
@@ -67,10 +67,10 @@ pub enum Error {
     LibraryMissing {
         /// The library.
         name: String,
-        /// Program or library that needs it.
+        /// The program or library that needs it.
         user: PathBuf,
     },
-    /// The same library is found at two places by two programs.
+    /// Two programs load the same library from different places.
     #[error(
         "two programs take the shared library {name} from different places, {one} and {other}; an image can carry \
          only one", one = one.display(), other = other.display()
@@ -78,9 +78,9 @@ pub enum Error {
     LibraryTwice {
         /// The library.
         name: String,
-        /// Where the first found it.
+        /// The path for the first program.
         one: PathBuf,
-        /// Where the other did.
+        /// The path for the other program.
         other: PathBuf,
     },
     /// The bundle of certificate authorities is not on this machine.
@@ -89,16 +89,16 @@ pub enum Error {
         path = path.display()
     )]
     RootsMissing {
-        /// Where it was looked for.
+        /// The expected path.
         path: PathBuf,
     },
-    /// The bundle of certificate authorities holds none.
+    /// The bundle contains no certificate authority.
     #[error("{path} has no PEM certificate", path = path.display())]
     RootsEmpty {
         /// The bundle.
         path: PathBuf,
     },
-    /// A path inside of the image that cannot be.
+    /// A path inside the image is invalid.
     #[error(
         "the path {path:?} inside of the image must be absolute, without . and .., and not be taken twice"
     )]
@@ -106,7 +106,7 @@ pub enum Error {
         /// The path.
         path: String,
     },
-    /// The image's name has no tag or is none.
+    /// The image's name is invalid or has no tag.
     #[error("the image reference {reference:?} must be of the form registry/name:tag")]
     Reference {
         /// The reference.
@@ -117,7 +117,7 @@ pub enum Error {
     Strip {
         /// The program.
         path: PathBuf,
-        /// What it printed.
+        /// Its output.
         message: String,
     },
 }

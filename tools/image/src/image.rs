@@ -1,4 +1,4 @@
-//! An image as one asks for it, and its making.
+//! The description of an image, and its build.
 
 use std::path::{Path, PathBuf};
 
@@ -8,38 +8,39 @@ use crate::layer::Layer;
 use crate::libraries::{Libraries, Library};
 use crate::{elf, strip};
 
-/// Debian's and Alpine's place for the certificate authorities, which rustls and Go look at first.
+/// The path of the certificate authorities on Debian and Alpine, which rustls and Go read first.
 const ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// The same bundle where Fedora and its kin have it.
+/// The path of the same bundle on Fedora and its derivatives.
 const FEDORA_ROOTS: &str = "/etc/pki/tls/certs/ca-bundle.crt";
-/// The account that programs run as: the one of upstream's image.
+/// The user that runs the programs, as in upstream's image.
 const NONROOT: u32 = 65532;
-/// Names for the two accounts that there are.
+/// The names of the two users.
 const PASSWD: &str = "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\nnonroot:x:65532:\n";
-/// Without this file glibc asks its own list of sources first, some of which need libraries that are not here.
+/// Without this file glibc uses its own list of sources, some of which need libraries that the
+/// image does not contain.
 const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files dns\n";
 
-/// What an image is made of.
+/// The description of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Its name with registry and tag, such as `ghcr.io/pinniped-rs/pinniped-server:latest`.
     pub reference: String,
-    /// Program and first arguments, when a container names no command of its own.
+    /// Program and first arguments of a container without its own command.
     pub entrypoint: Vec<String>,
-    /// `USER[:GROUP]`, in numbers, because Kubernetes' `runAsNonRoot` does not look up names.
+    /// `USER[:GROUP]` as numbers, because Kubernetes' `runAsNonRoot` does not resolve names.
     pub user: String,
     /// TCP ports that its programs listen on; documentation only.
     pub ports: Vec<u16>,
-    /// Which certificate authorities its programs find.
+    /// The certificate authorities of the image.
     pub roots: Roots,
-    /// Its programs and other files. Libraries are added by themselves.
+    /// The programs and other files. Libraries are added automatically.
     pub files: Vec<File>,
-    /// Its symbolic links, such as those by which one program has many names.
+    /// The symbolic links, such as those that give one program several names.
     pub links: Vec<Link>,
 }
 
-/// Which certificate authorities an image carries, always as `/etc/ssl/certs/ca-certificates.crt`.
+/// The certificate authorities of an image, always at `/etc/ssl/certs/ca-certificates.crt`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Roots {
     /// The bundle of this machine.
@@ -54,7 +55,7 @@ pub enum Roots {
 /// One file of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Where it is taken from.
+    /// The path on this machine.
     pub host: PathBuf,
     /// Its absolute path in the image.
     pub inside: String,
@@ -67,33 +68,33 @@ pub struct File {
 pub struct Link {
     /// Its absolute path in the image.
     pub inside: String,
-    /// Where it leads, from the folder it lies in.
+    /// The target, relative to the folder of the link.
     pub target: String,
 }
 
-/// An image that was made.
+/// The result of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Built {
     /// The archive.
     pub path: PathBuf,
-    /// The name that the archive gives the image.
+    /// The image's name in the archive.
     pub reference: String,
-    /// `sha256:..` of the image's manifest: what registries and nodes show.
+    /// `sha256:..` of the image's manifest, as shown by registries and nodes.
     pub digest: String,
     /// The archive's size in bytes.
     pub size: u64,
-    /// `sha256:..` of each layer: first libraries and surroundings, then the image's own files.
+    /// `sha256:..` of each layer: first the libraries and system files, then the image's own files.
     pub layers: Vec<String>,
-    /// The shared libraries that it carries, the loader among them.
+    /// The shared libraries in the image, including the loader.
     pub libraries: Vec<Library>,
-    /// The bundle of certificate authorities that it carries, and how many there are in it.
+    /// The bundle of certificate authorities, and their number.
     pub roots: Option<(PathBuf, usize)>,
-    /// Programs with debug symbols that stayed, because there is no `strip` on this machine.
+    /// Programs with debug symbols, because this machine has no `strip`.
     pub unstripped: Vec<PathBuf>,
 }
 
 impl Image {
-    /// An image without files, whose programs run as user 65532.
+    /// Creates an image without files, whose programs run as user 65532.
     pub fn new(reference: impl Into<String>) -> Self {
         Self {
             reference: reference.into(),
@@ -108,16 +109,17 @@ impl Image {
 }
 
 impl File {
-    /// An executable file.
+    /// Creates an executable file.
     pub fn program(host: impl Into<PathBuf>, inside: impl Into<String>) -> Self {
         Self { host: host.into(), inside: inside.into(), mode: 0o755 }
     }
 }
 
-/// Makes an image and writes its archive to `out`, whole or not at all.
+/// Builds an image and writes its archive to `out` atomically.
 ///
 /// # Errors
-/// When a file or library is missing or cannot be read, or the archive cannot be written.
+/// Returns an error when a file or library is missing or cannot be read, or when the archive cannot
+/// be written.
 pub fn build(image: &Image, out: &Path) -> Result<Built, Error> {
     let mut programs = Layer::new();
     let mut libraries = Libraries::default();

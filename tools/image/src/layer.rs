@@ -1,12 +1,13 @@
-//! One layer: files, folders and links in memory, written as a tar whose bytes depend on them alone.
+//! One layer: files, folders and links in memory, written as a tar whose bytes depend on nothing
+//! else.
 
 use std::collections::BTreeMap;
 
 use crate::error::Error;
 
-/// Permissions of folders that nobody asked for.
+/// Permissions of implicitly created folders.
 const FOLDER: u32 = 0o755;
-/// Permissions of links, which nobody looks at.
+/// Permissions of links, which have no effect.
 const LINK: u32 = 0o777;
 
 /// The entries of a layer, by path without the leading slash.
@@ -27,21 +28,21 @@ impl Layer {
         Self::default()
     }
 
-    /// Adds a folder, and those above it.
+    /// Adds a folder and its parents.
     pub(crate) fn directory(&mut self, path: &str, mode: u32) -> Result<(), Error> {
         let name = self.place(path)?;
         self.entries.insert(name, Entry::Folder { mode });
         Ok(())
     }
 
-    /// Adds a file, and the folders above it.
+    /// Adds a file and its parent folders.
     pub(crate) fn file(&mut self, path: &str, mode: u32, bytes: Vec<u8>) -> Result<(), Error> {
         let name = self.place(path)?;
         self.entries.insert(name, Entry::File { mode, bytes });
         Ok(())
     }
 
-    /// Adds a symbolic link, and the folders above it.
+    /// Adds a symbolic link and its parent folders.
     pub(crate) fn link(&mut self, path: &str, target: &str) -> Result<(), Error> {
         let name = self.place(path)?;
         if target.is_empty() || target.contains(char::is_control) {
@@ -51,7 +52,7 @@ impl Layer {
         Ok(())
     }
 
-    /// The name of a new entry; makes the folders above it.
+    /// Returns the name of a new entry, and adds its parent folders.
     fn place(&mut self, path: &str) -> Result<String, Error> {
         let refused = || Error::Path { path: path.to_owned() };
         let name = path.strip_prefix('/').ok_or_else(refused)?;
@@ -68,7 +69,7 @@ impl Layer {
         Ok(name.to_owned())
     }
 
-    /// The layer's bytes. A folder's name sorts before the names in it, so it comes first.
+    /// Returns the layer's bytes. A folder's name sorts before the names in it, so it comes first.
     pub(crate) fn into_tar(self) -> Vec<u8> {
         let mut tar = tar::Builder::new(Vec::new());
         for (name, entry) in self.entries {
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_sorted_and_every_folder_is_there_before_what_lies_in_it() {
+    fn entries_are_sorted_and_every_folder_precedes_its_content() {
         let long = format!("/opt/{}/x", "very-long-name".repeat(12));
         let mut layer = Layer::new();
         layer.file("/usr/local/bin/b", 0o755, b"bb".into()).unwrap();
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_names_its_target_and_nothing_lies_below_it() {
+    fn a_link_has_a_target_and_no_entries_below_it() {
         let mut layer = Layer::new();
         layer.link("/bin/sh", "busybox").unwrap();
         for (path, target) in
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_leave_the_image_or_clash_are_refused() {
+    fn paths_outside_the_image_and_conflicting_paths_are_rejected() {
         let mut layer = Layer::new();
         layer.file("/a/b", 0o644, Vec::new()).unwrap();
         for path in

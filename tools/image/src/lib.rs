@@ -1,25 +1,29 @@
-//! Container images made from nothing: programs, the shared libraries they need, and what every program may
-//! expect of its surroundings, in one archive. No container daemon, no registry, no base image.
+//! Builds container images from programs, the shared libraries that they need, and common system
+//! files, as one archive. It needs no container daemon, no registry and no base image.
 //!
 //! ```text
 //! Image { files, user, .. }  --build-->  base layer (libraries, roots, accounts)  \
-//!                                        program layer (the image's own files)     > one tar: OCI layout and
-//!                                        configuration, manifest, index           /  docker's manifest.json
+//!                                        program layer (the image's own files)     > one tar
+//!                                        configuration, manifest, index           /
 //! ```
 //!
-//! The archive is taken by `ctr images import`, `docker load`, `podman load` and `skopeo copy oci-archive:`.
+//! The tar is an OCI layout with Docker's `manifest.json`. `ctr images import`, `docker load`,
+//! `podman load` and `skopeo copy oci-archive:` accept it.
 //!
-//! The same files give the same bytes: entries are sorted, times are zero, owners are root, and nothing tells the
-//! machine's name or the hour. What does differ from machine to machine is what goes in: another compiler, another
-//! C library, another bundle of certificate authorities. Programs built by cargo also carry the folder of the crate
-//! sources (`$CARGO_HOME/registry/src/..`) in their panic messages; `strip` takes the rest of the paths with the
-//! debug symbols. Whoever wants equal digests on two machines builds with the same `CARGO_HOME`, or with
-//! `RUSTFLAGS=--remap-path-prefix=$CARGO_HOME=/cargo`, which costs a second build of everything.
+//! The same files give the same bytes: entries are sorted, times are zero, owners are root, and the
+//! archive contains neither the machine's name nor the time. Differences between machines come from
+//! the input: another compiler, another C library, another bundle of certificate authorities.
+//! Programs built by cargo also contain the folder of the crate sources
+//! (`$CARGO_HOME/registry/src/..`) in their panic messages; `strip` removes the other paths with
+//! the debug symbols. To get equal digests on two machines, build with the same `CARGO_HOME`, or
+//! with `RUSTFLAGS=--remap-path-prefix=$CARGO_HOME=/cargo`, which requires a second build of all
+//! crates.
 //!
-//! Layers are not compressed: `skopeo` compresses what it pushes, and no digest depends on a compressor's version.
+//! Layers are not compressed: `skopeo` compresses the layers that it pushes, and no digest depends
+//! on a compressor's version.
 //!
-//! Start with [`Image`] and [`build`]; [`product`] is the product's own image. How libraries are found is told in
-//! the module `libraries`.
+//! Start with [`Image`] and [`build`]; [`product`] is the product's own image. The module
+//! `libraries` documents the search for libraries.
 #![forbid(unsafe_code)]
 
 mod archive;

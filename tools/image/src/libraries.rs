@@ -1,11 +1,13 @@
-//! Which shared libraries an image must carry, and where in it they go.
+//! Finds the shared libraries of an image, and their paths in it.
 //!
-//! The names come from the files themselves (`DT_NEEDED`, followed to the end). The places come from the loader
-//! that the program names: `loader --list program` maps it exactly as it would be run, run paths, caches and all,
-//! and runs nothing of it. Taking only names that are needed keeps out what the machine preloads.
+//! The names come from the files (`DT_NEEDED`, followed recursively). The paths come from the
+//! loader that the program names: `loader --list program` maps the program exactly as for its
+//! execution, including run paths and caches, and executes none of it. Only needed names are used,
+//! which excludes the machine's preloaded libraries.
 //!
-//! In the image every library lies in the folder of the C library, because that is the one folder in which its
-//! loader looks without a cache. The loader itself lies where programs name it (`PT_INTERP`).
+//! In the image every library is in the folder of the C library, because that is the only folder
+//! that the loader searches without a cache. The loader itself is at the path that programs name
+//! (`PT_INTERP`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,36 +18,36 @@ use crate::error::Error;
 use crate::image::{elf_error, read};
 use crate::origin::{self, Origin};
 
-/// The C library's own resolver of host names by DNS. Where it is built in (glibc 2.34 and later), no other
-/// library is loaded for names.
+/// The C library's own DNS resolver. Where it is built in (glibc 2.34 and later), name resolution
+/// loads no other library.
 const BUILT_IN_DNS: &str = "_nss_dns_gethostbyname4_r";
-/// What an older glibc loads by name while it looks up a host, so that no file says it is needed.
+/// Libraries that an older glibc loads by name during name resolution, so that no file lists them.
 const NAME_SERVICES: [&str; 2] = ["libnss_dns.so.2", "libnss_files.so.2"];
 
-/// A shared library, or the loader, that an image carries.
+/// A shared library, or the loader, in an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// The name under which it is looked up.
+    /// The name by which programs load it.
     pub name: String,
-    /// Where on this machine it was taken from.
+    /// Its path on this machine.
     pub path: PathBuf,
     /// Its path in the image.
     pub inside: String,
-    /// Which package it is from.
+    /// Its package.
     pub origin: Origin,
 }
 
 /// The libraries of the programs so far.
 #[derive(Debug, Default)]
 pub(crate) struct Libraries {
-    /// Loaders, by the path that programs name.
+    /// Loaders by the path that programs name.
     loaders: BTreeMap<String, PathBuf>,
-    /// Places on this machine, by name.
+    /// Paths on this machine by name.
     found: BTreeMap<String, PathBuf>,
 }
 
 impl Libraries {
-    /// Adds all that a program needs. Static programs need nothing.
+    /// Adds all libraries of a program. Static programs need none.
     pub(crate) fn add_program(&mut self, program: &Path, elf: &Elf) -> Result<(), Error> {
         let Some(loader) = &elf.interpreter else { return Ok(()) };
         let places = list(Path::new(loader), program)?;
@@ -53,7 +55,7 @@ impl Libraries {
         self.add_closure(program, elf, &|name| places.get(name).cloned())
     }
 
-    /// Walks from one file to all it needs, directly or not.
+    /// Adds the direct and indirect libraries of a file.
     fn add_closure(
         &mut self,
         user: &Path,
@@ -66,7 +68,7 @@ impl Libraries {
         let mut open = wanted(user, elf);
         let mut walked = Vec::new();
         while let Some((name, user)) = open.pop() {
-            // The C library says that it needs the loader, which is there already when it is loaded.
+            // The C library lists the loader as needed, which is already loaded at that time.
             let is_loader = |path: &PathBuf| path.file_name().is_some_and(|file| file == name.as_str());
             if walked.contains(&name) || self.loaders.values().any(is_loader) {
                 continue;
@@ -86,7 +88,7 @@ impl Libraries {
         Ok(())
     }
 
-    /// All of them, sorted by their path in the image, with origins.
+    /// Returns all libraries sorted by their path in the image, with their packages.
     pub(crate) fn finish(mut self) -> Result<Vec<Library>, Error> {
         self.add_name_services()?;
         let c_library = self.found.iter().find(|(name, _)| name.starts_with("libc."));
@@ -110,7 +112,7 @@ impl Libraries {
         Ok(all.into_iter().map(library).collect())
     }
 
-    /// What the C library loads to look up names.
+    /// Adds the libraries that the C library loads for name resolution.
     fn add_name_services(&mut self) -> Result<(), Error> {
         let Some(glibc) = self.found.get("libc.so.6").cloned() else { return Ok(()) };
         if elf::defines(&read(&glibc)?, BUILT_IN_DNS).map_err(|source| elf_error(&glibc, source))? {
@@ -122,7 +124,7 @@ impl Libraries {
     }
 }
 
-/// Asks the loader where it finds a program's libraries.
+/// Runs the loader to locate a program's libraries.
 fn list(loader: &Path, program: &Path) -> Result<BTreeMap<String, PathBuf>, Error> {
     let failed = |message: String| Error::Loader {
         loader: loader.to_owned(),
@@ -131,7 +133,7 @@ fn list(loader: &Path, program: &Path) -> Result<BTreeMap<String, PathBuf>, Erro
     };
     let mut command = Command::new(loader);
     command.arg("--list").arg(program);
-    // These would change what is found.
+    // These variables would change the result.
     for name in ["LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "LD_DEBUG", "LD_TRACE_LOADED_OBJECTS"] {
         command.env_remove(name);
     }
@@ -147,13 +149,13 @@ fn list(loader: &Path, program: &Path) -> Result<BTreeMap<String, PathBuf>, Erro
     Ok(places(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The library that glibc's loader says it cannot find.
+/// Returns the library that glibc's loader reports as missing.
 fn missing(printed: &str) -> Option<&str> {
     let (_, rest) = printed.split_once("error while loading shared libraries: ")?;
     Some(rest.split_once(": cannot open shared object file")?.0)
 }
 
-/// Reads lines such as `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f5b8a000000)`.
+/// Parses lines such as `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f5b8a000000)`.
 fn places(listed: &str) -> BTreeMap<String, PathBuf> {
     let line = |line: &str| {
         let (name, rest) = line.trim().split_once(" => ")?;
@@ -163,8 +165,9 @@ fn places(listed: &str) -> BTreeMap<String, PathBuf> {
     listed.lines().filter_map(line).collect()
 }
 
-/// A library for every processor of the kind, in place of one chosen for this machine's own abilities
-/// (`glibc-hwcaps/x86-64-v3/libx.so` lies below the folder of the plain `libx.so`).
+/// Replaces a library that was selected for this machine's processor by the one for every processor
+/// of the architecture (`glibc-hwcaps/x86-64-v3/libx.so` is below the folder of the plain
+/// `libx.so`).
 fn plain(path: &Path) -> PathBuf {
     let chosen = || {
         let file = path.file_name()?;
@@ -185,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loaders_list_is_read() {
+    fn the_output_of_the_loader_is_parsed() {
         let listed = "\tlinux-vdso.so.1 (0x00007f51f615d000)\n\
                       \tlibgcc_s.so.1 => /lib/x86_64-linux-gnu/libgcc_s.so.1 (0x00007f51f612c000)\n\
                       \tlibodd.so => /opt/a (b)/libodd.so (0x1)\n\
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_chosen_for_this_processor_is_replaced_by_the_plain_one() {
+    fn a_library_selected_for_this_processor_is_replaced_by_the_plain_one() {
         let folder = tempfile::tempdir().unwrap();
         let chosen = folder.path().join("glibc-hwcaps/x86-64-v3");
         std::fs::create_dir_all(&chosen).unwrap();

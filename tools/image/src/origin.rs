@@ -1,20 +1,20 @@
-//! Which package of the system a file is from.
+//! Finds the system package of a file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where a file of the system is from.
+/// The origin of a system file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A package of the system.
     Package {
         /// Its name.
         name: String,
-        /// Its version, with that of the distribution.
+        /// Its version, including the distribution's.
         version: String,
     },
-    /// No package knows it: the file itself, links followed.
+    /// A file that belongs to no package: its path after following links.
     Path(PathBuf),
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Asks the package managers that there are.
+/// Queries the available package managers.
 pub(crate) fn of(path: &Path) -> Origin {
     let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     for name in names(path, &canonical) {
@@ -38,8 +38,8 @@ pub(crate) fn of(path: &Path) -> Origin {
     Origin::Path(canonical)
 }
 
-/// The names under which a package may have registered a file: `/lib` and `/usr/lib` are the same folder on most
-/// systems, and packages use either.
+/// Returns the paths under which a package may have registered a file: `/lib` and `/usr/lib` are
+/// the same folder on most systems, and packages use either.
 fn names(path: &Path, canonical: &Path) -> Vec<PathBuf> {
     let mut names = vec![path.to_owned()];
     for path in [path, canonical] {

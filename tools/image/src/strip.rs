@@ -1,4 +1,5 @@
-//! Taking debug symbols from a program with `strip` of the binutils, whose output depends on its input alone.
+//! Removes debug symbols from a program with `strip` of binutils, whose output depends only on its
+//! input.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,8 +7,8 @@ use std::process::Command;
 use crate::error::Error;
 use crate::image::read;
 
-/// The program without debug symbols; `None` when this machine has no `strip`. Function names stay, so that
-/// backtraces can be read.
+/// Returns the program without debug symbols, or `None` when this machine has no `strip`. Function
+/// names stay, so that backtraces are readable.
 pub(crate) fn strip(program: &Path) -> Result<Option<Vec<u8>>, Error> {
     let folder = tempfile::tempdir().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
     let stripped = folder.path().join("stripped");

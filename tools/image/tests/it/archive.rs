@@ -1,4 +1,4 @@
-//! The archive as a whole: the same bytes each time, in the form that the tools take.
+//! The archive as a whole: reproducible bytes, and a format that the tools accept.
 
 use pinniped_image::build;
 use serde_json::json;
@@ -10,8 +10,8 @@ fn two_runs_give_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), "program", "int main(void) { return 0; }", &["-g"]);
     let first = build(&image_of(&program), &folder.path().join("first.tar")).unwrap();
-    // Another time, another owner's permissions, another place: what the file is called on this machine is no
-    // part of the image.
+    // Another modification time, other permissions, another path: these properties of the file are
+    // not part of the image.
     let moved = folder.path().join("elsewhere");
     std::fs::copy(&program, &moved).unwrap();
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
@@ -75,7 +75,7 @@ fn the_archive_is_an_oci_layout_and_dockers_manifest_names_the_same_blobs() {
 }
 
 #[test]
-fn every_blob_is_what_its_name_and_its_descriptor_say() {
+fn every_blob_matches_its_name_and_its_descriptor() {
     use sha2::Digest as _;
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), "program", "int main(void) { return 0; }", &[]);
@@ -98,7 +98,7 @@ fn every_blob_is_what_its_name_and_its_descriptor_say() {
 }
 
 #[test]
-fn nothing_tells_when_or_by_whom_it_was_made() {
+fn the_archive_contains_no_time_and_no_owner() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), "program", "int main(void) { return 0; }", &[]);
     let built = build_in(folder.path(), &image_of(&program));

@@ -1,4 +1,4 @@
-//! What is in an image, and that programs run with nothing else.
+//! The content of an image, and programs that run with nothing else.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use pinniped_image::{File, Image, Origin, Roots};
 
 use crate::support::{build_in, compile, image_of, read};
 
-/// Looks up a host name, as every program of ours does.
+/// A program that resolves a host name, as the product's programs do.
 const RESOLVE: &str = r#"
 #include <netdb.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
 "#;
 
 #[test]
-fn an_image_has_what_programs_expect_around_them() {
+fn an_image_has_the_system_files_that_programs_expect() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), "program", "int main(void) { return 0; }", &["-static"]);
     let bundle = folder.path().join("roots.pem");
@@ -68,9 +68,9 @@ fn an_image_may_go_without_certificate_authorities() {
     assert_eq!(read.layers.len(), 2);
 }
 
-/// A library in a folder of its own that needs another one in the same folder.
+/// A library in a separate folder that needs another one in the same folder.
 #[test]
-fn libraries_are_followed_to_the_end_and_all_lie_where_the_loader_looks() {
+fn indirect_libraries_are_included_and_all_are_in_the_loaders_folder() {
     let folder = tempfile::tempdir().unwrap();
     let libraries = folder.path().join("odd folder");
     std::fs::create_dir(&libraries).unwrap();
@@ -92,7 +92,7 @@ fn libraries_are_followed_to_the_end_and_all_lie_where_the_loader_looks() {
         assert_eq!(library(name).path.canonicalize().unwrap(), canonical);
         assert_eq!(library(name).origin, Origin::Path(canonical));
     }
-    // The C library is from a package wherever there are packages.
+    // Where packages exist, the C library belongs to one.
     if Command::new("dpkg").arg("--version").output().is_ok_and(|output| output.status.success()) {
         assert!(matches!(&c_library.origin, Origin::Package { name, .. } if name.starts_with("libc6")));
     }
@@ -101,7 +101,7 @@ fn libraries_are_followed_to_the_end_and_all_lie_where_the_loader_looks() {
         let (mode, bytes) = files.files()[&library.inside];
         assert_eq!((mode, bytes), (0o755, std::fs::read(&library.path).unwrap().as_slice()));
     }
-    // What the machine preloads or the vDSO is no library of the program.
+    // Preloaded libraries of the machine and the vDSO are not libraries of the program.
     let names: Vec<_> = built.libraries.iter().map(|library| library.name.as_str()).collect();
     assert_eq!(names.len(), 4, "{names:?}");
     std::fs::remove_dir_all(&libraries).unwrap();
@@ -109,7 +109,7 @@ fn libraries_are_followed_to_the_end_and_all_lie_where_the_loader_looks() {
 }
 
 #[test]
-fn a_program_runs_and_looks_up_names_with_nothing_but_the_image() {
+fn a_program_runs_and_resolves_names_with_only_the_image() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), "program", RESOLVE, &["-lm"]);
     let built = build_in(folder.path(), &image_of(&program));
@@ -118,8 +118,8 @@ fn a_program_runs_and_looks_up_names_with_nothing_but_the_image() {
     let hosts = [("etc/hosts", "127.1.2.3 known.example\n")];
     let Some(found) = run_inside_with(&root, &files, &hosts, &["known.example"]) else { return };
     assert_eq!(found, (0, "0 2\n".to_owned()));
-    // EAI_AGAIN or EAI_NONAME, after asking the name server of resolv.conf: an answer, not a crash for want of a
-    // library.
+    // EAI_AGAIN or EAI_NONAME after a query to the name server of resolv.conf: a result, not a
+    // crash because of a missing library.
     let nobody = [
         ("etc/hosts", ""),
         ("etc/resolv.conf", "nameserver 127.255.255.254\noptions timeout:1 attempts:1\n"),
@@ -130,7 +130,7 @@ fn a_program_runs_and_looks_up_names_with_nothing_but_the_image() {
 }
 
 #[test]
-fn debug_symbols_are_taken_away_and_the_program_stays_the_same() {
+fn debug_symbols_are_removed_and_the_program_still_works() {
     let folder = tempfile::tempdir().unwrap();
     let source = "#include <stdio.h>\nint main(void) { puts(\"hello\"); return 0; }";
     let program = compile(folder.path(), "program", source, &["-g3"]);
@@ -153,7 +153,7 @@ fn debug_symbols_are_taken_away_and_the_program_stays_the_same() {
 }
 
 #[test]
-fn files_that_are_no_programs_stay_as_they_are() {
+fn files_that_are_not_programs_stay_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("Corefile");
     std::fs::write(&file, ".:53 {}\n").unwrap();
@@ -166,12 +166,13 @@ fn files_that_are_no_programs_stay_as_they_are() {
     assert_eq!(files.files()["/etc/coredns/Corefile"], (0o600, &b".:53 {}\n"[..]));
 }
 
-/// Runs `/bin/program` of an image in a folder that has the image's files and nothing else.
+/// Runs `/bin/program` of an image in a folder that contains only the image's files.
 fn run_inside(root: &Path, files: &crate::support::Read, args: &[&str]) -> Option<(i32, String)> {
     run_inside_with(root, files, &[], args)
 }
 
-/// The same with a few more files. `None` where this machine lets nobody change the root folder.
+/// Does the same with additional files. Returns `None` where this machine does not allow a change
+/// of the root folder.
 fn run_inside_with(
     root: &Path,
     files: &crate::support::Read,

@@ -1,4 +1,4 @@
-//! Images of real programs of this machine, looked at with a reader of our own.
+//! Builds images of real programs of this machine and reads them back with an independent reader.
 
 #![expect(clippy::unwrap_used, reason = "a failed step of a test should end it")]
 

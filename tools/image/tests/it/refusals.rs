@@ -1,4 +1,4 @@
-//! What cannot be made is told so that one knows what to do.
+//! Errors name the problem and its remedy.
 
 use std::error::Error as _;
 
@@ -14,7 +14,7 @@ fn refusal(image: &Image) -> Error {
 }
 
 #[test]
-fn without_certificate_authorities_the_package_is_named() {
+fn without_certificate_authorities_the_error_names_the_package() {
     let mut image = Image::new("test.example/empty:v1");
     image.roots = Roots::File("/nowhere/roots.pem".into());
     let wanted = "/nowhere/roots.pem is missing: install the package ca-certificates, or name another bundle of \
@@ -25,7 +25,7 @@ fn without_certificate_authorities_the_package_is_named() {
 }
 
 #[test]
-fn a_missing_program_is_named() {
+fn the_error_names_a_missing_program() {
     let folder = tempfile::tempdir().unwrap();
     let error = product(folder.path(), &folder.path().join("image.tar")).unwrap_err();
     let missing = folder.path().join("local-user-authenticator");
@@ -34,7 +34,7 @@ fn a_missing_program_is_named() {
 }
 
 #[test]
-fn a_missing_library_is_named() {
+fn the_error_names_a_missing_library() {
     let folder = tempfile::tempdir().unwrap();
     let search = format!("-L{}", folder.path().display());
     compile(folder.path(), "libgone.so", "int gone(void) { return 0; }", &["-shared", "-fPIC"]);
@@ -46,7 +46,7 @@ fn a_missing_library_is_named() {
 }
 
 #[test]
-fn a_program_without_its_loader_is_told_so() {
+fn the_error_names_the_missing_loader_of_a_program() {
     let folder = tempfile::tempdir().unwrap();
     let flags = ["-Wl,--dynamic-linker=/nowhere/ld.so"];
     let program = compile(folder.path(), "program", "int main(void) { return 0; }", &flags);
@@ -56,7 +56,7 @@ fn a_program_without_its_loader_is_told_so() {
 }
 
 #[test]
-fn broken_programs_and_those_for_other_processors_are_refused() {
+fn invalid_programs_and_those_for_other_processors_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), "program", "int main(void) { return 0; }", &["-static"]);
     let mut bytes = std::fs::read(&program).unwrap();
@@ -80,7 +80,7 @@ fn broken_programs_and_those_for_other_processors_are_refused() {
 }
 
 #[test]
-fn names_and_paths_that_cannot_be_are_refused() {
+fn invalid_names_and_paths_are_rejected() {
     let mut image = Image { roots: Roots::Absent, ..Image::new("no-registry-and-no-tag") };
     let wanted = "the image reference \"no-registry-and-no-tag\" must be of the form registry/name:tag";
     assert_eq!(refusal(&image).to_string(), wanted);
@@ -90,7 +90,7 @@ fn names_and_paths_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn an_archive_that_cannot_be_written_is_named() {
+fn the_error_names_an_archive_that_cannot_be_written() {
     let out = std::path::Path::new("/nowhere/image.tar");
     let image = Image { roots: Roots::Absent, ..Image::new("test.example/name:v1") };
     assert_eq!(build(&image, out).unwrap_err().to_string(), "could not write /nowhere/image.tar");

@@ -1,4 +1,4 @@
-//! Reading an archive back, and programs to put into one.
+//! Reads an archive back, and compiles programs for images.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use pinniped_image::{Built, File, Image, build};
 use serde_json::Value;
 
-/// A tar's regular files and folders.
+/// The regular files and folders of a tar.
 pub(crate) struct Tar(pub(crate) Vec<Entry>);
 
 pub(crate) struct Entry {
@@ -56,13 +56,13 @@ impl Tar {
         serde_json::from_slice(&self.file(name).bytes).unwrap()
     }
 
-    /// The blob that a descriptor or a digest names.
+    /// Returns the blob of a descriptor or a digest.
     pub(crate) fn blob(&self, digest: &Value) -> &[u8] {
         &self.file(&format!("blobs/{}", digest.as_str().unwrap().replace(':', "/"))).bytes
     }
 }
 
-/// An archive, read as a program that follows the OCI specification does.
+/// An archive, read as the OCI specification requires.
 pub(crate) struct Read {
     pub(crate) archive: Tar,
     pub(crate) manifest: Value,
@@ -81,7 +81,7 @@ pub(crate) fn read(path: &Path) -> Read {
 }
 
 impl Read {
-    /// All files of the image, as a container sees them, by absolute path.
+    /// Returns all files of the image by absolute path, as seen by a container.
     pub(crate) fn files(&self) -> BTreeMap<String, (u32, &[u8])> {
         let entries = self.layers.iter().flat_map(|layer| &layer.0);
         let file = |entry: &'_ Entry| (format!("/{}", entry.name), entry.mode);
@@ -89,7 +89,7 @@ impl Read {
     }
 }
 
-/// A program in C, linked with these flags; C's compiler is what links Rust programs too.
+/// Compiles a C program with these flags; Rust programs are linked by the C compiler, too.
 pub(crate) fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let file = folder.join(format!("{name}.c"));
     let program = folder.join(name);
@@ -99,7 +99,7 @@ pub(crate) fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -
     program
 }
 
-/// An image of one program.
+/// Returns an image of one program.
 pub(crate) fn image_of(program: &Path) -> Image {
     Image {
         entrypoint: vec!["/bin/program".to_owned()],

@@ -108,9 +108,9 @@ fn issue(params: &CertificateParams, ca: &Ca) -> Vec<u8> {
     params.signed_by(&key(12), &issuer).expect("it can be signed").der().to_vec()
 }
 
-/// The same without what version 1 does not have: the version in front, and the extensions.
+/// Returns the certificate's content in version 1: without the version field and the extensions.
 fn version_1(to_be_signed: &[u8]) -> Vec<u8> {
-    // The header of a sequence of 128 to 255 bytes is three long.
+    // The header of a sequence of 128 to 255 bytes has three bytes.
     assert_eq!(to_be_signed[1], 0x81);
     let elements = certificate::split(&to_be_signed[3..]);
     let kept: Vec<u8> = elements

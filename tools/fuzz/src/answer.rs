@@ -1,5 +1,5 @@
-//! The answer of a backend over HTTP/1.1, as the gateway reads it. Input: the size of the pieces that it comes in, the
-//! method of the request (`H` for HEAD), and its bytes.
+//! The HTTP/1.1 response of a backend, as the gateway parses it. Input: the size of the pieces in
+//! which it arrives, the method of the request (`H` for HEAD), and its bytes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use pinniped_http_client::upstream::{WholeAnswer, read_whole};
 use tokio::io::AsyncWriteExt as _;
 
-/// See the module.
+/// Checks one input; see the module.
 pub fn check(data: &[u8]) {
     let [size, method, bytes @ ..] = data else { return };
     let method = if *method == b'H' { Method::HEAD } else { Method::GET };
@@ -33,7 +33,8 @@ pub fn check(data: &[u8]) {
     if whole.head.headers().contains_key("transfer-encoding") {
         assert!(!whole.head.headers().contains_key("content-length"));
     }
-    // What is answered here means the same to another reader, who may take more for an answer but nothing else.
+    // A response that this parser accepts has the same meaning for another parser, which may accept
+    // more responses but no different ones.
     if whole.head.status() != 101 {
         compare(&whole, &method, bytes);
     }
@@ -46,7 +47,7 @@ fn compare(ours: &WholeAnswer, method: &Method, bytes: &[u8]) {
     let (status, body, trailers) = theirs.expect("in time").expect("an answer that we take");
     assert_eq!(ours.head.status(), status);
     assert_eq!(ours.body, body);
-    // hyper gives out fewer trailers than there are, never others.
+    // hyper returns fewer trailers than there are, never different ones.
     let known = ours.trailers.clone().unwrap_or_default();
     for (name, value) in &trailers {
         let never = ["content-length", "transfer-encoding", "connection", "host", "trailer"];
@@ -66,7 +67,8 @@ async fn hyper(method: &Method, bytes: &[u8]) -> Result<Read, hyper::Error> {
     let request = Request::builder().method(method).uri("/").header("host", "h").body(Empty::new());
     let answer = sender.send_request(request.expect("a request"));
     let feeding = async {
-        // Not before the request is on its way: an answer to nothing is none.
+        // The response must not arrive before the request was sent, because it would then belong to
+        // no request.
         tokio::task::yield_now().await;
         far.write_all(bytes).await.expect("room");
         far.shutdown().await.expect("an open end");

@@ -1,5 +1,6 @@
-//! Tokens in the `Authorization` header and in WebSocket subprotocols, through the whole authenticator. Input: header
-//! lines. The API server behind it knows every token that begins with `good`.
+//! Tokens in the `Authorization` header and in WebSocket subprotocols, through the whole
+//! authenticator. Input: header lines. The API server of this target accepts every token that
+//! starts with `good`.
 
 use std::sync::LazyLock;
 
@@ -28,7 +29,7 @@ static AUTHENTICATOR: LazyLock<RequestAuthenticator> = LazyLock::new(|| {
     })
 });
 
-/// An API server that says yes to tokens which begin with `good`.
+/// An API server that accepts tokens that start with `good`.
 pub(crate) fn reviewer() -> TokenReviewer {
     let service = tower::service_fn(|request: Request<Body>| async move {
         let body = request.into_body().collect().await.expect("the body is all there").to_bytes();
@@ -45,7 +46,7 @@ pub(crate) fn reviewer() -> TokenReviewer {
     TokenReviewer::new(kube::Client::new(service, "default"))
 }
 
-/// See the module.
+/// Checks one input; see the module.
 pub fn check(data: &[u8]) {
     let given = input::headers(data);
     let bearer = bearer_token(&given);
@@ -62,7 +63,7 @@ pub fn check(data: &[u8]) {
         Ok(None) | Err(_) => false,
     };
     let mut headers = given.clone();
-    // Within, since the client of the first use starts a task.
+    // Inside the runtime, because the first use of the client starts a task.
     let nobody = Peer::new(&[]);
     let outcome = input::block_on(async {
         AUTHENTICATOR.authenticate(&mut headers, nobody, Timestamp::UNIX_EPOCH).await
@@ -131,7 +132,7 @@ fn has_token(value: &HeaderValue) -> bool {
     input::text(value).split(',').any(|protocol| protocol.trim().starts_with(WEBSOCKET_TOKEN_PREFIX))
 }
 
-/// No credential is left, and nothing else is gone.
+/// Checks that no credential remains, and that nothing else was removed.
 pub(crate) fn assert_clean(given: &HeaderMap, left: &HeaderMap) {
     let protocols = left.get_all(SEC_WEBSOCKET_PROTOCOL);
     assert!(protocols.iter().all(|value| !has_token(value)), "a token is still there");

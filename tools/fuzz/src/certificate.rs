@@ -1,8 +1,10 @@
-//! A client's certificate chain, through the whole authenticator. Input: a byte that says how the rest is meant, and then
+//! A client's certificate chain, through the whole authenticator. Input: a byte that selects the
+//! interpretation of the rest:
 //!
-//! * even: the part of a certificate that is signed; one of two CAs really signs it ([`issuer::SIGNED`],
-//!   [`issuer::SIGNED_BY_FRONT_PROXY_CA`]), so that the fuzzer gets past the signature;
-//! * odd ([`issuer::CHAIN`]): certificates, leaf first, as they came over the wire.
+//! * even: the part of a certificate that is signed; one of two CAs signs it ([`issuer::SIGNED`],
+//!   [`issuer::SIGNED_BY_FRONT_PROXY_CA`]), so that the fuzzer passes the verification of
+//!   signatures;
+//! * odd ([`issuer::CHAIN`]): certificates, leaf first, as received over the wire.
 
 pub mod issuer;
 
@@ -55,7 +57,7 @@ fn bundle(ca: &Ca) -> CaBundle {
     CaBundle::from_ders(vec![CertificateDer::from(ca.der.clone())])
 }
 
-/// Who this input is taken for, and how; `None` when it is refused.
+/// Returns the user that this input authenticates and the method, or `None` when it is rejected.
 pub fn who(data: &[u8]) -> Option<String> {
     match authenticate(&chain(data), NOW.parse().expect("it is a time")) {
         Outcome::User { user, method } => Some(format!("{} by {method:?}", user.name)),
@@ -65,7 +67,7 @@ pub fn who(data: &[u8]) -> Option<String> {
 
 fn chain(data: &[u8]) -> Vec<CertificateDer<'static>> {
     let Some((&kind, rest)) = data.split_first() else { return Vec::new() };
-    // Within a runtime, since the client of the first use starts a task.
+    // Inside a runtime, because the first use of the client starts a task.
     let world = input::block_on(async { &*WORLD });
     match kind % 4 {
         issuer::SIGNED => vec![world.client_ca.sign(rest).into()],
@@ -74,7 +76,7 @@ fn chain(data: &[u8]) -> Vec<CertificateDer<'static>> {
     }
 }
 
-/// See the module.
+/// Checks one input; see the module.
 pub fn check(data: &[u8]) {
     let world = input::block_on(async { &*WORLD });
     let chain = chain(data);
@@ -117,7 +119,7 @@ fn authenticate(chain: &[CertificateDer<'static>], now: Timestamp) -> Outcome {
     outcome
 }
 
-/// Cuts at the lengths that the elements tell.
+/// Splits the input at the lengths of its DER elements.
 pub fn split(mut data: &[u8]) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     while !data.is_empty() {
@@ -134,7 +136,7 @@ pub fn split(mut data: &[u8]) -> Vec<&[u8]> {
     parts
 }
 
-/// Read once more and with other eyes: signatures lead from the CA to the leaf.
+/// Verifies independently that signatures lead from the CA to the leaf.
 fn assert_vouched_for(ca: &Ca, chain: &[CertificateDer<'_>]) {
     let chain: Vec<X509Certificate<'_>> =
         chain.iter().filter_map(|der| X509Certificate::from_der(der).ok()).map(|(_, read)| read).collect();

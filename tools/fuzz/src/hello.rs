@@ -1,16 +1,16 @@
-//! The first bytes of a TLS client, as the gateway reads them. Input: the bytes.
+//! The first bytes of a TLS client (the ClientHello), as the gateway parses them. Input: the bytes.
 
 use pinniped_gateway_dataplane::client_hello::{LONGEST, Progress, parse};
 
-/// See the module.
+/// Checks one input; see the module.
 pub fn check(data: &[u8]) {
-    // The gateway never looks at more.
+    // The gateway never reads more.
     let data = &data[..data.len().min(LONGEST)];
     let whole = parse(data);
     if let Ok(Progress::Incomplete(wanted)) = &whole {
         assert!(*wanted > data.len() && *wanted <= LONGEST, "{wanted} bytes wanted of {}", data.len());
     }
-    // Bytes come in pieces: what was known after some of them still holds after all.
+    // Bytes arrive in pieces: a result for a prefix must also hold for all bytes.
     for part in 1..=8 {
         let end = data.len() * part / 8;
         match parse(&data[..end]) {

@@ -10,7 +10,7 @@ use pinniped_kube_request::impersonation::{Plan, TokenVerdict, UidImpersonation,
 
 use crate::input;
 
-/// See the module.
+/// Checks one input; see the module.
 pub fn check(data: &[u8]) {
     let given = input::headers(data);
     let named = named_by_connection(&given);
@@ -30,7 +30,7 @@ pub fn check(data: &[u8]) {
     identity(&given);
 }
 
-/// What `Connection` names, read plainly.
+/// Returns the header names in `Connection`, parsed in the simplest way.
 fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
     let values: Vec<String> = headers.get_all(CONNECTION).iter().map(input::text).collect();
     values.join(",").split(',').map(|name| name.trim_matches([' ', '\t']).to_ascii_lowercase()).collect()
@@ -82,7 +82,7 @@ fn upgrade(given: &HeaderMap, named: &[String]) {
     }
 }
 
-/// A client cannot use its `Connection` header to take our headers off.
+/// Checks that a client cannot use its `Connection` header to remove the proxy's headers.
 fn identity(given: &HeaderMap) {
     let user = User { name: "u".to_owned(), groups: vec!["g".to_owned()], ..User::default() };
     let Plan::Impersonate(impersonation) = plan(&user, None, &TokenVerdict::None, UidImpersonation::Enabled)
@@ -103,7 +103,8 @@ trait Retain {
 }
 
 impl Retain for HeaderMap {
-    /// A request with such headers is refused before its hop-by-hop headers are looked at.
+    /// Removes the headers with this prefix: a request with such headers is refused before its
+    /// hop-by-hop headers are processed.
     fn retain_other_than(&mut self, prefix: &str) {
         let names: Vec<HeaderName> =
             self.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect();

@@ -1,18 +1,19 @@
-//! A client's `Impersonate-*` headers: intake, the reviews they need, and what is written for the API server. Input:
-//! header lines; `requestor`, `requestor-group` and `requestor-extra-<key>` say who asks.
+//! A client's `Impersonate-*` headers: parsing, the reviews that they need, and the headers for the
+//! API server. Input: header lines; `requestor`, `requestor-group` and `requestor-extra-<key>`
+//! identify the requesting user.
 
 use http::{HeaderMap, HeaderName};
 use pinniped_kube_request::attributes::{Attributes, ResourceAttributes};
+use pinniped_kube_request::client_impersonation::intake::leftover;
+use pinniped_kube_request::client_impersonation::{IntakeError, Mode, ModePlan, Step, intake, plan_mode};
 use pinniped_kube_request::identity::{MASTERS, User};
 use pinniped_kube_request::impersonation::{
     ORIGINAL_USER_INFO, Plan, RESERVED, TokenVerdict, UidImpersonation, original_user_info, plan,
 };
-use pinniped_kube_request::client_impersonation::intake::leftover;
-use pinniped_kube_request::client_impersonation::{IntakeError, Mode, ModePlan, Step, intake, plan_mode};
 
 use crate::input;
 
-/// See the module.
+/// Checks one input; see the module.
 pub fn check(data: &[u8]) {
     let mut headers = input::headers(data);
     let requestor = requestor(&mut headers);
@@ -59,7 +60,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Takes the requestor out of the input.
+/// Removes the requesting user from the input.
 fn requestor(headers: &mut HeaderMap) -> User {
     let mut user = User { name: "asker".to_owned(), ..User::default() };
     let names: Vec<HeaderName> =
@@ -91,7 +92,7 @@ fn reviews(requestor: &User, wanted: &User) {
         .into_iter()
         .filter_map(|mode| Some((mode, plan_mode(mode, requestor, wanted, &attributes)?)))
         .collect();
-    // The last resort is always there, so there is always somebody to refuse.
+    // The last mode is always present, so there is always a plan whose refusal can be returned.
     assert!(plans.last().is_some_and(|(mode, _)| *mode == Mode::Legacy));
     for (mode, plan) in &plans {
         assert_eq!(plan.reviewed_as.name, requestor.name);
@@ -122,7 +123,7 @@ fn verbs(step: &Step) -> Box<dyn Iterator<Item = &str> + '_> {
     }
 }
 
-/// Each part of the identity is asked about by name.
+/// Checks that the reviews contain each part of the identity by name.
 fn covered(mode: Mode, wanted: &User, plan: &ModePlan) {
     let asked: Vec<&ResourceAttributes> = plan
         .steps
@@ -146,7 +147,7 @@ fn covered(mode: Mode, wanted: &User, plan: &ModePlan) {
     for (key, values) in &wanted.extra {
         assert!(values.iter().all(|value| is_asked("userextras", key, value)), "{mode:?} {asked:?}");
     }
-    // What is added without being asked for follows from the name alone.
+    // Groups that are added without a review depend only on the name.
     for group in plan.becomes.groups.iter().filter(|group| !wanted.groups.contains(group)) {
         let derived = ["system:authenticated", "system:unauthenticated", "system:nodes"]
             .contains(&group.as_str())
@@ -155,7 +156,7 @@ fn covered(mode: Mode, wanted: &User, plan: &ModePlan) {
     }
 }
 
-/// What the API server reads out of the headers is the very user that was decided upon.
+/// Checks that the API server parses the headers to exactly the user that was authorized.
 fn forwarded(user: &User, original: Option<&User>, headers: &HeaderMap) {
     if leftover(headers).is_some() {
         return;
@@ -177,7 +178,7 @@ fn forwarded(user: &User, original: Option<&User>, headers: &HeaderMap) {
         .map(|(_, value)| input::text(value))
         .collect();
     assert!(!values.iter().any(|value| value.contains(|c: char| c.is_ascii_control() && c != '\t')));
-    // Whoever reads HTTP/1.1 takes such spaces away, and another user or group is left.
+    // HTTP/1.1 parsers remove such spaces, which would result in another user or group.
     let is_exact = values.iter().all(|value| value.trim_matches([' ', '\t']) == value);
     assert_eq!(impersonation.is_exact_in_http1(), is_exact, "{values:?}");
     let mut expected = user.clone();

@@ -1,10 +1,11 @@
-//! Inputs as text.
+//! Converts inputs to header maps and text.
 
 use std::cell::RefCell;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Header lines, `name: value`; lines that HTTP does not allow are left out, as a server would never hand them on.
+/// Parses header lines, `name: value`. Lines that HTTP does not allow are left out, because a
+/// server would never pass them on.
 pub fn headers(data: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for line in data.split(|&byte| byte == b'\n') {
@@ -14,7 +15,8 @@ pub fn headers(data: &[u8]) -> HeaderMap {
         else {
             continue;
         };
-        // The map panics beyond some 24,000 different names; servers end long before.
+        // The map panics with more than about 24,000 different names; servers have far lower
+        // limits.
         if headers.len() < 1000 {
             headers.append(name, value);
         }
@@ -22,7 +24,7 @@ pub fn headers(data: &[u8]) -> HeaderMap {
     headers
 }
 
-/// Header values as text.
+/// Returns header values as text.
 pub fn text(value: &HeaderValue) -> String {
     String::from_utf8_lossy(value.as_bytes()).into_owned()
 }

@@ -1,7 +1,9 @@
-//! What the fuzz targets check: each module has a `check` that takes the fuzzer's bytes and panics where an invariant
-//! does not hold. Not to crash is the least of them.
+//! The checks of the fuzz targets: each module has a function `check` that takes the fuzzer's bytes
+//! and panics where an invariant does not hold. The absence of crashes is only one of the
+//! invariants.
 //!
-//! Inputs are text where they can be (a request line, header lines), so that seeds and dictionaries can be read.
+//! Inputs are text where possible (a request line, header lines), so that seeds and dictionaries
+//! are readable.
 
 pub mod answer;
 pub mod authorization;

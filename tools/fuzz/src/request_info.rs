@@ -1,4 +1,4 @@
-//! What a request asks for. Input: `METHOD target`, and after a newline a user name.
+//! The request info of a request. Input: `METHOD target`, and after a newline a user name.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const VERBS: [&str; 10] =
     ["", "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"];
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// Checks one input; see the module.
 pub fn check(data: &[u8]) {
     let (line, user) = split(data, b'\n');
     let (method, target) = split(line, b' ');
@@ -55,7 +55,7 @@ fn split(data: &[u8], at: u8) -> (&[u8], &[u8]) {
     }
 }
 
-/// Each byte that is no text becomes one U+FFFD, as where Go writes it into JSON.
+/// Decodes a path. Each invalid byte becomes one U+FFFD, as in Go's JSON encoder.
 fn decode(path: &str) -> String {
     let bytes: Vec<u8> = percent_decode_str(path).collect();
     let mut text = String::new();
@@ -69,7 +69,7 @@ fn decode(path: &str) -> String {
 fn has_bad_escape(path: &str) -> bool {
     let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     let bytes = path.as_bytes();
-    // An escape has no '%' among its digits, so looking at each '%' is enough.
+    // The digits of an escape contain no '%', so checking each '%' is sufficient.
     let bad = |at: usize| !is_hex(bytes.get(at + 1)) || !is_hex(bytes.get(at + 2));
     (0..bytes.len()).any(|at| bytes[at] == b'%' && bad(at))
 }
@@ -100,7 +100,7 @@ fn resource(info: &RequestInfo, method: &Method) {
     assert_eq!(parts[0], info.resource);
     match parts.get(1) {
         Some(name) if !name.is_empty() => assert_eq!(&info.name, name),
-        // A list may be about one name.
+        // A list may be restricted to one name.
         _ => assert!(
             info.name.is_empty()
                 || matches!(info.verb.as_str(), "list" | "watch")
@@ -146,7 +146,8 @@ fn selectors(info: &RequestInfo) {
     }
 }
 
-/// However the same path is spelt, the answer is the same: else one could be authorized and another one be served.
+/// Checks that another spelling of the same path has the same result; otherwise one could be
+/// authorized and another one served.
 fn again(info: &RequestInfo, method: &Method, uri: &Uri) {
     if !info.path.starts_with('/') {
         return;
@@ -199,7 +200,7 @@ fn decisions(info: &RequestInfo, uri: &Uri, user: &str) {
         Err(text) => assert!(text.starts_with("invalid timeout specified in the request URL - ")),
     }
 
-    // What we say about it is a Status that can be read, and nothing in it breaks out of its line.
+    // Our refusal is a valid Status, and no part of it breaks its line.
     let status = forbidden::status(user, &attributes, "no");
     let json = status.to_json();
     assert!(!json.contains('\n'));

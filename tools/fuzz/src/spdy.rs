@@ -1,16 +1,16 @@
-//! The bytes of a server that speaks SPDY/3.1, as the client of remote commands reads them. Input: the length of the parts
-//! in which the bytes come, then the bytes.
+//! The bytes of a SPDY/3.1 server, as the client of remote commands parses them. Input: the size of
+//! the pieces in which the bytes arrive, then the bytes.
 
 use pinniped_spdy::decode::{DecodeError, Decoder, Frame, LONGEST_HEAD};
 
-/// See the module.
+/// Checks one input; see the module.
 pub fn check(data: &[u8]) {
     let Some((part, data)) = data.split_first() else { return };
     let whole = decode(data, data.len().max(1));
     assert_eq!(decode(data, usize::from(*part).max(1)), whole, "in parts of {part}");
 }
 
-/// The frames, the data of streams, and the end. Parts of one data frame are one.
+/// The frames, the data of streams, and the final error. Pieces of one data frame are merged.
 type Decoded = (Vec<Frame>, Vec<(u32, Vec<u8>)>, Option<DecodeError>);
 
 fn decode(data: &[u8], part: usize) -> Decoded {

@@ -1,5 +1,5 @@
-//! `Status` bodies in each encoding, as negotiated. Input: a line with `Accept`, a line with the query, and the members
-//! of the status, each ended by a zero byte.
+//! `Status` bodies in each encoding, as negotiated. Input: a line with `Accept`, a line with the
+//! query, and the members of the status, each terminated by a zero byte.
 
 use arbitrary::Unstructured;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
@@ -10,7 +10,7 @@ use pinniped_kube_types::status::{Status, StatusCause, StatusDetails, StatusMeta
 
 use crate::{input, status_protobuf};
 
-/// See the module.
+/// Checks one input; see the module.
 pub fn check(data: &[u8]) {
     let mut lines = data.splitn(3, |&byte| byte == b'\n');
     let (accept, query) = (lines.next().unwrap_or(b""), lines.next().unwrap_or(b""));
@@ -74,8 +74,9 @@ fn each_encoding(status: &Status) {
     assert_eq!(read_yaml(&yaml, status).as_ref(), Some(status), "{yaml}");
 }
 
-/// We write the YAML 1.1 of Go's library, and read YAML 1.2 here. They differ in three characters, which end a line in
-/// the one and are as good as letters in the other: with those this reader is no judge.
+/// Parses YAML. The product writes the YAML 1.1 of Go's library, and this parser reads YAML 1.2.
+/// They differ in three characters, which are line breaks in one and ordinary characters in the
+/// other. Texts with these characters are not parsed: the function returns `status` for them.
 fn read_yaml(yaml: &str, status: &Status) -> Option<Status> {
     if yaml.contains(['\u{85}', '\u{2028}', '\u{2029}']) {
         return Some(status.clone());
@@ -83,7 +84,7 @@ fn read_yaml(yaml: &str, status: &Status) -> Option<Status> {
     serde_saphyr::from_str(yaml).ok()
 }
 
-/// The body is in the encoding that its head tells.
+/// Checks that the body is in the encoding that its head declares.
 fn answer(status: &Status, negotiated: &Negotiated) {
     let response = respond::status(status, negotiated);
     assert_eq!(response.status().as_u16(), status.code());

@@ -1,8 +1,9 @@
-//! Reads the Kubernetes protobuf of a `Status`, strictly: what the encoder would never write is an error.
+//! Parses the Kubernetes protobuf of a `Status` strictly: input that the encoder would never write
+//! is an error.
 
 use pinniped_kube_types::status::{Status, StatusCause, StatusDetails, protobuf::MAGIC};
 
-/// The status in this body, or `None` when something in it is not as it has to be.
+/// Returns the status in this body, or `None` when a part of it is invalid.
 pub fn decode(body: &[u8]) -> Option<Status> {
     let mut status = Status::default();
     let mut raw = None;
@@ -24,7 +25,7 @@ pub fn decode(body: &[u8]) -> Option<Status> {
     }
     for (field, value) in fields(raw?)? {
         match (field, value) {
-            // Metadata of a list, with nothing in it.
+            // Empty metadata of a list.
             (1, Value::Bytes([10, 0, 18, 0, 26, 0])) => {}
             (2, value) => status.status = value.text()?,
             (3, value) => status.message = value.text()?,
@@ -80,7 +81,7 @@ impl Value<'_> {
     }
 }
 
-/// The fields of a message in ascending order of their numbers.
+/// Returns the fields of a message, which must be in ascending order of their numbers.
 fn fields(mut bytes: &[u8]) -> Option<Vec<(u64, Value<'_>)>> {
     let mut fields: Vec<(u64, Value<'_>)> = Vec::new();
     while !bytes.is_empty() {

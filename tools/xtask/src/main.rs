@@ -2,7 +2,7 @@
 //! and needs nothing but cargo.
 //!
 //! ```text
-//! cargo xtask control-plane  finds or builds etcd, kube-apiserver, kube-controller-manager, kubectl
+//! cargo xtask control-plane  finds or builds etcd, kube-apiserver, kubectl and the others
 //! cargo xtask test           checks the machine, builds, runs all tests, lists the skipped ones
 //! cargo xtask test NAME      runs only the tests of a suite, such as `certificates`
 //! cargo xtask demo           runs the walk-through on a real control plane

@@ -1,4 +1,5 @@
-//! One run of the ingress gateway against HAProxy and nginx: the same bytes, connections and requests through each.
+//! A benchmark run of the ingress gateway against HAProxy and nginx: the same bytes, connections
+//! and requests through each.
 
 mod bytes;
 mod connections;
@@ -23,7 +24,7 @@ use crate::table::Table;
 use stage::Stage;
 pub(crate) use stage::{DataPlaneOptions, data_plane};
 
-/// What must hold, by how the names begin under which it is judged.
+/// The requirements, by the prefixes of the names of their results.
 const MUSTS: [&str; 9] = [
     "passthrough, CPU of a GiB down",
     "passthrough, CPU of a GiB up",
@@ -36,9 +37,9 @@ const MUSTS: [&str; 9] = [
     "10,000 hosts, slowest change of a route",
 ];
 
-/// What passing through may cost in relation to HAProxy.
+/// Limit of the cost of passthrough relative to HAProxy.
 const PASSTHROUGH: f64 = 1.3;
-/// What ending TLS may cost in relation to HAProxy.
+/// Limit of the cost of TLS termination relative to HAProxy.
 const TERMINATION: f64 = 1.0;
 
 /// What to measure, and how long.

@@ -1,6 +1,7 @@
-//! The load: what the clients of a run do.
+//! The load: the clients of a run.
 //!
-//! It runs as a process of its own, so that its CPU time and its open files are not those of what is measured.
+//! It runs in a separate process, so that its CPU time and open files are not attributed to the
+//! measured programs.
 
 mod bytes;
 mod connects;

@@ -1,8 +1,9 @@
-//! Measurements of the impersonation proxy against the API server itself and against other proxies, in one run.
+//! Benchmarks of the impersonation proxy against the API server itself and against other proxies,
+//! in one run.
 //!
-//! `run` starts a real control plane, the peers and the Concierge, then this same program again as the load. What is
-//! compared stands in one table, because figures of different runs or machines cannot be compared. Start it with
-//! `cargo xtask bench`.
+//! `run` starts a real control plane, the peers and the Concierge, and this program again as the
+//! load. Compared figures are in one table, because figures of different runs or machines are not
+//! comparable. Start it with `cargo xtask bench`.
 
 mod gateway;
 mod load;
@@ -18,7 +19,8 @@ use anyhow::Context as _;
 use clap::Parser;
 use serde::Serialize;
 
-/// The data plane is measured as `pinniped-gateway` has it; the peers that stand on the same crates have it, too.
+/// The allocator of `pinniped-gateway`, for the measured data plane; the peers that use the same
+/// crates get it, too.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -138,7 +140,8 @@ fn run_command() -> anyhow::Result<ExitCode> {
             runtime.block_on(load::holds(&target, count, |opened| say(&opened), stdin_closed()))?;
         }
         Command::Lists { target } => {
-            // A parent that no longer listens ends this by closing stdin.
+            // When the parent no longer reads, it terminates this process by closing standard
+            // input.
             let begun = || say(&()).unwrap_or_default();
             say(&runtime.block_on(load::lists(&target, begun, stdin_closed()))?)?;
         }
@@ -156,7 +159,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line for the parent.
+/// Prints a line for the parent.
 fn say(what: &impl Serialize) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{}", serde_json::to_string(what)?)
@@ -164,7 +167,7 @@ fn say(what: &impl Serialize) -> anyhow::Result<()> {
         .context("nobody listens")
 }
 
-/// A load that ends early when the parent is gone.
+/// Runs a load, which stops early when the parent has exited.
 async fn wanted<T>(load: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::select! {
         done = load => done,
@@ -172,7 +175,7 @@ async fn wanted<T>(load: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
     }
 }
 
-/// Ends when stdin does, which is when the parent lets go or dies.
+/// Completes when standard input closes, because the parent stops the load or exits.
 async fn stdin_closed() {
     let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
@@ -180,7 +183,7 @@ async fn stdin_closed() {
         while std::io::stdin().read(&mut byte).is_ok_and(|read| read > 0) {}
         drop(sender);
     });
-    // Nothing is ever sent: the end of the thread is the news.
+    // Nothing is ever sent: the end of the thread is the signal.
     let _ended = receiver.await;
 }
 
@@ -189,7 +192,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn flags_of_all_commands_are_sound() {
+    fn the_definitions_of_all_flags_are_valid() {
         super::Command::command().debug_assert();
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel says of a process: CPU time used and memory resident.
+//! CPU time and resident memory of a process, as reported by the kernel.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use anyhow::Context as _;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-/// CPU time (user and system) that the process and those that it has started have used, all threads. Children of
-/// children do not count, nor what has ended.
+/// Returns the CPU time (user and system) of all threads of the process and of its running
+/// children, without their children.
 pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
-    // One that ends meanwhile is as one that had ended before.
+    // A child that exits meanwhile counts like one that exited before.
     let of_children = children(pid).into_iter().filter_map(|child| own_cpu_time(child).ok());
     Ok(own_cpu_time(pid)? + of_children.sum::<Duration>())
 }
@@ -19,13 +19,14 @@ fn children(pid: u32) -> Vec<u32> {
     children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
-/// By the clock of the process and not by /proc/PID/stat, whose 10 ms are a tenth of what four thousand requests take.
+/// Reads the process's CPU clock and not /proc/PID/stat, whose resolution of 10 ms is a tenth of
+/// the time of four thousand requests.
 fn own_cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let read = || anyhow::Ok(clock_gettime(clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?))?)?);
     Ok(read().with_context(|| format!("could not read the CPU clock of process {pid}"))?.into())
 }
 
-/// Resident memory in bytes.
+/// Returns the resident memory in bytes.
 pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path).with_context(|| format!("could not read {path}"))?;
@@ -38,14 +39,14 @@ pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
     Ok(kib * 1024)
 }
 
-/// That of the process and of those that it has started. What they share is in it several times, so only its growth
-/// says something.
+/// Returns the resident memory of the process and its children. Shared memory is counted several
+/// times, so only the growth is meaningful.
 pub(crate) fn resident_of_all(pid: u32) -> anyhow::Result<u64> {
     let of_children = children(pid).into_iter().filter_map(|child| resident(child).ok());
     Ok(resident(pid)? + of_children.sum::<u64>())
 }
 
-/// Allows this process, and those that it starts, as many open files as it may have; how many.
+/// Raises the limit of open files of this process and its children to the maximum, and returns it.
 pub(crate) fn raise_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -56,7 +57,7 @@ pub(crate) fn raise_open_files() -> u64 {
     }
 }
 
-/// The machine's load over the last minute.
+/// Returns the machine's load average over the last minute.
 pub(crate) fn load_average() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
@@ -75,8 +76,8 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_named() {
-        // One above the kernel's highest, PID_MAX_LIMIT.
+    fn the_error_names_a_missing_process() {
+        // One more than the kernel's maximum, PID_MAX_LIMIT.
         let error = cpu_time(4_194_305).unwrap_err().to_string();
         assert!(error.contains("4194305"), "{error}");
     }

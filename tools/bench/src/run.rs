@@ -1,4 +1,4 @@
-//! One run: control plane, peers, Concierge, load, figures, judgement.
+//! One run: control plane, peers, Concierge, load, figures, results.
 
 mod concierge;
 mod connect;
@@ -32,11 +32,11 @@ use judgement::{MUSTS, Verdicts};
 use measured_path::{Behind, Peer};
 use setup::{Phase, Setup, settle};
 
-/// Open watches of a full run.
+/// Number of open watches in a full run.
 const WATCHES: usize = 10_000;
-/// Files that a load or a proxy has open beside its watches.
+/// Number of files that a load or a proxy has open besides its watches.
 const OTHER_FILES: u64 = 500;
-/// Memory of the Concierge at rest, in MiB.
+/// Memory of the idle Concierge, in MiB.
 const AT_REST: f64 = 15.0;
 
 /// What to measure, and how long.
@@ -45,8 +45,8 @@ pub(crate) struct Options {
     /// Fewer requests, watches and rounds: shows that it works and gives rough figures.
     #[arg(long)]
     quick: bool,
-    /// Exit with 1 when something that must hold does not, or was not measured. The watches are then as many as they
-    /// must be, also with `--quick`.
+    /// Exit with 1 when something that must hold does not, or was not measured. The watches are
+    /// then as many as they must be, also with `--quick`.
     #[arg(long)]
     check: bool,
     /// The Concierge program to measure.
@@ -91,13 +91,13 @@ pub(crate) enum Measure {
 }
 
 impl Measure {
-    /// In front of which server it says something.
+    /// Returns whether the measurement is meaningful in front of this server.
     fn behind(self, behind: Behind) -> bool {
         match self {
             Self::Watch | Self::Get | Self::List => true,
-            // What a review costs, and what the Concierge holds, only the real one shows.
+            // Only the real server shows the cost of a review, and the memory of the Concierge.
             Self::Memory | Self::Tuple => behind == Behind::ApiServer,
-            // Small figures beside a server whose own vary by more.
+            // Small figures would disappear in the larger variation of the real server.
             Self::Latency | Self::Connect | Self::Tunnel => behind == Behind::Stub,
         }
     }
@@ -141,7 +141,7 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) -> anyhow::Result<ExitCo
     ensure!(options.concierge.is_file(), "{} is not there", options.concierge.display());
     ensure!(options.pinniped.is_file(), "{} is not there", options.pinniped.display());
     if !options.without_haproxy() {
-        // Better known now than after the control plane has started.
+        // Fails before the control plane starts rather than after.
         haproxy::find()?;
     }
     let files = process::raise_open_files();
@@ -195,7 +195,7 @@ fn measure(runtime: &Runtime, options: &Options, world: &World, pods: &Pods) -> 
         let print = |table: anyhow::Result<Table>| table.map(|table| println!("\n{table}"));
         if wants(Measure::Watch) {
             print(watch::measure(&mut phase, &mut verdicts))?;
-            // A process that has held ten thousand watches is not the one that the rest is about.
+            // The other measurements are not about a process that has held ten thousand watches.
             phase.fresh_concierge()?;
         }
         let measures: [(Measure, MeasureFn); 6] = [
@@ -220,7 +220,7 @@ fn measure(runtime: &Runtime, options: &Options, world: &World, pods: &Pods) -> 
 
 type MeasureFn = fn(&Phase<'_>, &mut Verdicts) -> anyhow::Result<Table>;
 
-/// What a peer holds now, in MiB.
+/// Returns the current memory of a peer, in MiB.
 fn resident(phase: &Phase<'_>, peer: Peer) -> anyhow::Result<f64> {
     let way = phase.way(peer).with_context(|| format!("{} does not take part", peer.name()))?;
     Ok(settle(phase.setup, way.pid)? as f64 / 1_048_576.0)

@@ -1,7 +1,8 @@
-//! The TLS servers of the bench: the floor that every proxy is compared with, the stub behind them, and a login for
-//! `pinniped proxy`.
+//! The TLS servers of the benchmark: the floor with which every proxy is compared, the stub behind
+//! them, and a login for `pinniped proxy`.
 //!
-//! Only what a server cannot do without: accept, handshake, hyper. Its cost is the least that the same crates allow.
+//! They contain only the necessary parts of a server: accept, handshake, hyper. Their cost is the
+//! minimum with these crates.
 
 mod floor;
 mod login;
@@ -70,7 +71,8 @@ impl Listen {
     }
 }
 
-/// The suites in the order in which all compared servers prefer them, so that they encrypt alike.
+/// Returns the suites in the order that all compared servers prefer, so that they use the same
+/// encryption.
 fn provider() -> rustls::crypto::CryptoProvider {
     use aws_lc_rs::cipher_suite::{TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384};
     rustls::crypto::CryptoProvider {
@@ -87,14 +89,14 @@ fn roots(file: &Path) -> anyhow::Result<rustls::RootCertStore> {
     Ok(roots)
 }
 
-/// What answers the requests of one connection.
+/// Handles the requests of one connection.
 trait Handler: Send + Sync + 'static {
-    /// Bodies of answers.
+    /// Bodies of responses.
     type Body: Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Send
         + 'static;
 
-    /// A service for a connection that was just accepted.
+    /// Returns a service for a newly accepted connection.
     fn connection(
         &self,
     ) -> impl Service<
@@ -106,12 +108,12 @@ trait Handler: Send + Sync + 'static {
     + 'static;
 }
 
-/// Serves until the process is ended.
+/// Serves until the process is terminated.
 async fn serve(listen: &Listen, handler: impl Handler) -> anyhow::Result<()> {
     accept(listen.listen, Some(tokio_rustls::TlsAcceptor::from(listen.tls()?)), handler).await
 }
 
-/// The same, with TLS or without.
+/// Does the same, with or without TLS.
 async fn accept(
     address: SocketAddr,
     tls: Option<tokio_rustls::TlsAcceptor>,
@@ -127,7 +129,7 @@ async fn accept(
                 tcp.set_nodelay(true)?;
                 connections.spawn(connection(tls.clone(), tcp, handler.connection()));
             }
-            // Ended ones are forgotten; how they ended is their clients' concern.
+            // Reaps completed connections; their results concern only the clients.
             Some(_) = connections.join_next() => {}
         }
     }
@@ -144,7 +146,7 @@ where
     B: Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
     let Some(tls) = tls else {
-        // Whoever speaks HTTP/2 in the clear says so by its first bytes, and nobody here does.
+        // Cleartext HTTP/2 would be recognized by its first bytes, but no client here uses it.
         http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(tcp), service).await?;
         return Ok(());
     };

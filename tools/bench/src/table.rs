@@ -1,4 +1,4 @@
-//! The table that is printed and committed.
+//! The printed tables.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with this head.
+    /// Creates a table with this head.
     pub(crate) fn new(head: &[&str]) -> Self {
         Self { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
     }

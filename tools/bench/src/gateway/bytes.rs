@@ -1,4 +1,4 @@
-//! Bytes through: what a GiB costs.
+//! Throughput: the cost of a GiB.
 
 use crate::load::Protocol;
 use crate::run::judgement::Verdicts;
@@ -9,15 +9,15 @@ use crate::table::Table;
 use super::stage::Stage;
 use super::{PASSTHROUGH, TERMINATION};
 
-/// Connections at the same time.
+/// Number of concurrent connections.
 const CONNECTIONS: u64 = 2;
 
-/// Through as they are.
+/// Measures passthrough.
 pub(super) fn passthrough(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
     measure(stage, &stage.passed, "passthrough", PASSTHROUGH, verdicts)
 }
 
-/// Over TLS that ends here.
+/// Measures TLS termination.
 pub(super) fn termination(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
     measure(stage, &stage.ended, "termination", TERMINATION, verdicts)
 }
@@ -37,7 +37,7 @@ fn measure(
         "× HAProxy",
     ]);
     let mebibytes = stage.options.amount(768, 3072);
-    // A turn counts mebibytes: so many µs for one are this many ms for a gibibyte.
+    // A turn counts mebibytes: the same number is µs per mebibyte and about ms per gibibyte.
     let per_gibibyte = |turn: &Turn| turn.cpu * 1024.0 / 1000.0;
     for direction in ["down", "up"] {
         let path = if direction == "down" { format!("/mebibytes/{mebibytes}") } else { "/sink".to_owned() };

@@ -19,7 +19,7 @@ const HEAD: [&str; 7] = [
     "× HAProxy",
 ];
 
-/// Passed through: the handshake is the origin's.
+/// Measures passthrough: the origin performs the handshake.
 pub(super) fn passthrough(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
     let mut table = Table::new(&HEAD);
     let measure = Measure { stage, ways: &stage.passed, what: "passthrough", limit: PASSTHROUGH };
@@ -27,10 +27,11 @@ pub(super) fn passthrough(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow:
     Ok(table)
 }
 
-/// With TLS that ends here.
+/// Measures TLS termination.
 ///
-/// Clients and the gateway agree on a hybrid post-quantum key exchange, which Debian's HAProxy does not know. What is
-/// compared is the exchange that both know; what the other one adds stands beside it.
+/// Clients and the gateway negotiate a hybrid post-quantum key exchange, which Debian's HAProxy
+/// does not support. The comparison uses the key exchange that both support; the cost of the other
+/// one is printed next to it.
 pub(super) fn termination(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
     let mut table = Table::new(&HEAD);
     let measure = Measure { stage, ways: &stage.ended, what: "termination", limit: TERMINATION };
@@ -43,9 +44,9 @@ pub(super) fn termination(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow:
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keys {
-    /// The only ones that all know.
+    /// The only key exchange that all peers support.
     X25519,
-    /// The best that client and server both know.
+    /// The best key exchange that client and server support.
     Newest,
 }
 

@@ -1,23 +1,24 @@
-//! HAProxy, doing what the gateway does.
+//! HAProxy with the functions of the gateway.
 
 use std::net::SocketAddr;
 use std::path::Path;
 
 use super::stage::{ENDED, Origin, PASSED};
 
-/// Where it listens.
+/// The listeners.
 pub(super) struct Ports {
     /// TCP mode.
     pub(super) tcp: SocketAddr,
-    /// TCP mode, moving bytes within the kernel.
+    /// TCP mode, with bytes spliced in the kernel.
     pub(super) splice: SocketAddr,
     /// HTTP mode.
     pub(super) http: SocketAddr,
 }
 
-/// In TCP mode the backend is chosen by the server name of the ClientHello. In HTTP mode TLS ends with the suites that
-/// the gateway prefers, the backend is told of the client as the gateway tells it, and connections towards it are kept
-/// and shared. Sessions are not resumed in either.
+/// Returns the configuration. In TCP mode the server name of the ClientHello selects the backend.
+/// In HTTP mode TLS is terminated with the suites that the gateway prefers, the backend receives
+/// the same headers about the client as from the gateway, and connections to it are kept alive and
+/// shared. Sessions are not resumed in either mode.
 pub(super) fn config(ports: &Ports, origin: &Origin, certificate: &Path) -> String {
     let Ports { tcp, splice, http } = ports;
     let Origin { tls, plain } = origin;

@@ -1,5 +1,5 @@
-//! Ten thousand hosts on a real control plane: what they add to the memory of the real program, and how soon a change
-//! of one of them is live.
+//! Ten thousand hosts on a real control plane: their memory in the real program, and the time until
+//! a change of one of them takes effect.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -30,26 +30,26 @@ use crate::table::Table;
 
 use super::Options;
 
-/// Hosts.
+/// Number of hosts.
 const HOSTS: usize = 10_000;
-/// What they may add to resident memory, in MiB.
+/// Limit of their additional resident memory, in MiB.
 pub(super) const MEMORY: f64 = 60.0;
-/// How long a change may take until it is live, in ms.
+/// Limit of the time until a change takes effect, in ms.
 pub(super) const LIVE: f64 = 1000.0;
 
-/// Where the gateway is installed.
+/// The namespace of the gateway.
 const NAMESPACE: &str = "pinniped-gateway";
-/// Where the objects are.
+/// The namespace of the objects.
 const OBJECTS: &str = "bench";
-/// How many objects are created at the same time.
+/// Number of concurrent creations.
 const CREATORS: usize = 16;
-/// How often it is asked whether a change is live.
+/// Interval of the requests that check whether a change has taken effect.
 const EVERY: Duration = Duration::from_millis(5);
 
-/// A domain with a wildcard certificate, of which all hosts are.
+/// The domain of all hosts, with a wildcard certificate.
 const DOMAIN: &str = "hosts.bench.test";
 
-/// Measures both. `program` is the real one, in a pod of its own.
+/// Measures memory and time. `program` is the real program, in a separate pod.
 pub(super) fn measure(
     runtime: &Runtime,
     program: &Path,
@@ -109,7 +109,8 @@ async fn hosts(
     let mut took = Vec::new();
     let changes = if options.quick { 10 } else { 30 };
     for change in 0..changes {
-        // One after another, each at another host, as seen by a client that is there already.
+        // The changes follow each other, each to another host, observed by a client that is already
+        // connected.
         let name = format!("h{}", (change * 7919) % HOSTS);
         let mut client = Client::connect(world, ip, &name).await?;
         until_status(&mut client, "/changed", StatusCode::NOT_FOUND, Duration::from_secs(10)).await?;
@@ -140,7 +141,7 @@ async fn hosts(
     Ok(table)
 }
 
-/// Starts the origin; its port without TLS.
+/// Starts the origin and returns its port without TLS.
 fn objects(world: &World) -> anyhow::Result<u16> {
     let dir = world.dir();
     let control_plane = world.control_plane();
@@ -162,7 +163,8 @@ fn objects(world: &World) -> anyhow::Result<u16> {
     Ok(plain)
 }
 
-/// Installs the gateway from `deploy/`, with one replica that nobody probes, and what its hosts need.
+/// Installs the gateway from `deploy/` with one replica and without probes, and the objects that
+/// its hosts need.
 async fn install(world: &World, pods: &Pods, program: &Path, port: u16) -> anyhow::Result<()> {
     pods.register("pinniped-gateway", program.to_owned());
     let deploy = pinniped_test_support::tools::repository().join("deploy");
@@ -203,7 +205,7 @@ async fn install(world: &World, pods: &Pods, program: &Path, port: u16) -> anyho
     Ok(())
 }
 
-/// The process, and where it is.
+/// Returns the process and its address.
 async fn running(pods: &Pods) -> anyhow::Result<(u32, Ipv4Addr)> {
     wait::until_ok(Duration::from_secs(60), "the gateway to listen", async || {
         let found = pods.list(NAMESPACE).into_iter().find_map(|(_, pod)| Some((pod.pid?, pod.ip?)));
@@ -228,7 +230,8 @@ fn proxy(name: &str) -> DynamicObject {
     }}))
 }
 
-/// A connection for one host; it is made again when the gateway closes it, or does not know the host yet.
+/// A connection for one host. It is opened again when the gateway closes it, or does not serve the
+/// host yet.
 struct Client {
     target: Target,
     tls: std::sync::Arc<rustls::ClientConfig>,
@@ -272,7 +275,7 @@ impl Client {
     }
 }
 
-/// How long it took until the answer had this status.
+/// Returns the time until the response had this status.
 async fn until_status(
     client: &mut Client,
     path: &str,
@@ -291,7 +294,7 @@ async fn until_status(
     }
 }
 
-/// Resident memory of a process that is left alone: the median of five looks, one each second.
+/// Returns the resident memory of an idle process: the median of five readings, one per second.
 async fn settle(pid: u32) -> anyhow::Result<f64> {
     let mut looks = Vec::new();
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! What a connection costs on which nothing is said.
+//! The cost of an idle connection.
 
 use std::io::{BufRead as _, BufReader};
 use std::time::Duration;
@@ -14,13 +14,14 @@ use crate::table::Table;
 
 use super::stage::Stage;
 
-/// Connections at the same time.
+/// Number of concurrent connections.
 const CONNECTIONS: u64 = 1_000;
-/// How long a server has to come to rest.
+/// Time for a server to become idle.
 const REST: Duration = Duration::from_millis(500);
 
-/// The growth while they are open. It must come before other loads: what an allocator has kept of them would hide it.
-/// Memory of the kernel, in sockets, is in none of the figures.
+/// Measures the growth while they are open. This runs before other loads, because memory that an
+/// allocator retains from them would hide the growth. The figures do not include memory of the
+/// kernel, such as socket buffers.
 pub(super) fn measure(stage: &Stage<'_>, _verdicts: &mut Verdicts) -> anyhow::Result<Table> {
     let head = format!("{CONNECTIONS} idle connections");
     let mut table = Table::new(&[&head, "TLS ends", "KiB a connection"]);
@@ -45,7 +46,7 @@ fn hold(stage: &Stage<'_>, way: &MeasuredPath) -> anyhow::Result<f64> {
     let held: u64 = line.trim().parse().with_context(|| format!("it said {line:?}"))?;
     ensure!(held == CONNECTIONS, "only {held} connections");
     let with = settled(stage, way.pid)?;
-    // It ends with its stdin.
+    // The load terminates when its standard input closes.
     drop(load.stdin.take());
     load.wait()?;
     Ok((with - before) / 1024.0 / CONNECTIONS as f64)

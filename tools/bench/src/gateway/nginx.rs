@@ -8,10 +8,10 @@ use anyhow::{Context as _, ensure};
 use super::stage::{Origin, PASSED};
 use crate::run::haproxy::on_path;
 
-/// Where Debian has the module.
+/// The path of the module on Debian.
 const MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// Its program.
+/// Returns the path of the program.
 pub(super) fn find() -> anyhow::Result<PathBuf> {
     const FIX: &str =
         "run `apt-get install nginx-light libnginx-mod-stream` (or leave it out with `--without nginx`)";
@@ -21,7 +21,8 @@ pub(super) fn find() -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-/// Two workers, no log. Its user is the one that it is started as: in the run's namespace there is no other.
+/// Returns the configuration: two workers, no log. The user is the one that starts it, because the
+/// run's namespace has no other.
 pub(super) fn config(listen: SocketAddr, origin: &Origin, dir: &Path) -> String {
     let dir = dir.display();
     let origin = origin.tls;

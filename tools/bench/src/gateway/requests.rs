@@ -1,4 +1,4 @@
-//! GETs of a small object over TLS that ends here, sixteen in flight.
+//! GETs of a small object with TLS termination, sixteen in flight.
 
 use crate::run::judgement::Verdicts;
 use crate::run::measured_path::{MeasuredPath, Peer, outcome};
@@ -8,7 +8,8 @@ use crate::table::Table;
 use super::stage::Stage;
 use super::{PROTOCOLS, TERMINATION};
 
-/// For each round of other measures. One takes seconds, and differs from the next by up to a fifth.
+/// Number of rounds per round of other measurements. One takes seconds, and consecutive ones differ
+/// by up to a fifth.
 const ROUNDS: usize = 3;
 
 pub(super) fn measure(stage: &Stage<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {

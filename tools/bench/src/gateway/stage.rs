@@ -1,4 +1,5 @@
-//! What stands for a run: the origin, the peers, and the gateway's data plane in a process of its own.
+//! The processes of a run: the origin, the peers, and the gateway's data plane in a separate
+//! process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -26,35 +27,35 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use super::{Optional, Options, haproxy, nginx};
 use crate::run::measured_path::{Identity, MeasuredPath, Peer, write};
 
-/// The host that is passed through.
+/// The host with TLS passthrough.
 pub(super) const PASSED: &str = "passed.bench.test";
-/// The host whose TLS ends here.
+/// The host with TLS termination.
 pub(super) const ENDED: &str = "ended.bench.test";
 
-/// Where the origin listens.
+/// The addresses of the origin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     pub(super) tls: SocketAddr,
     pub(super) plain: SocketAddr,
 }
 
-/// Everything that runs; ended with this.
+/// All running processes. Dropping this value terminates them.
 pub(super) struct Stage<'a> {
     pub(super) options: &'a Options,
     pub(super) runtime: &'a Runtime,
     pub(super) identity: Identity,
-    /// The origin's process.
+    /// The process id of the origin.
     pub(super) origin: u32,
-    /// To the host that is passed through.
+    /// The paths to the host with TLS passthrough.
     pub(super) passed: Vec<MeasuredPath>,
-    /// To the host whose TLS ends.
+    /// The paths to the host with TLS termination.
     pub(super) ended: Vec<MeasuredPath>,
     _processes: Vec<Process>,
     _guardian: Guardian,
 }
 
 impl<'a> Stage<'a> {
-    /// Starts them all.
+    /// Starts all processes.
     pub(super) fn start(runtime: &'a Runtime, options: &'a Options) -> anyhow::Result<Self> {
         let haproxy = options.has(Optional::Haproxy).then(crate::run::haproxy::find).transpose()?;
         let nginx = options.has(Optional::Nginx).then(nginx::find).transpose()?;
@@ -179,9 +180,10 @@ pub(crate) struct DataPlaneOptions {
     key: PathBuf,
 }
 
-/// Runs the gateway's data plane with two hosts until the process is ended.
+/// Runs the gateway's data plane with two hosts until the process is terminated.
 pub(crate) async fn data_plane(options: &DataPlaneOptions) -> anyhow::Result<()> {
-    // As the program has it. Where nobody takes their lines, the trace points of libraries look for another log first.
+    // As in the product: without a subscriber, libraries' trace points check for another logger
+    // first.
     tracing_subscriber::registry().with(LevelFilter::WARN).init();
     let gateway = pinniped_gateway_dataplane::start(&GatewayParams::new(options.tls, options.plain))?;
     let pair = CertificatePair::parse(&std::fs::read(&options.cert)?, &std::fs::read(&options.key)?)?;

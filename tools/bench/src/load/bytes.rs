@@ -1,4 +1,4 @@
-//! Bytes in one answer, or in one request, of HTTP/1.1.
+//! Bytes in one response, or in one request, of HTTP/1.1.
 
 use std::time::Instant;
 
@@ -10,7 +10,8 @@ use super::result::{Done, Outcome};
 use super::target::Target;
 use super::tunnel::{Direction, read_head};
 
-/// Moves `mebibytes` over each of `connections` at the same time. The path says to the origin what to do.
+/// Moves `mebibytes` over each of `connections` concurrently. The path selects the operation of the
+/// origin.
 pub(crate) async fn bytes(
     target: &Target,
     direction: Direction,

@@ -1,4 +1,4 @@
-//! New connections, each for one GET: what `kubectl` does.
+//! New connections, each for one GET, as `kubectl` opens them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub(crate) async fn connects(target: &Target, count: u64, concurrency: usize) ->
                 ensure!(response.status() == 200, "answer {}", response.status());
                 response.into_body().collect().await?;
                 done.push(Done { latency: start.elapsed(), at: started.elapsed() });
-                // The connection says goodbye once nobody can send on it.
+                // The connection closes gracefully when its last sender is dropped.
                 drop(sender);
                 while driver.join_next().await.is_some() {}
             }

@@ -28,7 +28,7 @@ pub(crate) struct GetsOptions {
     status: u16,
 }
 
-/// Sends GETs. `{n}` in the path is the request's number.
+/// Sends GETs. `{n}` in the path is replaced by the request's number.
 pub(crate) async fn gets(target: &Target, load: &GetsOptions) -> anyhow::Result<Outcome> {
     let GetsOptions { connections, concurrency, requests, status } = *load;
     ensure!(connections > 0 && concurrency >= connections, "at least one request in flight a connection");
@@ -60,7 +60,7 @@ pub(crate) async fn gets(target: &Target, load: &GetsOptions) -> anyhow::Result<
                 let start = Instant::now();
                 let response = sender.send(target.request(requests - left)?).await?;
                 let answered = response.status();
-                // Kept only when it says what went wrong.
+                // Stored only when it contains an error.
                 let mut body = response.into_body();
                 let mut refusal = Vec::new();
                 while let Some(frame) = body.frame().await {

@@ -1,4 +1,4 @@
-//! Connections on which nothing is said after the handshake.
+//! Connections that are idle after the handshake.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +7,10 @@ use tokio::task::JoinSet;
 
 use super::target::Target;
 
-/// Connections that are made at the same time.
+/// Number of connections that are opened concurrently.
 const OPENERS: usize = 8;
 
-/// Opens `count` connections, calls `opened` and holds them until `release` ends.
+/// Opens `count` connections, calls `opened` and keeps them open until `release` completes.
 pub(crate) async fn holds(
     target: &Target,
     count: u64,

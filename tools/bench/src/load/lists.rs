@@ -1,4 +1,4 @@
-//! A short request every now and then, while something else goes on.
+//! A short request at regular intervals during another load.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -12,10 +12,11 @@ use super::target::Target;
 
 /// Pause between two requests.
 const EVERY: Duration = Duration::from_millis(100);
-/// What is not answered by then is not answered.
+/// Time limit of a response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks, each time over a new connection, until `release` ends. `begun` is called after the first answer.
+/// Sends requests, each over a new connection, until `release` completes. `begun` is called after
+/// the first response.
 pub(crate) async fn lists(
     target: &Target,
     begun: impl FnOnce(),

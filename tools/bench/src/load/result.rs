@@ -1,22 +1,22 @@
-//! What a load measured.
+//! The result of a load.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// One request that was answered.
+/// One completed request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
-    /// From sending it to the end of the answer.
+    /// Time from sending the request to the end of the response.
     pub(super) latency: Duration,
-    /// When, since the load began.
+    /// Time of completion, since the start of the load.
     pub(super) at: Duration,
 }
 
-/// What the requests of a load took. Latencies in microseconds.
+/// The statistics of a load. Latencies are in microseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// Requests that were answered as expected; of a tunnel the millions of bytes.
+    /// Number of requests with the expected response; for a tunnel the number of megabytes.
     pub(crate) requests: u64,
     /// Wall time in seconds.
     pub(crate) seconds: f64,
@@ -26,11 +26,11 @@ pub(crate) struct Outcome {
     pub(crate) p90: u64,
     /// 99th percentile.
     pub(crate) p99: u64,
-    /// Slowest.
+    /// Maximum latency.
     pub(crate) max: u64,
-    /// Requests a second in each quarter of the requests: they show whether it gets slower.
+    /// Requests per second in each quarter of the requests, which show a slowdown.
     pub(crate) quarters: [f64; 4],
-    /// Requests that were not answered as expected, where that does not end the load.
+    /// Number of requests without the expected response, where that does not abort the load.
     pub(crate) failed: u64,
 }
 
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_that_slows_down_shows_in_its_quarters() {
-        // Forty requests, the last ten of them ten times as slow.
+    fn the_quarters_show_a_load_that_slows_down() {
+        // Forty requests; the last ten take ten times as long.
         let mut at = Duration::ZERO;
         let done = (0..40).map(|index| {
             let latency = Duration::from_millis(if index < 30 { 1 } else { 10 });
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_done_is_nothing_measured() {
+    fn a_load_without_requests_has_no_figures() {
         assert_eq!(Outcome::new(Vec::new()).requests, 0);
     }
 }

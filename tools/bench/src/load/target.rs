@@ -1,4 +1,4 @@
-//! Where the load goes, as whom, and over which HTTP.
+//! The target of the load: address, credentials and version of HTTP.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// For tables.
+    /// Returns the name for tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::H1 => "HTTP/1.1",
@@ -69,7 +69,7 @@ pub(crate) struct Target {
     pub(crate) path: String,
 }
 
-/// The header's value for the token in a file.
+/// Returns the header value for the token in a file.
 fn bearer_in(file: &str) -> anyhow::Result<String> {
     let token = std::fs::read_to_string(file).with_context(|| format!("could not read {file}"))?;
     Ok(format!("Bearer {}", token.trim()))
@@ -97,7 +97,7 @@ impl Target {
             Protocol::H1 => b"http/1.1".to_vec(),
             Protocol::H2 => b"h2".to_vec(),
         }];
-        // Every connection pays for its handshake, whatever the server would remember.
+        // Every connection performs a complete handshake, whatever sessions the server offers.
         config.resumption = rustls::client::Resumption::disabled();
         Ok(Arc::new(config))
     }
@@ -114,7 +114,7 @@ impl Target {
         Ok(tokio_rustls::TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await?)
     }
 
-    /// The request with this number.
+    /// Returns the request with this number.
     pub(crate) fn request(&self, number: u64) -> anyhow::Result<Request<Empty<Bytes>>> {
         let path = if self.path.contains("{n}") {
             Cow::Owned(self.path.replace("{n}", &number.to_string()))
@@ -162,7 +162,7 @@ impl Target {
     }
 }
 
-/// A connection that takes requests.
+/// A connection that accepts requests.
 pub(crate) enum Sender {
     H1(http1::SendRequest<Empty<Bytes>>),
     H2(http2::SendRequest<Empty<Bytes>>),

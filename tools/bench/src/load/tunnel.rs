@@ -17,7 +17,8 @@ pub(crate) enum Direction {
     Up,
 }
 
-/// Sends or receives `megabytes` through one upgraded stream. The path says to the stub which and how many.
+/// Sends or receives `megabytes` through one upgraded stream. The path contains direction and
+/// amount for the stub.
 pub(crate) async fn tunnel(target: &Target, direction: Direction, megabytes: u64) -> anyhow::Result<Outcome> {
     let mut stream = target.connect(&target.tls()?).await?;
     let head = format!(
@@ -49,7 +50,7 @@ pub(crate) async fn tunnel(target: &Target, direction: Direction, megabytes: u64
                 left -= now as u64;
             }
             stream.flush().await?;
-            // The stub says when it has all of them.
+            // The stub confirms when it has received all bytes.
             let done = tokio::time::timeout(Duration::from_secs(60), stream.read_u8()).await;
             done.context("the server did not say that it received everything")??;
         }
@@ -60,7 +61,7 @@ pub(crate) async fn tunnel(target: &Target, direction: Direction, megabytes: u64
     Ok(outcome)
 }
 
-/// The head of an answer, and how many bytes came behind it.
+/// Reads the head of a response, and the number of bytes after it.
 pub(super) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> anyhow::Result<(String, usize)> {
     let mut answer = Vec::new();
     loop {

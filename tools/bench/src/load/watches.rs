@@ -1,4 +1,4 @@
-//! A crowd of open watches.
+//! A large number of open watches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,19 +27,20 @@ pub(crate) struct WatchesOptions {
     openers: usize,
 }
 
-/// What became of them.
+/// The result of the load.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Opened {
-    /// Watches with an answer and their first event.
+    /// Number of watches with a response and their first event.
     pub(crate) opened: usize,
-    /// Of those, the ones that were still open when they were let go.
+    /// Number of these watches that were still open at the end.
     pub(crate) held: usize,
 }
 
-/// The first event must come within this.
+/// Time limit of the first event.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Opens watches, calls `opened` when each has had its first event or failed, and holds them until `release` ends.
+/// Opens watches, calls `opened` when each has received its first event or failed, and keeps them
+/// open until `release` completes.
 pub(crate) async fn watches(
     target: &Target,
     load: &WatchesOptions,
@@ -80,7 +81,7 @@ pub(crate) async fn watches(
     Ok(all)
 }
 
-/// Watches, and the connections that they are on.
+/// Watches, and their connections.
 #[derive(Default)]
 struct Crowd {
     drivers: JoinSet<()>,
@@ -112,7 +113,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// How many have not ended. Later events, such as bookmarks, are read on the way.
+    /// Returns the number of open watches. Reads later events, such as bookmarks.
     fn still_open(&mut self) -> usize {
         let open = |body: &mut Incoming| loop {
             match body.frame().now_or_never() {

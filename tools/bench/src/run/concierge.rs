@@ -1,4 +1,4 @@
-//! The Concierge of a run: installed from `deploy/`, one replica, its proxy enabled.
+//! The Concierge of a run: installed from `deploy/`, one replica, proxy enabled.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use pinniped_test_support::pods::{NODE_IP, Pods};
 use pinniped_test_support::wait;
 use pinniped_test_support::world::World;
 
-/// Where it is installed.
+/// The namespace of the installation.
 pub(super) const NAMESPACE: &str = "pinniped-concierge";
-/// The name that its proxy has a certificate for.
+/// The name in the certificate of its proxy.
 pub(super) const PROXY_NAME: &str = "bench-proxy.local";
 
 /// The running pod.
@@ -19,7 +19,7 @@ pub(super) struct Concierge {
     pub(super) ip: Ipv4Addr,
 }
 
-/// Installs it, without starting it.
+/// Installs the Concierge without starting it.
 pub(super) async fn install(world: &World) -> anyhow::Result<()> {
     let deploy = pinniped_test_support::tools::repository().join("deploy");
     let kubectl = world.kubectl();
@@ -27,7 +27,7 @@ pub(super) async fn install(world: &World) -> anyhow::Result<()> {
         let path = deploy.join(file);
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("could not read {}", path.display()))?
-            // It is started below, once, as it shall be measured.
+            // `start` below starts it once with the measured configuration.
             .replace("\n  replicas: 2\n", "\n  replicas: 0\n");
         wait::until_ok(Duration::from_secs(30), format!("kubectl apply -f {file}"), async || {
             kubectl.apply(&text).await
@@ -43,12 +43,13 @@ pub(super) async fn install(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts it, afresh if it runs, and waits until its proxy listens. It believes that the API server listens on `port`
-/// of the node. `run` must be another number each time.
+/// Starts or restarts the Concierge, and waits until its proxy listens. Its configured API server
+/// listens on `port` of the node. `run` must be a different number each time.
 ///
-/// Where kube-proxy runs, ClusterIPs are the kernel's work. Here a program stands in for it, whose work on the same
-/// cores would be measured with the rest; so the Concierge is shown the server's own address. And the kubelet's
-/// stand-in probes fifty times as often as a kubelet, each time with a TLS handshake, so there is no probe here.
+/// With kube-proxy, the kernel implements ClusterIPs. Here a program replaces it, whose work on the
+/// same cores would be part of the measurement; therefore the Concierge gets the server's own
+/// address. The stand-in for the kubelet probes fifty times as often as a kubelet, each time with a
+/// TLS handshake, so the pod has no probe.
 pub(super) async fn start(world: &World, pods: &Pods, port: u16, run: u32) -> anyhow::Result<Concierge> {
     let patch = serde_json::json!({"spec": {
         "replicas": 1,
@@ -91,7 +92,7 @@ async fn strategy(world: &World) -> anyhow::Result<String> {
     world.kubectl().output(&["get", "credentialissuer", "pinniped-concierge-config", "-o", PATH]).await
 }
 
-/// The CA of the proxy's certificate, PEM.
+/// Returns the CA of the proxy's certificate, PEM.
 pub(super) async fn proxy_ca(world: &World) -> anyhow::Result<String> {
     const PATH: &str = "jsonpath={.data.ca\\.crt}";
     let secret = format!("{NAMESPACE}-impersonation-proxy-ca-certificate");

@@ -9,7 +9,7 @@ use super::judgement::Verdicts;
 use super::measured_path::{MeasuredPath, Peer, outcome};
 use super::rounds::{Turn, in_turns, turn};
 
-/// What the proxy may take for a connection and its request, in µs.
+/// Limit of the proxy's CPU time for a connection and its request, in µs.
 const CPU: f64 = 600.0;
 
 pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
@@ -30,7 +30,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
             outcome(way, command.args(["--concurrency", "4", "--count", &count.to_string()]))
         };
         let count = phase.setup.options.amount(500, 2_000);
-        // The floor has no pool for HTTP/1.1: it would dial for every client.
+        // The floor has no pool for HTTP/1.1 and would dial for every client.
         let ways = phase.ways.iter().filter(|way| (way.peer, protocol) != (Peer::Floor, Protocol::H1));
         let what = format!("new connections over {}", protocol.name());
         let show = |turn: &Turn| format!("{:.0} µs", turn.cpu);

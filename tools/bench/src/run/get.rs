@@ -1,4 +1,4 @@
-//! GETs of a small object, sixteen in flight: what a proxy's own work is.
+//! GETs of a small object, sixteen in flight: the proxy's own work.
 
 use crate::load::Protocol;
 use crate::server::NAMESPACE;
@@ -30,8 +30,9 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
             command.args(["--connections", "4", "--concurrency", "16"]);
             outcome(way, command.args(["--requests", &requests.to_string()]))
         };
-        // The API server takes ten times as long for one as the stub. In front of the stub the proxies differ by little, and
-        // a machine's moods are longer than a turn: many turns say more than long ones.
+        // The API server takes ten times as long as the stub for one request. In front of the stub
+        // the proxies differ by little, and variations of the machine last longer than a turn: many
+        // short turns are better than a few long ones.
         let options = &phase.setup.options;
         let (requests, rounds) = match phase.behind {
             Behind::ApiServer => (options.amount(4_000, 10_000), options.rounds()),
@@ -41,7 +42,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         let show = |turn: &super::rounds::Turn| format!("{:.1} µs", turn.cpu);
         let ways = phase.ways.iter().chain(phase.converting(protocol)).chain([&phase.local.way]);
         let measured = in_turns(&what, ways, rounds, show, |way, _round| {
-            // Caches warm and code paths paged in before anything counts.
+            // Warms caches and code paths before the measurement.
             gets(way, requests / 10)?;
             turn(way, phase.server, || gets(way, requests))
         })?;

@@ -1,4 +1,4 @@
-//! HAProxy, as Debian has it.
+//! HAProxy in Debian's version.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use pinniped_test_support::pods::NODE_IP;
 
 use super::peers::{MOUNT, PORT, PORT_H1, PORT_TO_H1};
 
-/// HAProxy's program.
+/// Returns the path of HAProxy's program.
 pub(crate) fn find() -> anyhow::Result<PathBuf> {
     on_path("haproxy").context(
         "haproxy, which is compared with, is not installed: run `apt-get install haproxy` (or leave it out with \
@@ -15,7 +15,7 @@ pub(crate) fn find() -> anyhow::Result<PathBuf> {
     )
 }
 
-/// A program of the administrator's.
+/// Returns the path of a system program.
 pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let dirs = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&dirs)
@@ -24,9 +24,10 @@ pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// HAProxy doing on the wire what the proxy does: TLS 1.3 on both sides with the suite that the proxy prefers, the
-/// client's certificate verified, its common name impersonated with the token of an account that may, and connections
-/// towards the server kept and shared. The same HTTP is on both sides, and on a third port HTTP/2 becomes HTTP/1.1.
+/// Returns a configuration that sends the same bytes as the proxy: TLS 1.3 on both sides with the
+/// suite that the proxy prefers, verified client certificates, impersonation of the common name
+/// with the token of an account that has the permission, and shared keep-alive connections to the
+/// server. Both sides use the same version of HTTP; a third port converts HTTP/2 to HTTP/1.1.
 pub(super) fn config(port: u16, token: &str) -> String {
     let token = token.trim();
     let bind = format!("ssl crt {MOUNT}/peer.pem ca-file {MOUNT}/ca.crt verify required ssl-min-ver TLSv1.3");

@@ -1,20 +1,21 @@
-//! What must hold, what is aimed at, and whether it was reached.
+//! Requirements and targets, and whether they were reached.
 
 use crate::table::Table;
 
-/// How much a limit means.
+/// The weight of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weight {
-    /// `--check` fails when it does not hold.
+    /// `--check` fails when the limit is exceeded.
     Must,
-    /// Aimed at; a miss is explained in `docs/performance.md`.
+    /// A goal; `docs/performance.md` explains misses.
     Target,
 }
 
-/// How the judgements of `pinniped proxy` begin.
+/// Prefix of the names of the results of `pinniped proxy`.
 pub(super) const LOCAL: &str = "CPU of a GET through pinniped proxy, × the impersonation proxy's";
 
-/// What must hold, by how the names begin under which it is judged. What is not judged at all does not hold.
+/// The requirements, by the prefixes of the names of their results. A requirement without a result
+/// is not met.
 pub(super) const MUSTS: [&str; 10] = [
     "CPU of a GET over HTTP/2 from the API server, × HAProxy's",
     "CPU of a GET over HTTP/1.1 from the API server, × HAProxy's",
@@ -28,7 +29,7 @@ pub(super) const MUSTS: [&str; 10] = [
     "memory at rest, MiB",
 ];
 
-/// One judgement.
+/// One result.
 #[derive(Clone, Debug)]
 struct Verdict {
     name: String,
@@ -38,26 +39,26 @@ struct Verdict {
     held: bool,
 }
 
-/// The judgements of a run.
+/// The results of a run.
 #[derive(Debug)]
 pub(crate) struct Verdicts {
-    /// What must hold, by how the names begin under which it is judged.
+    /// The requirements, by the prefixes of the names of their results.
     musts: &'static [&'static str],
     all: Vec<Verdict>,
 }
 
 impl Verdicts {
-    /// None yet. What is not judged at all does not hold.
+    /// Creates an empty set of results. A requirement without a result is not met.
     pub(crate) fn new(musts: &'static [&'static str]) -> Self {
         Self { musts, all: Vec::new() }
     }
 
-    /// Judges a figure that shall not exceed a limit. One that could not be taken is not judged.
+    /// Adds a figure that must not exceed a limit. A missing figure adds no result.
     pub(crate) fn at_most(&mut self, name: impl Into<String>, value: Option<f64>, limit: f64) {
         self.judge(name.into(), value, limit, "≤", |value, limit| value <= limit);
     }
 
-    /// Judges a figure that shall reach a limit.
+    /// Adds a figure that must reach a limit.
     pub(crate) fn at_least(&mut self, name: impl Into<String>, value: Option<f64>, limit: f64) {
         self.judge(name.into(), value, limit, "≥", |value, limit| value >= limit);
     }
@@ -82,7 +83,8 @@ impl Verdicts {
         });
     }
 
-    /// The musts that do not hold, each with its reason. Of one that was judged more than once each miss counts.
+    /// Returns the requirements that are not met, each with its reason. If there are several
+    /// results for one requirement, each miss counts.
     pub(crate) fn missed(&self) -> Vec<String> {
         let judged = |must: &str| self.all.iter().any(|verdict| verdict.name.starts_with(must));
         let missed = self.all.iter().filter(|verdict| verdict.weight == Weight::Must && !verdict.held);
@@ -93,7 +95,7 @@ impl Verdicts {
         missed.chain(unjudged).collect()
     }
 
-    /// All of them, musts first.
+    /// Returns all results, requirements first.
     pub(crate) fn table(&self) -> Table {
         let mut table = Table::new(&["", "measured", "limit", "", ""]);
         for weight in [Weight::Must, Weight::Target] {
@@ -113,7 +115,7 @@ impl Verdicts {
     }
 }
 
-/// As many digits as mean something.
+/// Formats a number with its significant digits.
 fn number(value: f64) -> String {
     let text = if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") };
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_must_has_to_be_measured_and_to_hold() {
+    fn every_requirement_must_be_measured_and_met() {
         let mut verdicts = Verdicts::new(&MUSTS);
         assert_eq!(verdicts.missed().len(), MUSTS.len(), "nothing measured, nothing held");
         for must in MUSTS {
@@ -140,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_could_not_be_taken_is_not_judged() {
+    fn a_missing_figure_has_no_result() {
         let mut verdicts = Verdicts::new(&MUSTS);
         verdicts.at_most(MUSTS[0], None, 1.0);
         assert!(verdicts.missed()[0].ends_with("was not measured"), "{:?}", verdicts.missed());
     }
 
     #[test]
-    fn limits_hold_when_they_are_met_exactly() {
+    fn a_limit_that_is_met_exactly_is_met() {
         let mut verdicts = Verdicts::new(&MUSTS);
         for must in MUSTS {
             verdicts.at_least(must, Some(10_000.0), 10_000.0);

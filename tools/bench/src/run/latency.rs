@@ -9,7 +9,7 @@ use super::judgement::Verdicts;
 use super::measured_path::{MeasuredPath, Peer, outcome};
 use super::rounds::{Turn, in_turns, turn};
 
-/// What may be added at the median and at the 99th percentile, in µs.
+/// Limits of the added time at the median and at the 99th percentile, in µs.
 const ADDED: [f64; 2] = [120.0, 500.0];
 
 pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {

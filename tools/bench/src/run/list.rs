@@ -1,4 +1,4 @@
-//! Lists of eight megabytes: what moving bytes costs, also the server behind.
+//! Lists of eight megabytes: the cost of moving bytes, also in the server behind the proxy.
 
 use crate::load::Protocol;
 use crate::server::LIST_NAMESPACE;
@@ -9,9 +9,9 @@ use super::judgement::Verdicts;
 use super::measured_path::{Behind, HAPROXY, MeasuredPath, Peer, outcome};
 use super::rounds::{Turn, in_turns, turn};
 
-/// What the proxy may take for one list.
+/// Limit of the proxy's CPU time for one list.
 const CPU_MS: f64 = 20.0;
-/// What the server may take more than when it is asked directly.
+/// Limit of the server's CPU time relative to direct requests.
 const BEHIND: f64 = 1.25;
 
 pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
@@ -62,7 +62,8 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
             measured.of(Peer::Proxy).map(|turn| turn.cpu / 1000.0),
             CPU_MS,
         );
-        // The stub sends from memory; what its writing costs says little about a server that has to encode.
+        // The stub sends from memory; the cost of its writes is not representative of a server that
+        // must encode.
         if phase.behind == Behind::ApiServer {
             verdicts.at_most(
                 format!("CPU of the API server for it over {version}, × direct"),

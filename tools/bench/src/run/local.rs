@@ -1,5 +1,6 @@
-//! `pinniped proxy` as a way: on the node's loopback, as on a user's machine, with a login of the bench's own. The
-//! identity is the one that the impersonation proxy has of the load: a user with a group.
+//! `pinniped proxy` as a path: on the node's loopback interface, as on a user's machine, with the
+//! benchmark's own login. The user and group are those that the load has through the impersonation
+//! proxy.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +17,7 @@ use pinniped_test_support::world::World;
 use super::measured_path::{MeasuredPath, Peer, write};
 use super::peers::{GROUP, USER};
 
-/// The way, and what it stands on; ended by the world's guardian.
+/// The path and its processes; the world's guardian terminates them.
 pub(super) struct Local {
     pub(super) way: MeasuredPath,
     _processes: [Process; 2],

@@ -1,4 +1,4 @@
-//! The compared ways of a request: to the server itself, or through something.
+//! The compared paths of a request: directly to the server, or through a proxy.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,34 +7,34 @@ use anyhow::{Context as _, ensure};
 
 use crate::load::{Outcome, Protocol};
 
-/// Through what a request goes.
+/// The proxy of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Peer {
-    /// Nothing.
+    /// No proxy.
     Direct,
     /// HAProxy, with the same version of HTTP on both sides.
     HaProxy,
     /// HAProxy, with HTTP/2 from clients and HTTP/1.1 to the server.
     HaProxyToHttp1,
-    /// The bench's own forwarder.
+    /// The benchmark's own minimal forwarder.
     Floor,
-    /// What is measured.
+    /// The measured proxy.
     Proxy,
-    /// `pinniped proxy`, which is measured beside it.
+    /// `pinniped proxy`, which is measured in addition.
     Local,
-    /// HAProxy, told to move bytes within the kernel.
+    /// HAProxy, configured to splice bytes in the kernel.
     HaProxySplice,
     /// nginx.
     Nginx,
-    /// The gateway, which has a run of its own.
+    /// The gateway, which has a separate run.
     Gateway,
 }
 
-/// All that HAProxy does: what is compared with it is compared with the best of these.
+/// All variants of HAProxy: comparisons use the best of these.
 pub(crate) const HAPROXY: [Peer; 2] = [Peer::HaProxy, Peer::HaProxyToHttp1];
 
 impl Peer {
-    /// For tables.
+    /// Returns the name for tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -50,18 +50,18 @@ impl Peer {
     }
 }
 
-/// What answers at the end of all ways.
+/// The server at the end of all paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Behind {
-    /// The real one.
+    /// The real API server.
     #[value(name = "api-server")]
     ApiServer,
-    /// The one that answers from memory.
+    /// The stub that responds from memory.
     Stub,
 }
 
 impl Behind {
-    /// For tables.
+    /// Returns the name for tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ApiServer => "API server",
@@ -70,21 +70,22 @@ impl Behind {
     }
 }
 
-/// One of them, and where it is.
+/// One path, and its addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct MeasuredPath {
     pub(crate) peer: Peer,
-    /// For HTTP/2 and for HTTP/1.1.
+    /// The addresses for HTTP/2 and for HTTP/1.1.
     pub(crate) addresses: [String; 2],
     pub(crate) server_name: String,
     pub(crate) ca: PathBuf,
-    /// The process whose work is counted.
+    /// The process whose CPU time is measured.
     pub(crate) pid: u32,
-    /// File with what opens it, where it takes no certificate; it then wants to be called by its address.
+    /// File with the bearer token, where the path accepts no certificate; requests then use its
+    /// address as the host.
     pub(crate) bearer: Option<PathBuf>,
 }
 
-/// Who sends.
+/// The identity of the load.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) cert: PathBuf,
@@ -92,7 +93,7 @@ pub(crate) struct Identity {
 }
 
 impl MeasuredPath {
-    /// This program, doing `what` against it.
+    /// Returns a command that runs this program with the load `what` against the path.
     pub(crate) fn load(&self, as_whom: &Identity, protocol: Protocol, what: &str, path: &str) -> Command {
         let mut command = Command::new("/proc/self/exe");
         let [h2, h1] = &self.addresses;
@@ -108,13 +109,14 @@ impl MeasuredPath {
         if let Some(bearer) = &self.bearer {
             command.args(["--authority", address]).arg("--bearer").arg(bearer);
         }
-        // It ends when its stdin does: at the latest when we do, however that comes about.
+        // The load terminates when its standard input closes, at the latest when this process
+        // exits.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }
 }
 
-/// Runs a load to its end.
+/// Runs a load to completion.
 pub(crate) fn outcome(way: &MeasuredPath, command: &mut Command) -> anyhow::Result<Outcome> {
     let mut load = command.spawn().context("could not start the load")?;
     let held = load.stdin.take();

@@ -1,4 +1,5 @@
-//! The peers: HAProxy and the floor, each in a pod like the Concierge's own, so that the way of a packet is the same.
+//! The peers: HAProxy and the floor, each in a pod like the Concierge's own, so that packets take
+//! the same route.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -12,21 +13,21 @@ use pinniped_test_support::world::World;
 use super::haproxy;
 use super::measured_path::{Behind, MeasuredPath, Peer, write};
 
-/// The user of the load; its group may view.
+/// The user of the load; its group has the role `view`.
 pub(super) const USER: &str = "bench-user";
-/// Its group.
+/// The group of the user.
 pub(super) const GROUP: &str = "bench-group";
-/// The name that the peers have a certificate for.
+/// The name in the certificate of the peers.
 const NAME: &str = "bench-peer.local";
-/// The account that impersonates on the peers' behalf.
+/// The account that impersonates for the peers.
 const ACCOUNT: &str = "bench-impersonator";
-/// Where the peers find their files.
+/// The mount point of the peers' files.
 pub(super) const MOUNT: &str = "/bench";
-/// For HTTP/2, and the floor's for both.
+/// The port for HTTP/2, and the floor's port for both versions.
 pub(super) const PORT: u16 = 8443;
-/// HAProxy's for HTTP/1.1.
+/// HAProxy's port for HTTP/1.1.
 pub(super) const PORT_H1: u16 = 8442;
-/// HAProxy's for HTTP/2 that becomes HTTP/1.1.
+/// HAProxy's port that converts HTTP/2 to HTTP/1.1.
 pub(super) const PORT_TO_H1: u16 = 8441;
 
 /// The files that the peers of a run share.
@@ -37,7 +38,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// Accounts, certificates and rights. The peers are started by [`Peers::start`].
+    /// Creates accounts, certificates and permissions. [`Peers::start`] starts the peers.
     pub(super) async fn prepare(world: &World, haproxy: Option<PathBuf>) -> anyhow::Result<Self> {
         let kubectl = world.kubectl();
         kubectl.output(&["create", "serviceaccount", ACCOUNT]).await?;
@@ -55,7 +56,7 @@ impl Peers {
         let pair = authority.server("bench-peer", &[NAME], &[])?;
         write(&dir, "peer.crt", &pair.certificate_pem)?;
         write(&dir, "peer.key", &pair.private_key_pem)?;
-        // HAProxy wants both in one file.
+        // HAProxy requires both in one file.
         write(&dir, "peer.pem", &format!("{}{}", pair.certificate_pem, pair.private_key_pem))?;
         write(&dir, "token", token.trim())?;
         let ca = write(&dir, "ca.crt", &authority.certificate_pem)?;
@@ -163,6 +164,6 @@ fn addresses(peer: Peer, ip: Ipv4Addr) -> [String; 2] {
 /// Whether the process runs the program, and not the shell that prepares its pod.
 fn answers_to(pid: u32, program: &str) -> anyhow::Result<bool> {
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))?;
-    // The kernel keeps fifteen bytes of the name.
+    // The kernel stores fifteen bytes of the name.
     Ok(program.starts_with(comm.trim_end()))
 }

@@ -1,29 +1,29 @@
-//! Measures in turns, and what is left of several turns.
+//! Measurements in turns, and the medians of several turns.
 
 use crate::load::Outcome;
 use crate::process;
 
 use super::measured_path::{MeasuredPath, Peer};
 
-/// What one turn of a load gave.
+/// The result of one turn of a load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turn {
-    /// Requests a second.
+    /// Requests per second.
     pub(crate) rate: f64,
     /// Latencies in µs.
     pub(crate) p50: f64,
     pub(crate) p90: f64,
     pub(crate) p99: f64,
-    /// CPU of the way's process, µs a request.
+    /// CPU time of the path's process, in µs per request.
     pub(crate) cpu: f64,
-    /// CPU of the server behind it, µs a request.
+    /// CPU time of the server behind it, in µs per request.
     pub(crate) behind: f64,
-    /// Requests a second in the first and in the last quarter.
+    /// Requests per second in the first and in the last quarter.
     pub(crate) first: f64,
     pub(crate) last: f64,
 }
 
-/// Runs a load and counts the work of `way`, and of the server behind it.
+/// Runs a load and measures the CPU time of `way` and of the server behind it.
 pub(crate) fn turn(
     way: &MeasuredPath,
     server: u32,
@@ -45,11 +45,11 @@ pub(crate) fn turn(
     })
 }
 
-/// The ways and what is left of their turns, in the ways' order.
+/// The paths and the medians of their turns, in the order of the paths.
 pub(crate) struct Measured(Vec<(Peer, Turn)>);
 
 impl Measured {
-    /// What a peer gave, when it takes part.
+    /// Returns the result of a peer if it takes part.
     pub(crate) fn of(&self, peer: Peer) -> Option<&Turn> {
         self.iter().find(|(other, _)| *other == peer).map(|(_, turn)| turn)
     }
@@ -58,24 +58,24 @@ impl Measured {
         self.0.iter().map(|(peer, turn)| (*peer, turn))
     }
 
-    /// A figure of one peer in relation to another's.
+    /// Returns a figure of one peer relative to that of another.
     pub(crate) fn ratio(&self, of: Peer, to: Peer, figure: impl Fn(&Turn) -> f64) -> Option<f64> {
         self.ratio_to_least(of, &[to], figure)
     }
 
-    /// A figure of one peer in relation to the least of several others'.
+    /// Returns a figure of one peer relative to the lowest of several others.
     pub(crate) fn ratio_to_least(&self, of: Peer, to: &[Peer], figure: impl Fn(&Turn) -> f64) -> Option<f64> {
         let of = figure(self.of(of)?);
         let to = to.iter().filter_map(|peer| self.of(*peer)).map(figure).min_by(f64::total_cmp)?;
         (to > 0.0).then(|| of / to)
     }
 
-    /// For tables.
+    /// Formats a ratio for tables.
     pub(crate) fn ratio_cell(&self, of: Peer, to: Peer, figure: impl Fn(&Turn) -> f64) -> String {
         self.least_cell(of, &[to], figure)
     }
 
-    /// The same for the least of several.
+    /// Formats the ratio to the lowest of several peers.
     pub(crate) fn least_cell(&self, of: Peer, to: &[Peer], figure: impl Fn(&Turn) -> f64) -> String {
         match self.ratio_to_least(of, to, figure) {
             Some(ratio) if of != Peer::Direct => format!("{ratio:.2}"),
@@ -84,8 +84,8 @@ impl Measured {
     }
 }
 
-/// Each way once in every round: A B A B, so that a machine that slows down slows all of them down. Of the rounds each
-/// figure's median stays. `show` is for the line that tells how it goes.
+/// Measures each path once per round: A B A B, so that a machine that slows down affects all paths.
+/// Returns the median of each figure. `show` formats the progress line.
 pub(crate) fn in_turns<'a>(
     what: &str,
     ways: impl Iterator<Item = &'a MeasuredPath>,
@@ -119,7 +119,7 @@ pub(crate) fn in_turns<'a>(
     Ok(Measured(all.iter().map(|(way, turns)| (way.peer, left(turns))).collect()))
 }
 
-/// The middle value; of an even number the mean of the two in the middle.
+/// Returns the median; for an even number of values the mean of the middle two.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -138,14 +138,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_wild_round_does_not_move_the_median() {
+    fn an_outlier_does_not_change_the_median() {
         assert_eq!(median([100.0, 9000.0, 101.0]), 101.0);
         assert_eq!(median([1.0, 4.0, 2.0, 3.0]), 2.5);
         assert_eq!(median([]), 0.0);
     }
 
     #[test]
-    fn ways_take_turns_and_ratios_are_of_medians() {
+    fn paths_alternate_and_ratios_compare_medians() {
         let way = |peer| MeasuredPath {
             peer,
             addresses: Default::default(),
@@ -164,7 +164,7 @@ mod tests {
             |way, round| {
                 order.borrow_mut().push(way.peer);
                 let base = if way.peer == Peer::Proxy { 50.0 } else { 100.0 };
-                // The machine slows down all the time, and one turn goes wrong.
+                // The machine slows down all the time, and one turn is an outlier.
                 let wild = if way.peer == Peer::Proxy && round == 3 { 100.0 } else { 1.0 };
                 Ok(Turn { cpu: base * (1.0 + 0.1 * (round - 1) as f64) * wild, ..Turn::default() })
             },

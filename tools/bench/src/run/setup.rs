@@ -1,5 +1,5 @@
-//! What stands for the whole run: world, identities, peers, the Concierge; and the two phases of it, one for each
-//! server behind.
+//! The fixtures of the whole run: world, identities, peers, the Concierge; and its two phases, one
+//! for each server.
 
 use std::cell::Cell;
 use std::process::Command;
@@ -23,7 +23,7 @@ use super::measured_path::{Behind, Identity, MeasuredPath, Peer, write};
 use super::peers::{GROUP, Peers, USER};
 use super::{Measure, Options, haproxy, rounds};
 
-/// The whole run's.
+/// The fixtures of the whole run.
 pub(super) struct Setup<'a> {
     pub(super) options: &'a Options,
     pub(super) runtime: &'a Runtime,
@@ -32,31 +32,31 @@ pub(super) struct Setup<'a> {
     pods: &'a Pods,
     peers: Peers,
     api_server: u32,
-    /// Its port on the node.
+    /// The API server's port on the node.
     port: u16,
-    /// How often the Concierge was started.
+    /// Number of starts of the Concierge.
     runs: Cell<u32>,
 }
 
-/// One server behind, and the ways to it.
+/// One server, and the paths to it.
 pub(super) struct Phase<'a> {
     pub(super) setup: &'a Setup<'a>,
     pub(super) behind: Behind,
-    /// The server's process.
+    /// The process id of the server.
     pub(super) server: u32,
     /// Its port on the node.
     port: u16,
     pub(super) ways: Vec<MeasuredPath>,
-    /// HAProxy once more, from HTTP/2 to HTTP/1.1, for what it is compared in.
+    /// HAProxy with conversion from HTTP/2 to HTTP/1.1, for the comparisons that need it.
     converting: Option<MeasuredPath>,
-    /// `pinniped proxy`, for what it is compared in.
+    /// `pinniped proxy`, for the comparisons that need it.
     pub(super) local: Local,
-    /// Ended by the world's guardian.
+    /// The world's guardian terminates the stub.
     _stub: Option<Process>,
 }
 
 impl<'a> Setup<'a> {
-    /// Everything but what differs between the phases.
+    /// Creates the fixtures that both phases share.
     pub(super) fn new(
         runtime: &'a Runtime,
         options: &'a Options,
@@ -83,7 +83,7 @@ impl<'a> Setup<'a> {
         Ok(Self { options, runtime, identity, world, pods, peers, api_server, port, runs: Cell::new(0) })
     }
 
-    /// Peers and Concierge in front of one of the servers.
+    /// Starts peers and Concierge in front of one of the servers.
     pub(super) fn phase(&'a self, behind: Behind) -> anyhow::Result<Phase<'a>> {
         eprintln!("starting peers and Concierge in front of the {}", behind.name());
         let (server, port, stub) = match behind {
@@ -111,7 +111,7 @@ impl<'a> Setup<'a> {
         Ok(phase)
     }
 
-    /// The stub on a port of the node, with a certificate of the cluster's CA.
+    /// Starts the stub on a port of the node, with a certificate of the cluster's CA.
     fn start_stub(&self) -> anyhow::Result<(u16, Process)> {
         let dir = self.world.dir().join("bench");
         let control_plane = self.world.control_plane();
@@ -136,7 +136,7 @@ impl<'a> Setup<'a> {
 }
 
 impl Phase<'_> {
-    /// Starts the Concierge anew.
+    /// Restarts the Concierge.
     pub(super) fn fresh_concierge(&mut self) -> anyhow::Result<()> {
         let Setup { runtime, world, pods, runs, .. } = self.setup;
         runs.set(runs.get() + 1);
@@ -155,18 +155,18 @@ impl Phase<'_> {
         Ok(())
     }
 
-    /// HAProxy once more, where clients speak HTTP/2 and the server need not.
+    /// Returns HAProxy's converting path for comparisons with HTTP/2 clients.
     pub(super) fn converting(&self, protocol: Protocol) -> Option<&MeasuredPath> {
         self.converting.as_ref().filter(|_| protocol == Protocol::H2)
     }
 
-    /// The way through a peer, when it takes part.
+    /// Returns the path through a peer if it takes part.
     pub(super) fn way(&self, peer: Peer) -> Option<&MeasuredPath> {
         self.ways.iter().find(|way| way.peer == peer)
     }
 }
 
-/// Resident memory of a process that is left alone: the median of five looks, one each second.
+/// Returns the resident memory of an idle process: the median of five readings, one per second.
 pub(super) fn settle(setup: &Setup<'_>, pid: u32) -> anyhow::Result<u64> {
     let mut looks = Vec::new();
     for _ in 0..5 {
@@ -176,11 +176,11 @@ pub(super) fn settle(setup: &Setup<'_>, pid: u32) -> anyhow::Result<u64> {
     Ok(rounds::median(looks) as u64)
 }
 
-/// What the load reads, and its right to.
+/// Creates the objects that the load reads, and its permission to read them.
 async fn objects(world: &World, large_list: bool) -> anyhow::Result<()> {
     let kubectl = world.kubectl();
     let (user, group) = (format!("--user={USER}"), format!("--group={GROUP}"));
-    // HAProxy and the floor pass the user on without the group.
+    // HAProxy and the floor forward the user without the group.
     kubectl.output(&["create", "clusterrolebinding", "bench", "--clusterrole=view", &user, &group]).await?;
     for namespace in [NAMESPACE, LIST_NAMESPACE] {
         kubectl.output(&["create", "namespace", namespace]).await?;

@@ -1,4 +1,4 @@
-//! Bytes through an upgraded stream, as of `kubectl cp`.
+//! Bytes through an upgraded stream, as sent by `kubectl cp`.
 
 use crate::load::Protocol;
 use crate::server::NAMESPACE;
@@ -9,7 +9,7 @@ use super::judgement::Verdicts;
 use super::measured_path::{MeasuredPath, Peer, outcome};
 use super::rounds::{Turn, in_turns, turn};
 
-/// Gigabytes for each second of CPU.
+/// Minimum of gigabytes per second of CPU time.
 const GIGABYTES: f64 = 1.0;
 
 pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
@@ -22,7 +22,7 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
         "× floor",
     ]);
     let megabytes = phase.setup.options.amount(300, 1_500);
-    // A turn counts megabytes: so many µs for one are this many gigabytes for a second.
+    // A turn counts megabytes: its µs per megabyte determine the gigabytes per second.
     let gigabytes = |turn: &Turn| 1000.0 / turn.cpu.max(1e-3);
     for direction in ["down", "up"] {
         let what = format!("upgraded stream {direction}");

@@ -1,4 +1,4 @@
-//! Requests that each need a decision of their own: every name is new, so no review is in the cache.
+//! Requests that each need a separate decision: every name is new, so no review is cached.
 
 use crate::load::Protocol;
 use crate::server::NAMESPACE;
@@ -9,9 +9,9 @@ use super::judgement::Verdicts;
 use super::measured_path::{MeasuredPath, Peer, outcome};
 use super::rounds::{Turn, in_turns, turn};
 
-/// The rate in relation to that of asking directly.
+/// Minimum rate relative to direct requests.
 const OF_DIRECT: f64 = 0.42;
-/// The rate of the last quarter in relation to that of the first: less is a knee.
+/// Minimum rate of the last quarter relative to the first; a lower one shows a slowdown.
 const LAST_OF_FIRST: f64 = 0.8;
 
 pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
@@ -28,12 +28,12 @@ pub(super) fn measure(phase: &Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Res
     ]);
     let protocol = Protocol::H2;
     let requests = phase.setup.options.amount(4_000, 20_000);
-    // The others decide nothing.
+    // The other peers make no decisions.
     let ways = phase.ways.iter().filter(|way| matches!(way.peer, Peer::Direct | Peer::Proxy));
     let show = |turn: &Turn| format!("{:.0}/s", turn.rate);
     let measured =
         in_turns("distinct names", ways, phase.setup.options.rounds(), show, |way: &MeasuredPath, round| {
-            // There is no such object, and the server looks as hard.
+            // The object does not exist, and its lookup costs the server the same.
             let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/round-{round}-{{n}}");
             let mut command = way.load(&phase.setup.identity, protocol, "gets", &path);
             command.args(["--connections", "4", "--concurrency", "16", "--status", "404"]);

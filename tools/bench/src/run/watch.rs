@@ -1,4 +1,5 @@
-//! Crowds of idle watches: whether all of them open, what each takes, and whether anybody else notices.
+//! Large numbers of idle watches: whether all of them open, the memory of each, and the effect on
+//! other clients.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command};
@@ -15,36 +16,37 @@ use super::judgement::{MUSTS, Verdicts};
 use super::measured_path::{Behind, Peer};
 use super::{Phase, settle};
 
-/// On a connection of its own; what all of them get together; while nobody waits longer for a list.
+/// Limit of the Concierge's memory for a watch on its own connection, in KiB.
 const KIB: f64 = 64.0;
+/// Limit of the latency of lists while the watches are open, in ms.
 const LIST_MS: f64 = 1000.0;
-/// Resident memory of the Concierge, in MiB, [`GONE_FOR`] after the last watch ended.
+/// Limit of the Concierge's resident memory in MiB, [`GONE_FOR`] after the last watch ended.
 const MIB_AFTER: f64 = 40.0;
-/// How long the Concierge has for returning memory to the system.
+/// Time for the Concierge to return memory to the system.
 const GONE_FOR: Duration = Duration::from_secs(60);
 
-/// One crowd.
+/// One group of watches.
 struct Crowd {
     protocol: Protocol,
     per_connection: usize,
     count: usize,
 }
 
-/// What became of one.
+/// The result of one group.
 struct Measured {
     opened: Opened,
     kib: f64,
     /// Resident memory of the Concierge right after they ended, in MiB.
     after: f64,
-    /// The same [`GONE_FOR`] after they ended.
+    /// Resident memory [`GONE_FOR`] after they ended, in MiB.
     later: f64,
     lists: Outcome,
-    /// The same, asked of the server directly.
+    /// The latency of the same lists directly from the server.
     direct: Outcome,
 }
 
-/// The crowds of a phase, each on a Concierge that was just started: memory that an earlier load left free would hide
-/// what a watch takes.
+/// Measures the groups of a phase, each with a newly started Concierge: memory that an earlier load
+/// has freed would hide the memory of a watch.
 pub(super) fn measure(phase: &mut Phase<'_>, verdicts: &mut Verdicts) -> anyhow::Result<Table> {
     let options = phase.setup.options;
     let crowds = match phase.behind {
@@ -109,7 +111,7 @@ fn open(phase: &Phase<'_>, crowd: &Crowd) -> anyhow::Result<Measured> {
     let watch =
         format!("/api/v1/namespaces/{NAMESPACE}/configmaps?watch=true&fieldSelector=metadata.name%3Dbench");
 
-    // The list's own way is warm before memory is looked at.
+    // The path of the list is warmed up before memory is read.
     let direct = phase.way(Peer::Direct).context("there is no direct way")?;
     let mut direct = Held::start(&mut direct.load(identity, Protocol::H2, "lists", &list))?;
     direct.line::<()>()?;
@@ -127,7 +129,7 @@ fn open(phase: &Phase<'_>, crowd: &Crowd) -> anyhow::Result<Measured> {
     );
     let mut watches = Held::start(&mut command)?;
     let opened: Opened = watches.line()?;
-    // Lists go on while all of them are open.
+    // Lists continue while all watches are open.
     let with = settle(phase.setup, way.pid)?;
     let lists: Outcome = lists.release()?;
     let direct: Outcome = direct.release()?;
@@ -146,7 +148,7 @@ fn open(phase: &Phase<'_>, crowd: &Crowd) -> anyhow::Result<Measured> {
     Ok(Measured { opened: held, kib, after, later, lists, direct })
 }
 
-/// A load that goes on until it is let go. Dropping it lets it go too.
+/// A load that runs until it is released. Dropping this value releases it, too.
 struct Held {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -159,7 +161,7 @@ impl Held {
         Ok(Self { child, stdout: BufReader::new(stdout) })
     }
 
-    /// What it says next.
+    /// Returns the next line of its output.
     fn line<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
         let mut line = String::new();
         self.stdout.read_line(&mut line)?;
@@ -167,7 +169,7 @@ impl Held {
         serde_json::from_str(&line).with_context(|| format!("the load said {line:?}"))
     }
 
-    /// Lets it go; what it says at the end.
+    /// Releases the load and returns its final output.
     fn release<T: DeserializeOwned>(mut self) -> anyhow::Result<T> {
         drop(self.child.stdin.take());
         self.line()
@@ -177,7 +179,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        // It ends by itself once stdin is closed.
+        // The load terminates when its standard input is closed.
         let _ended = self.child.wait();
     }
 }

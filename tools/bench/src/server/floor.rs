@@ -1,8 +1,8 @@
-//! The floor: a forwarder that decides nothing.
+//! The floor: a forwarder without decisions.
 //!
-//! TLS on both sides, the client's certificate verified in the handshake, two fixed headers so that the API server
-//! answers, and hyper on both sides. What a proxy on these crates needs beyond this is what it does.
-//! Upgraded streams are copied as tokio copies.
+//! It has TLS on both sides, verifies the client's certificate in the handshake, adds two fixed
+//! headers so that the API server accepts requests, and uses hyper on both sides. The additional
+//! cost of a proxy with these crates is the cost of its functions. tokio copies upgraded streams.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +38,7 @@ pub(crate) struct FloorOptions {
     token: PathBuf,
 }
 
-/// Runs the floor until the process is ended.
+/// Runs the floor until the process is terminated.
 pub(crate) async fn floor(options: &FloorOptions) -> anyhow::Result<()> {
     let token = std::fs::read_to_string(&options.token).context("could not read the token")?;
     let mut authorization = HeaderValue::try_from(format!("Bearer {}", token.trim()))?;
@@ -60,7 +60,7 @@ struct Floor {
 }
 
 impl Floor {
-    /// An upgrade has a connection behind for itself, which becomes the stream.
+    /// Opens a separate upstream connection for an upgrade, which becomes the stream.
     async fn upgrade(&self, mut request: Request<Incoming>) -> anyhow::Result<Response<Incoming>> {
         let client = hyper::upgrade::on(&mut request);
         let mut response = self.upstream.h1().await?.send_request(request).await?;
@@ -101,7 +101,7 @@ impl Handler for Arc<Floor> {
     }
 }
 
-/// One client's connection. With HTTP/1.1 it has a connection behind for itself.
+/// One client's connection. With HTTP/1.1 it has its own upstream connection.
 struct Connection {
     floor: Arc<Floor>,
     h1: Arc<tokio::sync::Mutex<Option<http1::SendRequest<Incoming>>>>,

@@ -1,4 +1,5 @@
-//! The login: a Concierge that gives everybody the same token, so that `pinniped proxy` has one to measure it with.
+//! The login: a Concierge that returns the same token for every request, so that `pinniped proxy`
+//! can be measured with it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use serde_json::json;
 
 use super::{Handler, Listen};
 
-/// How long a login is good.
+/// Lifetime of a login.
 const LIFETIME: SignedDuration = SignedDuration::from_mins(50);
 
 /// Flags of the login.
@@ -35,7 +36,7 @@ pub(crate) struct LoginOptions {
     token: PathBuf,
 }
 
-/// Runs the login until the process is ended.
+/// Runs the login until the process is terminated.
 pub(crate) async fn login(options: &LoginOptions) -> anyhow::Result<()> {
     let token = std::fs::read_to_string(&options.token).context("could not read the token")?;
     let login =
@@ -51,7 +52,7 @@ struct Login {
 
 impl Login {
     async fn answer(&self, request: Request<Incoming>) -> anyhow::Result<Response<Full<Bytes>>> {
-        // Whatever was asked: it is read, so that the connection stays in order.
+        // The body is read and ignored, so that the connection can be reused.
         request.into_body().collect().await?;
         let ends = Timestamp::from_second((Timestamp::now() + LIFETIME).as_second())?;
         let answer = json!({

@@ -1,4 +1,5 @@
-//! The origin: what is behind the gateway. It answers from memory, with TLS on one port and without on another.
+//! The origin: the backend of the gateway. It responds from memory, with TLS on one port and
+//! without on another.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use hyper::{Request, Response};
 
 use super::{Handler, Listen, responses};
 
-/// Bytes of one frame of a large answer.
+/// Size of one frame of a large response.
 const FRAME: usize = 64 << 10;
 
 /// Flags of the origin.
@@ -29,7 +30,7 @@ pub(crate) struct OriginOptions {
     plain: SocketAddr,
 }
 
-/// Runs the origin until the process is ended.
+/// Runs the origin until the process is terminated.
 pub(crate) async fn origin(options: &OriginOptions) -> anyhow::Result<()> {
     let origin =
         Arc::new(Origin { small: responses::config_map("bench").into(), frame: vec![b'x'; FRAME].into() });
@@ -47,7 +48,8 @@ struct Origin {
 }
 
 impl Origin {
-    /// `/small`, `/mebibytes/N`, and `/sink`, which answers when it has read everything.
+    /// Serves `/small`, `/mebibytes/N`, and `/sink`, which responds after it has read the whole
+    /// body.
     async fn answer(&self, request: Request<Incoming>) -> anyhow::Result<Response<Answer>> {
         let path = request.uri().path();
         let (frame, length) = match path.strip_prefix("/mebibytes/") {
@@ -101,7 +103,7 @@ impl Service<Request<Incoming>> for Connection {
     }
 }
 
-/// The same bytes again and again.
+/// A body that repeats the same bytes.
 struct Answer {
     frame: Bytes,
     left: u64,

@@ -1,17 +1,17 @@
-//! What the stub knows by heart, in the shape and size in which an API server says it.
+//! The stub's responses, in the form and size of an API server.
 
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 
-/// A SubjectAccessReview that was allowed. Its spec is not looked at by those who asked.
+/// A SubjectAccessReview that was allowed. Clients do not read its spec.
 pub(super) const ALLOWED: &[u8] = br#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","metadata":{},"spec":{},"status":{"allowed":true,"reason":"the stub allows everything"}}"#;
 
-/// A small ConfigMap.
+/// Returns a small ConfigMap.
 pub(super) fn config_map(name: &str) -> String {
     one(name, "value", r#""kind":"ConfigMap","apiVersion":"v1","#)
 }
 
-/// A list of ConfigMaps, each with so many bytes of data.
+/// Returns a list of ConfigMaps with this number of bytes of data each.
 pub(super) fn config_maps(count: usize, bytes: usize) -> String {
     let value = "x".repeat(bytes);
     let items: Vec<String> = (0..count).map(|n| one(&format!("item-{n}"), &value, "")).collect();
@@ -21,7 +21,7 @@ pub(super) fn config_maps(count: usize, bytes: usize) -> String {
     )
 }
 
-/// A watch's first event.
+/// Returns the first event of a watch.
 pub(super) fn event() -> String {
     format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", config_map("bench"))
 }
@@ -32,7 +32,7 @@ fn one(name: &str, value: &str, kind: &str) -> String {
     )
 }
 
-/// The headers of an API server's answer.
+/// Adds the headers of an API server's response.
 pub(super) fn add_headers(headers: &mut HeaderMap) {
     const HEADERS: [(http::HeaderName, &str); 5] = [
         (http::HeaderName::from_static("audit-id"), "6c0e5ea2-43f5-4d5c-9a33-6d7e5a0c1f0d"),

@@ -1,8 +1,9 @@
-//! The stub: an API server that answers what is measured from memory, and asks the real one for everything else.
+//! The stub: an API server that serves the measured requests from memory, and forwards all others
+//! to the real one.
 //!
-//! The Concierge needs a whole API server to start; the real one gives it that. What is measured lies in the namespaces
-//! [`NAMESPACE`] and [`LIST_NAMESPACE`], and reviews are allowed without a look at them, so that the work behind a
-//! proxy is small and even.
+//! The Concierge needs a complete API server to start, which the real one provides. The measured
+//! objects are in the namespaces [`NAMESPACE`] and [`LIST_NAMESPACE`], and all reviews are allowed
+//! without evaluation, so that the server's work is small and constant.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +23,7 @@ use super::{Handler, Listen, responses, tunnel};
 
 /// The namespace of small objects.
 pub(crate) const NAMESPACE: &str = "bench";
-/// The namespace whose ConfigMaps are eight megabytes.
+/// The namespace whose ConfigMaps have eight megabytes in total.
 pub(crate) const LIST_NAMESPACE: &str = "bench-list";
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -37,7 +38,7 @@ pub(crate) struct StubOptions {
     upstream: UpstreamOptions,
 }
 
-/// Runs the stub until the process is ended.
+/// Runs the stub until the process is terminated.
 pub(crate) async fn stub(options: &StubOptions) -> anyhow::Result<()> {
     let stub = Stub {
         upstream: Upstream::new(&options.upstream)?,
@@ -59,7 +60,7 @@ struct Stub {
     tunnels: Mutex<JoinSet<()>>,
 }
 
-/// What a measured request asks for.
+/// The kind of a measured request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Review,
@@ -172,11 +173,11 @@ impl Service<Request<Incoming>> for Connection {
 
 /// Bodies of the stub.
 enum Answer {
-    /// The real server's.
+    /// A body from the real server.
     Forwarded(Incoming),
-    /// From memory.
+    /// A body from memory.
     Whole(Bytes),
-    /// One event, then nothing more.
+    /// One event, and an open stream after it.
     Watch(Option<Bytes>),
 }
 
@@ -194,7 +195,8 @@ impl Body for Answer {
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Watch(event) => match event.take() {
                 Some(event) => Poll::Ready(Some(Ok(Frame::data(event)))),
-                // Nobody wakes it: the stream ends when the client resets it, which hyper sees by itself.
+                // No wake-up is needed: the stream ends when the client resets it, which hyper
+                // detects itself.
                 None => Poll::Pending,
             },
         }
@@ -222,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_measured_is_answered_from_memory() {
+    fn only_measured_requests_are_answered_from_memory() {
         let table = [
             ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "", Some(Asked::Review)),
             ("GET", "/api/v1/namespaces/bench/configmaps/a", "", Some(Asked::Small)),
@@ -230,7 +232,7 @@ mod tests {
             ("GET", "/api/v1/namespaces/bench/configmaps", "watch=true", Some(Asked::Watch)),
             ("GET", "/api/v1/namespaces/bench-list/configmaps", "", Some(Asked::LargeList)),
             ("POST", "/api/v1/namespaces/bench/pods/p/exec", "command=down", Some(Asked::Tunnel)),
-            // The Concierge's own.
+            // The Concierge's own requests.
             ("GET", "/api/v1/namespaces/pinniped-concierge/configmaps", "watch=true", None),
             ("GET", "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication", "", None),
             ("GET", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "", None),

@@ -5,8 +5,8 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Does what the query says, as `command=down` or `command=up` and `command=MEGABYTES`, until it is done or the client
-/// is gone.
+/// Runs the operation of the query, `command=down` or `command=up` and `command=MEGABYTES`, until
+/// it is complete or the client disconnects.
 pub(super) async fn run(upgrade: OnUpgrade, query: String) {
     if let Err(error) = pump(upgrade, &query).await {
         eprintln!("a tunnel ended: {error:#}");
@@ -35,7 +35,7 @@ async fn pump(upgrade: OnUpgrade, query: &str) -> anyhow::Result<()> {
         stream.write_all(b"k").await?;
     }
     stream.flush().await?;
-    // The client closes when it has everything.
+    // The client closes the stream when it has received all bytes.
     while stream.read(&mut buffer).await? > 0 {}
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The connections of a forwarder to the server behind it.
+//! The connections of a forwarder to its upstream server.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,15 +29,15 @@ pub(crate) struct UpstreamOptions {
     upstream_ca: PathBuf,
 }
 
-/// Opens connections, and keeps the one for HTTP/2.
+/// Opens connections, and keeps the shared one for HTTP/2.
 pub(super) struct Upstream {
     options: UpstreamOptions,
     h1: TlsConnector,
     h2: TlsConnector,
     shared: Mutex<Option<http2::SendRequest<Incoming>>>,
-    /// What drives the connections.
+    /// The tasks that drive the connections.
     tasks: Mutex<JoinSet<()>>,
-    /// So that a crowd that finds no connection does not dial a crowd.
+    /// Serializes dialling, so that concurrent requests without a connection open only one.
     dialling: tokio::sync::Mutex<()>,
 }
 
@@ -61,7 +61,7 @@ impl Upstream {
         })
     }
 
-    /// The one connection that all requests over HTTP/2 share.
+    /// Returns the connection that all requests over HTTP/2 share.
     pub(super) async fn h2(&self) -> anyhow::Result<http2::SendRequest<Incoming>> {
         if let Some(sender) = self.current() {
             return Ok(sender);
@@ -82,7 +82,7 @@ impl Upstream {
         shared.as_ref().filter(|sender| !sender.is_closed()).cloned()
     }
 
-    /// A new connection for one request at a time.
+    /// Opens a connection for one request at a time.
     pub(super) async fn h1(&self) -> anyhow::Result<http1::SendRequest<Incoming>> {
         let io = TokioIo::new(self.dial(&self.h1).await?);
         let (sender, connection) = http1::handshake(io).await?;
@@ -90,7 +90,7 @@ impl Upstream {
         Ok(sender)
     }
 
-    /// Runs a connection until its sender is gone, or we are.
+    /// Drives a connection until its sender or this value is dropped.
     fn drive(&self, connection: impl Future<Output = hyper::Result<()>> + Send + 'static) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}

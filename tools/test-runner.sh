@@ -1,14 +1,14 @@
 #!/bin/sh
-# Runs a test executable (or, with --world, any program) in a network and mount namespace of its own, so that
-# it can listen on ClusterIPs, give pods addresses and have names of its own, without root and without
-# touching the host. Cargo calls it for everything it runs, see .cargo/config.toml.
+# Runs a test executable (or, with --world, any program) in its own network and mount namespaces, so
+# that it can listen on ClusterIPs, assign addresses to pods and define host names, without root and
+# without changes to the host. Cargo runs every program through this script (see .cargo/config.toml).
 #
 #   10.96.0.0/16    ClusterIPs: the whole range is local
 #   10.123.0.1      the node
 #   10.124.0.0/16   pods, each in a network namespace below this one
 #
-# Where namespaces are not allowed the program runs as it is, with the reason in PINNIPED_WORLD_MISSING; what
-# cannot work then says so.
+# Where namespaces are not allowed, the program runs without them, and PINNIPED_WORLD_MISSING contains
+# the reason. Tests that need them are skipped and report the reason.
 set -eu
 
 case $1 in
@@ -16,21 +16,23 @@ case $1 in
   */deps/*) ;;
   *) exec "$@" ;;
 esac
-# Tests of the real node make namespaces themselves, as root of the machine, or are skipped.
+# Tests of the real node create namespaces themselves as the machine's root user, or are skipped.
 [ "${CARGO_PKG_NAME:-}" != pinniped-node-tests ] || exec "$@"
-# Only once: a program inside that runs cargo stays in the same network.
+# Programs inside the namespace that run cargo stay in the same network.
 [ -z "${PINNIPED_WORLD:-}" ] || exec "$@"
 
-# Last: pods reach pods by way of this network, like a gateway its backends. Not writable everywhere; who needs it looks.
+# The last line forwards packets between pods, for a gateway and its backends. The file is not
+# writable on every machine; tests that need forwarding check it.
 inside='
 ip link set lo up &&
 ip addr add 10.123.0.1/32 dev lo &&
 ip route add local 10.96.0.0/16 dev lo &&
 { echo 1 >/proc/sys/net/ipv4/ip_forward || true; } 2>/dev/null'
-# What pods need beside that.
+# The additional operations of pods.
 probe="$inside && ip link add probe0 type veth peer name probe1"
 
-# A world that lacks a part is worse than none: try it first.
+# Tries everything first, because tests would fail in an incomplete namespace instead of being
+# skipped.
 try() {
   why=$(unshare "$@" --net --mount sh -c "$probe" 2>&1)
 }

@@ -1,14 +1,15 @@
 #!/bin/sh
 # Runs a test executable (or, with --world, any program) in its own network and mount namespaces, so
 # that it can listen on ClusterIPs, assign addresses to pods and define host names, without root and
-# without changes to the host. Cargo runs every program through this script (see .cargo/config.toml).
+# without changes to the host. Cargo runs every program through this script, see
+# .cargo/config.toml.
 #
 #   10.96.0.0/16    ClusterIPs: the whole range is local
 #   10.123.0.1      the node
 #   10.124.0.0/16   pods, each in a network namespace below this one
 #
-# Where namespaces are not allowed, the program runs without them, and PINNIPED_WORLD_MISSING contains
-# the reason. Tests that need them are skipped and report the reason.
+# Where namespaces are not allowed, the program runs without them, and PINNIPED_WORLD_MISSING
+# contains the reason. Tests that need them are skipped and report the reason.
 set -eu
 
 case $1 in

@@ -1,7 +1,8 @@
-//! TCP connections, straight or through an HTTP proxy, by the rules that Go programs follow.
+//! TCP connections, direct or through an HTTP proxy, with the proxy rules of Go programs.
 //!
-//! `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` (and their lower-case forms) are honoured; proxies are spoken to with
-//! plain HTTP and `CONNECT`. Proxies behind `https://` or `socks5://` are refused with a message.
+//! The environment variables `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` (and their lower-case
+//! forms) apply. The dialer uses plain HTTP and `CONNECT` to proxies; `https://` and `socks5://`
+//! proxies are refused with an error.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,7 +20,7 @@ use crate::environment::Environment;
 use crate::flags::value::go_io;
 use pinniped_go_compat::base64 as gobase64;
 
-/// A proxy's answer to `CONNECT` may not be longer.
+/// The maximum length of a proxy's response to `CONNECT`, in bytes.
 const MAX_PROXY_ANSWER: usize = 8 * 1024;
 
 /// Opens TCP connections; cheap to clone.
@@ -33,7 +34,7 @@ struct Rules {
     https: Option<String>,
     http: Option<String>,
     exceptions: Vec<Exception>,
-    /// Whether this machine itself is reached through the proxy too.
+    /// Whether the proxy also applies to this machine itself.
     local_too: bool,
 }
 
@@ -45,7 +46,7 @@ enum Exception {
 }
 
 impl Dialer {
-    /// A dialer with the proxies of this environment.
+    /// Creates a dialer with the proxies of this environment.
     pub fn new(environment: &Environment) -> Self {
         let either = |upper: &str, lower: &str| {
             environment.non_empty(upper).or_else(|| environment.non_empty(lower)).map(str::to_owned)
@@ -60,7 +61,7 @@ impl Dialer {
         Self { rules: Arc::new(rules) }
     }
 
-    /// The same, but with `proxy` for everything unless it is empty: a kubeconfig's `proxy-url`.
+    /// Uses `proxy` for all connections, unless it is empty: the `proxy-url` of a kubeconfig.
     #[must_use]
     pub fn with_proxy(self, proxy: Option<&str>) -> Self {
         match proxy.filter(|proxy| !proxy.is_empty()) {
@@ -76,11 +77,12 @@ impl Dialer {
         }
     }
 
-    /// Connects to `host` (an IPv6 address without brackets) at `port`, for a request over https or http.
+    /// Connects to `host` (an IPv6 address without brackets) and `port`, for a request over https
+    /// or http.
     ///
     /// # Errors
     ///
-    /// In the words of Go: `dial tcp 127.0.0.1:1: connect: connection refused`.
+    /// Returns an error with Go's text: `dial tcp 127.0.0.1:1: connect: connection refused`.
     pub async fn dial(&self, host: &str, port: u16, https: bool) -> Result<TcpStream, DialError> {
         match self.rules.proxy_for(host, port, https) {
             Some(proxy) => through(proxy, host, port).await,
@@ -89,7 +91,7 @@ impl Dialer {
     }
 }
 
-/// Why there is no connection.
+/// A connection error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct DialError(String);
@@ -154,7 +156,7 @@ fn in_network(address: IpAddr, network: IpAddr, bits: u32) -> bool {
     }
 }
 
-/// `host:port`, with brackets where needed.
+/// Returns `host:port`, with brackets around an IPv6 address.
 pub fn authority(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
@@ -169,7 +171,7 @@ async fn straight(host: &str, port: u16) -> Result<TcpStream, DialError> {
     for address in addresses {
         match TcpStream::connect(address).await {
             Ok(stream) => {
-                // Requests are small and answered one by one; failing to say so costs only time.
+                // Requests are small and sequential. A failure only costs latency.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
@@ -208,7 +210,7 @@ async fn connect(stream: &mut TcpStream, target: &str, proxy: &Url) -> io::Resul
     }
     request.push_str("\r\n");
     stream.write_all(request.as_bytes()).await?;
-    // Byte by byte: what follows the answer belongs to the tunnel.
+    // Read byte by byte, because the bytes after the response belong to the tunnel.
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
         if answer.len() >= MAX_PROXY_ANSWER {
@@ -229,7 +231,7 @@ fn decoded(text: &str) -> String {
         .unwrap_or_default()
 }
 
-/// The form in which hyper and kube take a connector.
+/// The connector interface of hyper and kube.
 impl tower::Service<Uri> for Dialer {
     type Response = TokioIo<TcpStream>;
     type Error = DialError;
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_are_read_as_go_reads_them() {
+    fn no_proxy_is_parsed_as_in_go() {
         for (no_proxy, host, through_proxy) in [
             ("", "example.com", true),
             ("*", "example.com", false),
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfigs_proxy_wins() {
+    fn the_proxy_of_a_kubeconfig_takes_precedence() {
         let dialer = dialer("*").with_proxy(Some("http://other"));
         for host in ["example.com", "localhost", "127.0.0.1"] {
             assert_eq!(dialer.rules.proxy_for(host, 443, true), Some("http://other"), "{host}");

@@ -1,42 +1,44 @@
-//! Everything the program takes from its process, read once: environment variables, arguments, own path.
+//! The inputs that the program takes from its process, read once: environment variables, arguments,
+//! the path of the executable.
 //!
-//! Nothing below `main` looks at the process, so that every part can be tested with values.
+//! Only `main` accesses the process, so that all other code can be tested with values.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// Default of `--kubeconfig`; a list as kubectl has it.
+/// The default of `--kubeconfig`; a list of paths as in kubectl.
 pub const KUBECONFIG: &str = "KUBECONFIG";
-/// Parent of the directory for caches.
+/// The parent of the cache directory.
 pub const XDG_CONFIG_HOME: &str = "XDG_CONFIG_HOME";
-/// Exactly `true` turns on debug logs of the login commands.
+/// The value `true` enables debug logs of the login commands.
 pub const PINNIPED_DEBUG: &str = "PINNIPED_DEBUG";
-/// What kubectl tells an exec plugin.
+/// The cluster information that kubectl passes to an exec plugin.
 pub const KUBERNETES_EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
-/// Exactly `true` makes the plugin tell which headers go with a service account's token. For a kubectl that sends them.
+/// The value `true` makes the plugin return the headers that a service account token needs, for a
+/// kubectl that sends them.
 pub const PINNIPED_EXEC_REQUEST_HEADERS: &str = "PINNIPED_EXEC_REQUEST_HEADERS";
-/// The digest of the identity that kubectl was told to impersonate by flags.
+/// The digest of the identity that the flags of kubectl impersonate.
 pub const PINNIPED_EXPECTED_IDENTITY: &str = "PINNIPED_EXPECTED_IDENTITY";
 /// Set by this program for the child that renews a credential in the background.
 pub const PINNIPED_RENEW_IN_BACKGROUND: &str = "PINNIPED_RENEW_IN_BACKGROUND";
 
-/// What the process was given.
+/// The inputs of the process.
 #[derive(Clone, Default)]
 pub struct Environment {
-    /// Arguments after the program's name.
+    /// The arguments after the program name.
     pub args: Vec<String>,
     /// `KUBECONFIG`, unless empty.
     pub kubeconfig: Option<String>,
     /// The home directory, unless empty.
     pub home: Option<PathBuf>,
-    /// The absolute path of the running program, or why it is not known.
+    /// The absolute path of the running program; `None` if unknown.
     pub executable: Option<PathBuf>,
-    /// The process that runs this one.
+    /// The process ID of the parent.
     pub parent: Option<u32>,
     pub(crate) variables: HashMap<String, String>,
 }
 
-/// The environment may hold tokens: only its shape is shown.
+/// Prints no values, because environment variables may contain tokens.
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Environment").field("variables", &self.variables.len()).finish_non_exhaustive()
@@ -44,7 +46,7 @@ impl std::fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// Reads the process. Variables and arguments that are not Unicode lose what cannot be read.
+    /// Reads the inputs of the process. Invalid Unicode in variables and arguments is replaced.
     pub fn of_this_process() -> Self {
         let variables: HashMap<String, String> = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
@@ -57,7 +59,7 @@ impl Environment {
         Self { executable: std::env::current_exe().ok(), parent, ..Self::new(args, variables) }
     }
 
-    /// An environment made of values.
+    /// Creates an environment from values.
     pub fn new(args: Vec<String>, variables: HashMap<String, String>) -> Self {
         let set = |name: &str| variables.get(name).filter(|value| !value.is_empty()).cloned();
         let home = if cfg!(windows) { set("USERPROFILE") } else { set("HOME") };
@@ -65,7 +67,7 @@ impl Environment {
         Self { args, kubeconfig: set(KUBECONFIG), home, executable: None, parent: None, variables }
     }
 
-    /// The same with these variables set, as for a child process.
+    /// Returns a copy with these variables set, as for a child process.
     #[must_use]
     pub fn with_variables(&self, more: HashMap<String, String>) -> Self {
         let mut variables = self.variables.clone();
@@ -77,28 +79,29 @@ impl Environment {
         }
     }
 
-    /// The value of a variable, set or empty or `None`.
+    /// Returns the value of a variable, which may be empty, or `None`.
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// The value of a variable that is set and not empty.
+    /// Returns the value of a variable that is set and not empty.
     pub fn non_empty(&self, name: &str) -> Option<&str> {
         self.variable(name).filter(|value| !value.is_empty())
     }
 
-    /// Whether the login commands log debug messages.
+    /// Returns whether the login commands log debug messages.
     pub fn debug(&self) -> bool {
         self.variable(PINNIPED_DEBUG) == Some("true")
     }
 
-    /// Whether whoever runs the plugin sends the headers that it tells of.
+    /// Returns whether the caller of the plugin sends the headers that the plugin returns.
     pub fn sends_request_headers(&self) -> bool {
         self.variable(PINNIPED_EXEC_REQUEST_HEADERS) == Some("true")
     }
 
-    /// The kubeconfig in the command line of the process that runs this one: kubectl tells its plugins what its
-    /// variables say, but not its `--kubeconfig`. Only a hint, and only on Linux.
+    /// Returns the kubeconfig in the command line of the parent process: kubectl passes its
+    /// environment variables to plugins, but not its `--kubeconfig` flag. Only a hint, and only on
+    /// Linux.
     pub fn kubeconfig_of_parent(&self) -> Option<PathBuf> {
         #[cfg(target_os = "linux")]
         {
@@ -109,7 +112,7 @@ impl Environment {
         None
     }
 
-    /// The path of a file in the directory for caches; `None` without a home directory.
+    /// Returns the path of a file in the cache directory; `None` without a home directory.
     pub fn config_file(&self, name: &str) -> Option<String> {
         let parent = match self.non_empty(XDG_CONFIG_HOME) {
             Some(dir) => PathBuf::from(dir),
@@ -119,7 +122,7 @@ impl Environment {
     }
 }
 
-/// The last `--kubeconfig` before a `--`.
+/// Returns the last `--kubeconfig` before a `--`.
 #[cfg(any(target_os = "linux", test))]
 fn kubeconfig_flag<S: AsRef<str>>(args: impl IntoIterator<Item = S>) -> Option<PathBuf> {
     let mut found = None;
@@ -145,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn caches_lie_in_the_config_home_or_in_the_home() {
+    fn caches_are_in_the_config_home_or_in_the_home_directory() {
         for (variables, path) in [
             (&[("XDG_CONFIG_HOME", "/x"), ("HOME", "/h")][..], Some("/x/pinniped/credentials.yaml")),
             (&[("XDG_CONFIG_HOME", ""), ("HOME", "/h")], Some("/h/.config/pinniped/credentials.yaml")),
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_wants_exactly_true() {
+    fn debug_requires_exactly_true() {
         assert!(with(&[("PINNIPED_DEBUG", "true")]).debug());
         assert!(!with(&[("PINNIPED_DEBUG", "1")]).debug());
         assert!(!with(&[]).debug());

@@ -1,7 +1,8 @@
-//! Runs the credential plugin of a kubeconfig's user, as kubectl would.
+//! Runs the credential plugin of a kubeconfig user, as kubectl does.
 //!
-//! kube can do it too, but it runs the plugin once for the connection and again for the header, puts the plugin's
-//! output, which may be a credential, into the text of an error, and panics at a token that no header can carry.
+//! kube's implementation is not used, because it runs the plugin twice (for the connection and for
+//! the header), includes the plugin's output, which may be a credential, in error texts, and panics
+//! if a token is not a valid header value.
 
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
@@ -17,12 +18,12 @@ use crate::environment::{KUBERNETES_EXEC_INFO, PINNIPED_EXEC_REQUEST_HEADERS};
 use crate::flags::value::go_io;
 use pinniped_go_compat::base64 as gobase64;
 
-/// Replaces the plugin in `user` with what it answers, unless another credential goes before it. Returns the headers
-/// that have to go with every request.
+/// Replaces the plugin in `user` with its result, unless another credential takes precedence.
+/// Returns the headers that every request needs.
 ///
 /// # Errors
 ///
-/// In the words of client-go; never with anything that the plugin wrote to its standard output.
+/// Returns an error with the text of client-go; it never contains the plugin's standard error.
 pub(crate) fn resolve(user: &mut AuthInfo) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let basic = user.username.is_some() && user.password.is_some();
     if user.auth_provider.is_some() || basic || user.token.is_some() || user.token_file.is_some() {
@@ -41,7 +42,7 @@ pub(crate) fn resolve(user: &mut AuthInfo) -> Result<Vec<(HeaderName, HeaderValu
     Ok(headers)
 }
 
-/// A plugin may say whom to impersonate, and nothing else about a request.
+/// Reads the request headers of a plugin, which may only contain impersonation headers.
 fn read_headers(credential: &ExecCredentialStatus) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let mut headers = Vec::new();
     for (name, values) in &credential.request_headers {
@@ -80,7 +81,7 @@ fn run(exec: &ExecConfig) -> Result<ExecCredentialStatus, String> {
         let cluster = exec.cluster.as_ref().ok_or("exec: the kubeconfig does not describe the cluster")?;
         spec["cluster"] = serde_json::to_value(cluster).map_err(|err| format!("exec: {err}"))?;
     }
-    // We do what a kubectl that knows of such headers would do.
+    // Behaves like a kubectl that supports such headers.
     command.env(PINNIPED_EXEC_REQUEST_HEADERS, "true");
     let info = json!({ "kind": KIND, "apiVersion": version, "spec": spec });
     command.env(KUBERNETES_EXEC_INFO, gojson::to_string(&info));
@@ -147,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_is_told_the_version_and_gives_a_credential() {
+    fn a_plugin_receives_the_version_and_returns_a_credential() {
         let told = r#"[ "$KUBERNETES_EXEC_INFO" = '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","spec":{"interactive":true}}' ] || exit 9"#;
         let script = format!("{told}; {}", print(r#"{"token":"t"}"#));
         assert_eq!(shell(&script).unwrap().token.expose(), "t");
     }
 
     #[test]
-    fn a_failing_plugin_is_named_without_its_output() {
+    fn the_error_of_a_failing_plugin_contains_its_name_but_not_its_output() {
         for (script, error) in [
             ("echo hush; exit 3".to_owned(), "exec: executable /bin/sh failed with exit code 3"),
             ("echo hush".to_owned(), "decoding stdout: executable /bin/sh did not print an ExecCredential"),

@@ -1,10 +1,10 @@
-//! The command line: one table of commands and flags ([`tree`]) feeds the parser ([`parse`]), the help
-//! ([`help`]), the suggestions and the completion scripts.
+//! The command line. One table of commands and flags ([`tree`]) is the source of the parser
+//! ([`parse`]), the help ([`help`]), the suggestions and the completion scripts.
 //!
-//! Users, scripts and kubeconfigs know this program by the words of cobra and pflag: which flag forms are
-//! accepted, which mistakes end in which text, that a group called with a wrong word prints its help and
-//! succeeds. clap decides nearly all of these differently, so the parser is our own, of the same shape, and clap
-//! is used for the one thing where its form is as good as any: generating completion scripts.
+//! Users, scripts and kubeconfigs depend on the behaviour of cobra and pflag: the accepted forms of
+//! flags, the error texts, and the rule that a command group with an unknown argument prints its
+//! help and succeeds. clap differs in nearly all of these, so this crate has its own parser and
+//! uses clap only to generate completion scripts.
 
 pub mod completion;
 pub mod help;

@@ -1,6 +1,7 @@
-//! A small HTTPS client for single requests: Concierge, OIDC discovery, the final look at the cluster.
+//! A small HTTPS client for single requests: Concierge, OIDC discovery, validation of a kubeconfig.
 //!
-//! One connection per request, HTTP/2 or HTTP/1.1 as the server likes. Answers are read whole and bounded.
+//! Uses one connection per request, with HTTP/2 or HTTP/1.1 as negotiated. Responses are read
+//! completely and have a size limit.
 
 use std::sync::Arc;
 
@@ -17,10 +18,10 @@ use pinniped_pki::tls::{Profile, Roots, client_config};
 use crate::dial::Dialer;
 use crate::version;
 
-/// No answer that this program asks for comes near this many bytes.
+/// The maximum size of a response body in bytes, far above every expected response.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 
-/// Sends requests to servers that the given roots vouch for.
+/// Sends requests to servers that the given roots trust.
 #[derive(Clone)]
 pub struct HttpsClient {
     dialer: Dialer,
@@ -33,7 +34,7 @@ impl std::fmt::Debug for HttpsClient {
     }
 }
 
-/// An answer, whole.
+/// A complete response.
 #[derive(Debug)]
 pub struct Answer {
     /// Status code.
@@ -45,7 +46,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// `400 Bad Request`, as Go's `Response.Status`.
+    /// Returns the status like Go's `Response.Status`, such as `400 Bad Request`.
     pub fn status_line(&self) -> String {
         format!("{} {}", self.status.as_u16(), self.status.canonical_reason().unwrap_or_default())
             .trim_end()
@@ -53,28 +54,28 @@ impl Answer {
     }
 }
 
-/// Why there is no answer; the text names method and URL like Go's `url.Error`.
+/// The reason why there is no response; the text contains method and URL like Go's `url.Error`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SendError(String);
 
 impl HttpsClient {
-    /// A client for one profile and one set of roots.
+    /// Creates a client for a profile and a set of roots.
     ///
     /// # Errors
     ///
-    /// Roots that cannot be used.
+    /// Returns an error text if the roots cannot be used.
     pub fn new(dialer: Dialer, profile: Profile, roots: Roots) -> Result<Self, String> {
         pinniped_pki::install_crypto_provider();
         let tls = client_config(profile, roots, &[b"h2", b"http/1.1"]).map_err(|err| describe(&err))?;
         Ok(Self { dialer, tls })
     }
 
-    /// GETs a URL.
+    /// Sends a GET request.
     ///
     /// # Errors
     ///
-    /// No connection, no TLS, no whole answer.
+    /// Returns an error without a connection, a TLS handshake, or a complete response.
     pub async fn get(&self, url: &Url) -> Result<Answer, SendError> {
         self.send("GET", url, &[], Bytes::new()).await
     }
@@ -83,7 +84,7 @@ impl HttpsClient {
     ///
     /// # Errors
     ///
-    /// No connection, no TLS, no whole answer.
+    /// Returns an error without a connection, a TLS handshake, or a complete response.
     pub async fn send(
         &self,
         method: &str,
@@ -138,7 +139,7 @@ impl HttpsClient {
         }
 
         let io = TokioIo::new(tls);
-        // The connection is driven beside the request and dropped with it.
+        // The connection runs concurrently with the request and is dropped with it.
         let (parts, body) = if http2 {
             let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
                 .await
@@ -163,7 +164,7 @@ async fn collect(response: hyper::Result<hyper::Response<hyper::body::Incoming>>
     Ok((parts, body.to_bytes()))
 }
 
-/// Runs `connection` until `exchange` has its answer.
+/// Runs `connection` until `exchange` is complete.
 async fn drive(
     connection: impl Future<Output = hyper::Result<()>>,
     exchange: impl Future<Output = Result<Whole, String>>,
@@ -172,12 +173,12 @@ async fn drive(
     tokio::select! {
         biased;
         answer = &mut exchange => answer,
-        // Whatever ended the connection also ends the exchange, with the better message.
+        // The end of the connection also ends the exchange, which returns the better error.
         _ = &mut connection => exchange.await,
     }
 }
 
-/// An error with everything behind it, on one line, nothing twice.
+/// Returns an error with its causes on one line, without repetitions.
 pub fn describe(err: &(dyn std::error::Error + 'static)) -> String {
     let mut text = err.to_string();
     let mut source = err.source();
@@ -192,13 +193,13 @@ pub fn describe(err: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// The TLS error inside an I/O error, however often it was wrapped.
+/// Returns the TLS error inside an I/O error, at any depth.
 pub fn tls_cause(err: &std::io::Error) -> Option<&rustls::Error> {
     let inner: &(dyn std::error::Error + 'static) = err.get_ref()?;
     inner.downcast_ref::<rustls::Error>().or_else(|| tls_cause(inner.downcast_ref::<std::io::Error>()?))
 }
 
-/// A failed handshake in Go's words where they are known.
+/// Returns the text of a failed handshake, as in Go where the error is known.
 pub fn tls_text(err: &std::io::Error) -> String {
     use rustls::{CertificateError as Certificate, Error};
     const PREFIX: &str = "tls: failed to verify certificate: x509: ";
@@ -206,7 +207,7 @@ pub fn tls_text(err: &std::io::Error) -> String {
         return crate::flags::value::go_io(err);
     };
     match tls {
-        // A CA of the right name with another key is no authority that we know.
+        // A CA with the right name and another key is an unknown authority.
         Error::InvalidCertificate(Certificate::UnknownIssuer | Certificate::BadSignature) => {
             format!("{PREFIX}certificate signed by unknown authority")
         }

@@ -1,5 +1,6 @@
-//! Kubeconfigs: found, merged and resolved as kubectl does ([`load`], [`resolve`]), and written
-//! ([`generated`]). The identity that a user entry impersonates is written into it in place ([`identity`]).
+//! Loads, merges and resolves kubeconfigs like kubectl ([`load`], [`resolve`]), and creates them
+//! ([`generated`]). [`identity`] writes the identity that a user entry impersonates into an
+//! existing file.
 
 pub mod generated;
 pub mod identity;
@@ -15,14 +16,16 @@ use crate::environment::Environment;
 use crate::flags::value::go_io;
 use pinniped_go_compat::base64 as gobase64;
 
-/// Loads what `--kubeconfig` names, or without it what `KUBECONFIG` lists, or `~/.kube/config`.
+/// Loads the file of `--kubeconfig`, or without the flag the files that `KUBECONFIG` lists, or
+/// `~/.kube/config`.
 ///
-/// A single path must exist. Of a list in `KUBECONFIG` missing files are skipped and the first file to set a
-/// value wins. With nothing to load the result is empty.
+/// A single path must exist. Missing files in the list of `KUBECONFIG` are skipped, and the first
+/// file that sets a value takes precedence. Without any file the result is empty.
 ///
 /// # Errors
 ///
-/// A missing file (`stat X: no such file or directory`), or one that cannot be read or parsed.
+/// Returns an error for a missing file (`stat X: no such file or directory`), or one that cannot be
+/// read or parsed.
 pub fn load(flag: Option<&str>, environment: &Environment) -> Result<Kubeconfig, String> {
     if let Some(path) = flag.filter(|path| !path.is_empty()) {
         return read(path);
@@ -38,7 +41,8 @@ pub fn load(flag: Option<&str>, environment: &Environment) -> Result<Kubeconfig,
     Ok(merged)
 }
 
-/// The files that are read without `--kubeconfig`: what `KUBECONFIG` lists, or `~/.kube/config`.
+/// Returns the files that apply without `--kubeconfig`: those that `KUBECONFIG` lists, or
+/// `~/.kube/config`.
 pub fn paths(environment: &Environment) -> Vec<String> {
     if let Some(list) = &environment.kubeconfig {
         return std::env::split_paths(list)
@@ -60,47 +64,47 @@ fn read(path: &str) -> Result<Kubeconfig, String> {
             KubeconfigError::Parse(err) => err.to_string(),
             other => other.to_string(),
         };
-        // The parser shows the source around a mistake on further lines; one line is enough, and it must not be
-        // a line of somebody's credentials.
+        // The parser quotes the source of an error on further lines. Only the first line is used,
+        // because the source may contain credentials.
         format!("error loading config file {}: {}", quote(path), why.lines().next().unwrap_or_default())
     })?;
-    // An empty name is no name: another file of the list may have one.
+    // An empty name counts as not set: another file of the list may set it.
     config.current_context = config.current_context.filter(|name| !name.is_empty());
     Ok(config)
 }
 
-/// A context with what it refers to.
+/// A resolved context.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// Name of the context.
+    /// The name of the context.
     pub context: String,
-    /// Name of its user.
+    /// The name of its user.
     pub user: String,
-    /// Name of its cluster.
+    /// The name of its cluster.
     pub cluster_name: String,
     /// Its cluster.
     pub cluster: Cluster,
 }
 
-/// What a context refers to and the kubeconfig does not have.
+/// A missing entry that a context refers to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     /// The context itself.
     #[error("no such context {}", quote(.0))]
     Context(String),
-    /// Its cluster.
+    /// The cluster of the context.
     #[error("no such cluster {}", quote(.0))]
     Cluster(String),
-    /// Its user.
+    /// The user of the context.
     #[error("no such user {}", quote(.0))]
     User(String),
 }
 
-/// Looks up `context`, or the current one if it is empty.
+/// Resolves `context`, or the current context if it is empty.
 ///
 /// # Errors
 ///
-/// The first entry that is missing.
+/// Returns the first missing entry.
 pub fn resolve(config: &Kubeconfig, context: &str) -> Result<Resolved, ResolveError> {
     let name =
         if context.is_empty() { config.current_context.as_deref().unwrap_or_default() } else { context };
@@ -128,11 +132,12 @@ pub fn resolve(config: &Kubeconfig, context: &str) -> Result<Resolved, ResolveEr
     })
 }
 
-/// The CA certificates of a cluster entry as PEM, from its data or from its file; empty if it has none.
+/// Returns the CA certificates of a cluster entry as PEM, from its data or its file; empty if it
+/// has none.
 ///
 /// # Errors
 ///
-/// A file that cannot be read, data that is not base64.
+/// Returns an error for a file that cannot be read, or for data that is not base64.
 pub fn certificate_authority(name: &str, cluster: &Cluster) -> Result<Vec<u8>, String> {
     if let Some(data) = cluster.certificate_authority_data.as_deref().filter(|data| !data.is_empty()) {
         return gobase64::decode(data.as_bytes())
@@ -149,11 +154,11 @@ pub fn certificate_authority(name: &str, cluster: &Cluster) -> Result<Vec<u8>, S
     }
 }
 
-/// Checks that the client certificate of a user, if it has one, is there with its key.
+/// Checks that the client certificate of a user, if there is one, exists together with its key.
 ///
 /// # Errors
 ///
-/// In the words of client-go, all at once.
+/// Returns all problems, with the texts of client-go.
 pub(crate) fn check_certificate(name: &str, user: &AuthInfo) -> Result<(), String> {
     let set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
     let (certificate, key) = (set(&user.client_certificate), set(&user.client_key));
@@ -192,11 +197,11 @@ pub(crate) fn check_certificate(name: &str, user: &AuthInfo) -> Result<(), Strin
     }
 }
 
-/// The address of a cluster as a URL; a scheme may be missing, as in client-go.
+/// Returns the address of a cluster as a URL; the scheme may be missing, as in client-go.
 ///
 /// # Errors
 ///
-/// What is no address, in the words of client-go.
+/// Returns an error for an invalid address, with the text of client-go.
 pub(crate) fn server_url(cluster: &str, server: &str, secure: bool) -> Result<String, String> {
     if server.is_empty() {
         return Err(format!("invalid configuration: no server found for cluster {}", quote(cluster)));
@@ -244,7 +249,7 @@ clusters:
     }
 
     #[test]
-    fn a_list_is_merged_and_the_first_file_wins() {
+    fn a_list_is_merged_and_the_first_file_takes_precedence() {
         let dir = tempfile::tempdir().unwrap();
         let first = dir.path().join("first");
         let second = dir.path().join("second");
@@ -256,7 +261,7 @@ clusters:
         assert_eq!(resolved.context, "b");
         assert_eq!(resolved.cluster.server.as_deref(), Some("https://first"));
 
-        // The flag takes one path literally.
+        // The flag takes one path, not a list.
         let list = list.to_str().unwrap();
         assert_eq!(
             load(Some(list), &environment("")).unwrap_err(),
@@ -265,7 +270,7 @@ clusters:
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_entries_are_reported() {
         let config = Kubeconfig::from_yaml(FIRST).unwrap();
         assert!(resolve(&config, "a").is_ok());
         for (context, error) in [
@@ -284,7 +289,7 @@ clusters:
     }
 
     #[test]
-    fn a_broken_file_is_named_without_its_content() {
+    fn an_invalid_file_is_reported_without_its_content() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("broken");
         std::fs::write(&path, "users:\n- name: [\n  token: hush\n").unwrap();
@@ -314,7 +319,7 @@ clusters:
     }
 
     #[test]
-    fn an_address_needs_no_scheme_but_must_be_one() {
+    fn an_address_without_a_scheme_is_valid_and_an_invalid_one_is_refused() {
         for (server, secure, url) in [
             ("https://h:6443/base", false, Ok("https://h:6443/base".to_owned())),
             ("127.0.0.1:1", true, Ok("https://127.0.0.1:1".to_owned())),

@@ -1,19 +1,20 @@
-//! The `pinniped` command: writes kubeconfigs, logs in as kubectl's exec plugin, tells who somebody is.
+//! The `pinniped` command: creates kubeconfigs, logs in as the exec plugin of kubectl, prints the
+//! authenticated user.
 //!
-//! | part | what it does |
+//! | module | purpose |
 //! |---|---|
-//! | [`environment`] | everything taken from the process, read once |
+//! | [`environment`] | the inputs from the process, read once |
 //! | [`flags`] | the table of commands and flags: parser, help, completion |
-//! | [`commands`] | one file per command, from parsed flags to an exit |
-//! | [`kubeconfig`] | kubeconfigs in and out |
-//! | [`admin`] | a Kubernetes client from a kubeconfig |
+//! | [`commands`] | one file per command, from parsed flags to an exit code |
+//! | [`kubeconfig`] | loads and creates kubeconfigs |
+//! | [`admin`] | a Kubernetes client for a kubeconfig |
 //! | [`concierge`] | the exchange of a token for a credential |
-//! | [`login`] | the credential cache and what kubectl tells a plugin |
-//! | [`printer`] | the only door to stdout and stderr |
+//! | [`login`] | login sessions and the credential cache |
+//! | [`printer`] | all output to stdout and stderr |
 //!
-//! It has no state but its cache files and starts no thread unless it must talk to the network: kubectl runs it for
-//! every call. Errors are texts from where they arise, because their words are the interface: scripts and people
-//! know them.
+//! The program has no state except for its cache files, and starts no thread unless it needs the
+//! network, because kubectl runs it for every call. Errors are texts from the place where they
+//! occur, because scripts and users depend on the exact texts.
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -36,7 +37,8 @@ use crate::flags::tree::ROOT;
 use crate::flags::{help, parse};
 use crate::printer::{Level, Printer};
 
-/// Runs the program and returns its exit code: 0, or 1 after any error; that of kubectl where it ran.
+/// Runs the program and returns its exit code: 0, or 1 after an error, or the exit code of kubectl
+/// if it ran.
 pub fn run(environment: &Environment) -> u8 {
     let printer = Printer::new(Level::Warning);
     let result = match parse(&ROOT, &environment.args) {
@@ -64,7 +66,7 @@ pub fn run(environment: &Environment) -> u8 {
     }
 }
 
-/// Writes the product of a command.
+/// Writes the output of a command.
 fn write(printer: Printer, bytes: &[u8]) -> Result<(), String> {
     printer.product(bytes).map_err(|err| format!("could not write output: {}", flags::value::go_io(&err)))
 }

@@ -1,4 +1,4 @@
-//! Logging in: from what a login command says to a credential for the cluster, by way of the cache.
+//! Logging in: from the options of a login command to a cluster credential, with a cache.
 //!
 //! ```text
 //! session      a login command's flags, from our own command line or from a kubeconfig's user
@@ -25,35 +25,35 @@ use pinniped_kube_request::identity::{User, escape_extra_key};
 use pinniped_kube_request::impersonation::Impersonation;
 use pinniped_kube_types::client_auth::ExecCredentialStatus;
 
-/// How long before its end a credential should be replaced, if it lives long enough for that.
+/// The time before the expiration at which a credential is renewed, if its lifetime is long enough.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
 
-/// What a login gave: a credential, and whom to impersonate with it.
+/// The result of a login: a credential, and the user to impersonate with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
     /// The credential.
     pub credential: ExecCredentialStatus,
-    /// The user who logged in, whom every request with a service account's token has to impersonate. Without the
-    /// headers such a token is somebody else's.
+    /// The user who logged in. Every request with a service account token must impersonate this
+    /// user; without the headers, it would have the identity of the service account.
     pub impersonate: Option<ImpersonatedUser>,
 }
 
-/// Why an identity does not go into headers.
+/// The reason why an identity cannot be sent as headers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// A name or value is not fit for a header.
+    /// A name or value is not a valid header.
     #[error("the user name, UID, a group or an extra value holds characters that no HTTP header can carry")]
     Unfit,
-    /// Too many groups, most likely.
+    /// Usually caused by too many groups.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
 }
 
-/// The `Impersonate-*` headers that make a request this user's.
+/// Returns the `Impersonate-*` headers for requests of this user.
 ///
 /// # Errors
 ///
-/// A user who does not fit into headers.
+/// Returns an error if the user does not fit into headers.
 pub fn impersonation_headers(user: &ImpersonatedUser) -> Result<HeaderMap, HeaderError> {
     check_headers(user)?;
     let user = User {
@@ -67,7 +67,7 @@ pub fn impersonation_headers(user: &ImpersonatedUser) -> Result<HeaderMap, Heade
     Ok(headers)
 }
 
-/// The same for an exec plugin's answer, with names as people know them.
+/// Returns the same headers for the response of an exec plugin, with conventional header names.
 pub fn request_headers(user: Option<&ImpersonatedUser>) -> BTreeMap<String, Vec<String>> {
     let Some(user) = user else { return BTreeMap::new() };
     let one = |text: &String| if text.is_empty() { Vec::new() } else { vec![text.clone()] };
@@ -84,13 +84,13 @@ pub fn request_headers(user: Option<&ImpersonatedUser>) -> BTreeMap<String, Vec<
 }
 
 impl Login {
-    /// When the credential ends.
+    /// Returns the expiration time of the credential.
     pub fn expires(&self) -> Option<Timestamp> {
         self.credential.expiration_timestamp.as_ref().map(|time| time.0)
     }
 
-    /// How long after `now`, when the login was made, its successor should be fetched: a minute before its end, or
-    /// after two thirds of a short life.
+    /// Returns the delay after `now`, the time of the login, at which its successor should be
+    /// fetched: one minute before the expiration, or after two thirds of a short lifetime.
     pub fn renew_in(&self, now: Timestamp) -> Option<Duration> {
         let left = Duration::try_from(self.expires()?.duration_since(now)).unwrap_or_default();
         Some(left - RENEW_BEFORE.min(left / 3))
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_login_is_renewed_before_it_ends() {
+    fn a_login_is_renewed_before_it_expires() {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
         for (lifetime, expected) in [(300, 240), (180, 120), (60, 40), (0, 0), (-5, 0)] {
             let credential = ExecCredentialStatus {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_bounded_and_fit_for_http() {
+    fn headers_are_limited_and_valid_for_http() {
         let mut user = ImpersonatedUser {
             username: "Zoë /x".into(),
             uid: "u".into(),

@@ -1,7 +1,8 @@
-//! The only door to stdout and stderr.
+//! All output to stdout and stderr.
 //!
-//! stdout carries the product and nothing else; everything for the reader's eyes goes to stderr. Log lines have
-//! the form that this program's users know: local time, place, message, pairs, two spaces between the parts.
+//! stdout contains only the output of a command; messages for users go to stderr. Log lines have
+//! the format of upstream: local time, source location, message and key-value pairs, separated by
+//! two spaces.
 
 use std::io::{self, Write};
 use std::panic::Location;
@@ -12,40 +13,40 @@ use serde_json::Value;
 
 use pinniped_go_compat::json as gojson;
 
-/// Which log lines are written.
+/// The lowest severity of log lines that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Warnings and errors.
     Warning,
-    /// What is going on.
+    /// Information about progress.
     Info,
     /// Every step.
     Debug,
 }
 
-/// Writes for people and for programs.
+/// Writes output and messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Printer {
     level: Level,
 }
 
 impl Printer {
-    /// A printer that writes log lines up to `level`.
+    /// Creates a printer that writes log lines up to `level`.
     pub fn new(level: Level) -> Self {
         Self { level }
     }
 
-    /// The same with another level.
+    /// Returns a printer with another level.
     #[must_use]
     pub fn at(self, level: Level) -> Self {
         Self { level }
     }
 
-    /// Writes the product.
+    /// Writes the output of a command.
     ///
     /// # Errors
     ///
-    /// What writing to stdout says; a reader that went away is no error.
+    /// Returns the error of stdout, except if the reader has closed the pipe.
     pub fn product(self, bytes: &[u8]) -> io::Result<()> {
         let mut stdout = io::stdout().lock();
         match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -54,19 +55,19 @@ impl Printer {
         }
     }
 
-    /// Writes a line to stderr, whatever the level.
+    /// Writes a line to stderr at any level.
     pub fn line(self, text: &str) {
-        // There is no better place left to complain to.
+        // If stderr fails, the error cannot be reported.
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
 
-    /// What is going on.
+    /// Logs information about progress.
     #[track_caller]
     pub fn info(self, message: &str, pairs: &[(&str, Value)]) {
         self.log(Level::Info, message, pairs, Location::caller());
     }
 
-    /// A step.
+    /// Logs a step.
     #[track_caller]
     pub fn debug(self, message: &str, pairs: &[(&str, Value)]) {
         self.log(Level::Debug, message, pairs, Location::caller());
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_line_has_time_place_message_and_pairs() {
+    fn a_log_line_has_time_location_message_and_pairs() {
         let now: Zoned = "2026-11-21T07:59:08[UTC]".parse().unwrap();
         let place = Location::caller();
         assert_eq!(

@@ -1,10 +1,10 @@
-//! Files for nobody else's eyes.
+//! Files that no other user can read.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Makes a file that must not exist yet, readable by nobody else.
+/// Creates a file that must not exist yet, with private permissions.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create_new(true).write(true);
@@ -13,7 +13,7 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// A name that nobody can guess.
+/// Returns an unpredictable name.
 pub(crate) fn random_name() -> io::Result<String> {
     let mut bytes = [0; 8];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("no random numbers"))?;

@@ -1,30 +1,31 @@
-//! Which build this is. Release builds inject the facts through the environment of the compiler.
+//! The version and build information. Release builds set it through environment variables of the
+//! compiler.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// The facts, in the order and with the names that scripts know from Kubernetes programs.
+/// The build information, with the order and names of Kubernetes programs.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Info {
-    /// First number of the version.
+    /// The major version.
     pub major: String,
-    /// Second number of the version.
+    /// The minor version.
     pub minor: String,
     /// The version.
     pub git_version: String,
-    /// The revision it was built from.
+    /// The source revision.
     pub git_commit: String,
     /// `clean` or `dirty`.
     pub git_tree_state: String,
-    /// When it was built, RFC 3339.
+    /// The build time, RFC 3339.
     pub build_date: String,
-    /// The toolchain; the key keeps the name that readers of this output look for.
+    /// The toolchain; the key has the name that readers of this output expect.
     pub go_version: String,
     /// The compiler.
     pub compiler: String,
-    /// Operating system and architecture, in Go's names.
+    /// The operating system and architecture, with Go's names.
     pub platform: String,
 }
 
@@ -33,7 +34,7 @@ const COMMIT: Option<&str> = option_env!("PINNIPED_GIT_COMMIT");
 const TREE_STATE: Option<&str> = option_env!("PINNIPED_GIT_TREE_STATE");
 const BUILD_DATE: Option<&str> = option_env!("PINNIPED_BUILD_DATE");
 
-/// The facts of this build.
+/// Returns the information of this build.
 pub fn info() -> Info {
     describe(VERSION, COMMIT, TREE_STATE, BUILD_DATE)
 }
@@ -59,7 +60,7 @@ fn describe(version: Option<&str>, commit: Option<&str>, tree: Option<&str>, dat
     }
 }
 
-/// `linux/amd64` and the like.
+/// Returns the platform, such as `linux/amd64`.
 fn platform() -> String {
     let os = match std::env::consts::OS {
         "macos" => "darwin",
@@ -73,7 +74,7 @@ fn platform() -> String {
     format!("{os}/{arch}")
 }
 
-/// What servers see in their logs.
+/// Returns the user agent for requests.
 pub fn user_agent() -> String {
     let info = info();
     let mut agent = format!("pinniped/{} ({}) kubernetes/", info.git_version, info.platform);
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_is_made_of_what_is_known() {
+    fn the_version_contains_the_available_information() {
         for (version, commit, tree, expected) in [
             (None, None, None, "v0.0.0"),
             (None, Some("0123456789abcdef"), Some("clean"), "v0.0.0-01234567-clean"),

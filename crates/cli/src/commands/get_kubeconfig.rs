@@ -1,12 +1,13 @@
 //! `pinniped get kubeconfig`: converts an administrator's kubeconfig to one for logins.
 //!
 //! ```text
-//! options      what was asked for; discovery fills in what was left open
-//! discovery    CredentialIssuer, strategies, authenticators       (Kubernetes API)
-//! jwt          what a JWTAuthenticator tells about its issuer     (Kubernetes API)
-//! supervisor   whether the issuer is a Supervisor, which of its identity providers (the issuer's HTTPS API)
+//! options      the command line options; discovery sets the missing ones
+//! discovery    CredentialIssuer, strategies, authenticators             (Kubernetes API)
+//! jwt          the issuer configuration of a JWTAuthenticator           (Kubernetes API)
+//! supervisor   whether the issuer is a Supervisor, and which of its
+//!              identity providers to use                                (HTTPS API of the issuer)
 //! plugin       the arguments of the exec plugin
-//! validate     one look at the cluster through the new endpoint and CA
+//! validate     a request to the cluster with the new endpoint and CA
 //! ```
 
 mod discovery;

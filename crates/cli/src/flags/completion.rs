@@ -1,5 +1,5 @@
-//! Shell completion: the scripts, made by clap_complete from our table, and the candidates that scripts generated
-//! by an earlier, cobra-based `pinniped` ask for through `__complete`.
+//! Shell completion: scripts, which clap_complete generates from the table, and candidates for the
+//! scripts of earlier, cobra-based releases of `pinniped`, which call `__complete`.
 
 use clap_complete::Shell;
 
@@ -7,7 +7,7 @@ use super::parse::find;
 use super::tree::{CommandSpec, HELP_FLAG, ROOT};
 use super::value::Kind;
 
-/// The completion script for `shell`.
+/// Returns the completion script for `shell`.
 pub fn script(shell: Shell, descriptions: bool) -> Vec<u8> {
     let mut out = Vec::new();
     let mut command = describe(&ROOT, descriptions);
@@ -46,7 +46,7 @@ fn describe(spec: &'static CommandSpec, descriptions: bool) -> clap::Command {
     command
 }
 
-/// Candidates for the last of `words` (the words typed behind the program's name), one per line.
+/// Returns candidates for the last of `words` (the arguments after the program name), one per line.
 pub fn candidates(words: &[String], descriptions: bool) -> Vec<String> {
     let Some((incomplete, before)) = words.split_last() else { return Vec::new() };
     let Ok((path, _)) = find(&ROOT, before) else { return Vec::new() };
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shell_gets_a_script_that_knows_the_flags() {
+    fn the_script_of_every_shell_contains_the_flags() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell] {
             let text = String::from_utf8(script(shell, true)).unwrap();
             assert!(text.contains("static-token-env"), "{shell}");

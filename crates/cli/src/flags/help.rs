@@ -1,4 +1,5 @@
-//! Help texts in cobra's layout: description, usage lines, commands or flags in aligned columns.
+//! Help texts in the layout of cobra: description, usage lines, commands or flags in aligned
+//! columns.
 
 use std::fmt::Write as _;
 
@@ -9,10 +10,10 @@ use super::tree::{CommandSpec, Default, FlagSpec, HELP_FLAG};
 use super::value::Kind;
 use crate::environment::Environment;
 
-/// Narrower command columns are widened to this.
+/// The minimum width of the command column.
 const SMALLEST_COLUMN: usize = 11;
 
-/// The whole help of the last command of `path`.
+/// Returns the help of the last command of `path`.
 pub fn help(path: &[&'static CommandSpec], environment: &Environment) -> String {
     let Some(command) = path.last() else { return String::new() };
     let description = if command.long.is_empty() { command.short } else { command.long };
@@ -25,7 +26,7 @@ pub fn help(path: &[&'static CommandSpec], environment: &Environment) -> String 
     out
 }
 
-/// The part of the help that begins with `Usage:`.
+/// Returns the part of the help that starts with `Usage:`.
 pub fn usage(path: &[&'static CommandSpec], environment: &Environment) -> String {
     let Some(command) = path.last() else { return String::new() };
     let full_name = command_path(path);
@@ -82,7 +83,7 @@ fn flag_lines(command: &'static CommandSpec, environment: &Environment) -> Strin
     out
 }
 
-/// ` (default …)` where there is something to tell.
+/// Returns ` (default …)` if there is a default to print.
 fn default_note(flag: &FlagSpec, environment: &Environment) -> String {
     let text = match flag.default {
         Default::Zero => return String::new(),
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_shows_its_commands() {
+    fn the_help_of_the_program_lists_its_commands() {
         let text = help(&[&ROOT], &Environment::default());
         assert!(text.contains("\nUsage:\n  pinniped [command]\n\nAvailable Commands:\n"), "{text}");
         assert!(
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_shows_its_flags_with_their_defaults() {
+    fn the_help_of_a_command_lists_its_flags_with_their_defaults() {
         let whoami = ROOT.child("whoami").unwrap();
         let environment =
             Environment { kubeconfig: Some("/some/kubeconfig".into()), ..Environment::default() };

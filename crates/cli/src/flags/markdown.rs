@@ -1,4 +1,4 @@
-//! The reference page of this program, in Markdown with the front matter that site generators read.
+//! The reference page of this program in Markdown, with front matter for site generators.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ description: Reference for the `pinniped` command-line tool
 ---
 ";
 
-/// Every visible command with its flags.
+/// Returns the page with every visible command and its flags.
 pub fn reference() -> String {
-    // Defaults that depend on the user stand there as the variables they come from.
+    // Defaults that depend on the user are printed as the variables that they come from.
     let environment = Environment {
         kubeconfig: Some("$KUBECONFIG".into()),
         home: Some(PathBuf::from("$HOME")),
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_visible_command_has_a_section_and_hidden_things_have_none() {
+    fn every_visible_command_has_a_section_and_hidden_ones_have_none() {
         let text = reference();
         assert!(text.starts_with("---\ntitle: "), "{text}");
         let sections: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();

@@ -1,5 +1,6 @@
-//! From arguments to a command with its flags, in the steps of cobra: find the command by the words that are not
-//! flags, read its flags, look for `--help`, check the words left over, check required flags.
+//! Parses arguments into a command and its flags, in the order of cobra: find the command by the
+//! arguments that are not flags, parse its flags, check for `--help`, check the remaining
+//! arguments, check required flags.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +9,26 @@ use pinniped_go_compat::json::quote;
 use super::tree::{Action, CommandSpec, FlagSpec, HELP_FLAG};
 use super::value::{Kind, Value};
 
-/// A command ready to run.
+/// A parsed command.
 #[derive(Debug)]
 pub struct Parsed {
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// Words that are not flags.
+    /// The arguments that are not flags.
     pub words: Vec<String>,
     /// Lines for stderr before the command runs (deprecated flags).
     pub warnings: Vec<String>,
     values: BTreeMap<&'static str, Value>,
 }
 
-/// What the arguments ask for, or why that is not known.
+/// The result of parsing.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Run this.
+    /// Run this command.
     Run(Box<Parsed>),
-    /// Print the help of the command at the end of this path, then succeed.
+    /// Print the help of the last command of this path and succeed.
     Help(Vec<&'static CommandSpec>),
-    /// Print `Error: <message>` and this line if there is one, then fail.
+    /// Print `Error: <message>` and the hint, if there is one, and fail.
     Wrong {
         /// The message.
         message: String,
@@ -43,7 +44,7 @@ impl Outcome {
 }
 
 impl Parsed {
-    /// The text of a string flag, or `None` if it was not given.
+    /// Returns the text of a string flag, or `None` if it was not given.
     pub fn given(&self, name: &str) -> Option<&str> {
         match self.values.get(name) {
             Some(Value::String(text)) => Some(text),
@@ -51,37 +52,37 @@ impl Parsed {
         }
     }
 
-    /// The text of a string flag, or `default` if it was not given.
+    /// Returns the text of a string flag, or `default` if it was not given.
     pub fn string_or(&self, name: &str, default: &str) -> String {
         self.given(name).unwrap_or(default).to_owned()
     }
 
-    /// The text of a string flag; empty if it was not given.
+    /// Returns the text of a string flag; empty if it was not given.
     pub fn string(&self, name: &str) -> String {
         self.string_or(name, "")
     }
 
-    /// A bool flag, off unless given.
+    /// Returns the value of a bool flag; false if it was not given.
     pub fn bool(&self, name: &str) -> bool {
         matches!(self.values.get(name), Some(Value::Bool(true)))
     }
 
-    /// The value of a flag of another kind, if it was given.
+    /// Returns the value of a flag of another kind, if it was given.
     pub fn value(&self, name: &str) -> Option<&Value> {
         self.values.get(name)
     }
 }
 
-/// The path of a command as users type it: `pinniped get kubeconfig`.
+/// Returns the path of a command as users type it: `pinniped get kubeconfig`.
 pub fn command_path(path: &[&'static CommandSpec]) -> String {
     path.iter().map(|command| command.name).collect::<Vec<_>>().join(" ")
 }
 
-/// Follows the words in `args` down the tree; returns the path and the arguments that are left.
+/// Follows the words in `args` down the tree; returns the path and the remaining arguments.
 ///
 /// # Errors
 ///
-/// [`Outcome::Wrong`] for a first word that no command has.
+/// Returns [`Outcome::Wrong`] if no command has the name of the first word.
 pub fn find(
     root: &'static CommandSpec,
     args: &[String],
@@ -114,7 +115,7 @@ pub fn find(
     Ok((path, rest))
 }
 
-/// Reads `args` (without the program's name) by the table under `root`.
+/// Parses `args` (without the program name) with the table under `root`.
 pub fn parse(root: &'static CommandSpec, args: &[String]) -> Outcome {
     let (path, rest) = match find(root, args) {
         Ok(found) => found,
@@ -216,7 +217,7 @@ fn read_flags(command: &'static CommandSpec, args: &[String]) -> Result<Flags, S
     Ok(flags)
 }
 
-/// `-o json`, `-ojson`, `-o=json`, and bool letters joined: `-abc`.
+/// Parses `-o json`, `-ojson`, `-o=json`, and combined bool letters: `-abc`.
 fn read_short<'a>(
     command: &'static CommandSpec,
     letters: &str,
@@ -248,7 +249,8 @@ fn read_short<'a>(
     Ok(())
 }
 
-/// The words of `args` that are not flags or values of flags, with their positions, as far as `command` can tell.
+/// Returns the elements of `args` that are neither flags nor values of flags, with their positions,
+/// as far as `command` defines the flags.
 fn words_of<'a>(args: &'a [String], command: &'static CommandSpec) -> Vec<(usize, &'a str)> {
     let mut words = Vec::new();
     let mut skip_next = false;
@@ -278,7 +280,7 @@ fn words_of<'a>(args: &'a [String], command: &'static CommandSpec) -> Vec<(usize
     words
 }
 
-/// Visible commands whose name begins with `word` or is at most two edits away from it.
+/// Returns visible commands whose name starts with `word` or has an edit distance of at most two.
 fn suggestions(command: &'static CommandSpec, word: &str) -> Vec<&'static str> {
     let word = word.to_lowercase();
     command
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_the_words_of_cobra() {
+    fn errors_have_the_texts_of_cobra() {
         for (line, message) in [
             ("foo", "unknown command \"foo\" for \"pinniped\""),
             ("whoam", "unknown command \"whoam\" for \"pinniped\"\n\nDid you mean this?\n\twhoami\n"),
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_print_their_help_whatever_follows() {
+    fn groups_print_their_help_for_any_arguments() {
         for line in [
             "",
             "--help",
@@ -385,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_a_flag_is_read() {
+    fn every_form_of_a_flag_is_parsed() {
         for line in [
             "whoami --output json",
             "whoami --output=json",
@@ -412,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deprecated_flag_warns_and_goes_on() {
+    fn the_deprecated_flag_prints_a_warning_and_works() {
         let parsed = run("get kubeconfig --concierge-namespace x");
         assert_eq!(parsed.warnings, ["Flag --concierge-namespace has been deprecated, not needed anymore"]);
     }

@@ -1,4 +1,4 @@
-//! Every command and every flag, once.
+//! The table of all commands and flags.
 
 use super::value::Kind;
 
@@ -6,63 +6,63 @@ mod flags;
 
 use flags::{DOCTOR, GET_KUBECONFIG, KUBECTL, LOGIN_OIDC, LOGIN_STATIC, PROXY, SHELL, VERSION, WHOAMI};
 
-/// What a runnable command does.
+/// The action of a runnable command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Writes a kubeconfig.
     GetKubeconfig,
-    /// Exec plugin with a fixed token.
+    /// An exec plugin with a fixed token.
     LoginStatic,
-    /// Exec plugin with a login in the browser.
+    /// An exec plugin with a login in the browser.
     LoginOidc,
-    /// kubectl, with an identity.
+    /// Runs kubectl with an identity.
     Kubectl,
-    /// Who the cluster thinks we are.
+    /// Prints the authenticated user.
     WhoAmI,
-    /// What is wrong with a Concierge.
+    /// Reports problems of a Concierge installation.
     Doctor,
-    /// Makes any client the user of a login.
+    /// Serves a proxy that authenticates clients with a login.
     Proxy,
-    /// Which build this is.
+    /// Prints the version.
     Version,
-    /// A completion script for this shell.
+    /// Prints a completion script for this shell.
     Completion(clap_complete::Shell),
-    /// Candidates for the scripts, with descriptions or without.
+    /// Prints candidates for completion scripts, with or without descriptions.
     Complete {
-        /// Whether candidates have a tab and a description behind them.
+        /// Whether a tab and a description follow each candidate.
         descriptions: bool,
     },
-    /// The reference page of all commands.
+    /// Prints the reference page of all commands.
     MarkdownHelp,
-    /// Help about the command named by the words.
+    /// Prints the help of the command in the arguments.
     Help,
 }
 
 /// A command or a group of commands.
 #[derive(Debug)]
 pub struct CommandSpec {
-    /// The word that selects it.
+    /// The name.
     pub name: &'static str,
-    /// One line.
+    /// The description, one line.
     pub short: &'static str,
-    /// More lines, instead of `short`, on top of the command's own help.
+    /// A longer description for the command's own help, instead of `short`.
     pub long: &'static str,
-    /// Kept out of help and suggestions.
+    /// Omitted from help and suggestions.
     pub hidden: bool,
-    /// What it does; none for a group.
+    /// The action; `None` for a group.
     pub action: Option<Action>,
-    /// Whether words behind it that are no flags are welcome.
+    /// Whether the command accepts arguments that are not flags.
     pub takes_words: bool,
-    /// Whether everything behind it is passed on unread.
+    /// Whether all arguments after the name are passed on without parsing.
     pub flags_are_words: bool,
-    /// Its flags, sorted by name, without `--help`.
+    /// The flags, sorted by name, without `--help`.
     pub flags: &'static [FlagSpec],
-    /// Its commands, sorted by name.
+    /// The subcommands, sorted by name.
     pub children: &'static [CommandSpec],
 }
 
 impl CommandSpec {
-    /// A group or leaf to fill in with struct update syntax.
+    /// An empty group, for struct update syntax.
     const EMPTY: CommandSpec = CommandSpec {
         name: "",
         short: "",
@@ -75,22 +75,22 @@ impl CommandSpec {
         children: &[],
     };
 
-    /// The command of this name right below.
+    /// Returns the direct subcommand with this name.
     pub fn child(&self, name: &str) -> Option<&'static CommandSpec> {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// The flag of this name, `--help` included.
+    /// Returns the flag with this name, including `--help`.
     pub fn flag(&self, name: &str) -> Option<&'static FlagSpec> {
         if name == HELP_FLAG.name { Some(&HELP_FLAG) } else { self.own_flag(name) }
     }
 
-    /// The flag of this name, `--help` not included.
+    /// Returns the flag with this name, excluding `--help`.
     pub fn own_flag(&self, name: &str) -> Option<&'static FlagSpec> {
         self.flags.iter().find(|flag| flag.name == name)
     }
 
-    /// The flag of this letter, `-h` included.
+    /// Returns the flag with this letter, including `-h`.
     pub fn flag_by_letter(&self, letter: char) -> Option<&'static FlagSpec> {
         if HELP_FLAG.short == Some(letter) {
             return Some(&HELP_FLAG);
@@ -99,10 +99,10 @@ impl CommandSpec {
     }
 }
 
-/// What a flag has when it is not given, as far as help can tell.
+/// The default value of a flag, as the help prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Default {
-    /// Nothing worth printing: empty, false, zero.
+    /// An empty, false or zero value, which is not printed.
     Zero,
     /// This text.
     Text(&'static str),
@@ -117,21 +117,21 @@ pub enum Default {
 /// A flag.
 #[derive(Debug)]
 pub struct FlagSpec {
-    /// Behind two dashes.
+    /// The name after two dashes.
     pub name: &'static str,
-    /// Behind one dash.
+    /// The letter after one dash.
     pub short: Option<char>,
-    /// What it takes.
+    /// The kind of value.
     pub kind: Kind,
-    /// What it has when not given.
+    /// The default value.
     pub default: Default,
-    /// One line.
+    /// The description, one line.
     pub usage: &'static str,
-    /// Kept out of help.
+    /// Omitted from help.
     pub hidden: bool,
-    /// Accepted with this advice on stderr.
+    /// Accepted, with this advice on stderr.
     pub deprecated: Option<&'static str>,
-    /// The command does not run without it.
+    /// The command requires the flag.
     pub required: bool,
 }
 
@@ -182,19 +182,19 @@ impl FlagSpec {
     }
 }
 
-/// The suffix of the API groups when `--…api-group-suffix` is not given.
+/// The default suffix of the API groups for the `--…api-group-suffix` flags.
 pub const DEFAULT_SUFFIX: &str = "pinniped.dev";
-/// The client that Supervisors know this program by.
+/// The default OIDC client ID, which Supervisors assign to this program.
 pub const DEFAULT_CLIENT_ID: &str = "pinniped-cli";
-/// The scopes asked for unless told otherwise.
+/// The default scopes.
 pub const DEFAULT_SCOPES: &str = "offline_access,openid,pinniped:request-audience,username,groups";
-/// What kubectl prints when this program is not where the kubeconfig says.
+/// The default message of kubectl if this program is missing at the path in the kubeconfig.
 pub const DEFAULT_INSTALL_HINT: &str =
     "The pinniped CLI does not appear to be installed.  See https://get.pinniped.dev/cli for more details";
-/// Appended to the names in a generated kubeconfig.
+/// The suffix for the names in a generated kubeconfig.
 pub const DEFAULT_NAME_SUFFIX: &str = "-pinniped";
 
-/// Every command has it.
+/// The help flag of every command.
 pub static HELP_FLAG: FlagSpec = FlagSpec::switch("help", "").letter('h');
 
 const fn shell(

@@ -1,4 +1,4 @@
-//! Flag values: how each kind reads its text, and the texts of the mistakes.
+//! Flag values: a parser for each kind, and the error texts.
 //!
 //! The error texts are those of Go's `strconv`, `time` and `encoding/csv`, which pflag passes on.
 
@@ -10,7 +10,7 @@ use pinniped_go_compat::json::quote;
 use pinniped_kube_request::identity::digest::IdentityDigest;
 use pinniped_pki::CaBundle;
 
-/// What a flag takes.
+/// The kind of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Any text.
@@ -23,20 +23,20 @@ pub enum Kind {
     Uint16,
     /// Go duration syntax.
     Duration,
-    /// A way to reach the Concierge.
+    /// A mode to reach the Concierge.
     Mode,
     /// A kind of cluster credential.
     CredentialType,
-    /// A way for impersonation headers to reach the API server.
+    /// A method to add impersonation headers to requests.
     Delivery,
     /// The digest of an identity.
     Identity,
-    /// The path of a PEM file, read at once; repeatable.
+    /// The path of a PEM file, which is read immediately; repeatable.
     CaBundle,
 }
 
 impl Kind {
-    /// The word that help prints after the flag's name.
+    /// Returns the type name that help prints after the flag's name.
     pub fn type_name(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -79,11 +79,11 @@ pub enum Value {
 }
 
 impl Value {
-    /// Reads `text` as `kind`; `previous` is the value of an earlier use of the same flag, if there was one.
+    /// Parses `text` as `kind`; `previous` is the value of an earlier use of the same flag.
     ///
     /// # Errors
     ///
-    /// The text that stands behind `invalid argument "x" for "--flag" flag: `.
+    /// Returns the text after `invalid argument "x" for "--flag" flag: `.
     pub fn read(kind: Kind, text: &str, previous: Option<&Value>) -> Result<Value, String> {
         Ok(match kind {
             Kind::String => Value::String(text.to_owned()),
@@ -124,7 +124,7 @@ impl Value {
     }
 }
 
-/// The words Go has for the common file errors; others as the system says them.
+/// Returns Go's text for common file errors, and the system's text for others.
 pub fn go_io(err: &std::io::Error) -> String {
     use std::io::ErrorKind;
     match err.kind() {
@@ -145,23 +145,23 @@ pub fn go_io(err: &std::io::Error) -> String {
     }
 }
 
-/// How a generated kubeconfig reaches the Concierge.
+/// The mode in which a generated kubeconfig reaches the Concierge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConciergeMode {
-    /// Whatever the first successful strategy offers.
+    /// The mode of the first successful strategy.
     #[default]
     Auto,
     /// The aggregated API of the cluster itself.
     TokenCredentialRequestApi,
     /// The impersonation proxy.
     ImpersonationProxy,
-    /// The API server itself, with a service account's token and impersonation headers. Never chosen by itself: not
-    /// every kubectl and not every way to use it carries the headers.
+    /// The API server itself, with a service account token and impersonation headers. Never
+    /// selected automatically, because not every kubectl and not every use of it sends the headers.
     ServiceAccountToken,
 }
 
 impl ConciergeMode {
-    /// May this be chosen for somebody who did not ask for it?
+    /// Returns whether this mode may be selected without a request by the user.
     pub fn may_be_discovered(self) -> bool {
         matches!(self, Self::TokenCredentialRequestApi | Self::ImpersonationProxy)
     }
@@ -195,19 +195,20 @@ impl fmt::Display for ConciergeMode {
     }
 }
 
-/// How the headers that go with a service account's token get into each request.
+/// The method that adds the headers that a service account token needs to each request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// As [`Delivery::Kubeconfig`], for now.
+    /// Currently the same as [`Delivery::Kubeconfig`].
     #[default]
     Auto,
-    /// The user entry of the kubeconfig names the identity (`as`, `as-uid`, `as-groups`, `as-user-extra`).
+    /// The user entry of the kubeconfig contains the identity (`as`, `as-uid`, `as-groups`,
+    /// `as-user-extra`).
     Kubeconfig,
-    /// `pinniped kubectl` runs kubectl with a kubeconfig of its own.
+    /// `pinniped kubectl` runs kubectl with a temporary kubeconfig.
     Wrapper,
     /// `pinniped proxy` adds them.
     Proxy,
-    /// The plugin tells them to a kubectl that is able to send them.
+    /// The plugin returns them to a kubectl that can send them.
     ExecHeaders,
 }
 
@@ -223,7 +224,7 @@ impl Delivery {
         })
     }
 
-    /// As flags have it.
+    /// Returns the value of the flag.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -235,9 +236,9 @@ impl Delivery {
     }
 }
 
-/// `client-certificate`, as flags have it.
+/// The flag value `client-certificate`.
 pub const CLIENT_CERTIFICATE: &str = "client-certificate";
-/// `service-account-token`, as flags have it.
+/// The flag value `service-account-token`.
 pub const SERVICE_ACCOUNT_TOKEN: &str = "service-account-token";
 
 fn parse_credential_type(text: &str) -> Result<CredentialType, String> {
@@ -273,7 +274,7 @@ fn parse_uint16(text: &str) -> Result<u16, String> {
     } else {
         (10, lower.as_str())
     };
-    // Underscores may separate digits where a base prefix (or none) is read from the text itself.
+    // Underscores may separate digits if the text itself determines the base.
     let digits = digits.replace('_', "");
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
         return Err(fail("invalid syntax"));
@@ -281,7 +282,7 @@ fn parse_uint16(text: &str) -> Result<u16, String> {
     u16::from_str_radix(&digits, radix).map_err(|_| fail("value out of range"))
 }
 
-/// One CSV record, as `encoding/csv` reads it.
+/// Parses one CSV record like `encoding/csv`.
 fn parse_csv(text: &str) -> Result<Vec<String>, String> {
     if text.is_empty() {
         return Ok(Vec::new());

@@ -1,4 +1,5 @@
-//! The kubeconfig that `get kubeconfig` writes: one cluster, one user with an exec plugin, one context.
+//! The kubeconfig that `get kubeconfig` writes: one cluster, one user with an exec plugin, one
+//! context.
 
 use kube::config::Cluster;
 use serde_json::{Map, Value, json};
@@ -7,21 +8,21 @@ use super::{Resolved, identity};
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_go_compat::{base64 as gobase64, yaml as goyaml};
 
-/// How kubectl runs this program.
+/// The command that kubectl runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecPlugin {
-    /// Program.
+    /// The path of the program.
     pub command: String,
-    /// Arguments.
+    /// The arguments.
     pub args: Vec<String>,
-    /// Printed when the program is missing; left out if empty.
+    /// The message if the program is missing; omitted if empty.
     pub install_hint: String,
 }
 
-/// The cluster entry of `source` with another server and CA, ready to be written.
+/// Returns the cluster entry of `source` with another server and CA.
 ///
-/// Everything else of the entry is kept, except the path of a CA file: kubectl refuses an entry with both, and
-/// the file is already part of `ca`.
+/// Keeps all other fields, except the path of a CA file: kubectl refuses an entry with both, and
+/// `ca` already contains the file.
 pub fn cluster_entry(source: &Cluster, server: &str, ca: &[u8], keep_insecure: bool) -> Cluster {
     let mut cluster = source.clone();
     cluster.server = Some(server.to_owned());
@@ -30,7 +31,7 @@ pub fn cluster_entry(source: &Cluster, server: &str, ca: &[u8], keep_insecure: b
     if !keep_insecure {
         cluster.insecure_skip_tls_verify = None;
     }
-    // Go leaves out what is false or empty.
+    // Go omits false and empty values.
     cluster.insecure_skip_tls_verify = cluster.insecure_skip_tls_verify.filter(|set| *set);
     cluster.disable_compression = cluster.disable_compression.filter(|set| *set);
     cluster.tls_server_name = cluster.tls_server_name.filter(|text| !text.is_empty());
@@ -40,11 +41,12 @@ pub fn cluster_entry(source: &Cluster, server: &str, ca: &[u8], keep_insecure: b
     cluster
 }
 
-/// The whole document; its user impersonates `impersonate`, if that is known already.
+/// Returns the document; its user impersonates `impersonate`, if that is known.
 ///
 /// # Errors
 ///
-/// None that a cluster entry read from a file can cause; kept because the entry goes through serde.
+/// A cluster entry that was read from a file causes no error; the result is fallible because serde
+/// serializes it.
 pub fn document(
     source: &Resolved,
     cluster: &Cluster,
@@ -105,7 +107,7 @@ users:
 ";
 
     #[test]
-    fn the_layout_is_that_of_upstream() {
+    fn the_layout_equals_that_of_upstream() {
         let source = resolve(&Kubeconfig::from_yaml(SOURCE).unwrap(), "").unwrap();
         let cluster = cluster_entry(&source.cluster, "https://endpoint:1", b"pem", true);
         let plugin = ExecPlugin {
@@ -156,7 +158,7 @@ users:
     }
 
     #[test]
-    fn without_a_ca_there_is_no_key_for_it_and_no_way_round_verification() {
+    fn without_a_ca_there_is_no_ca_field_and_verification_stays_enabled() {
         let source = resolve(&Kubeconfig::from_yaml(SOURCE).unwrap(), "").unwrap();
         let cluster = cluster_entry(&source.cluster, "https://endpoint", b"", false);
         let entry = serde_json::to_value(&cluster).unwrap();

@@ -1,8 +1,8 @@
-//! Whom a kubeconfig's user impersonates: the fields `as`, `as-uid`, `as-groups` and `as-user-extra` beside a login
-//! plugin, and the plugin's argument that says whose digest they are.
+//! The user that a kubeconfig user entry impersonates: the fields `as`, `as-uid`, `as-groups` and
+//! `as-user-extra` next to a login plugin, and the plugin argument with their digest.
 //!
-//! The fields and the digest are only ever written together, so the plugin knows from its arguments alone what kubectl
-//! is going to send.
+//! The fields and the digest are always written together, so that the plugin can determine from its
+//! arguments which headers kubectl sends.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,22 +22,22 @@ use crate::login::session::{DELIVERY, EXPECTED_IDENTITY};
 
 const FIELDS: [&str; 4] = ["as", "as-uid", "as-groups", "as-user-extra"];
 
-/// Where an identity was recorded.
+/// The file in which an identity is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
-    /// There.
+    /// The identity was written to this file.
     Written(PathBuf),
-    /// There, by somebody else, before.
+    /// Another process had already written it to this file.
     Already(PathBuf),
 }
 
-/// Why it was not.
+/// The reason why an identity was not recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// No file has the login.
+    /// No file contains the login.
     #[error("no kubeconfig with this login was found{}", looked_at(.0))]
     NotFound(Vec<String>),
-    /// The file is not to be changed.
+    /// The file cannot be changed.
     #[error(transparent)]
     Replace(#[from] ReplaceError),
 }
@@ -46,15 +46,16 @@ fn looked_at(paths: &[String]) -> String {
     if paths.is_empty() { String::new() } else { format!(" in {}", paths.join(", ")) }
 }
 
-/// Writes whom to impersonate, or nobody, to every user whose plugin was run as this process was.
+/// Writes the user to impersonate, or none, to every user entry whose plugin has the command and
+/// arguments of this process.
 ///
 /// # Errors
 ///
-/// A file that has such a user and cannot be written, or no such file.
+/// Returns an error if a file with such an entry cannot be written, or if there is no such file.
 pub fn record(environment: &Environment, user: Option<&ImpersonatedUser>) -> Result<Recorded, RecordError> {
-    // kubectl reads one file if it is told which.
-    let told = environment.kubeconfig_of_parent().map(|path| path.to_string_lossy().into_owned());
-    let candidates = match told {
+    // With the flag, kubectl reads only one file.
+    let from_parent = environment.kubeconfig_of_parent().map(|path| path.to_string_lossy().into_owned());
+    let candidates = match from_parent {
         Some(path) if has_login(Path::new(&path), environment) => vec![path],
         _ => paths(environment),
     };
@@ -76,7 +77,7 @@ pub fn record(environment: &Environment, user: Option<&ImpersonatedUser>) -> Res
 }
 
 fn has_login(path: &Path, environment: &Environment) -> bool {
-    // A pipe or a device is no kubeconfig that could be changed; reading it may never end.
+    // A pipe or a device is not a kubeconfig file, and reading it may block forever.
     path.is_file()
         && std::fs::read_to_string(path)
             .and_then(|text| parse(&text))
@@ -84,11 +85,12 @@ fn has_login(path: &Path, environment: &Environment) -> bool {
 }
 
 fn parse(text: &str) -> io::Result<Value> {
-    // The parser's message may quote what is in the file.
+    // The parser's message may quote the content of the file.
     serde_saphyr::from_str(text).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not a kubeconfig"))
 }
 
-/// Changes the users that log in like this process; returns whether anything changed, or `None` without such a user.
+/// Changes the entries that log in like this process. Returns whether anything changed, or `None`
+/// without such an entry.
 fn edit(document: &mut Value, environment: &Environment, user: Option<&ImpersonatedUser>) -> Option<bool> {
     let mut found = None;
     let users = document.get_mut("users").and_then(Value::as_array_mut);
@@ -103,7 +105,8 @@ fn edit(document: &mut Value, environment: &Environment, user: Option<&Impersona
     found
 }
 
-/// Would this plugin run as this process does? What is expected of it may differ.
+/// Returns whether this plugin has the command and arguments of this process, except for the
+/// expected identity.
 fn is_this_login(exec: &Value, environment: &Environment) -> bool {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let list = |name: &str| exec.get(name).and_then(Value::as_array).into_iter().flatten();
@@ -131,7 +134,7 @@ fn write_fields(entry: &mut Map<String, Value>, user: Option<&ImpersonatedUser>)
     }
 }
 
-/// The fields that impersonate a user.
+/// Returns the fields that impersonate a user.
 pub fn fields(user: &ImpersonatedUser) -> Map<String, Value> {
     let all = [
         ("as", json!(user.username), true),
@@ -142,12 +145,13 @@ pub fn fields(user: &ImpersonatedUser) -> Map<String, Value> {
     all.into_iter().filter(|(_, _, set)| *set).map(|(name, value, _)| (name.to_owned(), value)).collect()
 }
 
-/// The argument that goes with [`fields`].
+/// Returns the argument that belongs to [`fields`].
 pub fn expectation(user: &ImpersonatedUser) -> String {
     format!("{EXPECTED_IDENTITY}{}", IdentityDigest::of(user))
 }
 
-/// Makes a user impersonate by its fields, and tells its plugin, together with how that came about.
+/// Sets the impersonation fields of an entry, and adds the digest and the delivery to the arguments
+/// of its plugin.
 pub fn write_user(entry: &mut AuthInfo, user: &ImpersonatedUser, delivery: Delivery) {
     entry.impersonate = Some(user.username.clone());
     entry.impersonate_uid = (!user.uid.is_empty()).then(|| user.uid.clone());
@@ -161,11 +165,11 @@ pub fn write_user(entry: &mut AuthInfo, user: &ImpersonatedUser, delivery: Deliv
     }
 }
 
-/// Whom a user entry impersonates by its fields.
+/// Returns the user that the fields of an entry impersonate.
 ///
 /// # Errors
 ///
-/// Fields of somebody without a name, in the words of client-go.
+/// Returns an error for fields without a user name, with the text of client-go.
 pub fn read_user(name: &str, entry: &AuthInfo) -> Result<Option<ImpersonatedUser>, String> {
     let user = ImpersonatedUser {
         username: entry.impersonate.clone().unwrap_or_default(),
@@ -180,7 +184,7 @@ pub fn read_user(name: &str, entry: &AuthInfo) -> Result<Option<ImpersonatedUser
     }
 }
 
-/// kubectl's flags that impersonate a user, ready for a shell.
+/// Returns kubectl's flags that impersonate a user, quoted for a shell.
 pub fn kubectl_flags(user: &ImpersonatedUser) -> String {
     let mut flags = vec![format!("--as={}", user.username)];
     if !user.uid.is_empty() {

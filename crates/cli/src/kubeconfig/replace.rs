@@ -1,5 +1,5 @@
-//! Changing a kubeconfig in place, as kubectl does it, and as safely as a file can be changed: under the lock that
-//! kubectl takes, in one step, with the owner and the permissions that it had.
+//! Changes a kubeconfig file in place like kubectl: with kubectl's lock, atomically, and with the
+//! original owner and permissions.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 
 use crate::private_file;
 
-/// How long to wait for another program that changes the file.
+/// The maximum time to wait for another program that changes the file.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often to look meanwhile.
+/// The polling interval.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Why a file was not changed.
+/// The reason why a file was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
-    /// Somebody holds the lock.
+    /// Another program holds the lock.
     #[error("{0} is locked by another program; if there is none, remove {0}.lock")]
     Locked(String),
-    /// The file or its directory may not be written.
+    /// The file or its directory is not writable.
     #[error("{0} is read-only")]
     ReadOnly(String),
-    /// Anything else.
+    /// Any other error.
     #[error("could not write {path}: {why}")]
     Io {
         /// The file.
         path: String,
-        /// What happened.
+        /// The cause.
         #[source]
         why: io::Error,
     },
@@ -44,12 +44,12 @@ impl ReplaceError {
     }
 }
 
-/// Reads the file, lets `edit` make a new text of it, and puts that in its place. No program that takes the lock, as
-/// kubectl does for its `config` commands, comes between. Returns whether there was something to change.
+/// Reads the file, passes it to `edit`, and replaces it with the new text. Holds the lock that
+/// kubectl uses for its `config` commands. Returns whether the text changed.
 ///
 /// # Errors
 ///
-/// The file is as it was.
+/// Returns an error; the file is unchanged.
 pub(crate) fn replace(
     path: &Path,
     edit: impl FnOnce(&str) -> io::Result<Option<String>>,
@@ -64,7 +64,7 @@ pub(crate) fn replace(
     attempt().map_err(|why| ReplaceError::of(path, why))
 }
 
-/// kubectl's lock: it is held by whoever has made the file.
+/// kubectl's lock: the program that has created the lock file holds it.
 struct Lock(PathBuf);
 
 impl Lock {
@@ -90,16 +90,16 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // If it cannot be removed the next program says so, with the path.
+        // If the removal fails, the next program reports the path.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    // A link stays a link.
+    // A symbolic link stays a symbolic link.
     let path = path.canonicalize()?;
     let metadata = path.metadata()?;
-    // Whoever may write the directory could replace a file that is meant to stay as it is.
+    // Write access to the directory would otherwise allow replacing a read-only file.
     if metadata.permissions().readonly() {
         return Err(ErrorKind::PermissionDenied.into());
     }
@@ -110,7 +110,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_file_name(name);
     let written = write_new(&new, text, &metadata).and_then(|()| std::fs::rename(&new, &path));
     if written.is_err() {
-        // The first error is the one to tell of.
+        // The first error is the one to report.
         let _ = std::fs::remove_file(&new);
     }
     written
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_behind_and_nothing_is_written_without_need() {
+    fn no_temporary_file_remains_and_unchanged_files_are_not_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = file(&dir, "old");
         assert!(!replace(&path, |_| Ok(None)).unwrap());
@@ -166,7 +166,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_and_permissions_stay() {
+    fn links_and_permissions_are_preserved() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let path = file(&dir, "old");
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
 
-        // Even for one who may write everything, and for whom renaming is allowed anyway.
+        // Renaming would succeed even for a user with all permissions.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
         let error = replace(&path, |_| Ok(Some("newer".into()))).unwrap_err();
         assert_eq!(error.to_string(), format!("{} is read-only", path.display()));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_come_one_after_the_other() {
+    fn concurrent_writers_are_serialized() {
         let dir = tempfile::tempdir().unwrap();
         let path = file(&dir, "");
         std::thread::scope(|scope| {

@@ -1,39 +1,40 @@
-//! Whether a credential may be given to kubectl, which says nothing about the headers that it is going to send.
+//! Decides whether kubectl may get a credential, because the plugin does not learn which headers
+//! kubectl sends.
 //!
-//! A service account's token is worth something only with the headers that impersonate its user. So the plugin gives it
-//! out only where it knows, from its own arguments, that the headers come from elsewhere, or where it was told that
-//! whoever reads its answer sends the headers in it.
+//! A service account token is only useful with the headers that impersonate its user. The plugin
+//! therefore returns the token only if its arguments show that the headers are sent, or if its
+//! caller has declared that it sends the headers in the response.
 
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_kube_request::identity::digest::IdentityDigest;
 
 use crate::flags::Delivery;
 
-/// What the plugin does with a login.
+/// The action of the plugin for a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Prints the credential.
     Print,
-    /// Prints the credential and the headers that go with it.
+    /// Prints the credential and the headers that it needs.
     PrintWithHeaders,
-    /// Writes into the kubeconfig what kubectl has to send, and fails so that kubectl is run again.
+    /// Writes the identity to the kubeconfig and fails, so that the user runs kubectl again.
     Record(Change),
-    /// Prints nothing and says which way to go.
+    /// Prints no credential, and an error with the alternative.
     Refuse(Refusal),
 }
 
-/// What is new about the identity in the kubeconfig.
+/// The change of the identity in the kubeconfig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// There was none.
+    /// There was no identity.
     First,
-    /// There was another.
+    /// There was another identity.
     Other,
-    /// There must not be one: the credential is good without.
+    /// The identity must be removed: the credential needs none.
     Gone,
 }
 
-/// Why nothing is printed.
+/// The reason why no credential is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The kubeconfig is for `pinniped kubectl`.
@@ -48,7 +49,8 @@ pub enum Refusal {
          run `pinniped proxy` and use the kubeconfig that it prints"
     )]
     Proxy,
-    /// The kubeconfig is for a kubectl that sends the headers it is told, and this one did not say that it does.
+    /// The kubeconfig is for a kubectl that sends the headers of the plugin, and this kubectl has
+    /// not declared that it does.
     #[error(
         "this cluster requires impersonation headers, which this kubectl does not support; \
          get another kubeconfig with --impersonation-delivery kubeconfig, wrapper or proxy \
@@ -60,8 +62,9 @@ pub enum Refusal {
     ChangedMeanwhile,
 }
 
-/// Decides from what a login gave whom to impersonate (nobody, with a certificate), whom the kubeconfig impersonates
-/// already, how it was meant to be, and whether whoever runs the plugin sends the headers that it tells of.
+/// Decides from the login's user to impersonate (none for a certificate), the identity that the
+/// kubeconfig impersonates, the configured delivery, and whether the caller of the plugin sends the
+/// returned headers.
 pub fn decide(
     impersonate: Option<&ImpersonatedUser>,
     expected: Option<IdentityDigest>,
@@ -96,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_only_where_its_headers_go() {
+    fn a_token_is_only_returned_if_its_headers_are_sent() {
         use Delivery::{Auto, ExecHeaders, Kubeconfig, Proxy, Wrapper};
         let pinny = user(&["a"]);
         let same = Some(IdentityDigest::of(&pinny));

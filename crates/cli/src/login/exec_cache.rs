@@ -1,7 +1,7 @@
-//! Cluster credentials kept between runs: one YAML file, guarded by an advisory lock beside it.
+//! A cache of cluster credentials: one YAML file with an advisory lock file.
 //!
-//! Format, keys and locking are shared with the upstream command line, so both can use one file. Nothing that goes
-//! wrong here fails a command: at worst a credential is fetched again.
+//! Format, keys and locking are compatible with the upstream command line, so that both can share a
+//! file. An error of the cache never fails a command: at worst, a credential is fetched again.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -25,18 +25,18 @@ use super::private_files::{Folder, Private};
 const API_VERSION: &str = "config.supervisor.pinniped.dev/v1alpha1";
 const KIND: &str = "CredentialCache";
 
-/// How long to wait for another process that holds the lock.
+/// The maximum time to wait for another process that holds the lock.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// The longest file that is read.
+/// The maximum size of the file in bytes.
 const MAX_SIZE: u64 = 16 << 20;
-/// How often to ask for the lock meanwhile.
+/// The polling interval for the lock.
 const LOCK_POLL: Duration = Duration::from_millis(10);
-/// No credential is kept longer, whatever it says about itself.
+/// The maximum time that a credential is cached, regardless of its expiration.
 const MAX_AGE: SignedDuration = SignedDuration::from_hours(1);
-/// A credential this near its end is renewed in the background when it is used.
+/// The time before the expiration at which a used credential is renewed in the background.
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_secs(60);
 
-/// The key of a static login.
+/// Returns the key of a static login.
 pub fn static_key(args: &[String], token: &str, cluster: Option<&Cluster>) -> String {
     #[derive(Serialize)]
     struct Key<'a> {
@@ -47,7 +47,7 @@ pub fn static_key(args: &[String], token: &str, cluster: Option<&Cluster>) -> St
     key_of(&Key { args, token, cluster })
 }
 
-/// The SHA-256 of the key's JSON and a newline, in lower-case hex.
+/// Returns the SHA-256 of the key's JSON and a newline, in lower-case hexadecimal form.
 fn key_of<T: Serialize + ?Sized>(key: &T) -> String {
     let mut text = Zeroizing::new(gojson::to_string(key));
     text.push('\n');
@@ -64,9 +64,9 @@ pub struct ExecCache {
 /// A login from the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// What it gave.
+    /// The login.
     pub login: Login,
-    /// Whether it is time to fetch the next one.
+    /// Whether the next login should be fetched.
     pub renewal_due: bool,
 }
 
@@ -89,8 +89,8 @@ struct Entry {
     last_used_timestamp: Option<Time>,
     #[serde(default)]
     credential: Option<ExecCredentialStatus>,
-    /// Not known to upstream, which never finds the entries that have it: a flag that it does not know is part of
-    /// their keys.
+    /// Unknown to upstream, which never finds entries with this field: their keys contain a flag
+    /// that upstream does not have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     impersonate: Option<ImpersonatedUser>,
 }
@@ -103,14 +103,15 @@ impl Entry {
 }
 
 impl ExecCache {
-    /// The cache in this file.
+    /// Creates a cache with this file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// The login kept under `key`, if it is still good at `now`. Notes that it was used.
+    /// Returns the login stored under `key`, if it is still valid at `now`. Updates the time of the
+    /// last use.
     pub fn get(&self, key: &str, now: Timestamp) -> Option<Hit> {
-        // Without a file there is nothing to find, and nothing to leave behind.
+        // Without a file there is no entry, and no file should be created.
         if self.path.symlink_metadata().is_err() {
             return None;
         }
@@ -129,11 +130,11 @@ impl ExecCache {
         Some(Hit { renewal_due: login.expires()?.duration_since(now) <= RENEW_BEFORE, login })
     }
 
-    /// Keeps a login under `key`. A credential without an end is not kept.
+    /// Stores a login under `key`, unless its credential has no expiration.
     ///
     /// # Errors
     ///
-    /// Whatever kept the file from being written; callers go on without.
+    /// Returns the error that prevented the write; callers continue without the cache.
     pub fn put(&self, key: &str, login: &Login, now: Timestamp) -> io::Result<()> {
         self.transaction(now, |entries| match entries.iter_mut().find(|entry| entry.key == key) {
             Some(entry) => {
@@ -154,7 +155,7 @@ impl ExecCache {
         })
     }
 
-    /// Takes the lock that only one background renewal may hold; `None` if another process has it.
+    /// Takes the lock for background renewals; `None` if another process holds it.
     pub fn renewal_lock(&self) -> Option<File> {
         let lock = Folder::of(&self.path).ok()?.open(&self.name(".renew.lock")).ok()?.file;
         lock.try_lock().ok()?;
@@ -175,7 +176,7 @@ impl ExecCache {
         // Closing the file releases the lock.
     }
 
-    /// The name of the file with this suffix, without its folder.
+    /// Returns the name of the file with this suffix, without its directory.
     fn name(&self, suffix: &str) -> OsString {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(suffix);
@@ -198,7 +199,8 @@ fn acquire(lock: &File) -> io::Result<()> {
     }
 }
 
-/// The entries of the file; none if it is new or not ours to understand, or if another user could have written them.
+/// Returns the entries of the file; none if it is new or has an unknown format, or if another user
+/// could have written it.
 fn read(file: &mut Private) -> Vec<Entry> {
     let mut text = Zeroizing::new(String::new());
     if file.was_writable_by_others || (&file.file).take(MAX_SIZE).read_to_string(&mut text).is_err() {
@@ -230,7 +232,8 @@ fn write(mut file: File, entries: Vec<Entry>) -> io::Result<()> {
     };
     let value = serde_json::to_value(&document).map_err(io::Error::other)?;
     let text = Zeroizing::new(goyaml::to_string(&value));
-    // Written over and cut, not cut and written: less work for the file system, and no moment without content.
+    // Overwritten and then truncated, not the reverse: this is cheaper for the file system, and the
+    // file is never empty.
     file.rewind()?;
     file.write_all(text.as_bytes())?;
     file.set_len(text.len() as u64)
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_the_hashes_of_upstream() {
+    fn keys_equal_the_hashes_of_upstream() {
         assert_eq!(key_of(&()), "38e0b9de817f645c4bec37c0d4a3e58baecccb040f5718dc069a72c7385a0bed");
         assert_eq!(key_of(&["k1", "k2"]), "625bb1f93dc90a1bda400fdaceb8c96328e567a0c6aaf81e7fccc68958b4565d");
         assert_eq!(
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_the_format_of_upstream() {
+    fn the_file_format_equals_that_of_upstream() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new").join("credentials.yaml");
         let cache = ExecCache::new(&path);
@@ -323,7 +326,7 @@ kind: CredentialCache
     }
 
     #[test]
-    fn credentials_are_served_until_they_end_and_renewed_before() {
+    fn credentials_are_returned_until_they_expire_and_renewed_before() {
         let dir = tempfile::tempdir().unwrap();
         let cache = ExecCache::new(dir.path().join("c.yaml"));
         cache.put("k", &login("2026-11-21T10:05:00Z"), at("2026-11-21T10:00:00Z")).unwrap();
@@ -335,12 +338,12 @@ kind: CredentialCache
         ] {
             assert_eq!(cache.get("k", at(now)).map(|hit| hit.renewal_due), due, "{now}");
         }
-        // The last look dropped it for good.
+        // The previous read has removed the expired entry.
         assert_eq!(cache.get("k", at("2026-11-21T10:01:00Z")), None);
     }
 
     #[test]
-    fn overwriting_keeps_the_creation_time_and_old_entries_go() {
+    fn overwriting_keeps_the_creation_time_and_old_entries_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let cache = ExecCache::new(dir.path().join("c.yaml"));
         cache.put("k", &login("2026-11-21T12:00:00Z"), at("2026-11-21T10:00:00Z")).unwrap();
@@ -350,7 +353,7 @@ kind: CredentialCache
     }
 
     #[test]
-    fn what_cannot_be_kept_or_read_is_as_if_it_were_not_there() {
+    fn unreadable_or_unwritable_entries_count_as_missing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.yaml");
         let cache = ExecCache::new(&path);
@@ -419,14 +422,14 @@ kind: CredentialCache
             }
             symlink(&target, dir.path().join("c.yaml.renew.lock")).unwrap();
             assert!(cache.renewal_lock().is_none());
-            // One that leads nowhere is not created at the other end.
+            // The target of a dangling link is not created.
             symlink(dir.path().join("nowhere"), &path).unwrap();
             cache.put("k", &login(LATER), at(NOW)).unwrap_err();
             assert!(!dir.path().join("nowhere").exists());
         }
 
         #[test]
-        fn a_file_that_others_can_read_is_closed_to_them_when_it_is_used() {
+        fn a_file_that_others_can_read_is_made_private() {
             let dir = tempfile::tempdir().unwrap();
             let folder = dir.path().join("pinniped");
             let path = folder.join("c.yaml");
@@ -439,7 +442,7 @@ kind: CredentialCache
         }
 
         #[test]
-        fn the_mode_of_a_folder_that_the_user_has_chosen_stays() {
+        fn the_mode_of_a_custom_directory_is_unchanged() {
             let dir = tempfile::tempdir().unwrap();
             std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
             ExecCache::new(dir.path().join("c.yaml")).put("k", &login(LATER), at(NOW)).unwrap();
@@ -447,7 +450,7 @@ kind: CredentialCache
         }
 
         #[test]
-        fn what_others_could_have_written_is_not_used() {
+        fn a_file_that_others_could_have_written_is_ignored() {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("c.yaml");
             let cache = ExecCache::new(&path);
@@ -460,7 +463,7 @@ kind: CredentialCache
         }
 
         #[test]
-        fn a_pipe_or_a_folder_is_no_cache() {
+        fn a_pipe_or_a_directory_is_not_used_as_a_cache() {
             let dir = tempfile::tempdir().unwrap();
             let pipe = dir.path().join("pipe");
             let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();

@@ -1,11 +1,11 @@
-//! What kubectl tells an exec plugin about the cluster.
+//! The cluster information that kubectl passes to an exec plugin.
 
 use pinniped_kube_types::client_auth::{API_VERSION, Cluster, ExecCredential, KIND};
 
-/// The cluster in a `KUBERNETES_EXEC_INFO` value.
+/// Returns the cluster in a `KUBERNETES_EXEC_INFO` value.
 ///
-/// Only v1beta1 counts; anything else, and anything unreadable, is as if kubectl had said nothing. It is used for
-/// cache keys alone, so a wrong guess costs one exchange.
+/// Only v1beta1 is supported; other or invalid values are ignored. The result is only used for
+/// cache keys, so an ignored value costs at most one exchange.
 pub fn cluster(info: Option<&str>) -> Option<Cluster> {
     let credential: ExecCredential = serde_json::from_str(info?).ok()?;
     if credential.kind != KIND || credential.api_version != API_VERSION {

@@ -1,14 +1,17 @@
-//! Files that no other user may read: created so, and checked and closed to others when they are opened.
+//! Files that no other user can read: created with private permissions, and checked and made
+//! private when they are opened.
 //!
-//! A file is opened below the descriptor of its folder without following symbolic links, and what is checked and
-//! changed is the open file. Nothing can be exchanged in between.
+//! A file is opened relative to the descriptor of its directory without following symbolic links,
+//! and the checks and changes apply to the open file. No other process can replace a path component
+//! in between.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::path::Path;
 
-/// The folder for caches, which belongs to this program. Other folders are the user's own choice and stay as they are.
+/// The cache directory, which belongs to this program. Other directories belong to the user and
+/// stay unchanged.
 const OWN_FOLDER: &str = "pinniped";
 
 /// An open file.
@@ -16,7 +19,7 @@ const OWN_FOLDER: &str = "pinniped";
 pub(super) struct Private {
     /// The file, open for reading and writing.
     pub(super) file: File,
-    /// Other users could write to it until now.
+    /// Whether other users could write to the file before it was opened.
     pub(super) was_writable_by_others: bool,
 }
 
@@ -30,7 +33,7 @@ fn create(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// The folder of a file; that of a bare name is the current one.
+/// Returns the directory of a file; for a name without a directory, the current one.
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -44,17 +47,17 @@ mod platform {
 
     const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-    /// An open folder.
+    /// An open directory.
     #[derive(Debug)]
     pub(in super::super) struct Folder(rustix::fd::OwnedFd);
 
     impl Folder {
-        /// Opens the folder of a file, and creates it if necessary.
+        /// Opens the directory of a file, and creates it if necessary.
         pub(in super::super) fn of(path: &Path) -> io::Result<Self> {
             let path = parent(path);
             create(path)?;
             let own = path.file_name().is_some_and(|name| name == OWN_FOLDER);
-            // Where the user keeps other files may as well be a link.
+            // A directory of the user may be a symbolic link.
             let follow = if own { OFlags::NOFOLLOW } else { OFlags::empty() };
             let folder =
                 open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | follow, Mode::empty())?;
@@ -68,9 +71,9 @@ mod platform {
             Ok(Self(folder))
         }
 
-        /// Opens a file of the folder, and creates it if necessary.
+        /// Opens a file in the directory, and creates it if necessary.
         pub(in super::super) fn open(&self, name: &OsStr) -> io::Result<Private> {
-            // A pipe without a reader must not block.
+            // Opening a pipe without a reader must not block.
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let file = openat(&self.0, name, flags, PRIVATE_FILE)?;
             let found = fstat(&file)?;
@@ -107,19 +110,19 @@ mod platform {
 
     use super::*;
 
-    /// A folder, which the user's profile closes to others.
+    /// A directory, which the user's profile protects from others.
     #[derive(Debug)]
     pub(in super::super) struct Folder(PathBuf);
 
     impl Folder {
-        /// The folder of a file, created if necessary.
+        /// Returns the directory of a file, and creates it if necessary.
         pub(in super::super) fn of(path: &Path) -> io::Result<Self> {
             let path = parent(path);
             create(path)?;
             Ok(Self(path.to_owned()))
         }
 
-        /// Opens a file of the folder, and creates it if necessary.
+        /// Opens a file in the directory, and creates it if necessary.
         pub(in super::super) fn open(&self, name: &OsStr) -> io::Result<Private> {
             let path = self.0.join(name);
             if path.symlink_metadata().is_ok_and(|found| !found.is_file()) {

@@ -1,7 +1,8 @@
-//! One login: what a login command's flags say, and the way from there to a credential.
+//! A login session: the options of a login command, and the steps from them to a credential.
 //!
-//! The same flags stand on our own command line, when kubectl runs us as its plugin, and in the plugin entry of a
-//! kubeconfig's user, when `pinniped kubectl` or `pinniped proxy` log in themselves. Both find the same cache entries.
+//! The options come from the command line, when kubectl runs the program as a plugin, or from the
+//! plugin entry of a kubeconfig user, when `pinniped kubectl` or `pinniped proxy` log in. Both use
+//! the same cache entries.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -28,19 +29,19 @@ use crate::flags::{Delivery, Parsed, Value, parse};
 use crate::kubeconfig;
 use crate::printer::Printer;
 
-/// Limit for the exchange.
+/// The timeout of the exchange.
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(30);
-/// The flag that changes when the identity does, while the login stays the same.
+/// The flag with the expected identity, which does not affect the login.
 pub const EXPECTED_IDENTITY: &str = "--expected-identity=";
-/// The flag that says who sends the headers, which is of no interest to the login either.
+/// The flag with the delivery of the headers, which does not affect the login.
 pub const DELIVERY: &str = "--impersonation-delivery=";
 
-/// A login, ready to be made as often as it takes.
+/// A login that can be repeated.
 #[derive(Clone)]
 pub struct Session {
     token: SecretString,
     concierge: Option<Concierge>,
-    /// Where and with what, for the log.
+    /// A description for the log.
     described: Vec<(&'static str, Json)>,
     credential_type: CredentialType,
     delivery: Delivery,
@@ -62,11 +63,11 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// The login that `parsed`, a `login static`, tells of; `args` are the arguments it was parsed from.
+    /// Creates the session of a parsed `login static` command; `args` are its arguments.
     ///
     /// # Errors
     ///
-    /// The first flag that is wrong or missing.
+    /// Returns an error for the first flag that is wrong or missing.
     pub fn from_flags(
         parsed: &Parsed,
         args: &[String],
@@ -77,12 +78,12 @@ impl Session {
         Self::new(parsed, args, cluster.as_ref(), environment, printer)
     }
 
-    /// The login that the plugin of a kubeconfig's user makes, without running the plugin. `Ok(None)` if the user has
-    /// no plugin that is a `login` of this program.
+    /// Creates the session of a kubeconfig user's plugin without running the plugin. Returns
+    /// `Ok(None)` if the user has no plugin that is a `login` command of this program.
     ///
     /// # Errors
     ///
-    /// What is wrong with the plugin's arguments, or with the entry of its cluster.
+    /// Returns an error if the plugin's arguments or its cluster entry are invalid.
     pub fn of_user(
         user: &AuthInfo,
         cluster_name: &str,
@@ -139,7 +140,7 @@ impl Session {
             }
         };
         let cache = credential_cache(parsed, environment)?;
-        // Whoever asks with another expectation asks for the same credential.
+        // Sessions that differ only in the expected identity share the credential.
         let lasting =
             args.iter().filter(|arg| ![EXPECTED_IDENTITY, DELIVERY].iter().any(|flag| arg.starts_with(flag)));
         let lasting: Vec<String> = lasting.cloned().collect();
@@ -168,61 +169,61 @@ impl Session {
         })
     }
 
-    /// How whoever asked wants to hear whom to impersonate.
+    /// Returns the configured delivery of the headers.
     pub fn delivery(&self) -> Delivery {
         self.delivery
     }
 
-    /// Whom the kubeconfig impersonates already.
+    /// Returns the identity that the kubeconfig already impersonates.
     pub fn expected(&self) -> Option<IdentityDigest> {
         self.expected
     }
 
-    /// Does the login ask for a service account's token?
+    /// Returns whether the login requests a service account token.
     pub fn wants_service_account_token(&self) -> bool {
         self.concierge.is_some() && self.credential_type == CredentialType::ServiceAccountToken
     }
 
-    /// Does the login go through a Concierge?
+    /// Returns whether the login uses a Concierge.
     pub fn has_concierge(&self) -> bool {
         self.concierge.is_some()
     }
 
-    /// Where logins are kept; `None` if that was turned off.
+    /// Returns the cache; `None` if it is disabled.
     pub fn cache(&self) -> Option<&ExecCache> {
         self.cache.as_ref()
     }
 
-    /// What an earlier login gave, if it is still good at `now`. Reads a file.
+    /// Returns a cached login, if it is valid at `now`. Reads a file.
     pub fn cached(&self, now: Timestamp) -> Option<Hit> {
         let hit = self.cache.as_ref()?.get(&self.key, now)?;
-        // Another program that rewrote the file may have dropped what it does not know. A token of which it is not
-        // known whom to impersonate with it is of no use to anybody.
+        // Another program that rewrote the file may have dropped unknown fields. A token without
+        // the user to impersonate is useless.
         let half = self.wants_service_account_token()
             && !hit.login.credential.token.is_empty()
             && hit.login.impersonate.is_none();
         (!half).then_some(hit)
     }
 
-    /// Logs in, whatever is in the cache, and keeps the result there.
+    /// Logs in without reading the cache, and stores the result in it.
     ///
     /// # Errors
     ///
-    /// Why there is no credential.
+    /// Returns the reason why there is no credential.
     pub async fn fresh(&self) -> Result<Login, String> {
         let login = self.exchange().await?;
         if let (Some(cache), true) = (&self.cache, self.concierge.is_some()) {
-            // A credential that cannot be kept is as good as any other.
+            // A credential that cannot be cached is still valid.
             let _ = cache.put(&self.key, &login, Timestamp::now());
         }
         Ok(login)
     }
 
-    /// Logs in and leaves the cache alone.
+    /// Logs in without using the cache.
     ///
     /// # Errors
     ///
-    /// Why there is no credential.
+    /// Returns the reason why there is no credential.
     pub async fn exchange(&self) -> Result<Login, String> {
         let Some(concierge) = &self.concierge else {
             let credential =
@@ -239,21 +240,22 @@ impl Session {
         Ok(login)
     }
 
-    /// A login that is good for at least `left` from now: a kept one, or a fresh one, which may be good for less.
+    /// Returns a login that is valid for at least `left`: a cached one, or a fresh one, which may
+    /// have a shorter lifetime.
     ///
     /// # Errors
     ///
-    /// Why there is no credential.
+    /// Returns the reason why there is no credential.
     pub async fn login(&self, left: SignedDuration) -> Result<Login, String> {
         let session = self.clone();
-        // The file may be locked by another process for a while.
-        let kept = tokio::task::spawn_blocking(move || {
+        // Another process may hold the lock of the file for a while.
+        let stored = tokio::task::spawn_blocking(move || {
             let now = Timestamp::now();
             let login = session.cached(now)?.login;
             let good = login.expires().is_some_and(|end| end.duration_since(now) >= left);
             good.then_some(login)
         });
-        match kept.await {
+        match stored.await {
             Ok(Some(login)) => Ok(login),
             _ => self.fresh().await,
         }
@@ -271,7 +273,7 @@ fn concierge_params(parsed: &Parsed, credential_type: CredentialType) -> Concier
     }
 }
 
-/// The cache that was asked for; none if it was turned off.
+/// Returns the requested cache; `None` if it is disabled.
 fn credential_cache(parsed: &Parsed, environment: &Environment) -> Result<Option<ExecCache>, String> {
     let path = match parsed.given("credential-cache") {
         Some(path) => path.to_owned(),
@@ -288,7 +290,7 @@ fn variables(exec: &ExecConfig) -> HashMap<String, String> {
     entries.filter_map(|entry| Some((entry.get("name")?.clone(), entry.get("value")?.clone()))).collect()
 }
 
-/// What kubectl would tell the plugin of a user about the cluster.
+/// Returns the cluster information that kubectl would pass to the plugin of a user.
 fn cluster_info(name: &str, cluster: &kube::config::Cluster) -> Result<Cluster, String> {
     const EXTENSION: &str = "client.authentication.k8s.io/exec";
     let ca = kubeconfig::certificate_authority(name, cluster)

@@ -1,4 +1,4 @@
-//! A scripted cluster with a Concierge, and `get kubeconfig` run against it.
+//! A scripted cluster with a Concierge, and runs of `get kubeconfig` against it.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ pub(crate) const CONFIG: &str = "/apis/config.concierge.pinniped.dev/v1alpha1/cr
 pub(crate) const JWT: &str = "/apis/authentication.concierge.pinniped.dev/v1alpha1/jwtauthenticators";
 pub(crate) const WEBHOOK: &str = "/apis/authentication.concierge.pinniped.dev/v1alpha1/webhookauthenticators";
 
-/// What the cluster has; lists are answered from it, single objects by name.
+/// The objects of the cluster; lists and single objects are returned from it.
 #[derive(Clone, Default)]
 pub(crate) struct Cluster {
     pub(crate) issuers: Vec<Value>,
@@ -21,7 +21,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     pub(crate) fn answer(&self, request: &Request) -> Answer {
         if request.path == "/" {
-            // The final look at the cluster comes without credentials.
+            // The validation request has no credentials.
             assert!(!request.headers.contains_key("authorization"));
             return Answer::text(403, "who are you?");
         }
@@ -109,7 +109,7 @@ pub(crate) fn jwt(name: &str, issuer: &str, tls: &Value) -> Value {
     })
 }
 
-/// One CredentialIssuer with the cluster's own API, one webhook.
+/// Returns a cluster with one CredentialIssuer with the cluster's own API, and one webhook.
 pub(crate) fn usual() -> Cluster {
     Cluster {
         issuers: vec![issuer("test-issuer", &[api_strategy()])],

@@ -36,7 +36,7 @@ fn the_impersonation_proxy_is_chosen_by_mode_and_first_wins() {
 }
 
 #[test]
-fn pending_strategies_are_waited_for() {
+fn the_command_waits_for_pending_strategies() {
     let asked = std::sync::atomic::AtomicUsize::new(0);
     let cluster = usual();
     let server = Server::start(move |request| {
@@ -62,7 +62,7 @@ fn pending_strategies_are_waited_for() {
         "{}",
         log[2]
     );
-    // Or not waited for, when that was asked for.
+    // With the flag that disables waiting.
     let mut cluster = usual();
     cluster.issuers = vec![issuer("i", &[strategy("ImpersonationProxy", "Error", "Pending", &Value::Null)])];
     let server = cluster.start();
@@ -72,7 +72,7 @@ fn pending_strategies_are_waited_for() {
 }
 
 #[test]
-fn what_discovery_does_not_find_is_said() {
+fn missing_objects_are_reported() {
     type Case = (&'static str, fn(&mut Cluster), &'static [&'static str], &'static str);
     let cases: [Case; 9] = [
         ("no issuer", |c| c.issuers.clear(), &[], "no CredentialIssuers were found"),
@@ -133,7 +133,7 @@ fn what_discovery_does_not_find_is_said() {
 }
 
 #[test]
-fn a_cluster_without_a_concierge_is_named() {
+fn a_cluster_without_a_concierge_is_reported() {
     let server = Server::start(|_| Answer::text(404, "404 page not found"));
     let home = home_for(&server);
     run(&home, &["--static-token=t"]).fails_with(

@@ -1,4 +1,4 @@
-//! `doctor` against a scripted cluster: what is printed, the exit status, and rights that are missing.
+//! `doctor` against a scripted cluster: output, exit status, and missing permissions.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,8 @@ fn strategy(kind: &str, status: &str, reason: &str, message: &str) -> Value {
         "lastUpdateTime": "2026-11-21T10:00:00Z"})
 }
 
-/// A cluster whose proxy is as these strategies say, seen by somebody with these rights.
+/// Returns a cluster with these strategies of the proxy, for a user with or without all
+/// permissions.
 fn cluster(strategies: Vec<Value>, all_rights: bool) -> Server {
     let path = |request: &Request| request.path.split('?').next().unwrap_or_default().to_owned();
     Server::start(move |request| {
@@ -65,7 +66,7 @@ fn an_installation_in_order_exits_with_zero() {
 }
 
 #[test]
-fn problems_have_their_remedy_and_exit_with_one() {
+fn problems_are_printed_with_remedies_and_exit_with_one() {
     let strategies = vec![
         strategy("KubeClusterSigningCertificate", "Error", "CouldNotFetchKey", "no pods"),
         strategy("ImpersonationProxy", "Error", "ErrorDuringSetup", "spec.impersonationProxy is nil"),
@@ -80,12 +81,12 @@ fn problems_have_their_remedy_and_exit_with_one() {
         ),
         "{run:?}"
     );
-    // Both strategies, nobody can log in, and no Service although the proxy should run.
+    // Both strategies, no working authenticator, and no Service although the proxy should run.
     assert_eq!(run.stderr, "Error: found 4 problems\n");
 }
 
 #[test]
-fn what_may_not_be_seen_is_said_and_is_no_problem() {
+fn missing_permissions_are_reported_and_are_not_problems() {
     let strategies = vec![
         strategy("KubeClusterSigningCertificate", "Success", "FetchedKey", "k"),
         strategy("ImpersonationProxy", "Success", "Listening", "ready"),
@@ -104,7 +105,7 @@ fn what_may_not_be_seen_is_said_and_is_no_problem() {
 }
 
 #[test]
-fn a_cluster_without_a_concierge_is_told_apart_from_one_that_may_not_be_read() {
+fn a_missing_concierge_and_a_missing_permission_have_different_errors() {
     let server = Server::start(|_| Answer::text(404, "404 page not found"));
     home_for(&server).run(&["doctor"]).fails_with(
         "could not read the CredentialIssuer: this cluster does not know \

@@ -1,4 +1,4 @@
-//! `get kubeconfig`: what is written, what is refused.
+//! `get kubeconfig`: generated kubeconfigs and refused options.
 
 use crate::cluster::{CONFIG, JWT, WEBHOOK, exec_args, home_for, issuer, proxy_strategy, run, usual};
 use crate::support::{Home, admin_kubeconfig};
@@ -70,7 +70,7 @@ users:
 }
 
 #[test]
-fn everything_set_by_hand_is_taken_as_it_is() {
+fn explicit_options_are_used_unchanged() {
     let server = usual().start();
     let home = home_for(&server);
     let ca = home.write("ca.pem", &server.ca);
@@ -142,7 +142,7 @@ fn a_ca_file_of_the_source_becomes_data() {
 }
 
 #[test]
-fn without_a_concierge_nothing_is_asked() {
+fn without_a_concierge_no_request_is_sent() {
     let server = usual().start();
     let home = home_for(&server);
     let output = home.path().join("out.yaml");
@@ -158,7 +158,7 @@ fn without_a_concierge_nothing_is_asked() {
 }
 
 #[test]
-fn wrong_input_is_refused() {
+fn invalid_options_are_refused() {
     let server = usual().start();
     let home = home_for(&server);
     for (flags, error) in [
@@ -188,7 +188,7 @@ fn wrong_input_is_refused() {
 }
 
 #[test]
-fn a_cluster_that_does_not_answer_is_tried_until_the_timeout() {
+fn an_unresponsive_cluster_is_retried_until_the_timeout() {
     let mut cluster = usual();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let other = usual().start();

@@ -1,4 +1,5 @@
-//! Broken and hostile input from files and variables: an error in words, or no difference, never a panic.
+//! Invalid and hostile input from files and variables: the result is an error text or no effect,
+//! never a panic.
 
 use crate::support::{Home, Run};
 
@@ -19,7 +20,7 @@ users: [{{name: u, user: {user}}}]
 }
 
 #[test]
-fn a_kubeconfig_that_makes_no_sense_is_refused_in_words() {
+fn an_invalid_kubeconfig_is_refused_with_an_error_text() {
     const SERVER: &str = "{server: 'https://127.0.0.1:1'}";
     for (cluster, user, error) in [
         ("{}", TOKEN_USER, "invalid configuration: no server found for cluster \"c\""),
@@ -64,7 +65,7 @@ fn a_kubeconfig_that_makes_no_sense_is_refused_in_words() {
 }
 
 #[test]
-fn an_address_without_a_scheme_is_one_as_for_kubectl() {
+fn an_address_without_a_scheme_is_valid_as_in_kubectl() {
     for (cluster, url) in [
         ("{server: '127.0.0.1:1'}", "http://127.0.0.1:1"),
         ("{server: '127.0.0.1:1', insecure-skip-tls-verify: true}", "https://127.0.0.1:1"),
@@ -76,7 +77,7 @@ fn an_address_without_a_scheme_is_one_as_for_kubectl() {
 }
 
 #[test]
-fn broken_yaml_is_refused_without_showing_it() {
+fn invalid_yaml_is_refused_without_its_content() {
     let home = Home::new();
     let deep = "[".repeat(100_000);
     let bomb: String = std::iter::once("a0: &a0 [x, x]\n".to_owned())
@@ -101,7 +102,7 @@ fn broken_yaml_is_refused_without_showing_it() {
 }
 
 #[test]
-fn nothing_about_the_cache_or_kubectl_keeps_a_token_from_its_user() {
+fn invalid_caches_and_exec_infos_do_not_prevent_a_login() {
     let expected = Home::new().run(&["login", "static", "--token=a"]);
     assert_eq!(expected.code, 0, "{expected:?}");
     for broken in ["", "{", "credentials: 5", "\u{feff}\0", &"[".repeat(100_000)] {

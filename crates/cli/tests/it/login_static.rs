@@ -17,7 +17,8 @@ fn in_seconds(seconds: i64) -> String {
     (whole + SignedDuration::from_secs(seconds)).to_string()
 }
 
-/// A Concierge whose credentials live this many seconds; each has another key.
+/// Returns a Concierge whose credentials have this lifetime in seconds; each credential has a
+/// different key.
 fn concierge(lifetime: i64) -> Server {
     let count = std::sync::atomic::AtomicUsize::new(0);
     Server::start(move |_| {
@@ -93,13 +94,13 @@ fn the_token_is_exchanged_once_and_then_cached() {
     assert!(!seen.client_certificate);
     assert_eq!(seen.tls, Some(ProtocolVersion::TLSv1_3));
 
-    // Again: the same bytes, without a request.
+    // The second run prints the same bytes without a request.
     let again = home.run(&args);
     assert_eq!((again.code, again.stdout), (0, run.stdout));
     assert_eq!(server.seen().len(), 1);
     assert!(home.path().join(".config/pinniped/credentials.yaml").exists());
 
-    // Another cluster in KUBERNETES_EXEC_INFO is another key; so are other arguments.
+    // Another cluster in KUBERNETES_EXEC_INFO results in another key; so do other arguments.
     let mut other = args;
     other.push("--concierge-namespace=x".into());
     let run = home.run(&other);
@@ -108,7 +109,7 @@ fn the_token_is_exchanged_once_and_then_cached() {
 }
 
 #[test]
-fn debug_shows_the_steps() {
+fn debug_logs_contain_the_steps() {
     let server = concierge(300);
     let mut home = Home::new();
     home.set("PINNIPED_DEBUG", "true");
@@ -128,7 +129,7 @@ fn debug_shows_the_steps() {
 }
 
 #[test]
-fn a_credential_near_its_end_is_given_out_and_renewed_in_the_background() {
+fn an_expiring_credential_is_returned_and_renewed_in_the_background() {
     let server = concierge(30);
     let home = Home::new();
     let args = args(&server, "--token=t");
@@ -149,7 +150,7 @@ fn a_credential_near_its_end_is_given_out_and_renewed_in_the_background() {
 }
 
 #[test]
-fn refusals_and_failures_are_told_apart() {
+fn refusals_and_failures_have_different_errors() {
     const PREFIX: &str = "could not complete Concierge credential exchange: ";
     let status = |status: Value| Answer::json(&json!({"kind": "TokenCredentialRequest", "status": status}));
     let server = Server::start(move |request| {
@@ -183,7 +184,7 @@ fn refusals_and_failures_are_told_apart() {
 }
 
 #[test]
-fn a_concierge_that_cannot_be_reached_or_trusted_is_named() {
+fn an_unreachable_or_untrusted_concierge_is_reported() {
     const PREFIX: &str = "could not complete Concierge credential exchange: could not login: Post ";
     const PATH: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
     let home = Home::new();
@@ -206,7 +207,7 @@ fn a_concierge_that_cannot_be_reached_or_trusted_is_named() {
 }
 
 #[test]
-fn wrong_parameters_are_refused_before_anything_is_sent() {
+fn invalid_parameters_are_refused_before_a_request_is_sent() {
     let server = concierge(300);
     let home = Home::new();
     let mut bad = args(&server, "--token=t");
@@ -223,7 +224,7 @@ fn wrong_parameters_are_refused_before_anything_is_sent() {
 #[test]
 fn the_request_goes_through_the_proxy() {
     let server = concierge(300);
-    // Nothing resolves this name but the proxy.
+    // Only the proxy can resolve this name.
     let mut through = args(&server, "--token=t");
     through[6] = "--concierge-endpoint=https://concierge.test".into();
 
@@ -245,7 +246,7 @@ fn the_request_goes_through_the_proxy() {
     );
 }
 
-/// A proxy for one connection, which leads to `target` whatever is asked for.
+/// A proxy for one connection, which always connects to `target`.
 struct Proxy {
     address: SocketAddr,
     thread: JoinHandle<String>,
@@ -279,7 +280,7 @@ impl Proxy {
         Self { address, thread }
     }
 
-    /// The head of the request.
+    /// Returns the head of the request.
     fn join(self) -> String {
         self.thread.join().unwrap()
     }

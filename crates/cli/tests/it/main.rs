@@ -1,4 +1,4 @@
-//! Runs the real binary against scripted TLS servers in this process.
+//! Tests that run the real binary against scripted TLS servers in this process.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail at once")]
 

@@ -1,9 +1,9 @@
-//! Mistakes on the command line, help, version, completion: no server needed.
+//! Command line errors, help, version and completion, without a server.
 
 use crate::support::Home;
 
 #[test]
-fn mistakes_end_in_one_line_and_exit_one() {
+fn command_line_errors_print_one_line_and_exit_with_one() {
     let home = Home::new();
     for (args, stderr) in [
         (&["foo"][..], "Error: unknown command \"foo\" for \"pinniped\"\nRun 'pinniped --help' for usage.\n"),
@@ -46,7 +46,7 @@ fn groups_and_help_succeed() {
 }
 
 #[test]
-fn oidc_says_that_it_cannot_yet() {
+fn login_oidc_reports_that_it_is_not_implemented() {
     let run = Home::new().run(&["login", "oidc", "--issuer", "https://issuer.example.com"]);
     assert_eq!((run.code, run.stdout.as_str()), (1, ""));
     assert!(run.last_error().unwrap().starts_with("could not complete Pinniped login: "), "{run:?}");
@@ -85,13 +85,13 @@ fn the_version_is_one_line_or_a_document() {
 }
 
 #[test]
-fn completion_works_for_every_shell_and_for_older_scripts() {
+fn completion_works_for_every_shell_and_for_scripts_of_earlier_releases() {
     let home = Home::new();
     for shell in ["bash", "zsh", "fish", "powershell"] {
         let run = home.run(&["completion", shell]);
         assert_eq!(run.code, 0, "{shell}");
         assert!(run.stdout.contains("static-token"), "{shell}");
-        // Bash shows no descriptions in any case.
+        // Bash shows no descriptions in either case.
         let short = home.run(&["completion", shell, "--no-descriptions"]).stdout;
         assert!(short.len() < run.stdout.len() || shell == "bash", "{shell}");
     }
@@ -102,7 +102,7 @@ fn completion_works_for_every_shell_and_for_older_scripts() {
 }
 
 #[test]
-fn the_reference_page_is_that_of_this_build() {
+fn the_reference_page_is_up_to_date() {
     let page = Home::new().run(&["generate-markdown-help"]).stdout;
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
     assert!(
@@ -113,8 +113,8 @@ fn the_reference_page_is_that_of_this_build() {
 }
 
 #[test]
-fn bash_completes_with_the_generated_script() {
-    // Calls the completion function as readline does and prints its answer.
+fn bash_completion_works_with_the_generated_script() {
+    // Calls the completion function as readline does and prints its result.
     const DRIVER: &str = r#"
         source "$1"; shift
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
@@ -139,7 +139,7 @@ fn bash_completes_with_the_generated_script() {
 }
 
 #[test]
-fn a_reader_that_went_away_is_no_error() {
+fn a_closed_stdout_is_not_an_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_pinniped"))
@@ -152,7 +152,7 @@ fn a_reader_that_went_away_is_no_error() {
 }
 
 #[test]
-fn a_missing_home_matters_only_where_one_is_needed() {
+fn a_missing_home_directory_is_an_error_only_if_it_is_needed() {
     let home = Home::new();
     assert_eq!(home.run_without_variables(&["version"]).code, 0);
     assert_eq!(home.run_without_variables(&["login", "static", "--token=t", "--credential-cache="]).code, 0);

@@ -1,4 +1,4 @@
-//! `get kubeconfig`: JWTAuthenticators, and what their issuers tell about themselves.
+//! `get kubeconfig`: JWTAuthenticators and the discovery documents of their issuers.
 
 use serde_json::json;
 
@@ -6,8 +6,8 @@ use crate::cluster::{Cluster, api_strategy, exec_args, home_for, issuer, jwt, ru
 use crate::support::{Answer, Server};
 
 #[test]
-fn a_jwt_authenticator_makes_an_oidc_login() {
-    // The issuer is no Supervisor; the scopes stay.
+fn a_jwt_authenticator_results_in_an_oidc_login() {
+    // The issuer is not a Supervisor; the scopes are unchanged.
     let oidc = Server::start(|request| {
         let address = format!("https://{}", request.headers["host"]);
         Answer::json(&json!({"issuer": address, "scopes_supported": ["openid"]}))
@@ -96,7 +96,7 @@ fn a_jwt_authenticator_makes_an_oidc_login() {
 }
 
 #[test]
-fn a_supervisor_decides_scopes_provider_and_flow() {
+fn a_supervisor_determines_scopes_provider_and_flow() {
     let oidc = Server::start(|request| {
         let address = format!("https://{}", request.headers["host"]);
         match request.path.as_str() {

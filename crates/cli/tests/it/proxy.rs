@@ -19,7 +19,7 @@ const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn a_request_of_any_client_goes_on_as_the_user_who_logged_in() {
+async fn a_request_of_any_client_is_forwarded_as_the_logged_in_user() {
     let server = ApiServer::start(Script::default()).await;
     let home = Home::new();
     let running = Running::start(&home, &kubeconfig(&server, "/base/")).await;
@@ -54,7 +54,7 @@ async fn a_request_of_any_client_goes_on_as_the_user_who_logged_in() {
 }
 
 #[tokio::test]
-async fn a_client_cannot_be_somebody_else_and_is_told_so() {
+async fn a_client_cannot_impersonate_and_gets_a_warning() {
     let server = ApiServer::start(Script::default()).await;
     let home = Home::new();
     let running = Running::start(&home, &kubeconfig(&server, "")).await;
@@ -85,7 +85,7 @@ async fn a_client_cannot_be_somebody_else_and_is_told_so() {
             ]
         );
     }
-    // Nor by taking our headers off as hop-by-hop ones.
+    // Naming the proxy's headers as hop-by-hop headers has no effect either.
     let request = running.request("/x").header("connection", "impersonate-user, authorization");
     running.ask(Protocol::Http1, request.body(String::new()).unwrap()).await;
     let seen = server.take_last();
@@ -94,7 +94,7 @@ async fn a_client_cannot_be_somebody_else_and_is_told_so() {
 }
 
 #[tokio::test]
-async fn who_does_not_know_the_secret_or_means_another_host_reaches_nothing() {
+async fn a_client_without_the_secret_or_with_another_host_is_refused() {
     let server = ApiServer::start(Script::default()).await;
     let home = Home::new();
     let running = Running::start(&home, &kubeconfig(&server, "")).await;
@@ -106,7 +106,7 @@ async fn who_does_not_know_the_secret_or_means_another_host_reaches_nothing() {
             (host.as_str(), Some("Bearer x".to_owned()), 401),
             (host.as_str(), Some(format!("Bearer {secret}0")), 401),
             (host.as_str(), Some(format!("Basic {secret}")), 401),
-            // A page of that name which resolves to this machine.
+            // A page whose name resolves to this machine.
             ("evil.example", Some(format!("Bearer {secret}")), 421),
             ("192.0.2.1:1", Some(format!("Bearer {secret}")), 421),
         ] {
@@ -128,8 +128,8 @@ async fn who_does_not_know_the_secret_or_means_another_host_reaches_nothing() {
 }
 
 #[tokio::test]
-async fn a_login_at_its_end_is_replaced_before_it_is_used() {
-    // Shorter than what a request may need: each one logs in.
+async fn an_expiring_login_is_replaced_before_it_is_used() {
+    // The lifetime is shorter than the safety margin: each request logs in.
     let server = ApiServer::start(Script { lifetime: 3 }).await;
     let home = Home::new();
     let running = Running::start(&home, &kubeconfig(&server, "")).await;
@@ -146,7 +146,7 @@ async fn a_login_at_its_end_is_replaced_before_it_is_used() {
 }
 
 #[tokio::test]
-async fn a_login_that_many_wait_for_is_made_once() {
+async fn concurrent_requests_share_one_login() {
     let server = ApiServer::start(Script { lifetime: 300 }).await;
     let home = Home::new();
     let running = Running::start(&home, &kubeconfig(&server, "")).await;
@@ -155,7 +155,7 @@ async fn a_login_that_many_wait_for_is_made_once() {
     let answers = futures::future::join_all(all).await;
     assert!(answers.iter().all(|answer| answer.status() == 200));
     assert_eq!((server.logins(), server.requests()), (1, 30));
-    // Another run finds it in the cache.
+    // Another run finds the login in the cache.
     drop(running);
     let running = Running::start(&home, &kubeconfig(&server, "")).await;
     running.ask(Protocol::Http2, running.request("/x").body(String::new()).unwrap()).await;
@@ -163,7 +163,7 @@ async fn a_login_that_many_wait_for_is_made_once() {
 }
 
 #[tokio::test]
-async fn a_watch_is_passed_on_as_it_comes_and_more_of_them_than_a_connection_carries() {
+async fn watches_are_streamed_beyond_the_stream_limit_of_one_connection() {
     let server = ApiServer::start(Script::default()).await;
     let home = Home::new();
     let running = Running::start(&home, &kubeconfig(&server, "")).await;
@@ -184,7 +184,7 @@ async fn a_watch_is_passed_on_as_it_comes_and_more_of_them_than_a_connection_car
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_carries_bytes_both_ways() {
+async fn an_upgraded_connection_transfers_bytes_in_both_directions() {
     let server = ApiServer::start(Script::default()).await;
     let home = Home::new();
     let running = Running::start(&home, &kubeconfig(&server, "")).await;
@@ -216,7 +216,7 @@ async fn an_upgraded_connection_carries_bytes_both_ways() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_gone_is_told_of() {
+async fn an_unreachable_api_server_is_reported() {
     let server = ApiServer::start(Script::default()).await;
     let home = Home::new();
     let running = Running::start(&home, &kubeconfig(&server, "")).await;
@@ -233,7 +233,7 @@ async fn an_api_server_that_is_gone_is_told_of() {
 }
 
 #[tokio::test]
-async fn signals_end_it_cleanly_and_its_file_goes_with_it() {
+async fn signals_stop_the_proxy_gracefully_and_its_file_is_removed() {
     for signal in ["INT", "TERM"] {
         let server = ApiServer::start(Script::default()).await;
         let home = Home::new();
@@ -245,7 +245,7 @@ async fn signals_end_it_cleanly_and_its_file_goes_with_it() {
             use std::os::unix::fs::PermissionsExt as _;
             assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        // Something that would never end by itself.
+        // A request that would never end by itself.
         let mut client = running.connect(Protocol::Http2).await;
         let request = running.request("/api/v1/pods?watch=true").body(String::new()).unwrap();
         let mut watch = client.send(request).await.into_body();
@@ -283,7 +283,7 @@ async fn without_a_file_the_kubeconfig_is_printed_and_the_port_may_be_chosen() {
     );
     let args = std::fs::read(format!("/proc/{}/cmdline", running.pid())).unwrap_or_default();
     assert!(!String::from_utf8_lossy(&args).contains(&running.secret));
-    // And taken by it.
+    // The running proxy occupies the port, so that a second one fails.
     let port = format!("--port={port}");
     let config = home.write("other.yaml", &kubeconfig(&server, ""));
     let run = home.run(&["proxy", "--kubeconfig", config.to_str().unwrap(), &port]);
@@ -292,7 +292,7 @@ async fn without_a_file_the_kubeconfig_is_printed_and_the_port_may_be_chosen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_proxied_is_refused_with_a_remedy() {
+async fn unsupported_kubeconfigs_are_refused_with_a_remedy() {
     let server = ApiServer::start(Script::default()).await;
     let home = Home::new();
     let good = kubeconfig(&server, "");

@@ -1,5 +1,5 @@
-//! Logins with a service account's token, against a scripted cluster: what the plugin gives out and what it writes, what
-//! kubectl gets to see, and what our own commands send.
+//! Logins with a service account token against a scripted cluster: the output and the files of the
+//! plugin, the arguments of kubectl, and the requests of our own commands.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,8 @@ mod kubectl;
 mod ours;
 mod plugin;
 
-/// A cluster whose Concierge gives service accounts' tokens, and whose whoami knows who is impersonated.
+/// A cluster whose Concierge issues service account tokens, and whose whoami API returns the
+/// impersonated user.
 struct World {
     server: Server,
     status: Arc<Mutex<Value>>,
@@ -44,7 +45,7 @@ fn certificate() -> Value {
 }
 
 impl World {
-    /// Everybody is pinny, in group `a`.
+    /// Starts a cluster in which every login results in the user pinny in group `a`.
     fn start() -> Self {
         let status = Arc::new(Mutex::new(token_for(&pinny(&["a"]))));
         let answered = status.clone();
@@ -77,17 +78,17 @@ impl World {
         Self { server, status }
     }
 
-    /// What the Concierge answers from now on.
+    /// Sets the response of the Concierge.
     fn answers(&self, status: Value) {
         *self.status.lock().unwrap() = status;
     }
 
-    /// How often somebody logged in.
+    /// Returns the number of logins.
     fn logins(&self) -> usize {
         self.server.seen().iter().filter(|request| request.path.ends_with("/tokencredentialrequests")).count()
     }
 
-    /// The arguments of the plugin.
+    /// Returns the arguments of the plugin.
     fn args(&self, more: &[&str]) -> Vec<String> {
         let mut args = vec![
             "login".to_owned(),
@@ -104,7 +105,7 @@ impl World {
         args
     }
 
-    /// A home in which a kubeconfig's user logs in with these arguments.
+    /// Creates a home directory with a kubeconfig whose user logs in with these arguments.
     fn home(&self, more: &[&str]) -> (Home, PathBuf) {
         let mut home = Home::new();
         let config = json!({
@@ -129,12 +130,12 @@ fn user_entry(path: &std::path::Path) -> Value {
     document["users"][0]["user"].clone()
 }
 
-/// The arguments that kubectl would run the plugin with.
+/// Returns the arguments with which kubectl would run the plugin.
 fn plugin_args(path: &std::path::Path) -> Vec<String> {
     serde_json::from_value(user_entry(path)["exec"]["args"].clone()).unwrap()
 }
 
-/// The token that was printed, or why it was not.
+/// Returns the printed token, or the error.
 fn token(run: &Run) -> Result<String, String> {
     match run.code {
         0 => {

@@ -1,4 +1,4 @@
-//! A scripted HTTPS server, a home directory, and the program run in it.
+//! A scripted HTTPS server, a home directory, and runs of the program in it.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,10 +15,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ProtocolVersion, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
-/// No client of these tests is silent for longer.
+/// The timeout for clients of these tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One request as the server saw it.
+/// A request that the server received.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -30,7 +30,7 @@ pub(crate) struct Request {
     pub(crate) tls: Option<ProtocolVersion>,
 }
 
-/// What the server answers: status, extra header lines, body.
+/// The response of the server: status, extra header lines, body.
 pub(crate) struct Answer {
     status: u16,
     headers: &'static str,
@@ -54,7 +54,7 @@ impl Answer {
         Self { headers: "Content-Type: application/json\r\nAudit-Id: some-audit-id\r\n", ..self }
     }
 
-    /// The `Status` of a Kubernetes API server for an object that is not there.
+    /// Returns the `Status` of a Kubernetes API server for a missing object.
     pub(crate) fn not_found(message: &str) -> Self {
         Self::json(&json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -70,7 +70,7 @@ impl Answer {
     }
 }
 
-/// An HTTPS server with a certificate of its own; ends with the value.
+/// An HTTPS server with its own certificate; dropping it stops the server.
 pub(crate) struct Server {
     address: SocketAddr,
     pub(crate) ca: String,
@@ -80,7 +80,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one that asks `script` for every answer.
+    /// Starts a server that calls `script` for every response.
     pub(crate) fn start(script: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
         let (ca, tls) = tls();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -112,17 +112,17 @@ impl Server {
         format!("https://{}", self.address)
     }
 
-    /// The CA certificate as flags and kubeconfigs have it.
+    /// Returns the CA certificate in the form of flags and kubeconfigs.
     pub(crate) fn ca_data(&self) -> String {
         pinniped_go_compat::base64::encode(self.ca.as_bytes())
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub(crate) fn seen(&self) -> Vec<Request> {
         self.seen.lock().unwrap().clone()
     }
 
-    /// `GET /path`, `POST /path`, ...
+    /// Returns the request lines: `GET /path`, `POST /path`, ...
     pub(crate) fn seen_lines(&self) -> Vec<String> {
         self.seen().into_iter().map(|request| format!("{} {}", request.method, request.path)).collect()
     }
@@ -131,7 +131,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Wakes the accepting thread; if that fails it was awake.
+        // Wakes the accepting thread; if the connection fails, the thread is already awake.
         let _ = TcpStream::connect(self.address);
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
@@ -151,7 +151,8 @@ fn tls() -> (String, Arc<ServerConfig>) {
     let names = ["127.0.0.1".to_owned(), "concierge.test".to_owned()];
     let leaf = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
 
-    // Client certificates are asked for, so that the tests see whether one is sent.
+    // The server requests client certificates, so that the tests can check whether the client sends
+    // one.
     let mut roots = rustls::RootCertStore::empty();
     roots.add(ca.der().clone()).unwrap();
     let verifier = rustls::server::WebPkiClientVerifier::builder(Arc::new(roots))
@@ -219,7 +220,7 @@ fn converse(
     stream.flush()
 }
 
-/// What a run of the program left.
+/// The result of a run of the program.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -235,12 +236,12 @@ impl Run {
         assert_eq!((self.code, self.stdout.as_str()), (1, ""), "{self:?}");
     }
 
-    /// The text behind the last `Error: `.
+    /// Returns the text after the last `Error: `.
     pub(crate) fn last_error(&self) -> Option<&str> {
         self.stderr.lines().rev().find_map(|line| line.strip_prefix("Error: "))
     }
 
-    /// Messages and pairs of the log, without time and place.
+    /// Returns messages and pairs of the log, without time and location.
     pub(crate) fn log(&self) -> Vec<String> {
         self.stderr
             .lines()
@@ -250,7 +251,7 @@ impl Run {
     }
 }
 
-/// A home directory to run the program in.
+/// A home directory for runs of the program.
 pub(crate) struct Home {
     dir: tempfile::TempDir,
     variables: Vec<(String, String)>,
@@ -276,7 +277,7 @@ impl Home {
         path
     }
 
-    /// Runs the program with nothing but `HOME` and the variables set here.
+    /// Runs the program with only `HOME` and the variables set here.
     pub(crate) fn run<S: AsRef<str>>(&self, args: &[S]) -> Run {
         let mut command = self.bare(args);
         command.env("HOME", self.dir.path());
@@ -284,7 +285,7 @@ impl Home {
         finish(command)
     }
 
-    /// Runs the program as the last words of another one.
+    /// Runs the program as the last arguments of another program.
     pub(crate) fn run_program<S: AsRef<str>>(&self, words: &[&str], args: &[S]) -> Run {
         let mut command = Command::new(words[0]);
         command.env_clear().current_dir(self.dir.path()).stdin(Stdio::null());
@@ -294,7 +295,7 @@ impl Home {
         finish(command)
     }
 
-    /// Runs the program without any variable.
+    /// Runs the program without environment variables.
     pub(crate) fn run_without_variables<S: AsRef<str>>(&self, args: &[S]) -> Run {
         finish(self.bare(args))
     }
@@ -316,7 +317,7 @@ fn finish(mut command: Command) -> Run {
     }
 }
 
-/// An administrator's kubeconfig for `server` with a bearer token.
+/// Returns an administrator's kubeconfig for `server` with a bearer token.
 pub(crate) fn admin_kubeconfig(server: &str, cluster_extra: &str) -> String {
     format!(
         "apiVersion: v1

@@ -29,7 +29,7 @@ fn home_for(server: &Server) -> Home {
 }
 
 #[test]
-fn the_answer_is_shown_in_three_formats() {
+fn the_user_is_printed_in_three_formats() {
     let server = pinny();
     let home = home_for(&server);
     let run = home.run(&["whoami"]);
@@ -96,7 +96,7 @@ fn a_list_of_kubeconfigs_is_merged() {
 }
 
 #[test]
-fn what_is_wrong_with_the_configuration_is_said() {
+fn configuration_errors_are_reported() {
     const PREFIX: &str = "could not configure Kubernetes client: ";
     const NOTHING: &str = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable";
     let server = pinny();
@@ -110,7 +110,7 @@ fn what_is_wrong_with_the_configuration_is_said() {
 }
 
 #[test]
-fn failures_of_the_api_are_told_apart() {
+fn failures_of_the_api_have_different_errors() {
     let server = Server::start(|request| match request.headers["authorization"].as_str() {
         "Bearer 404" => Answer::text(404, "404 page not found"),
         _ => Answer::json(&json!({
@@ -129,7 +129,7 @@ fn failures_of_the_api_are_told_apart() {
 }
 
 #[test]
-fn a_server_that_nobody_vouches_for_is_not_talked_to() {
+fn requests_are_not_sent_to_an_untrusted_server() {
     let server = pinny();
     let other = pinny();
     let home = Home::new();

@@ -25,7 +25,7 @@ const fn scopes(name: &'static str) -> FlagSpec {
     FlagSpec::new(name, Kind::Strings, "OIDC scopes to ask for").or_text(DEFAULT_SCOPES)
 }
 
-/// Which credential a login asks for.
+/// The flag for the credential type of a login.
 const fn credential_type() -> FlagSpec {
     FlagSpec::new(
         "concierge-credential-type",

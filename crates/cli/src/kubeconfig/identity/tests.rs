@@ -49,7 +49,7 @@ users:
 ";
 
 #[test]
-fn the_users_of_this_login_get_the_fields_and_nothing_else_changes() {
+fn only_the_entries_of_this_login_change() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config");
     std::fs::write(&path, CONFIG).unwrap();
@@ -69,7 +69,7 @@ fn the_users_of_this_login_get_the_fields_and_nothing_else_changes() {
     assert_eq!(parse(&std::fs::read_to_string(&path).unwrap()).unwrap(), expected);
     assert_eq!(record(&environment, Some(&user)).unwrap(), Recorded::Already(path.clone()));
 
-    // The next identity replaces all of it; none removes all of it.
+    // The next identity replaces all of it; no identity removes all of it.
     record(&environment, Some(&pinny(&[]))).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(!text.contains("as-groups") && !text.contains("as-user-extra"), "{text}");
@@ -81,7 +81,7 @@ fn the_users_of_this_login_get_the_fields_and_nothing_else_changes() {
 }
 
 #[test]
-fn a_plugin_that_knows_an_older_identity_finds_its_entry() {
+fn a_plugin_with_an_older_identity_finds_its_entry() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config");
     std::fs::write(&path, CONFIG).unwrap();
@@ -121,7 +121,7 @@ fn a_login_that_no_file_has_is_not_recorded() {
 }
 
 #[test]
-fn flags_are_fit_for_a_shell() {
+fn flags_are_quoted_for_a_shell() {
     let mut user = pinny(&["a", "it's / so"]);
     user.uid = "1".into();
     user.extra.insert("k".into(), vec!["v".into(), "$(w)".into()]);
@@ -132,7 +132,7 @@ fn flags_are_fit_for_a_shell() {
 }
 
 #[test]
-fn what_is_written_to_an_entry_is_read_from_it() {
+fn a_written_identity_can_be_read_back() {
     let mut user = pinny(&["a"]);
     user.extra.insert("k".into(), vec!["v".into()]);
     let mut entry = AuthInfo::default();

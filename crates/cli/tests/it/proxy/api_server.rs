@@ -1,4 +1,4 @@
-//! An API server with a Concierge's login, watches and an echo behind an upgrade.
+//! An API server with a Concierge's login API, watches, and an echo service for upgrades.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use pinniped_pki::{CertificateAuthority, CertificateStore, Validity};
 use serde_json::json;
 use tokio::sync::watch;
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) path: String,
@@ -27,10 +27,10 @@ pub(super) struct Seen {
     pub(super) headers: Vec<String>,
 }
 
-/// What the server does.
+/// The behaviour of the server.
 #[derive(Clone)]
 pub(super) struct Script {
-    /// Seconds that credentials live.
+    /// The lifetime of credentials in seconds.
     pub(super) lifetime: i64,
 }
 
@@ -52,7 +52,7 @@ struct Inner {
     tunnels: Tunnels,
 }
 
-/// The server; it ends when dropped.
+/// The server; dropping it stops the server.
 pub(super) struct ApiServer {
     api: Api,
     handle: ServerHandle,
@@ -79,7 +79,7 @@ impl ApiServer {
             tunnels: Tunnels::new(),
         }));
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        // As many streams of a connection as a real one allows.
+        // The stream limit per connection of a real API server.
         let limits = Limits { h2_streams: 100, ..Limits::default() };
         let handle = serve(listener, tls, api.clone(), limits);
         Self { api, handle, ca: authority.certificate_pem().to_owned() }
@@ -101,7 +101,7 @@ impl ApiServer {
         self.api.0.logins.load(Ordering::SeqCst)
     }
 
-    /// Requests that were no logins.
+    /// Returns the number of requests other than logins.
     pub(super) fn requests(&self) -> usize {
         self.api.0.seen.lock().unwrap().len()
     }
@@ -114,7 +114,7 @@ impl ApiServer {
         self.api.0.refuse.store(true, Ordering::SeqCst);
     }
 
-    /// One line to each watch.
+    /// Sends one line to each watch.
     pub(super) fn tell_watchers(&self) {
         self.api.0.events.send_modify(|count| *count += 1);
     }

@@ -1,4 +1,4 @@
-//! A running `pinniped proxy`, and clients of it.
+//! A running `pinniped proxy` and its clients.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use tokio_rustls::TlsConnector;
 use super::api_server::ApiServer;
 use crate::support::Home;
 
-/// How long a start may take.
+/// The timeout for the start of the proxy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The HTTP version of a connection.
@@ -34,7 +34,8 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// A kubeconfig as `get kubeconfig --impersonation-delivery proxy` writes it; `base` is a path of the server.
+/// Returns a kubeconfig like that of `get kubeconfig --impersonation-delivery proxy`; `base` is a
+/// path of the server.
 pub(super) fn kubeconfig(server: &ApiServer, base: &str) -> String {
     let (url, ca) = (server.url(), server.ca_data());
     format!(
@@ -68,13 +69,13 @@ users:
     )
 }
 
-/// What a run left.
+/// The result of a completed run.
 pub(super) struct Ended {
     pub(super) code: Option<i32>,
     pub(super) stderr: String,
 }
 
-/// The process; it is killed when dropped.
+/// The process; dropping the value kills it.
 pub(super) struct Running {
     child: Child,
     stderr: BufReader<tokio::process::ChildStderr>,
@@ -86,7 +87,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Writes its kubeconfig into a file.
+    /// Starts a proxy that writes its kubeconfig to a file.
     pub(super) async fn start(home: &Home, config: &str) -> Self {
         let file = home.path().join("proxy.yaml");
         let (child, stderr, said) = spawn(home, config, &["--output", file.to_str().unwrap()]).await;
@@ -94,7 +95,7 @@ impl Running {
         Self::reading(&text, child, stderr, said, file)
     }
 
-    /// Prints its kubeconfig.
+    /// Starts a proxy that prints its kubeconfig.
     pub(super) async fn printing(home: &Home, config: &str, port: u16) -> Self {
         let (mut child, stderr, said) = spawn(home, config, &["--port", &port.to_string()]).await;
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -118,7 +119,7 @@ impl Running {
         let cluster = &config["clusters"][0]["cluster"];
         let ca = cluster["certificate-authority-data"].as_str().unwrap();
         let ca = pinniped_go_compat::base64::decode(ca.as_bytes()).unwrap();
-        // As text: the type of the library does not show it.
+        // Read from the text, because the library's type does not expose it.
         let secret = text.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
         Self {
             child,
@@ -147,7 +148,7 @@ impl Running {
         Ended { code: self.child.wait().await.unwrap().code(), stderr }
     }
 
-    /// With the secret.
+    /// Returns a request with the secret.
     pub(super) fn request(&self, path: &str) -> http::request::Builder {
         Request::get(format!("https://{}{path}", self.address))
             .header("authorization", format!("Bearer {}", self.secret))
@@ -177,7 +178,7 @@ impl Running {
         Client { sender, _driver: driver }
     }
 
-    /// One request on a connection of its own, and its whole answer.
+    /// Sends one request on a new connection and returns the complete response.
     pub(super) async fn ask(&self, protocol: Protocol, request: Request<String>) -> Response<String> {
         let asking = async {
             let (head, body) = self.connect(protocol).await.send(request).await.into_parts();
@@ -222,14 +223,14 @@ enum Sender {
     Http2(http2::SendRequest<String>),
 }
 
-/// One connection to the proxy.
+/// A connection to the proxy.
 pub(super) struct Client {
     sender: Sender,
     _driver: JoinSet<()>,
 }
 
 impl Client {
-    /// The head of the answer. Connections over HTTP/1.1 say the host in a header.
+    /// Sends a request and returns the head of the response. Over HTTP/1.1, adds the `Host` header.
     pub(super) async fn send(&mut self, mut request: Request<String>) -> Response<Incoming> {
         match &mut self.sender {
             Sender::Http2(sender) => sender.send_request(request).await.unwrap(),

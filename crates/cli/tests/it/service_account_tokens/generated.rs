@@ -13,7 +13,7 @@ fn user(text: &str) -> Value {
 }
 
 #[test]
-fn a_static_tokens_kubeconfig_names_the_identity_at_once() {
+fn a_kubeconfig_with_a_static_token_contains_the_identity_immediately() {
     let world = World::start();
     let home = home_for(&world.server);
     for delivery in [&[][..], &["--impersonation-delivery=auto"], &["--impersonation-delivery=kubeconfig"]] {
@@ -43,7 +43,7 @@ fn a_static_tokens_kubeconfig_names_the_identity_at_once() {
             "discovered identity to impersonate  {\"username\": \"pinny\"}"
         );
 
-        // It works as it is, and is good for what it says only.
+        // The kubeconfig works unchanged, but only for its own identity.
         let written = home.write("generated", &result.stdout);
         assert_eq!(super::token(&home.run(&super::plugin_args(&written))), Ok("sa-token".into()));
         std::fs::remove_file(home.path().join(".config/pinniped/credentials.yaml")).unwrap();
@@ -55,7 +55,7 @@ fn a_static_tokens_kubeconfig_names_the_identity_at_once() {
 }
 
 #[test]
-fn what_is_not_known_or_not_sent_by_kubectl_is_not_in_the_kubeconfig() {
+fn an_unknown_identity_or_another_delivery_adds_no_impersonation_fields() {
     let world = World::start();
     let mut home = home_for(&world.server);
     home.set("T", "t");
@@ -83,7 +83,7 @@ fn what_is_not_known_or_not_sent_by_kubectl_is_not_in_the_kubeconfig() {
 }
 
 #[test]
-fn a_login_that_fails_is_told_and_a_certificate_needs_no_identity() {
+fn a_failed_login_is_reported_and_a_certificate_needs_no_identity() {
     let world = World::start();
     let home = home_for(&world.server);
     world.answers(json!({"message": "authentication failed"}));
@@ -101,7 +101,7 @@ fn a_login_that_fails_is_told_and_a_certificate_needs_no_identity() {
 }
 
 #[test]
-fn the_mode_is_never_discovered() {
+fn the_mode_is_never_selected_automatically() {
     let world = World::start();
     let result = run(&home_for(&world.server), &["--static-token=t"]);
     assert_eq!(result.last_error(), Some("could not autodiscover --concierge-mode"), "{result:?}");

@@ -1,4 +1,4 @@
-//! `pinniped kubectl`, with a script in kubectl's place.
+//! `pinniped kubectl`, with a script in place of kubectl.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{World, certificate, pinny, token, token_for};
 use crate::support::Home;
 
-/// A kubectl that shows what it was given.
+/// A kubectl that prints its arguments and environment.
 const SHOW: &str = "#!/bin/sh
 echo \"args: $*\"
 echo \"mode: $(stat -c %a \"$KUBECONFIG\")\"
@@ -57,7 +57,8 @@ fn kubectl_gets_a_private_kubeconfig_with_the_identity() {
     assert_eq!(temporary_files(home.path()), 0);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
 
-    // The plugin in it prints the token, without another login; when the identity changes, it does not.
+    // The plugin in it prints the token without another login, but not after the identity has
+    // changed.
     let args: Vec<String> = serde_json::from_value(user["exec"]["args"].clone()).unwrap();
     let info = json!({"apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential", "spec": {
         "interactive": false,
@@ -78,7 +79,7 @@ fn kubectl_gets_a_private_kubeconfig_with_the_identity() {
 }
 
 #[test]
-fn the_kubeconfig_of_the_arguments_is_the_one_that_counts() {
+fn the_kubeconfig_of_the_arguments_takes_precedence() {
     let world = World::start();
     let (mut home, path) = prepared(&world, &["--impersonation-delivery=kubeconfig"]);
     home.set("KUBECONFIG", "/no/such/file");
@@ -92,7 +93,7 @@ fn the_kubeconfig_of_the_arguments_is_the_one_that_counts() {
 }
 
 #[test]
-fn where_no_headers_are_needed_kubectl_runs_as_it_is() {
+fn without_required_headers_kubectl_runs_unchanged() {
     let world = World::start();
     let (home, path) = prepared(&world, &["--impersonation-delivery=wrapper"]);
     let kubectl = program(&home, "#!/bin/sh\necho \"$KUBECONFIG $*\"\nexit 3\n");
@@ -113,7 +114,7 @@ fn where_no_headers_are_needed_kubectl_runs_as_it_is() {
 }
 
 #[test]
-fn a_login_that_fails_runs_nothing() {
+fn a_failed_login_does_not_run_kubectl() {
     let world = World::start();
     let (home, _) = prepared(&world, &["--impersonation-delivery=wrapper"]);
     world.answers(json!({"message": "authentication failed"}));
@@ -123,7 +124,7 @@ fn a_login_that_fails_runs_nothing() {
 }
 
 #[test]
-fn a_kubectl_that_is_this_program_again_is_named() {
+fn a_recursive_call_of_this_program_is_reported() {
     let world = World::start();
     let (home, _) = prepared(&world, &["--impersonation-delivery=wrapper"]);
     let this = env!("CARGO_BIN_EXE_pinniped");
@@ -134,10 +135,10 @@ fn a_kubectl_that_is_this_program_again_is_named() {
 }
 
 #[test]
-fn signals_reach_kubectl_and_the_file_goes_in_any_case() {
+fn signals_reach_kubectl_and_the_file_is_always_removed() {
     let world = World::start();
     let (home, _) = prepared(&world, &["--impersonation-delivery=wrapper"]);
-    // One ends in its own way, one does as the signal says.
+    // One script handles the signal, the other is terminated by it.
     for (name, script, code) in [
         ("TERM", "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.05; done", 5),
         ("INT", "trap 'echo told; exit 6' INT; echo ready; while :; do sleep 0.05; done", 6),
@@ -151,7 +152,7 @@ fn signals_reach_kubectl_and_the_file_goes_in_any_case() {
             .env_clear()
             .envs([("HOME", home.path()), ("TMPDIR", home.path()), ("KUBECONFIG", &kubeconfig)])
             .env("PATH", "/usr/bin:/bin")
-            // Not the terminal's, whose keys reach all of a group.
+            // Not the terminal's process group, to which terminal signals are sent.
             .process_group(0)
             .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();

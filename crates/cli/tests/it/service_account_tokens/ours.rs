@@ -1,18 +1,18 @@
-//! Our own commands understand what kubectl would send.
+//! Our own commands send the same headers as kubectl.
 
 use serde_json::json;
 
 use super::{World, plugin_args, token, token_for, user_entry};
 
 #[test]
-fn whoami_is_whom_the_plugin_tells_of_or_the_kubeconfig_names() {
+fn whoami_uses_the_identity_of_the_plugin_or_the_kubeconfig() {
     let world = World::start();
     world.answers(token_for(&json!({
         "username": "Zoë", "uid": "u1", "groups": ["a", "b"], "extra": {"example.com/k": ["v"]},
     })));
     for delivery in ["auto", "wrapper", "proxy", "exec-headers"] {
         let (home, path) = world.home(&[&format!("--impersonation-delivery={delivery}")]);
-        // Told by the plugin first; from the kubeconfig, where it gets there.
+        // First from the plugin, then from the kubeconfig that contains the identity.
         for recorded in [false, true] {
             if recorded && delivery == "auto" {
                 token(&home.run(&plugin_args(&path))).unwrap_err();
@@ -35,7 +35,7 @@ fn whoami_is_whom_the_plugin_tells_of_or_the_kubeconfig_names() {
 }
 
 #[test]
-fn the_kubeconfig_goes_before_its_plugin_and_must_be_whole() {
+fn the_kubeconfig_takes_precedence_over_its_plugin_and_must_be_complete() {
     let world = World::start();
     let (home, path) = world.home(&["--impersonation-delivery=wrapper"]);
     let text = std::fs::read_to_string(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The plugin: a token for whoever sends its headers, and for nobody else.
+//! The plugin: it returns a token only to callers that send its headers.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const REFUSED: &str = "this cluster requires impersonation headers, which this k
 const CHANGED: &str = "your identity or group membership changed; kubeconfig updated, please re-run";
 
 #[test]
-fn the_first_run_records_the_identity_and_the_next_one_prints_the_token() {
+fn the_first_run_records_the_identity_and_the_second_run_prints_the_token() {
     let world = World::start();
     let (home, path) = world.home(&["--impersonation-delivery=kubeconfig"]);
     let recorded = format!("identity recorded in {}; please re-run the command", path.display());
@@ -23,7 +23,8 @@ fn the_first_run_records_the_identity_and_the_next_one_prints_the_token() {
     let request: Value = serde_json::from_str(&world.server.seen()[0].body).unwrap();
     assert_eq!(request["spec"]["acceptCredentialTypes"], json!(["ServiceAccountToken"]));
 
-    // Another membership is another identity: its token would not be good for the recorded one.
+    // A different group membership is a different identity: its token must not be used with the
+    // recorded one.
     world.answers(token_for(&pinny(&["a", "b"])));
     std::fs::remove_file(home.path().join(".config/pinniped/credentials.yaml")).unwrap();
     assert_eq!(token(&home.run(&plugin_args(&path))), Err(CHANGED.into()));
@@ -38,7 +39,7 @@ fn a_kubeconfig_that_kubectl_was_given_by_its_flag_is_found() {
     let (mut home, path) = world.home(&[]);
     let list = home.path().join("none");
     home.set("KUBECONFIG", list.to_str().unwrap());
-    // What runs the plugin has kubectl's flag.
+    // The parent process of the plugin has kubectl's flag.
     let script = home.write("kubectl", "shift 2; \"$@\"; exit $?\n");
     let words = ["/bin/sh", script.to_str().unwrap(), "--kubeconfig", path.to_str().unwrap()];
     let run = home.run_program(&words, &plugin_args(&path));
@@ -52,7 +53,7 @@ fn a_kubeconfig_that_kubectl_was_given_by_its_flag_is_found() {
 }
 
 #[test]
-fn other_deliveries_say_which_way_to_go() {
+fn other_deliveries_report_the_alternative() {
     let world = World::start();
     for (delivery, way) in [
         ("wrapper", "run `pinniped kubectl -- ARGS` instead of `kubectl ARGS`"),
@@ -64,7 +65,7 @@ fn other_deliveries_say_which_way_to_go() {
     ] {
         let (home, path) = world.home(&[&format!("--impersonation-delivery={delivery}")]);
         let before = std::fs::read_to_string(&path).unwrap();
-        // Fresh and from the cache.
+        // Once from a fresh login, once from the cache.
         for _ in 0..2 {
             assert_eq!(token(&home.run(&plugin_args(&path))), Err(format!("{REFUSED}{way}")), "{delivery}");
         }
@@ -74,7 +75,7 @@ fn other_deliveries_say_which_way_to_go() {
 }
 
 #[test]
-fn headers_are_told_to_whoever_sends_them() {
+fn headers_are_returned_to_callers_that_send_them() {
     let world = World::start();
     world.answers(token_for(&json!({
         "username": "Zoë", "uid": "u1", "groups": ["a", "b c"], "extra": {"example.com/k": ["v", "w"]},
@@ -101,7 +102,7 @@ fn headers_are_told_to_whoever_sends_them() {
 }
 
 #[test]
-fn a_kubeconfig_that_cannot_be_written_is_replaced_by_flags() {
+fn for_a_read_only_kubeconfig_the_error_contains_flags() {
     let world = World::start();
     let (mut home, path) = world.home(&[]);
     let mut permissions = std::fs::metadata(&path).unwrap().permissions();
@@ -121,7 +122,7 @@ fn a_kubeconfig_that_cannot_be_written_is_replaced_by_flags() {
     home.set("PINNIPED_EXPECTED_IDENTITY", digest);
     assert_eq!(token(&home.run(&plugin_args(&path))), Ok("sa-token".into()));
 
-    // Flags for somebody else are no better than none.
+    // Flags for another user are refused like missing flags.
     home.set("PINNIPED_EXPECTED_IDENTITY", &"0".repeat(64));
     assert!(token(&home.run(&plugin_args(&path))).unwrap_err().contains("--as=pinny --as-group=a"));
     home.set("PINNIPED_EXPECTED_IDENTITY", "pinny");
@@ -131,7 +132,7 @@ fn a_kubeconfig_that_cannot_be_written_is_replaced_by_flags() {
             .into())
     );
 
-    // The same without any kubeconfig to be found.
+    // The same without any kubeconfig.
     let home = Home::new();
     let error = token(&home.run(&world.args(&[]))).unwrap_err();
     assert!(error.contains("no kubeconfig with this login was found in "), "{error}");
@@ -139,7 +140,7 @@ fn a_kubeconfig_that_cannot_be_written_is_replaced_by_flags() {
 }
 
 #[test]
-fn two_first_runs_at_once_record_one_identity() {
+fn two_concurrent_first_runs_record_one_identity() {
     let world = World::start();
     let (home, path) = world.home(&[]);
     let args = plugin_args(&path);
@@ -158,11 +159,12 @@ fn two_first_runs_at_once_record_one_identity() {
 }
 
 #[test]
-fn a_certificate_is_as_good_as_what_was_asked_for() {
+fn a_certificate_is_accepted_for_any_requested_type() {
     let world = World::start();
     let (home, path) = world.home(&[]);
     token(&home.run(&plugin_args(&path))).unwrap_err();
-    // An upstream server now: it knows certificates only. A kubeconfig that impersonates would be refused with one.
+    // An upstream server, which only issues certificates. A kubeconfig that impersonates would be
+    // refused with a certificate.
     world.answers(certificate());
     std::fs::remove_file(home.path().join(".config/pinniped/credentials.yaml")).unwrap();
     assert_eq!(
@@ -178,7 +180,7 @@ fn a_certificate_is_as_good_as_what_was_asked_for() {
 }
 
 #[test]
-fn answers_that_would_make_a_bare_token_are_refused() {
+fn responses_with_a_token_but_no_user_are_refused() {
     const PREFIX: &str = "could not complete Concierge credential exchange: login failed: ";
     let world = World::start();
     let (home, path) = world.home(&[]);
@@ -208,7 +210,7 @@ fn answers_that_would_make_a_bare_token_are_refused() {
     }
     assert!(!home.path().join(".config/pinniped/credentials.yaml").exists());
 
-    // A login that never asked for one does not get through with one.
+    // A token is refused for a login that did not request one.
     world.answers(token_for(&pinny(&["a"])));
     let mut args = plugin_args(&path);
     args.retain(|arg| !arg.starts_with("--concierge-credential-type"));
@@ -217,13 +219,13 @@ fn answers_that_would_make_a_bare_token_are_refused() {
 }
 
 #[test]
-fn a_cache_that_lost_the_user_is_not_used() {
+fn a_cache_entry_without_the_user_is_not_used() {
     let world = World::start();
     let (home, path) = world.home(&[]);
     token(&home.run(&plugin_args(&path))).unwrap_err();
     let file = home.path().join(".config/pinniped/credentials.yaml");
     let kept = std::fs::read_to_string(&file).unwrap();
-    // What is left when a program that does not know the member rewrites the file.
+    // The result of a program that drops the unknown field when it rewrites the file.
     let mut document: Value = serde_saphyr::from_str(&kept).unwrap();
     document["credentials"][0].as_object_mut().unwrap().remove("impersonate").unwrap();
     std::fs::write(&file, document.to_string()).unwrap();
@@ -234,7 +236,7 @@ fn a_cache_that_lost_the_user_is_not_used() {
 }
 
 #[test]
-fn a_token_near_its_end_is_given_out_and_renewed_in_the_background() {
+fn an_expiring_token_is_returned_and_renewed_in_the_background() {
     let count = std::sync::atomic::AtomicUsize::new(0);
     let server = Server::start(move |_| {
         let number = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exhaustion_pauses_the_accept_loop_and_a_failed_connection_does_not() {
+    fn accept_errors_are_classified_by_their_number() {
         let cases = [
             (24, AcceptFailure::Exhausted),   // EMFILE
             (23, AcceptFailure::Exhausted),   // ENFILE

@@ -45,8 +45,8 @@ impl Heard {
     }
 
     /// Resolves when nothing was read for `interval` and the peer does not answer a ping within
-    /// `answer` after that.
-    pub async fn nothing(self, pings: Option<PingPong>, interval: Duration, answer: Duration) {
+    /// `ping_timeout` after that.
+    pub async fn nothing(self, pings: Option<PingPong>, interval: Duration, ping_timeout: Duration) {
         let Some(mut pings) = pings else { return std::future::pending().await };
         loop {
             let quiet = self.quiet();
@@ -54,7 +54,7 @@ impl Heard {
                 sleep(interval.saturating_sub(quiet)).await;
                 continue;
             }
-            match timeout(answer, pings.ping(Ping::opaque())).await {
+            match timeout(ping_timeout, pings.ping(Ping::opaque())).await {
                 Ok(Ok(_pong)) => {}
                 // The connection itself has ended and reports the reason.
                 Ok(Err(_ended)) => return std::future::pending().await,

@@ -36,9 +36,9 @@ async fn drain_refuses_new_connections_at_once_and_lets_requests_finish() {
 
     world.service.release.notify_waiters();
     assert_eq!(text(within(slow_h2).await.expect("task").expect("an answer")).await, "slow but done");
-    let answer = within(slow_h1).await.expect("task").expect("an answer");
-    assert_eq!(answer.headers()["connection"], "close");
-    assert_eq!(text(answer).await, "slow but done");
+    let response = within(slow_h1).await.expect("task").expect("an answer");
+    assert_eq!(response.headers()["connection"], "close");
+    assert_eq!(text(response).await, "slow but done");
     within(draining).await.expect("drained");
     within(over_h2.connection).await.expect("task").expect("an orderly end");
     within(h1_connection).await.expect("task").expect("an orderly end");

@@ -38,14 +38,14 @@ async fn a_client_with_only_old_tls_versions_gets_a_protocol_version_alert() {
     // to SSL 3.
     for version in [[3, 2], [3, 1], [3, 0]] {
         let mut stream = within(TcpStream::connect(world.addr())).await.expect("connect");
-        let mut hello = vec![22, 3, 1, 0, 45, 1, 0, 0, 41, version[0], version[1]];
-        hello.extend([7; 32]);
-        hello.extend([0, 0, 2, 0xc0, 0x09, 1, 0]);
-        within(stream.write_all(&hello)).await.expect("write");
-        let mut answer = Vec::new();
-        within(stream.read_to_end(&mut answer)).await.expect("an alert and the end");
+        let mut client_hello = vec![22, 3, 1, 0, 45, 1, 0, 0, 41, version[0], version[1]];
+        client_hello.extend([7; 32]);
+        client_hello.extend([0, 0, 2, 0xc0, 0x09, 1, 0]);
+        within(stream.write_all(&client_hello)).await.expect("write");
+        let mut response = Vec::new();
+        within(stream.read_to_end(&mut response)).await.expect("an alert and the end");
         // A fatal alert, "protocol_version" (RFC 5246, 7.2.2).
-        assert_eq!(answer, [21, version[0], version[1], 0, 2, 2, 70]);
+        assert_eq!(response, [21, version[0], version[1], 0, 2, 2, 70]);
     }
     until("three failed handshakes", || world.handle.stats().handshakes_failed == 3).await;
 }
@@ -104,11 +104,11 @@ async fn headers_of_known_clients_are_accepted_up_to_the_limit_on_both_protocols
         }
         request
     };
-    let answer = within(client.send.send_request(request())).await.expect("an answer");
-    let told = text(answer).await;
-    assert!(told.ends_with("headers=1502"), "{told}");
-    let told = text(within(send.send_request(request())).await.expect("an answer")).await;
-    assert!(told.ends_with("headers=1502"), "{told}");
+    let response = within(client.send.send_request(request())).await.expect("an answer");
+    let body = text(response).await;
+    assert!(body.ends_with("headers=1502"), "{body}");
+    let body = text(within(send.send_request(request())).await.expect("an answer")).await;
+    assert!(body.ends_with("headers=1502"), "{body}");
 }
 
 #[tokio::test]
@@ -120,27 +120,27 @@ async fn headers_over_the_limit_are_refused() {
     let big = HeaderValue::from_str(&"x".repeat((1 << 20) + 1)).expect("a value");
     request.headers_mut().insert("x-big", big);
     let mut client = h2(world.addr()).await;
-    let answer = within(client.send.send_request(request)).await.expect("an answer");
-    assert_eq!(answer.status(), 431);
+    let response = within(client.send.send_request(request)).await.expect("an answer");
+    assert_eq!(response.status(), 431);
     // The connection stays open.
     assert_eq!(within(client.send.send_request(get("/"))).await.expect("an answer").status(), 200);
 
     let mut stream = tls(world.addr(), &[b"http/1.1"]).await;
     within(stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nx-big: ")).await.expect("write");
-    let mut answer = [0; 12];
+    let mut response = [0; 12];
     let (mut read, mut write) = tokio::io::split(stream);
     let writing = async {
         let chunk = [b'x'; 16 << 10];
         // Fails when the server has closed the connection.
         while write.write_all(&chunk).await.is_ok() {}
     };
-    let reading = async { read.read_exact(&mut answer).await.map(|_| ()) };
+    let reading = async { read.read_exact(&mut response).await.map(|_| ()) };
     tokio::pin!(writing, reading);
     match within(futures::future::select(reading, writing)).await {
         futures::future::Either::Left((read, _)) => read.expect("an answer"),
         futures::future::Either::Right(((), reading)) => within(reading).await.expect("an answer"),
     }
-    assert_eq!(&answer, b"HTTP/1.1 431");
+    assert_eq!(&response, b"HTTP/1.1 431");
 }
 
 #[tokio::test]

@@ -37,8 +37,8 @@ fn request(method: &str, path: &str) -> Request<()> {
 
 impl Client {
     async fn get(&mut self, path: &str) -> Response<h2::RecvStream> {
-        let (answer, _) = self.send.send_request(request("GET", path), true).expect("a stream");
-        within(answer).await.expect("an answer")
+        let (response, _) = self.send.send_request(request("GET", path), true).expect("a stream");
+        within(response).await.expect("an answer")
     }
 }
 
@@ -46,30 +46,31 @@ impl Client {
 async fn interim_responses_reach_the_client_in_time_and_in_order() {
     let world = World::start(Limits::default());
     let mut client = client(&world).await;
-    let (mut answer, _) = client.send.send_request(request("GET", "/interim"), true).expect("a stream");
+    let (mut response, _) = client.send.send_request(request("GET", "/interim"), true).expect("a stream");
     for status in [102, 103] {
         let early =
-            within(poll_fn(|cx| answer.poll_informational(cx))).await.expect("one").expect("no error");
+            within(poll_fn(|cx| response.poll_informational(cx))).await.expect("one").expect("no error");
         assert_eq!((early.status().as_u16(), &early.headers()["x-early"]), (status, &status.into()));
         world.service.release.notify_one();
     }
-    let answer = within(answer).await.expect("an answer");
-    assert_eq!(answer.status(), 200);
-    assert!(!answer.headers().contains_key("x-early"));
+    let response = within(response).await.expect("an answer");
+    assert_eq!(response.status(), 200);
+    assert!(!response.headers().contains_key("x-early"));
 }
 
 #[tokio::test]
 async fn interim_responses_are_limited_and_never_switch_protocols() {
     let world = World::start(Limits::default());
     let mut client = client(&world).await;
-    let (mut answer, _) = client.send.send_request(request("GET", "/many-interim"), true).expect("a stream");
+    let (mut response, _) =
+        client.send.send_request(request("GET", "/many-interim"), true).expect("a stream");
     let mut seen = 0;
-    while let Some(early) = within(poll_fn(|cx| answer.poll_informational(cx))).await {
+    while let Some(early) = within(poll_fn(|cx| response.poll_informational(cx))).await {
         assert_eq!(early.expect("no error").status(), 103);
         seen += 1;
     }
     assert_eq!(seen, 32);
-    assert_eq!(within(answer).await.expect("an answer").status(), 200);
+    assert_eq!(within(response).await.expect("an answer").status(), 200);
 }
 
 #[tokio::test]
@@ -77,8 +78,8 @@ async fn interim_responses_do_not_delay_a_response_over_http1() {
     let world = World::start(Limits::default());
     world.service.release.notify_one();
     let (mut send, _connection) = crate::support::h1(world.addr()).await;
-    let answer = within(send.send_request(crate::support::get("/interim"))).await.expect("an answer");
-    assert_eq!(crate::support::text(answer).await, "at last");
+    let response = within(send.send_request(crate::support::get("/interim"))).await.expect("an answer");
+    assert_eq!(crate::support::text(response).await, "at last");
 }
 
 #[tokio::test]
@@ -87,11 +88,12 @@ async fn a_client_that_expects_100_continue_gets_it_when_the_body_is_read() {
     let mut client = client(&world).await;
     let mut request = request("POST", "/whole");
     request.headers_mut().insert("expect", http::HeaderValue::from_static("100-continue"));
-    let (mut answer, mut stream) = client.send.send_request(request, false).expect("a stream");
-    let asked = within(poll_fn(|cx| answer.poll_informational(cx))).await.expect("one").expect("no error");
-    assert_eq!(asked.status(), 100);
+    let (mut response, mut stream) = client.send.send_request(request, false).expect("a stream");
+    let interim =
+        within(poll_fn(|cx| response.poll_informational(cx))).await.expect("one").expect("no error");
+    assert_eq!(interim.status(), 100);
     stream.send_data(Bytes::from_static(b"all of it"), true).expect("room");
-    assert_eq!(within(answer).await.expect("an answer").status(), 200);
+    assert_eq!(within(response).await.expect("an answer").status(), 200);
     world.handler_runs("/whole").await;
     assert_eq!(within(world.begun.recv()).await.as_deref(), Some("it was whole"));
 }
@@ -100,12 +102,12 @@ async fn a_client_that_expects_100_continue_gets_it_when_the_body_is_read() {
 async fn http1_headers_are_removed_and_date_and_length_are_added() {
     let world = World::start(Limits::default());
     let mut client = client(&world).await;
-    let answer = client.get("/of-http1").await;
-    let mut names: Vec<_> = answer.headers().keys().map(http::HeaderName::as_str).collect();
+    let response = client.get("/of-http1").await;
+    let mut names: Vec<_> = response.headers().keys().map(http::HeaderName::as_str).collect();
     names.sort_unstable();
     assert_eq!(names, ["content-length", "date", "x-for-all"]);
-    assert_eq!(answer.headers()["content-length"], "4");
-    let date = httpdate::parse_http_date(answer.headers()["date"].to_str().unwrap()).expect("a date");
+    assert_eq!(response.headers()["content-length"], "4");
+    let date = httpdate::parse_http_date(response.headers()["date"].to_str().unwrap()).expect("a date");
     assert!(SystemTime::now().duration_since(date).unwrap() < Duration::from_secs(60));
 }
 
@@ -119,8 +121,11 @@ async fn a_body_that_the_client_aborts_is_never_complete() {
         world.handler_runs("/whole").await;
         stream.send_reset(reason);
         assert_eq!(within(world.ended.recv()).await.as_deref(), Some("/whole"));
-        let told = world.begun.try_recv();
-        assert!(told.as_ref().is_ok_and(|told| told.starts_with("it was not: ")), "{reason}: {told:?}");
+        let report = world.begun.try_recv();
+        assert!(
+            report.as_ref().is_ok_and(|report| report.starts_with("it was not: ")),
+            "{reason}: {report:?}"
+        );
     }
 }
 
@@ -145,11 +150,11 @@ async fn a_handler_is_dropped_when_its_client_cancels_the_request() {
     let mut world = World::start(Limits::default());
     let mut client = client(&world).await;
     for path in ["/slow", "/watch"] {
-        let (answer, mut stream) = client.send.send_request(request("GET", path), true).unwrap();
+        let (response, mut stream) = client.send.send_request(request("GET", path), true).unwrap();
         world.handler_runs(path).await;
         stream.send_reset(Reason::CANCEL);
         assert_eq!(within(world.ended.recv()).await.as_deref(), Some(path));
-        drop(answer);
+        drop(response);
     }
 }
 
@@ -212,14 +217,14 @@ async fn a_client_that_cancels_too_many_requests_gets_enhance_your_calm() {
     }
     assert!((20..1000).contains(&resets), "{resets}");
     crate::support::until("counted", || world.handle.stats().too_many_resets == 1).await;
-    let (mut answer, _) = match wild.send.send_request(request("GET", "/"), true) {
+    let (mut response, _) = match wild.send.send_request(request("GET", "/"), true) {
         Ok(sent) => sent,
         Err(error) => {
             assert_eq!(error.reason(), Some(Reason::ENHANCE_YOUR_CALM));
             return assert_eq!(bystander.get("/").await.status(), 200);
         }
     };
-    let error = within(&mut answer).await.expect_err("the connection is at its end");
+    let error = within(&mut response).await.expect_err("the connection is at its end");
     assert_eq!(error.reason(), Some(Reason::ENHANCE_YOUR_CALM));
     assert_eq!(bystander.get("/").await.status(), 200);
 }

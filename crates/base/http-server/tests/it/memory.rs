@@ -75,7 +75,7 @@ impl Bystander {
     }
 }
 
-/// Returns whether the server closes a connection within the deadline.
+/// Reads until the server closes the connection, and returns true. Panics at the deadline.
 async fn is_ended(stream: &mut TlsStream<TcpStream>) -> bool {
     let mut piece = [0; 4096];
     loop {
@@ -261,9 +261,9 @@ async fn an_upload_of_a_known_client_gets_larger_windows_and_releases_them() {
     let request = |method: &str, path: &str| {
         Request::builder().method(method).uri(format!("https://localhost{path}")).body(()).expect("a request")
     };
-    let (answer, _) = send.send_request(request("GET", "/login"), true).expect("a stream");
-    assert_eq!(within(answer).await.expect("an answer").status(), 200);
-    let (answer, mut stream) = send.send_request(request("POST", "/whole"), false).expect("a stream");
+    let (response, _) = send.send_request(request("GET", "/login"), true).expect("a stream");
+    assert_eq!(within(response).await.expect("an answer").status(), 200);
+    let (response, mut stream) = send.send_request(request("POST", "/whole"), false).expect("a stream");
     stream.reserve_capacity(1 << 20);
     let mut left = 4 << 20;
     let mut most = 0;
@@ -276,7 +276,7 @@ async fn an_upload_of_a_known_client_gets_larger_windows_and_releases_them() {
         stream.send_data(Bytes::from(vec![b'x'; piece]), left == 0).expect("room");
         stream.reserve_capacity(left.min(1 << 20));
     }
-    assert_eq!(within(answer).await.expect("an answer").status(), 200);
+    assert_eq!(within(response).await.expect("an answer").status(), 200);
     assert!(capacity.stats().budget_used >= (1 << 20) - (16 << 10), "{:?}", capacity.stats());
     drop((send, stream));
     connection.abort();
@@ -284,7 +284,7 @@ async fn an_upload_of_a_known_client_gets_larger_windows_and_releases_them() {
 }
 
 #[tokio::test]
-async fn an_unknown_client_is_limited_to_64_kib_of_headers_and_an_overload_returns_503() {
+async fn headers_of_an_unknown_client_over_64_kib_are_refused_with_431() {
     let (limits, _capacity) = limits(1000);
     let world = World::start(limits);
     let with = |size: usize| {
@@ -294,14 +294,14 @@ async fn an_unknown_client_is_limited_to_64_kib_of_headers_and_an_overload_retur
     };
     for (size, status) in [(60 << 10, 200), (65 << 10, 431)] {
         let mut client = h2(world.addr()).await;
-        let answer = within(client.send.send_request(with(size))).await.expect("an answer");
-        assert_eq!(answer.status(), status, "{size}");
+        let response = within(client.send.send_request(with(size))).await.expect("an answer");
+        assert_eq!(response.status(), status, "{size}");
         let (mut send, _connection) = h1(world.addr()).await;
-        let answer = within(send.send_request(with(size))).await.expect("an answer");
-        assert_eq!(answer.status(), status, "{size}");
+        let response = within(send.send_request(with(size))).await.expect("an answer");
+        assert_eq!(response.status(), status, "{size}");
     }
     let known = World::of_known_clients(Limits::default());
     let mut client = h2(known.addr()).await;
-    let answer = within(client.send.send_request(with(65 << 10))).await.expect("an answer");
-    assert!(text(answer).await.ends_with("headers=2"));
+    let response = within(client.send.send_request(with(65 << 10))).await.expect("an answer");
+    assert!(text(response).await.ends_with("headers=2"));
 }

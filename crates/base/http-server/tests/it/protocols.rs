@@ -11,17 +11,17 @@ use crate::support::{World, get, h1, h2, text, tls, within};
 async fn both_protocols_are_served_and_each_request_has_its_connection() {
     let world = World::start(Limits::default());
     let mut client = h2(world.addr()).await;
-    let answer = within(client.send.send_request(get("/"))).await.expect("an answer");
-    assert_eq!(answer.version(), http::Version::HTTP_2);
-    let told = text(answer).await;
-    assert!(told.contains("alpn=Some(\"h2\") tls=Some(TLSv1_3)"), "{told}");
+    let response = within(client.send.send_request(get("/"))).await.expect("an answer");
+    assert_eq!(response.version(), http::Version::HTTP_2);
+    let body = text(response).await;
+    assert!(body.contains("alpn=Some(\"h2\") tls=Some(TLSv1_3)"), "{body}");
 
     let (mut send, _connection) = h1(world.addr()).await;
     for _keep_alive in 0..3 {
-        let answer = within(send.send_request(get("/"))).await.expect("an answer");
-        assert_eq!(answer.version(), http::Version::HTTP_11);
-        let told = text(answer).await;
-        assert!(told.starts_with("127.0.0.1:") && told.contains("alpn=Some(\"http/1.1\")"), "{told}");
+        let response = within(send.send_request(get("/"))).await.expect("an answer");
+        assert_eq!(response.version(), http::Version::HTTP_11);
+        let body = text(response).await;
+        assert!(body.starts_with("127.0.0.1:") && body.contains("alpn=Some(\"http/1.1\")"), "{body}");
     }
     assert_eq!(world.handle.stats().accepted, 2);
 }
@@ -31,10 +31,10 @@ async fn a_client_without_alpn_uses_http1() {
     let world = World::start(Limits::default());
     let mut stream = tls(world.addr(), &[]).await;
     within(stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")).await.expect("write");
-    let mut answer = String::new();
-    within(stream.read_to_string(&mut answer)).await.expect("a clean end");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(answer.ends_with("alpn=None tls=Some(TLSv1_3) headers=2"), "{answer}");
+    let mut response = String::new();
+    within(stream.read_to_string(&mut response)).await.expect("a clean end");
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+    assert!(response.ends_with("alpn=None tls=Some(TLSv1_3) headers=2"), "{response}");
 }
 
 #[tokio::test]
@@ -45,9 +45,9 @@ async fn an_upgrade_becomes_a_byte_tunnel_with_half_close() {
     *request.method_mut() = http::Method::POST;
     request.headers_mut().insert("connection", "Upgrade".parse().expect("a value"));
     request.headers_mut().insert("upgrade", "SPDY/3.1".parse().expect("a value"));
-    let answer = within(send.send_request(request)).await.expect("an answer");
-    assert_eq!(answer.status(), 101);
-    let mut tunnel = TokioIo::new(within(hyper::upgrade::on(answer)).await.expect("upgraded"));
+    let response = within(send.send_request(request)).await.expect("an answer");
+    assert_eq!(response.status(), 101);
+    let mut tunnel = TokioIo::new(within(hyper::upgrade::on(response)).await.expect("upgraded"));
     within(tunnel.write_all(b"through the tunnel")).await.expect("write");
     within(tunnel.shutdown()).await.expect("half close");
     let mut echoed = String::new();
@@ -71,9 +71,9 @@ async fn many_streams_run_at_once_on_one_connection() {
         world.handler_runs("/slow").await;
     }
     world.service.release.notify_waiters();
-    let answers = within(all).await.expect("task");
-    assert_eq!(answers.len(), 300);
-    assert!(answers.iter().all(|answer| answer == "slow but done"));
+    let responses = within(all).await.expect("task");
+    assert_eq!(responses.len(), 300);
+    assert!(responses.iter().all(|response| response == "slow but done"));
 }
 
 #[tokio::test]
@@ -84,6 +84,6 @@ async fn a_large_body_streams_in_both_directions() {
     let mut request = get("/echo");
     *request.method_mut() = http::Method::POST;
     *request.body_mut() = body::full(sent.clone());
-    let answer = within(client.send.send_request(request)).await.expect("an answer");
-    assert!(text(answer).await == sent);
+    let response = within(client.send.send_request(request)).await.expect("an answer");
+    assert!(text(response).await == sent);
 }

@@ -24,7 +24,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum number of bytes that are read of a proxy's response to CONNECT.
-const LONGEST_PROXY_ANSWER: usize = 16 * 1024;
+const MAX_PROXY_RESPONSE: usize = 16 * 1024;
 
 /// The error of a failed connection. The text is the one that Go prints.
 #[derive(Debug, thiserror::Error)]
@@ -177,16 +177,16 @@ impl HttpProxy {
         let mut stream = address.connect().await.map_err(|error| failed(error.message))?;
         let io_failed = |error: std::io::Error| failed(go_text::io(&error));
         stream.write_all(self.connect_request(target).as_bytes()).await.map_err(io_failed)?;
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         // Reads byte by byte, because the bytes after the response belong to TLS. This happens once
         // per connection.
-        while !answer.ends_with(b"\r\n\r\n") {
-            if answer.len() >= LONGEST_PROXY_ANSWER {
+        while !response.ends_with(b"\r\n\r\n") {
+            if response.len() >= MAX_PROXY_RESPONSE {
                 return Err(failed("answer of the proxy is too long".to_owned()));
             }
-            answer.push(stream.read_u8().await.map_err(io_failed)?);
+            response.push(stream.read_u8().await.map_err(io_failed)?);
         }
-        let line = String::from_utf8_lossy(answer.split(|byte| *byte == b'\r').next().unwrap_or_default())
+        let line = String::from_utf8_lossy(response.split(|byte| *byte == b'\r').next().unwrap_or_default())
             .into_owned();
         let status = line.split_once(' ').map(|(_, status)| status).unwrap_or_default();
         if status.starts_with("200") {

@@ -6,12 +6,14 @@
 //! another connection when one is full, as Go's client does.
 //!
 //! ```text
-//! send() ──► Pool::lease ── capacity on a connection? ── yes ──► HTTP/2 stream, counted until its body ends
-//!                  └── no ──► one dial at a time, other requests wait for it
-//! upgrade_connection() ──► one HTTP/1.1 connection for one request, never pooled
-//! try_send_keep_alive() ──► idle HTTP/1.1 connections, driven by the request's own task (keep_alive.rs)
-//! try_send_short() ─► an idle HTTP/1.1 connection if there is one, else send(); after frequent misses another
-//!                     HTTP/1.1 connection is dialled in the background (dial_policy.rs)
+//! send() ─► Pool::lease ─ capacity on a connection? ─ yes ─► HTTP/2 stream, counted until its
+//!            │                                             body ends
+//!            └─ no ─► one dial at a time, other requests wait for it
+//! upgrade_connection() ─► one HTTP/1.1 connection for one request, never pooled
+//! try_send_keep_alive() ─► idle HTTP/1.1 connections, driven by the request's own task
+//!                          (keep_alive.rs)
+//! try_send_short() ─► an idle HTTP/1.1 connection if there is one, else send(); after frequent
+//!                     misses another one is dialled in the background (dial_policy.rs)
 //! ```
 //!
 //! Each [worker](pinniped_http_server::workers) has its own pool.

@@ -104,10 +104,10 @@ mod tests {
         for _ in 0..100 {
             assert!(policy.missed(usize::MAX).is_none(), "one is being dialled");
         }
-        let place = turn.succeeded();
+        let open = turn.succeeded();
         assert!(policy.missed(1).is_none(), "there is one");
         assert!(policy.missed(2).is_some(), "many were missed meanwhile");
-        drop(place);
+        drop(open);
         assert_eq!(until_turn(&policy).0, 8);
         assert!((0..100).all(|_| policy.missed(0).is_none()), "none is wanted");
     }

@@ -134,7 +134,7 @@ impl Http2 {
             return Err(self.unsent(error));
         }
         let empty = body.is_empty();
-        let (answer, stream) = match self.sender.send_request(head, empty) {
+        let (response_future, stream) = match self.sender.send_request(head, empty) {
             Ok(sent) => sent,
             Err(error) if is_misuse(&error) => return Err(Failure::Unfit(error)),
             Err(error) => return Err(self.unsent(error)),
@@ -150,15 +150,15 @@ impl Http2 {
             }
             Some(upload)
         };
-        let mut answer = answer;
-        let answer = poll_fn(|cx| {
+        let mut response_future = response_future;
+        let response_future = poll_fn(|cx| {
             // Interim responses first.
-            while let Poll::Ready(Some(Ok(interim))) = answer.poll_informational(cx) {
+            while let Poll::Ready(Some(Ok(interim))) = response_future.poll_informational(cx) {
                 pinniped_http_server::interim(interim);
             }
-            Pin::new(&mut answer).poll(cx)
+            Pin::new(&mut response_future).poll(cx)
         });
-        match answer.await {
+        match response_future.await {
             Ok(response) => Ok((response, upload)),
             Err(error) if error.is_reset() => Err(Failure::Sent(error)),
             Err(error) => {

@@ -31,9 +31,10 @@ pub(super) fn answer(
     decoder: Decoder,
     keeper: Keeper,
 ) -> Result<Response<ResponseBody>, Http1Error> {
-    let kept =
+    let reusable =
         tidy(&mut head)? && is_kept(&head) && head.response.status() != StatusCode::SWITCHING_PROTOCOLS;
-    let mut body = KeepAliveBody { connection: Some(connection), decoder, keeper: kept.then_some(keeper) };
+    let mut body =
+        KeepAliveBody { connection: Some(connection), decoder, keeper: reusable.then_some(keeper) };
     if decoder == Decoder::Done {
         body.end();
     }

@@ -38,7 +38,7 @@ impl Server {
     }
 
     /// Sends a request while the test plays the server.
-    async fn ask<T>(
+    async fn exchange<T>(
         &self,
         mut request: Request<RequestBody>,
         serve: impl Future<Output = T>,
@@ -50,11 +50,11 @@ impl Server {
     async fn used(&self) -> Far {
         let serve = async {
             let mut far = self.accept().await;
-            far.answer(OK).await;
+            far.respond(OK).await;
             far
         };
-        let (answer, far) = self.ask(get(), serve).await;
-        assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
+        let (response, far) = self.exchange(get(), serve).await;
+        assert_eq!(text(response.unwrap()).await.unwrap(), "ok");
         far
     }
 }
@@ -79,7 +79,7 @@ impl Far {
     }
 
     /// Reads a head and sends a response.
-    async fn answer(&mut self, text: &str) -> String {
+    async fn respond(&mut self, text: &str) -> String {
         let head = self.read_until("\r\n\r\n").await;
         self.write(text).await;
         head
@@ -114,8 +114,8 @@ fn fed() -> (Frames, RequestBody) {
     (sender, RequestBody::Boxed(StreamBody::new(frames).boxed_unsync()))
 }
 
-async fn text(answer: Response<ResponseBody>) -> Result<String, String> {
-    let read = within(answer.into_body().collect()).await;
+async fn text(response: Response<ResponseBody>) -> Result<String, String> {
+    let read = within(response.into_body().collect()).await;
     read.map(|body| String::from_utf8(body.to_bytes().to_vec()).unwrap()).map_err(|error| error.to_string())
 }
 
@@ -125,7 +125,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 async fn consecutive_requests_use_one_connection() {
     let server = Server::start().await;
     let mut far = None;
-    let answers = [
+    let responses = [
         OK,
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
         "HTTP/1.1 204 No Content\r\n\r\n",
@@ -134,28 +134,29 @@ async fn consecutive_requests_use_one_connection() {
         "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\nok",
         OK,
     ];
-    for wanted in answers {
+    for wanted in responses {
         let serve = async {
             if far.is_none() {
                 far = Some(server.accept().await);
             }
-            far.as_mut().unwrap().answer(wanted).await
+            far.as_mut().unwrap().respond(wanted).await
         };
-        let (answer, head) = server.ask(get(), serve).await;
+        let (response, head) = server.exchange(get(), serve).await;
         assert_eq!(head, "GET /x HTTP/1.1\r\nhost: a.local\r\n\r\n");
-        let answer = answer.unwrap();
-        assert!(!answer.headers().contains_key("link"));
-        let body = if answer.status() == 200 { "ok" } else { "" };
-        assert_eq!(text(answer).await.unwrap(), body, "{wanted}");
+        let response = response.unwrap();
+        assert!(!response.headers().contains_key("link"));
+        let body = if response.status() == 200 { "ok" } else { "" };
+        assert_eq!(text(response).await.unwrap(), body, "{wanted}");
     }
     let mut head = request(Method::HEAD, RequestBody::Empty);
     let serve =
-        async { far.as_mut().unwrap().answer("HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n").await };
-    let (answer, ()) = within(futures::future::join(server.upstream.try_send_keep_alive(&mut head), async {
-        serve.await;
-    }))
-    .await;
-    assert_eq!(text(answer.unwrap()).await.unwrap(), "");
+        async { far.as_mut().unwrap().respond("HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n").await };
+    let (response, ()) =
+        within(futures::future::join(server.upstream.try_send_keep_alive(&mut head), async {
+            serve.await;
+        }))
+        .await;
+    assert_eq!(text(response.unwrap()).await.unwrap(), "");
 }
 
 #[tokio::test]
@@ -171,11 +172,11 @@ async fn a_get_on_a_closed_connection_is_sent_again_and_a_post_is_not() {
             far.read_until("\r\n\r\n").await;
             drop(far);
             if again {
-                server.accept().await.answer(OK).await;
+                server.accept().await.respond(OK).await;
             }
         };
-        let (answer, ()) = server.ask(request(method.clone(), body), serve).await;
-        assert_eq!(answer.is_ok(), again, "{method}: {answer:?}");
+        let (response, ()) = server.exchange(request(method.clone(), body), serve).await;
+        assert_eq!(response.is_ok(), again, "{method}: {response:?}");
         if !again {
             let another = timeout(Duration::from_millis(50), server.listener.accept()).await;
             assert!(another.is_err(), "{method} was repeated");
@@ -196,17 +197,17 @@ async fn a_connection_that_the_server_has_closed_or_written_to_is_not_used_again
         for _attempt in 0..10 {
             tokio::task::yield_now().await;
         }
-        let serve = async { server.accept().await.answer(OK).await };
+        let serve = async { server.accept().await.respond(OK).await };
         let mut post = request(Method::DELETE, RequestBody::Empty);
-        let (answer, _) =
+        let (response, _) =
             within(futures::future::join(server.upstream.try_send_keep_alive(&mut post), serve)).await;
-        assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
+        assert_eq!(text(response.unwrap()).await.unwrap(), "ok");
     }
 }
 
 #[tokio::test]
 async fn bytes_after_a_response_are_not_the_response_to_the_next_request() {
-    for answer in [
+    for response in [
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil",
         "HTTP/1.1 200 OK\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok",
@@ -215,9 +216,9 @@ async fn bytes_after_a_response_are_not_the_response_to_the_next_request() {
     ] {
         let server = Server::start().await;
         let (got, mut far) = server
-            .ask(get(), async {
+            .exchange(get(), async {
                 let mut far = server.accept().await;
-                far.answer(answer).await;
+                far.respond(response).await;
                 far
             })
             .await;
@@ -226,25 +227,25 @@ async fn bytes_after_a_response_are_not_the_response_to_the_next_request() {
         assert!(
             !got.headers().contains_key("transfer-encoding") || !got.headers().contains_key("content-length")
         );
-        assert_eq!(text(got).await.unwrap(), "ok", "{answer}");
-        assert!(far.is_closed().await, "{answer}");
+        assert_eq!(text(got).await.unwrap(), "ok", "{response}");
+        assert!(far.is_closed().await, "{response}");
     }
 }
 
 #[tokio::test]
 async fn a_truncated_response_is_an_error_and_one_without_a_length_ends_with_its_connection() {
-    for (answer, wanted) in [
+    for (response, wanted) in [
         ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok", None),
         ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n", None),
         ("HTTP/1.1 200 OK\r\n\r\nok", Some("ok")),
     ] {
         let server = Server::start().await;
         let (got, ()) = server
-            .ask(get(), async {
-                server.accept().await.answer(answer).await;
+            .exchange(get(), async {
+                server.accept().await.respond(response).await;
             })
             .await;
-        assert_eq!(text(got.unwrap()).await.ok().as_deref(), wanted, "{answer}");
+        assert_eq!(text(got.unwrap()).await.ok().as_deref(), wanted, "{response}");
     }
 }
 
@@ -252,7 +253,7 @@ async fn a_truncated_response_is_an_error_and_one_without_a_length_ends_with_its
 async fn a_malformed_response_is_an_error_with_its_cause() {
     let many = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(super::MOST_INTERIM + 1);
     let long = format!("HTTP/1.1 200 OK\r\nlong: {}", "x".repeat(70 << 10));
-    for (answer, why) in [
+    for (response, why) in [
         ("", "the server closed the connection in the middle of its answer"),
         ("HTTP/1.1 200", "the server closed the connection in the middle of its answer"),
         ("220 smtp.example.com\r\n", "the head of the answer is none: invalid HTTP version"),
@@ -270,15 +271,15 @@ async fn a_malformed_response_is_an_error_with_its_cause() {
         let server =
             Server::with(UpstreamLimits { header_bytes: 64 << 10, ..UpstreamLimits::default() }).await;
         let (got, ()) = server
-            .ask(get(), async {
+            .exchange(get(), async {
                 let mut far = server.accept().await;
                 far.read_until("\r\n\r\n").await;
                 // The client may have closed the connection before all bytes are sent.
-                let _may_be_closed = far.0.write_all(answer.as_bytes()).await;
+                let _may_be_closed = far.0.write_all(response.as_bytes()).await;
             })
             .await;
-        let Err(UpstreamError::Http1(error)) = got else { panic!("{answer:.40}: {got:?}") };
-        assert_eq!(error.to_string(), why, "{answer:.40}");
+        let Err(UpstreamError::Http1(error)) = got else { panic!("{response:.40}: {got:?}") };
+        assert_eq!(error.to_string(), why, "{response:.40}");
     }
 }
 
@@ -306,8 +307,8 @@ async fn bodies_are_sent_with_a_length_or_in_chunks_and_the_connection_stays_ope
     };
     let mut upload = request(Method::POST, body);
     upload.headers_mut().insert("trailer", "X-Sum".parse().unwrap());
-    let (answer, ()) = server.ask(upload, serve).await;
-    assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
+    let (response, ()) = server.exchange(upload, serve).await;
+    assert_eq!(text(response.unwrap()).await.unwrap(), "ok");
 
     let large = vec![b'x'; 1 << 20];
     let mut far = far.unwrap();
@@ -319,12 +320,12 @@ async fn bodies_are_sent_with_a_length_or_in_chunks_and_the_connection_stays_ope
         far.write(OK).await;
         seen
     };
-    let (answer, seen) =
-        server.ask(request(Method::PUT, RequestBody::Full(large.clone().into())), serve).await;
+    let (response, seen) =
+        server.exchange(request(Method::PUT, RequestBody::Full(large.clone().into())), serve).await;
     assert!(seen == large);
-    assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
-    let (answer, _) = server.ask(get(), async { far.answer(OK).await }).await;
-    assert_eq!(text(answer.unwrap()).await.unwrap(), "ok");
+    assert_eq!(text(response.unwrap()).await.unwrap(), "ok");
+    let (response, _) = server.exchange(get(), async { far.respond(OK).await }).await;
+    assert_eq!(text(response.unwrap()).await.unwrap(), "ok");
 }
 
 #[tokio::test]
@@ -333,17 +334,17 @@ async fn a_response_may_arrive_and_end_during_the_upload() {
     let (frames, body) = fed();
     let serve = async {
         let mut far = server.accept().await;
-        far.answer("HTTP/1.1 413 Content Too Large\r\ncontent-length: 3\r\n\r\nbig").await;
+        far.respond("HTTP/1.1 413 Content Too Large\r\ncontent-length: 3\r\n\r\nbig").await;
         far
     };
-    let (answer, mut far) = server.ask(request(Method::POST, body), serve).await;
-    let answer = answer.unwrap();
-    assert_eq!(answer.status(), 413);
+    let (response, mut far) = server.exchange(request(Method::POST, body), serve).await;
+    let response = response.unwrap();
+    assert_eq!(response.status(), 413);
     // The upload continues while the response is open, even when the response is not read at the
     // moment.
     frames.send(Ok(Frame::data(Bytes::from_static(b"more")))).await.unwrap();
     assert_eq!(far.read_until("more\r\n").await, "4\r\nmore\r\n");
-    assert_eq!(text(answer).await.unwrap(), "big");
+    assert_eq!(text(response).await.unwrap(), "big");
     within(frames.closed()).await;
     assert!(far.is_closed().await, "a request is in the middle of it");
 }
@@ -380,8 +381,8 @@ async fn a_body_that_fails_or_has_the_wrong_length_ends_the_exchange_and_its_con
             let _reset = far.0.read_to_string(&mut seen).await;
             seen
         };
-        let (answer, seen) = server.ask(request(Method::POST, body), serve).await;
-        let Err(UpstreamError::Http1(error)) = answer else { panic!("{why}: {answer:?}") };
+        let (response, seen) = server.exchange(request(Method::POST, body), serve).await;
+        let Err(UpstreamError::Http1(error)) = response else { panic!("{why}: {response:?}") };
         assert_eq!(error.to_string(), format!("the body of the request failed: {why}"));
         let body = seen.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         assert!(body.len() as u64 <= promised && !body.contains("four!"), "{seen}");
@@ -393,28 +394,28 @@ async fn dropping_a_response_closes_its_connection() {
     let server = Server::start().await;
     let mut get = get();
     let (mut far, head) = {
-        let mut asking = std::pin::pin!(server.upstream.try_send_keep_alive(&mut get));
+        let mut request_future = std::pin::pin!(server.upstream.try_send_keep_alive(&mut get));
         let reading = async {
             let mut far = server.accept().await;
             let head = far.read_until("\r\n\r\n").await;
             (far, head)
         };
         tokio::select! {
-            _ = asking.as_mut() => panic!("there is no answer"),
+            _ = request_future.as_mut() => panic!("there is no answer"),
             read = within(reading) => read,
         }
     };
     assert!(head.starts_with("GET "));
     assert!(far.is_closed().await);
 
-    let (answer, mut far) = server
-        .ask(self::get(), async {
+    let (response, mut far) = server
+        .exchange(self::get(), async {
             let mut far = server.accept().await;
-            far.answer("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").await;
+            far.respond("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").await;
             far
         })
         .await;
-    drop(answer);
+    drop(response);
     assert!(far.is_closed().await);
 }
 

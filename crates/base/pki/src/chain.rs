@@ -133,7 +133,7 @@ impl ExtendedKeyUsageValidator for OrAny {
             {
                 Ok(())
             }
-            verdict => verdict,
+            result => result,
         }
     }
 }

@@ -161,12 +161,12 @@ mod tests {
         (ca, leaf)
     }
 
-    fn set_leaf(holder: &CertificateStore, leaf: &IssuedPair) -> Result<(), SetError> {
-        holder.set(leaf.certificate_pem.as_bytes(), leaf.private_key_pem.as_bytes())
+    fn set_leaf(store: &CertificateStore, leaf: &IssuedPair) -> Result<(), SetError> {
+        store.set(leaf.certificate_pem.as_bytes(), leaf.private_key_pem.as_bytes())
     }
 
-    fn set_ca(holder: &CertificateStore, ca: &CertificateAuthority) -> Result<(), SetError> {
-        holder.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes())
+    fn set_ca(store: &CertificateStore, ca: &CertificateAuthority) -> Result<(), SetError> {
+        store.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes())
     }
 
     #[test]
@@ -194,11 +194,11 @@ mod tests {
     #[test]
     fn a_failed_set_leaves_the_old_pair() {
         let (_, leaf) = material();
-        let holder = CertificateStore::serving("x");
-        set_leaf(&holder, &leaf).unwrap();
-        let changes = holder.subscribe();
-        holder.set(b"garbage", b"garbage").unwrap_err();
-        assert_eq!(holder.current().unwrap().certificate_pem(), leaf.certificate_pem);
+        let store = CertificateStore::serving("x");
+        set_leaf(&store, &leaf).unwrap();
+        let changes = store.subscribe();
+        store.set(b"garbage", b"garbage").unwrap_err();
+        assert_eq!(store.current().unwrap().certificate_pem(), leaf.certificate_pem);
         assert!(!changes.has_changed().unwrap());
     }
 
@@ -218,26 +218,26 @@ mod tests {
     #[test]
     fn a_refusal_ends_with_the_next_valid_pair_even_if_it_is_the_same() {
         let (_, leaf) = material();
-        let holder = CertificateStore::serving("x");
-        set_leaf(&holder, &leaf).unwrap();
-        holder.refuse();
-        assert!(holder.current().is_none());
-        set_leaf(&holder, &leaf).unwrap();
-        assert!(holder.current().is_some());
+        let store = CertificateStore::serving("x");
+        set_leaf(&store, &leaf).unwrap();
+        store.refuse();
+        assert!(store.current().is_none());
+        set_leaf(&store, &leaf).unwrap();
+        assert!(store.current().is_some());
     }
 
     #[test]
     fn subscribers_are_notified_of_changes_only() {
         let (_, leaf) = material();
-        let holder = CertificateStore::serving("x");
-        let mut changes = holder.subscribe();
-        let clone = holder.clone();
+        let store = CertificateStore::serving("x");
+        let mut changes = store.subscribe();
+        let clone = store.clone();
         set_leaf(&clone, &leaf).unwrap();
         assert_eq!(*changes.borrow_and_update(), 1);
-        set_leaf(&holder, &leaf).unwrap();
+        set_leaf(&store, &leaf).unwrap();
         assert!(!changes.has_changed().unwrap());
-        holder.refuse();
-        holder.refuse();
+        store.refuse();
+        store.refuse();
         assert_eq!(*changes.borrow_and_update(), 2);
     }
 }

@@ -67,8 +67,8 @@ fn a_generated_ca_has_the_contents_of_upstreams() {
     assert!(purposes.client_auth && purposes.server_auth && !purposes.any);
     let constraints = parsed.basic_constraints().unwrap().unwrap().value;
     assert!(constraints.ca && constraints.path_len_constraint.is_none());
-    let facts = Certificate::parse_der(&der).unwrap();
-    assert_eq!((facts.not_before, facts.not_after), (validity.not_before, validity.not_after));
+    let certificate = Certificate::parse_der(&der).unwrap();
+    assert_eq!((certificate.not_before, certificate.not_after), (validity.not_before, validity.not_after));
     // A year after 2049 needs the other type of time.
     assert!(parsed.validity().not_before.is_utctime() && parsed.validity().not_after.is_generalizedtime());
 }
@@ -147,11 +147,11 @@ fn a_client_certificate_contains_user_groups_and_extras() {
         ]
     );
 
-    let facts = Certificate::parse_der(&der).unwrap();
-    assert_eq!(facts.subject_cn, "alice");
-    assert_eq!(facts.organizations, ["", "a", "a", "zebras", "admins*"]);
-    assert_eq!(facts.organizational_units, ["example.com/b=1", "example.com/b=2", "example.com/a=ünï"]);
-    assert!(!facts.is_ca);
+    let certificate = Certificate::parse_der(&der).unwrap();
+    assert_eq!(certificate.subject_cn, "alice");
+    assert_eq!(certificate.organizations, ["", "a", "a", "zebras", "admins*"]);
+    assert_eq!(certificate.organizational_units, ["example.com/b=1", "example.com/b=2", "example.com/a=ünï"]);
+    assert!(!certificate.is_ca);
 }
 
 #[test]
@@ -166,8 +166,8 @@ fn a_server_certificate_has_no_subject_and_critical_names() {
     assert_eq!(extensions(&parsed), ["2.5.29.37", "!2.5.29.19", "2.5.29.35", "!2.5.29.17"]);
     let purposes = parsed.extended_key_usage().unwrap().unwrap().value;
     assert!(purposes.server_auth && !purposes.client_auth);
-    let facts = Certificate::parse_der(&der).unwrap();
-    assert_eq!((facts.dns_names, facts.ip_addresses), (names, ips.to_vec()));
+    let certificate = Certificate::parse_der(&der).unwrap();
+    assert_eq!((certificate.dns_names, certificate.ip_addresses), (names, ips.to_vec()));
 
     let (_, ca) = X509Certificate::from_der(ca.certificate_der()).unwrap();
     let key_id = |certificate: &X509Certificate<'_>| {

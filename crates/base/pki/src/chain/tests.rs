@@ -128,9 +128,9 @@ fn clients_are_verified_with_gos_messages() {
         ),
     ];
     for (name, leaf, roots, at, expected) in table {
-        let verdict = verify_client(leaf, &[], &roots, at).map_err(|error| error.to_string());
+        let result = verify_client(leaf, &[], &roots, at).map_err(|error| error.to_string());
         assert_eq!(
-            verdict.as_ref().map_err(String::as_str),
+            result.as_ref().map_err(String::as_str),
             expected.as_ref().map_err(|text| *text),
             "{name}"
         );
@@ -236,8 +236,8 @@ fn a_certificate_with_extensions_and_another_version_is_refused() {
     for version in [0, 1, 3, 30, 0x7f] {
         for purpose in [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth] {
             let (leaf, roots) = with_version(version, purpose.clone());
-            let verdict = verify_client(&leaf, &[], &roots, now());
-            assert_eq!(verdict, Err(ChainError::Malformed), "version {version}, {purpose:?}");
+            let result = verify_client(&leaf, &[], &roots, now());
+            assert_eq!(result, Err(ChainError::Malformed), "version {version}, {purpose:?}");
         }
     }
 }

@@ -82,14 +82,14 @@ impl ServerCertVerifier for OneOf {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let mut verdict = Err(CertificateError::NotValidForName.into());
+        let mut result = Err(CertificateError::NotValidForName.into());
         for name in &self.names {
-            verdict = self.inner.verify_server_cert(end_entity, intermediates, name, ocsp_response, now);
-            if verdict.is_ok() {
+            result = self.inner.verify_server_cert(end_entity, intermediates, name, ocsp_response, now);
+            if result.is_ok() {
                 break;
             }
         }
-        verdict
+        result
     }
 
     fn verify_tls12_signature(

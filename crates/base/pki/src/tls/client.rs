@@ -114,7 +114,7 @@ impl ServerCertVerifier for BundleVerifier {
             Err(error) if is_ca_as_server(&error) && self.bundle.ders().contains(end_entity) => {
                 verify_trusted(end_entity, server_name, now)
             }
-            verdict => verdict,
+            result => result,
         }
     }
 

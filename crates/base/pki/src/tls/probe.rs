@@ -170,25 +170,25 @@ mod tests {
         let validity = Validity::starting(Timestamp::now(), Duration::from_secs(1000));
         let ca = CertificateAuthority::generate("ca", &validity).unwrap();
         let leaf = ca.issue_server(&["a.example.com".to_owned()], &[], &validity).unwrap();
-        let holder = CertificateStore::serving("serving");
+        let store = CertificateStore::serving("serving");
         for (certificate, client_certificates) in [
             (None, ClientCertificates::Ignore),
             (Some(&leaf), ClientCertificates::Ignore),
             (Some(&leaf), ClientCertificates::Request(Arc::new(Vec::new))),
         ] {
             if let Some(leaf) = certificate {
-                holder.set(leaf.certificate_pem.as_bytes(), leaf.private_key_pem.as_bytes()).unwrap();
+                store.set(leaf.certificate_pem.as_bytes(), leaf.private_key_pem.as_bytes()).unwrap();
             }
             let asks = matches!(client_certificates, ClientCertificates::Request(_));
             for profile in [Profile::Default, Profile::Secure] {
                 let ciphers = CipherRestriction::default();
-                let config = server_config(profile, &ciphers, &holder, client_certificates.clone(), &[b"h2"]);
+                let config = server_config(profile, &ciphers, &store, client_certificates.clone(), &[b"h2"]);
                 let probe = Probe::new(&[b"h2"]);
                 let name = "other.example.com".try_into().unwrap();
                 let mut client = ClientConnection::new(probe.config(), name).unwrap();
                 let mut server = ServerConnection::new(config).unwrap();
                 assert!(!talk(&mut client, &mut server), "it connected");
-                let chain = holder.current().map(|pair| pair.chain().to_vec()).unwrap_or_default();
+                let chain = store.current().map(|pair| pair.chain().to_vec()).unwrap_or_default();
                 assert_eq!(probe.shown(), Shown { chain, asks_for_client_certificate: asks });
             }
         }

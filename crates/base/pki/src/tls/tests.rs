@@ -82,13 +82,13 @@ async fn handshake(
 
 struct World {
     ca: CertificateAuthority,
-    holder: CertificateStore,
+    store: CertificateStore,
 }
 
 impl World {
     fn new() -> Self {
         let ca = CertificateAuthority::generate("serving CA", &hour()).unwrap();
-        Self { ca, holder: CertificateStore::serving("serving") }
+        Self { ca, store: CertificateStore::serving("serving") }
     }
 
     fn with_pair() -> Self {
@@ -100,7 +100,7 @@ impl World {
     fn rotate(&self) {
         let names = ["localhost".to_owned()];
         let leaf = self.ca.issue_server(&names, &["127.0.0.1".parse().unwrap()], &hour()).unwrap();
-        self.holder.set(leaf.certificate_pem.as_bytes(), leaf.private_key_pem.as_bytes()).unwrap();
+        self.store.set(leaf.certificate_pem.as_bytes(), leaf.private_key_pem.as_bytes()).unwrap();
     }
 
     fn roots(&self) -> Roots {
@@ -120,7 +120,7 @@ impl World {
     ) -> Arc<ServerConfig> {
         let names: Vec<String> = ciphers.iter().map(|name| (*name).to_owned()).collect();
         let ciphers = CipherRestriction::parse(&names).unwrap();
-        server_config(profile, &ciphers, &self.holder, ClientCertificates::Request(hints), ALPN_HTTP)
+        server_config(profile, &ciphers, &self.store, ClientCertificates::Request(hints), ALPN_HTTP)
     }
 
     fn client(&self, profile: Profile) -> Arc<ClientConfig> {
@@ -233,9 +233,9 @@ async fn every_handshake_uses_the_current_pair_of_the_store() {
     world.rotate();
     let second = handshake(&server, &client, "localhost").await.0.unwrap();
     assert_ne!(first.server_chain, second.server_chain);
-    world.holder.unset();
+    world.store.unset();
     handshake(&server, &client, "localhost").await.0.unwrap();
-    world.holder.refuse();
+    world.store.refuse();
     handshake(&server, &client, "localhost").await.0.unwrap_err();
     world.rotate();
     handshake(&server, &client, "localhost").await.0.unwrap();
@@ -292,7 +292,7 @@ async fn a_server_that_ignores_client_certificates_requests_none() {
     let world = World::with_pair();
     let none = CipherRestriction::default();
     let server =
-        server_config(Profile::Secure, &none, &world.holder, ClientCertificates::Ignore, &[ALPN_HTTP_1_1]);
+        server_config(Profile::Secure, &none, &world.store, ClientCertificates::Ignore, &[ALPN_HTTP_1_1]);
     let pair = client_pair(&hour());
     let client = world.client_showing(Profile::Secure, pair.certified_key());
     let seen = handshake(&server, &client, "localhost").await.0.unwrap();

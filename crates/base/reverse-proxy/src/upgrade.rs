@@ -81,7 +81,7 @@ where
         tokio::select! {
             biased;
             () = wanted.ended.cancelled() => {}
-            outcome = in_time => if let Err(error) = outcome {
+            result = in_time => if let Err(error) = result {
                 tracing::debug!(%error, "upgraded connection broke");
             },
         }

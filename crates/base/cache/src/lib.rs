@@ -111,7 +111,7 @@ where
 /// A cache for the responses to expensive queries.
 pub struct Answers<K, V, E, S = RandomState> {
     known: Cache<K, V, S>,
-    asking: Mutex<Asking<K, V, E, S>>,
+    running: Mutex<Asking<K, V, E, S>>,
 }
 
 type Asking<K, V, E, S> = HashMap<K, Arc<Query<V, E>>, S>;
@@ -135,7 +135,7 @@ where
 {
     /// Creates a cache for at most `most` responses, each with this lifetime.
     pub fn new(most: u64, lifetime: Duration) -> Self {
-        Self { known: Cache::new(most, lifetime), asking: Mutex::default() }
+        Self { known: Cache::new(most, lifetime), running: Mutex::default() }
     }
 
     /// Returns the cached responses.
@@ -157,18 +157,18 @@ where
         if let Some(result) = &*result {
             return result.clone();
         }
-        let answer = ask.await;
-        if let Ok(value) = &answer {
+        let response = ask.await;
+        if let Ok(value) = &response {
             self.known.insert(waiting.key.clone(), value.clone());
         }
         // Later callers find the cached response, or send a new query.
         waiting.close();
-        *result = Some(answer.clone());
-        answer
+        *result = Some(response.clone());
+        response
     }
 
     fn query(&self, key: &K) -> Arc<Query<V, E>> {
-        Arc::clone(lock(&self.asking).entry(key.clone()).or_default())
+        Arc::clone(lock(&self.running).entry(key.clone()).or_default())
     }
 }
 
@@ -181,22 +181,22 @@ struct Waiting<'a, K: Eq + Hash, V, E, S: BuildHasher> {
 
 impl<K: Eq + Hash, V, E, S: BuildHasher> Waiting<'_, K, V, E, S> {
     fn close(&self) {
-        let mut asking = lock(&self.answers.asking);
-        if asking.get(&self.key).is_some_and(|query| Arc::ptr_eq(query, &self.query)) {
-            asking.remove(&self.key);
+        let mut running = lock(&self.answers.running);
+        if running.get(&self.key).is_some_and(|query| Arc::ptr_eq(query, &self.query)) {
+            running.remove(&self.key);
         }
     }
 }
 
 impl<K: Eq + Hash, V, E, S: BuildHasher> Drop for Waiting<'_, K, V, E, S> {
     fn drop(&mut self) {
-        let mut asking = lock(&self.answers.asking);
+        let mut running = lock(&self.answers.running);
         // One reference is the map's and one is ours: no other caller waits, so an abandoned query
         // can be removed.
         if Arc::strong_count(&self.query) == 2
-            && asking.get(&self.key).is_some_and(|query| Arc::ptr_eq(query, &self.query))
+            && running.get(&self.key).is_some_and(|query| Arc::ptr_eq(query, &self.query))
         {
-            asking.remove(&self.key);
+            running.remove(&self.key);
         }
     }
 }
@@ -228,7 +228,7 @@ mod tests {
 
     impl<K, V, E, S> Answers<K, V, E, S> {
         fn open(&self) -> usize {
-            lock(&self.asking).len()
+            lock(&self.running).len()
         }
     }
 
@@ -254,9 +254,9 @@ mod tests {
         for at in 0..5000 {
             cache.insert(at, at);
         }
-        let kept = cache.len();
-        assert!((500..=1000).contains(&kept), "{kept}");
-        assert!((0..5000).filter(|at| cache.get(at).is_some()).count() == kept);
+        let length = cache.len();
+        assert!((500..=1000).contains(&length), "{length}");
+        assert!((0..5000).filter(|at| cache.get(at).is_some()).count() == length);
         tokio::time::advance(LIFETIME).await;
         cache.insert(0, 0);
         assert_eq!(cache.len(), 1);
@@ -277,7 +277,7 @@ mod tests {
             go_on.notify_one();
         };
         let (all, ()) = join(all, other).await;
-        assert!(all.iter().all(|answer| *answer == Ok(7)));
+        assert!(all.iter().all(|response| *response == Ok(7)));
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         assert_eq!(answers.get_or_ask("same", async { Err("asked again".to_owned()) }).await, Ok(7));
         assert_eq!(answers.open(), 0);
@@ -292,7 +292,7 @@ mod tests {
             Err("down".to_owned())
         };
         let all = join_all((0..10).map(|_| answers.get_or_ask("same", fail()))).await;
-        assert!(all.iter().all(|answer| *answer == Err("down".to_owned())));
+        assert!(all.iter().all(|response| *response == Err("down".to_owned())));
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         assert_eq!(answers.get_or_ask("same", async { Ok(1) }).await, Ok(1));
         assert_eq!((answers.open(), answers.known().len()), (0, 1));

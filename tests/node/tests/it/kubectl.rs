@@ -147,28 +147,28 @@ async fn story(
     };
 
     let direct = admin.0.admin_kubeconfig();
-    let lane = |version, route, kubeconfig: &Path| {
+    let session = |version, route, kubeconfig: &Path| {
         Session::new(node, admin.0, walk, debian, version, route, kubeconfig)
     };
-    let lanes = [
-        lane(Version::Today, Route::Direct, &direct),
-        lane(Version::Today, route, &kubeconfig),
-        lane(Version::Old, Route::Direct, &direct),
-        lane(Version::Old, route, &kubeconfig),
+    let sessions = [
+        session(Version::Today, Route::Direct, &direct),
+        session(Version::Today, route, &kubeconfig),
+        session(Version::Old, Route::Direct, &direct),
+        session(Version::Old, route, &kubeconfig),
     ];
-    for lane in &lanes {
-        prepare(admin, lane).await?;
+    for session in &sessions {
+        prepare(admin, session).await?;
     }
-    let told = join_all(lanes.iter().map(|lane| all_rows(lane).boxed_local())).await;
+    let results = join_all(sessions.iter().map(|session| all_rows(session).boxed_local())).await;
     let mut failures = Vec::new();
-    for (pair, lanes) in told.chunks(2).zip(lanes.chunks(2)) {
-        failures.extend(verdicts(&lanes[0], &pair[0], &pair[1]));
-        if let Err(error) = protocols::were_used(node, &lanes[1]) {
+    for (pair, sessions) in results.chunks(2).zip(sessions.chunks(2)) {
+        failures.extend(verdicts(&sessions[0], &pair[0], &pair[1]));
+        if let Err(error) = protocols::were_used(node, &sessions[1]) {
             failures.push(format!("{error:#}"));
         }
     }
-    for lane in &lanes {
-        admin.kubectl(&["delete", "namespace", &lane.namespace, "--wait=false"]).await?;
+    for session in &sessions {
+        admin.kubectl(&["delete", "namespace", &session.namespace, "--wait=false"]).await?;
     }
     ensure!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
     if let Some(mut local_proxy) = local_proxy {
@@ -189,8 +189,8 @@ fn busybox(debian: &Path) -> Image {
 }
 
 /// Creates a namespace with the target pod.
-async fn prepare(admin: Admin<'_>, lane: &Session<'_>) -> anyhow::Result<()> {
-    let namespace = lane.namespace.as_str();
+async fn prepare(admin: Admin<'_>, session: &Session<'_>) -> anyhow::Result<()> {
+    let namespace = session.namespace.as_str();
     admin.kubectl(&["create", "namespace", namespace]).await?;
     // Pods are rejected until the default service account exists.
     let account = ["wait", "--for=create", "serviceaccount/default", "-n", namespace, "--timeout=60s"];
@@ -206,28 +206,28 @@ type RowResults = Vec<Option<anyhow::Result<Shown>>>;
 
 /// Runs the rows in order, because some depend on previous ones, and the long rows concurrently
 /// with them.
-async fn all_rows(lane: &Session<'_>) -> RowResults {
-    let long = MATRIX.iter().filter(|row| row.long && row.is_for(lane));
-    let long = join_all(long.map(|row| row.run(lane)));
+async fn all_rows(session: &Session<'_>) -> RowResults {
+    let long = MATRIX.iter().filter(|row| row.long && row.is_for(session));
+    let long = join_all(long.map(|row| row.run(session)));
     let short = async {
-        let mut told = Vec::new();
+        let mut results = Vec::new();
         for row in MATRIX {
-            told.push(if row.is_for(lane) && !row.long { Some(row.run(lane).await) } else { None });
+            results.push(if row.is_for(session) && !row.long { Some(row.run(session).await) } else { None });
         }
-        told
+        results
     };
-    let (long, mut told) = futures::join!(long, short);
+    let (long, mut results) = futures::join!(long, short);
     let mut long = long.into_iter();
-    for (row, place) in MATRIX.iter().zip(&mut told) {
-        if row.long && row.is_for(lane) {
+    for (row, place) in MATRIX.iter().zip(&mut results) {
+        if row.long && row.is_for(session) {
             *place = long.next();
         }
     }
-    told
+    results
 }
 
 /// Returns the problems of each row.
-fn verdicts(lane: &Session<'_>, direct: &RowResults, proxied: &RowResults) -> Vec<String> {
+fn verdicts(session: &Session<'_>, direct: &RowResults, proxied: &RowResults) -> Vec<String> {
     let rows = MATRIX.iter().zip(direct.iter().zip(proxied));
     let verdicts = rows.filter_map(|(row, (direct, proxied))| {
         let why = match (direct.as_ref()?, proxied.as_ref()?) {
@@ -236,7 +236,7 @@ fn verdicts(lane: &Session<'_>, direct: &RowResults, proxied: &RowResults) -> Ve
             (Ok(_), Err(error)) => format!("through the proxy only: {error:#}"),
             (Err(direct), Err(proxied)) => format!("directly: {direct:#}\nthrough the proxy: {proxied:#}"),
         };
-        Some(format!("== kubectl {}, row {:?}: {why}", lane.version.name(), row.name))
+        Some(format!("== kubectl {}, row {:?}: {why}", session.version.name(), row.name))
     });
     verdicts.collect()
 }

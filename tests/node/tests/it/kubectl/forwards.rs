@@ -20,11 +20,12 @@ const PIECE: usize = 32 << 10;
 
 /// Keeps one connection idle and one busy for over a minute, on separate forwarded ports; both
 /// ports accept another connection afterwards.
-pub(super) async fn stay_open(lane: &Session<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn stay_open(session: &Session<'_>) -> anyhow::Result<Shown> {
     let args = ["port-forward", "pod/target", ":7"];
-    let (idle, busy) = (lane.open("idle", &[&["-v=8"], &args[..]].concat())?, lane.open("busy", &args)?);
+    let (idle, busy) =
+        (session.open("idle", &[&["-v=8"], &args[..]].concat())?, session.open("busy", &args)?);
     let ports = (port(&idle).await?, port(&busy).await?);
-    let node = lane.node;
+    let node = session.node;
     // The ports are in the node's network.
     let used = tokio::task::spawn_blocking(move || {
         node.block_on_inside(|| async move {
@@ -35,7 +36,7 @@ pub(super) async fn stay_open(lane: &Session<'_>) -> anyhow::Result<Shown> {
     });
     used.await?.and_then(|used| used)?;
     let notes = idle.noted()?;
-    let protocol = protocol(lane.version);
+    let protocol = protocol(session.version);
     ensure!(notes.contains(protocol), "there is no {protocol:?} in {notes}");
     for open in [&idle, &busy] {
         ensure!(open.runs().await?, "a port-forward has ended by itself");

@@ -91,17 +91,17 @@ impl Row {
         Self { long: true, ..self }
     }
 
-    pub(super) fn is_for(&self, lane: &Session<'_>) -> bool {
+    pub(super) fn is_for(&self, session: &Session<'_>) -> bool {
         // `pinniped proxy` always uses its own user, and kubectl prints a warning about it.
         let as_another = matches!(self.act, Act::Run(args) if args.iter().any(|arg| arg.starts_with("--as")));
-        self.only.is_none_or(|version| version == lane.version)
-            && !(as_another && lane.route == Route::LocalProxy)
+        self.only.is_none_or(|version| version == session.version)
+            && !(as_another && session.route == Route::LocalProxy)
     }
 
-    pub(super) async fn run(&self, lane: &Session<'_>) -> anyhow::Result<Shown> {
+    pub(super) async fn run(&self, session: &Session<'_>) -> anyhow::Result<Shown> {
         match self.act {
-            Act::Run(args) => lane.run(args, self.input.text().as_deref()).await,
-            Act::Story(story) => story(lane).await,
+            Act::Run(args) => session.run(args, self.input.text().as_deref()).await,
+            Act::Story(story) => story(session).await,
         }
     }
 
@@ -175,7 +175,7 @@ const SOON: &str = "--timeout=60s";
 
 /// The rows, in order.
 pub(super) static MATRIX: &[Row] = &[
-    row("port-forward, idle and busy", Act::Story(|lane| Box::pin(forwards::stay_open(lane)))).long(),
+    row("port-forward, idle and busy", Act::Story(|session| Box::pin(forwards::stay_open(session)))).long(),
     // Versions and users.
     run("version", &["version"]).says(&["Server Version", "v1.36."]),
     run("version --client of today", &["version", "--client"]).only(Version::Today).says(&["v1.36."]),
@@ -200,7 +200,7 @@ pub(super) static MATRIX: &[Row] = &[
         .says(&["the server doesn't have a resource type"]),
     run("get --raw", &["get", "--raw", "/api/v1/namespaces/NAMESPACE/pods/target:8080/proxy/index.html"])
         .says(&["served"]),
-    row("get --watch", Act::Story(|lane| Box::pin(talks::watch(lane)))).says(&["configmap/seen"]),
+    row("get --watch", Act::Story(|session| Box::pin(talks::watch(session)))).says(&["configmap/seen"]),
     run("describe", &["describe", "configmap", "kube-root-ca.crt"]).says(&["BEGIN CERTIFICATE"]),
     run("explain", &["explain", "pod.spec.containers.stdin"]).says(&["stdin"]),
     run("wait", &["wait", "--for=condition=Ready", "pod/target", SOON]).says(&["pod/target condition met"]),
@@ -244,7 +244,7 @@ pub(super) static MATRIX: &[Row] = &[
     run("delete what is not there", &["delete", "configmap", "applied"]).code(1).says(&["(NotFound)"]),
     // Commands that connect to pods.
     run("logs", &["logs", "target", "-c", "main", "--tail=1"]).says(&["ready"]),
-    row("logs --follow", Act::Story(|lane| Box::pin(talks::follow_logs(lane)))).says(&["last"]),
+    row("logs --follow", Act::Story(|session| Box::pin(talks::follow_logs(session)))).says(&["last"]),
     run("exec", &["exec", "target", "-c", "main", "--", "sh", "-c", BOTH_STREAMS]).code(3).says(&[
         "out",
         "err",
@@ -267,15 +267,15 @@ pub(super) static MATRIX: &[Row] = &[
         .says(&["  -\n"]),
     run("exec that repeats its input", &["exec", "-i", "target", "-c", "main", "--", "cat"])
         .reads(Input::Long),
-    row("exec with a terminal", Act::Story(|lane| Box::pin(talks::terminal(lane)))).code(7),
-    row("cp there and back", Act::Story(|lane| Box::pin(talks::copy(lane)))),
-    row("attach until input ends", Act::Story(|lane| Box::pin(talks::attach(lane))))
+    row("exec with a terminal", Act::Story(|session| Box::pin(talks::terminal(session)))).code(7),
+    row("cp there and back", Act::Story(|session| Box::pin(talks::copy(session)))),
+    row("attach until input ends", Act::Story(|session| Box::pin(talks::attach(session))))
         .says(&["heard one", "heard two"])
         .compared(Compared::Stdout),
-    row("run -i --rm", Act::Story(|lane| Box::pin(talks::run(lane))))
+    row("run -i --rm", Act::Story(|session| Box::pin(talks::run(session))))
         .says(&["hello\n", "pod \"passing\" deleted"])
         .compared(Compared::Stdout),
-    row("debug with an ephemeral container", Act::Story(|lane| Box::pin(talks::debug_in_place(lane))))
+    row("debug with an ephemeral container", Act::Story(|session| Box::pin(talks::debug_in_place(session))))
         .only(Version::Today)
         .says(&["told hello"])
         .compared(Compared::Stdout),
@@ -284,10 +284,10 @@ pub(super) static MATRIX: &[Row] = &[
         .only(Version::Old)
         .code(1)
         .says(&["EphemeralContainers in version \"v1\" cannot be handled as a Pod"]),
-    row("debug --copy-to", Act::Story(|lane| Box::pin(talks::debug_a_copy(lane))))
+    row("debug --copy-to", Act::Story(|session| Box::pin(talks::debug_a_copy(session))))
         .says(&["told hello"])
         .compared(Compared::Stdout),
-    row("proxy", Act::Story(|lane| Box::pin(talks::proxy(lane)))).says(&["200", "served"]),
+    row("proxy", Act::Story(|session| Box::pin(talks::proxy(session)))).says(&["200", "served"]),
 ];
 
 #[test]

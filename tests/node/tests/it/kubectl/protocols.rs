@@ -10,27 +10,27 @@ use super::session::{Session, Version};
 
 /// Checks the protocol. WebSocket starts with a GET and SPDY with a POST, which the log records as
 /// `get` and `create`.
-pub(super) fn were_used(node: &Node, lane: &Session<'_>) -> anyhow::Result<()> {
-    let verb = match lane.version {
+pub(super) fn were_used(node: &Node, session: &Session<'_>) -> anyhow::Result<()> {
+    let verb = match session.version {
         Version::Today => "get",
         Version::Old => "create",
     };
     let wanted = ["attach", "exec", "portforward"].map(|kind| (kind.to_owned(), verb.to_owned()));
-    let seen = streams(node, lane)?;
+    let seen = streams(node, session)?;
     ensure!(
         seen == BTreeSet::from(wanted.clone()),
         "kubectl {}: the API server saw streams {seen:?} of the user instead of {wanted:?}",
-        lane.version.name()
+        session.version.name()
     );
     Ok(())
 }
 
 /// Returns subresource and verb of each kind of the user's streams.
-fn streams(node: &Node, lane: &Session<'_>) -> anyhow::Result<BTreeSet<(String, String)>> {
+fn streams(node: &Node, session: &Session<'_>) -> anyhow::Result<BTreeSet<(String, String)>> {
     let file = node.layout().logs().join("audit.log");
     let log = std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
-    let mark = format!("/namespaces/{}/pods/", lane.namespace);
-    let agent = format!("kubectl/v{}.", lane.version.name());
+    let mark = format!("/namespaces/{}/pods/", session.namespace);
+    let agent = format!("kubectl/v{}.", session.version.name());
     let mut seen = BTreeSet::new();
     for line in log.lines().filter(|line| line.contains(&mark)) {
         let event: Value = serde_json::from_str(line)?;

@@ -13,110 +13,111 @@ use crate::open::Open;
 const FILE: usize = 3 << 20;
 
 /// Checks that text arrives as it is written, and that the log ends when the container terminates.
-pub(super) async fn follow_logs(lane: &Session<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn follow_logs(session: &Session<'_>) -> anyhow::Result<Shown> {
     let image = format!("--image={IMAGE}");
     let script = "echo first; until test -f /tmp/end; do sleep 0.1; done; echo last";
     let begin =
         ["run", "ending", &image, "--image-pull-policy=Never", "--restart=Never", "--", "sh", "-c", script];
-    succeeds(lane, &begin).await?;
-    succeeds(lane, &["wait", "--for=condition=Ready", "pod/ending", "--timeout=60s"]).await?;
-    let logs = lane.open("logs", &["logs", "--follow", "ending"])?;
+    succeeds(session, &begin).await?;
+    succeeds(session, &["wait", "--for=condition=Ready", "pod/ending", "--timeout=60s"]).await?;
+    let logs = session.open("logs", &["logs", "--follow", "ending"])?;
     logs.says("first").await?;
     ensure!(logs.runs().await?, "it does not follow");
-    succeeds(lane, &["exec", "ending", "--", "touch", "/tmp/end"]).await?;
-    lane.end_of(&logs).await
+    succeeds(session, &["exec", "ending", "--", "touch", "/tmp/end"]).await?;
+    session.end_of(&logs).await
 }
 
 /// Checks that events arrive as they happen.
-pub(super) async fn watch(lane: &Session<'_>) -> anyhow::Result<Shown> {
-    let watch = lane.open("watch", &["get", "configmaps", "--watch", "-o", "name"])?;
+pub(super) async fn watch(session: &Session<'_>) -> anyhow::Result<Shown> {
+    let watch = session.open("watch", &["get", "configmaps", "--watch", "-o", "name"])?;
     watch.says("configmap/kube-root-ca.crt\n").await?;
-    succeeds(lane, &["create", "configmap", "seen"]).await?;
+    succeeds(session, &["create", "configmap", "seen"]).await?;
     let stdout = watch.says("configmap/seen\n").await?;
     ensure!(watch.runs().await?, "the watch has ended");
-    succeeds(lane, &["delete", "configmap", "seen"]).await?;
+    succeeds(session, &["delete", "configmap", "seen"]).await?;
     Ok(Shown { code: 0, stdout, stderr: String::new() })
 }
 
 /// Checks a terminal whose size is visible to programs in the pod, and its input.
-pub(super) async fn terminal(lane: &Session<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn terminal(session: &Session<'_>) -> anyhow::Result<Shown> {
     let inside = r#"until test "$(stty size)" = "33 111"; do sleep 0.1; done; test -t 0 && echo resized; read -r line; echo "heard $line"; exit 7"#;
     let line = format!("stty rows 33 cols 111; exec $KUBECTL exec -it target -c main -- sh -c '{inside}'");
-    let open = lane.open_terminal("terminal", &line)?;
+    let open = session.open_terminal("terminal", &line)?;
     open.says("resized").await?;
     open.tell("typed\n").await?;
     open.says("heard typed").await?;
     // The echo of the terminal and its position are not part of the comparison.
-    Ok(Shown { stdout: String::new(), ..lane.end_of(&open).await? })
+    Ok(Shown { stdout: String::new(), ..session.end_of(&open).await? })
 }
 
 /// Checks that a copied file comes back unchanged.
-pub(super) async fn copy(lane: &Session<'_>) -> anyhow::Result<Shown> {
-    let (sent, back) = (lane.path("sent"), lane.path("back"));
+pub(super) async fn copy(session: &Session<'_>) -> anyhow::Result<Shown> {
+    let (sent, back) = (session.path("sent"), session.path("back"));
     let bytes = noise(FILE);
     std::fs::write(&sent, &bytes)?;
-    succeeds(lane, &["cp", &sent.to_string_lossy(), "target:/tmp/copied", "-c", "main"]).await?;
-    let sum = succeeds(lane, &["exec", "target", "-c", "main", "--", "sha256sum", "/tmp/copied"]).await?;
-    let shown = succeeds(lane, &["cp", "target:/tmp/copied", &back.to_string_lossy(), "-c", "main"]).await?;
+    succeeds(session, &["cp", &sent.to_string_lossy(), "target:/tmp/copied", "-c", "main"]).await?;
+    let sum = succeeds(session, &["exec", "target", "-c", "main", "--", "sha256sum", "/tmp/copied"]).await?;
+    let shown =
+        succeeds(session, &["cp", "target:/tmp/copied", &back.to_string_lossy(), "-c", "main"]).await?;
     ensure!(std::fs::read(&back)? == bytes, "other bytes came back");
     Ok(Shown { stdout: sum.stdout, ..shown })
 }
 
 /// Checks that the output of a container arrives at once, and that the end of standard input
 /// terminates kubectl, not the container.
-pub(super) async fn attach(lane: &Session<'_>) -> anyhow::Result<Shown> {
-    let open = lane.open("attach", &["attach", "-i", "target", "-c", "listener"])?;
+pub(super) async fn attach(session: &Session<'_>) -> anyhow::Result<Shown> {
+    let open = session.open("attach", &["attach", "-i", "target", "-c", "listener"])?;
     for word in ["one", "two"] {
         open.tell(&format!("{word}\n")).await?;
         open.says(&format!("heard {word}\n")).await?;
     }
     ensure!(open.runs().await?, "it has ended by itself");
     open.hang_up().await;
-    lane.end_of(&open).await
+    session.end_of(&open).await
 }
 
 /// Checks a pod that terminates with its input, and is removed.
-pub(super) async fn run(lane: &Session<'_>) -> anyhow::Result<Shown> {
+pub(super) async fn run(session: &Session<'_>) -> anyhow::Result<Shown> {
     let image = format!("--image={IMAGE}");
     let args =
         ["run", "passing", "-i", "--rm", "--restart=Never", &image, "--image-pull-policy=Never", "--", "cat"];
-    let open = lane.open("run", &args)?;
-    converse(lane, &open, "hello\n").await
+    let open = session.open("run", &args)?;
+    converse(session, &open, "hello\n").await
 }
 
 /// Checks a shell next to the containers of a running pod.
-pub(super) async fn debug_in_place(lane: &Session<'_>) -> anyhow::Result<Shown> {
-    debug(lane, "debug", &["--target=main"]).await
+pub(super) async fn debug_in_place(session: &Session<'_>) -> anyhow::Result<Shown> {
+    debug(session, "debug", &["--target=main"]).await
 }
 
 /// Checks a shell in a copy of a pod.
-pub(super) async fn debug_a_copy(lane: &Session<'_>) -> anyhow::Result<Shown> {
-    debug(lane, "debug-copy", &["--copy-to=copy", "--share-processes"]).await
+pub(super) async fn debug_a_copy(session: &Session<'_>) -> anyhow::Result<Shown> {
+    debug(session, "debug-copy", &["--copy-to=copy", "--share-processes"]).await
 }
 
-async fn debug(lane: &Session<'_>, name: &str, how: &[&str]) -> anyhow::Result<Shown> {
+async fn debug(session: &Session<'_>, name: &str, how: &[&str]) -> anyhow::Result<Shown> {
     let image = format!("--image={IMAGE}");
     let args = ["debug", "-i", "target", "-c", "debugger", &image, "--image-pull-policy=IfNotPresent"];
     let script = ["--", "sh", "-c", r#"read -r line; echo "told $line"; read -r line"#];
-    let open = lane.open(name, &[&args[..], how, &script].concat())?;
-    converse(lane, &open, "told hello\n").await
+    let open = session.open(name, &[&args[..], how, &script].concat())?;
+    converse(session, &open, "told hello\n").await
 }
 
 /// Sends a line, waits for the response, and closes standard input, in this order, because the
 /// program may exit when its input ends.
-async fn converse(lane: &Session<'_>, open: &Open, answer: &str) -> anyhow::Result<Shown> {
+async fn converse(session: &Session<'_>, open: &Open, answer: &str) -> anyhow::Result<Shown> {
     open.tell("hello\n").await?;
     open.says(answer).await?;
     open.hang_up().await;
-    lane.end_of(open).await
+    session.end_of(open).await
 }
 
 /// Checks requests of a program without credentials: a list, and an HTTP page of the pod.
-pub(super) async fn proxy(lane: &Session<'_>) -> anyhow::Result<Shown> {
-    let socket = lane.path("socket");
-    let open = lane.open("proxy", &["proxy", "--unix-socket", &socket.to_string_lossy()])?;
+pub(super) async fn proxy(session: &Session<'_>) -> anyhow::Result<Shown> {
+    let socket = session.path("socket");
+    let open = session.open("proxy", &["proxy", "--unix-socket", &socket.to_string_lossy()])?;
     open.says("Starting to serve on").await?;
-    let pods = format!("/api/v1/namespaces/{}/pods", lane.namespace);
+    let pods = format!("/api/v1/namespaces/{}/pods", session.namespace);
     let mut said = String::new();
     for (path, wanted) in
         [(pods.clone(), "\"PodList\""), (format!("{pods}/target:8080/proxy/index.html"), "served")]
@@ -133,8 +134,8 @@ pub(super) async fn proxy(lane: &Session<'_>) -> anyhow::Result<Shown> {
 }
 
 /// Runs a command, which must succeed.
-async fn succeeds(lane: &Session<'_>, args: &[&str]) -> anyhow::Result<Shown> {
-    let shown = lane.run(args, None).await?;
+async fn succeeds(session: &Session<'_>, args: &[&str]) -> anyhow::Result<Shown> {
+    let shown = session.run(args, None).await?;
     ensure!(shown.code == 0, "kubectl {}: {shown:?}", args.join(" "));
     Ok(shown)
 }

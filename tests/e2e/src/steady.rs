@@ -30,7 +30,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::sync::CancellationToken;
 
 /// Number of connections at the same time; every other one uses HTTP/2.
-const LANES: u32 = 20;
+const CONNECTIONS: u32 = 20;
 /// Number of connections that stay open for the whole run.
 const STAYING: u32 = 8;
 /// Number of requests on each of the other connections.
@@ -144,7 +144,7 @@ impl Load {
         let http2 = wire::verifying(&params.roots, &[b"h2"], &params.client)?;
         let target = Arc::new(Target { params, http1, http2 });
         let (mut tasks, end, tally) = (JoinSet::new(), CancellationToken::new(), Tally::default());
-        for lane in 0..LANES {
+        for lane in 0..CONNECTIONS {
             tasks.spawn(work(Arc::clone(&target), lane, end.clone(), tally.clone()));
         }
         Ok(Self { tasks, end, tally, began: Instant::now(), per_second })
@@ -173,7 +173,7 @@ impl Load {
 
 /// Opens one connection after the other and sends one request after the other.
 async fn work(target: Arc<Target>, lane: u32, end: CancellationToken, tally: Tally) {
-    let every = Duration::from_secs(1) * LANES / target.params.per_second.max(1);
+    let every = Duration::from_secs(1) * CONNECTIONS / target.params.per_second.max(1);
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut connection = None;

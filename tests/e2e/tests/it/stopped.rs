@@ -54,8 +54,8 @@ async fn the_concierge_terminates_as_kubernetes_and_its_clients_expect() {
 
     let outcome = async {
         kubectl_keeps_working_through_a_rolling_update(&installed, &pair).await?;
-        told_once_a_pod_serves_on_for_a_moment_and_ends_well(&installed, &pair).await?;
-        told_twice_a_pod_ends_at_once(&installed).await?;
+        one_signal_terminates_a_pod_gracefully(&installed, &pair).await?;
+        a_second_signal_terminates_a_pod_at_once(&installed).await?;
         scaled_to_zero_all_pods_are_gone_within_20_seconds(&installed, &pair).await
     }
     .await;
@@ -94,10 +94,7 @@ async fn kubectl_keeps_working_through_a_rolling_update(
     worked
 }
 
-async fn told_once_a_pod_serves_on_for_a_moment_and_ends_well(
-    installed: &Installed,
-    pair: &Pair,
-) -> anyhow::Result<()> {
+async fn one_signal_terminates_a_pod_gracefully(installed: &Installed, pair: &Pair) -> anyhow::Result<()> {
     let (name, pod) = installed.running().into_iter().next().context("no pod runs")?;
     let (pid, ip) = (pod.pid.context("no process")?, pod.ip.context("no address")?);
     ensure!(get(ip, 10250, "/readyz", None).await? == 200, "not ready at first");
@@ -114,7 +111,7 @@ async fn told_once_a_pod_serves_on_for_a_moment_and_ends_well(
     Ok(())
 }
 
-async fn told_twice_a_pod_ends_at_once(installed: &Installed) -> anyhow::Result<()> {
+async fn a_second_signal_terminates_a_pod_at_once(installed: &Installed) -> anyhow::Result<()> {
     let (name, pod) = wait::until(SOON, "two pods", async || {
         let running = installed.running();
         (running.len() == 2 && running.iter().all(|(_, pod)| pod.ready))

@@ -16,7 +16,7 @@ use crate::installed::{self, Installed, SOON};
 const ISSUER: &str = "credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config";
 const SECRET: &str = "lifecycle-serving";
 const WARNING: &str = "externally provided TLS certificate may not work for clients";
-const EVENTS_RIGHT: [&str; 4] = ["rolebinding", "pinniped-concierge-events", "--namespace", "default"];
+const EVENTS_PERMISSION: [&str; 4] = ["rolebinding", "pinniped-concierge-events", "--namespace", "default"];
 
 async fn put(installed: &Installed, pair: &Pair) -> anyhow::Result<()> {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
@@ -71,12 +71,12 @@ fn other_host(name: &str) -> String {
 #[tokio::test]
 async fn a_certificate_for_another_host_is_reported_in_status_events_and_log() {
     let Some(installed) = installed::alone("a certificate for another host").await else { return };
-    let outcome = told(&installed).await;
+    let outcome = reported(&installed).await;
     restore(&installed).await;
     outcome.unwrap();
 }
 
-async fn told(installed: &Installed) -> anyhow::Result<()> {
+async fn reported(installed: &Installed) -> anyhow::Result<()> {
     let kubectl = installed.world().kubectl();
     let authority = Authority::new("lifecycle")?;
     put(installed, &authority.server("", &["one.example.com"], &[])?).await?;
@@ -93,9 +93,9 @@ async fn told(installed: &Installed) -> anyhow::Result<()> {
     .await?;
 
     // With upstream's role the Concierge cannot create Events, which is not a failure.
-    let binding = kubectl.output(&[&["get"], &EVENTS_RIGHT[..], &["--output=json"]].concat()).await?;
-    kubectl.output(&[&["delete"], &EVENTS_RIGHT[..]].concat()).await?;
-    let told = async {
+    let binding = kubectl.output(&[&["get"], &EVENTS_PERMISSION[..], &["--output=json"]].concat()).await?;
+    kubectl.output(&[&["delete"], &EVENTS_PERMISSION[..]].concat()).await?;
+    let result = async {
         put(installed, &authority.server("", &["two.example.com"], &[])?).await?;
         condition(installed, "False", &other_host("two.example.com")).await?;
         wait::until_ok(SOON, "the missing right to be named", async || {
@@ -107,11 +107,11 @@ async fn told(installed: &Installed) -> anyhow::Result<()> {
         anyhow::ensure!(events(installed).await?.len() == 1, "another Event");
         Ok(())
     };
-    let told = told.await;
+    let result = result.await;
     let mut binding: Value = serde_json::from_str(&binding)?;
     binding["metadata"] = json!({"name": binding["metadata"]["name"], "namespace": "default"});
     kubectl.apply(&binding.to_string()).await?;
-    told
+    result
 }
 
 #[tokio::test]

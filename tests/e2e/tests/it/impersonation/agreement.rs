@@ -156,7 +156,7 @@ async fn grant_permissions(installed: &Installed, clients: &BTreeMap<String, Vec
 }
 
 /// Returns the relevant part of a response, without the proxy's additions.
-fn verdict(answer: &Answer) -> (u16, Value) {
+fn decision(answer: &Answer) -> (u16, Value) {
     let body = answer.json();
     if answer.status == 201 {
         return (201, body["status"]["userInfo"].clone());
@@ -185,8 +185,8 @@ async fn compare(
 ) -> Result<u16, String> {
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let headers: Vec<_> = target.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let wanted = verdict(&direct.ask(with(post(WHO_AM_I, &body), &headers)).await);
-    let mut got = verdict(&proxy.ask(with(post(WHO_AM_I, &body), &headers)).await);
+    let wanted = decision(&direct.ask(with(post(WHO_AM_I, &body), &headers)).await);
+    let mut got = decision(&proxy.ask(with(post(WHO_AM_I, &body), &headers)).await);
     let differ = |why: &str, got: &(u16, Value)| {
         Err(format!("{requestor}: {why}\n  target {target:?}\n  API server {wanted:?}\n  proxy {got:?}"))
     };

@@ -222,7 +222,7 @@ type MeasureFn = fn(&Phase<'_>, &mut Verdicts) -> anyhow::Result<Table>;
 
 /// Returns the current memory of a peer, in MiB.
 fn resident(phase: &Phase<'_>, peer: Peer) -> anyhow::Result<f64> {
-    let way = phase.way(peer).with_context(|| format!("{} does not take part", peer.name()))?;
+    let way = phase.measured_path(peer).with_context(|| format!("{} does not take part", peer.name()))?;
     Ok(settle(phase.setup, way.pid)? as f64 / 1_048_576.0)
 }
 
@@ -231,7 +231,7 @@ fn memory(phase: &Phase<'_>, at_rest: f64, verdicts: &mut Verdicts) -> anyhow::R
     let mut row = |what: &str, mib: f64| table.row(vec![what.to_owned(), format!("{mib:.1}")]);
     row("Concierge at rest, just started, proxy listening", at_rest);
     row("Concierge after the loads, without the watches", resident(phase, Peer::Proxy)?);
-    if phase.way(Peer::HaProxy).is_some() {
+    if phase.measured_path(Peer::HaProxy).is_some() {
         row("HAProxy after the same loads", resident(phase, Peer::HaProxy)?);
     }
     let [.., name] = MUSTS;

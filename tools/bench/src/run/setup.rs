@@ -161,7 +161,7 @@ impl Phase<'_> {
     }
 
     /// Returns the path through a peer if it takes part.
-    pub(super) fn way(&self, peer: Peer) -> Option<&MeasuredPath> {
+    pub(super) fn measured_path(&self, peer: Peer) -> Option<&MeasuredPath> {
         self.ways.iter().find(|way| way.peer == peer)
     }
 }

@@ -105,14 +105,14 @@ pub(super) fn measure(phase: &mut Phase<'_>, verdicts: &mut Verdicts) -> anyhow:
 }
 
 fn open(phase: &Phase<'_>, crowd: &Crowd) -> anyhow::Result<Measured> {
-    let way = phase.way(Peer::Proxy).context("the proxy is not among the ways")?;
+    let way = phase.measured_path(Peer::Proxy).context("the proxy is not among the ways")?;
     let identity = &phase.setup.identity;
     let list = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?limit=1");
     let watch =
         format!("/api/v1/namespaces/{NAMESPACE}/configmaps?watch=true&fieldSelector=metadata.name%3Dbench");
 
     // The path of the list is warmed up before memory is read.
-    let direct = phase.way(Peer::Direct).context("there is no direct way")?;
+    let direct = phase.measured_path(Peer::Direct).context("there is no direct way")?;
     let mut direct = Held::start(&mut direct.load(identity, Protocol::H2, "lists", &list))?;
     direct.line::<()>()?;
     let mut lists = Held::start(&mut way.load(identity, Protocol::H2, "lists", &list))?;

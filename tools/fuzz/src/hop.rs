@@ -103,8 +103,8 @@ trait Retain {
 }
 
 impl Retain for HeaderMap {
-    /// Removes the headers with this prefix: a request with such headers is refused before its
-    /// hop-by-hop headers are processed.
+    /// Removes the headers with this prefix, because a request with such headers is refused before
+    /// the hop-by-hop headers are processed.
     fn retain_other_than(&mut self, prefix: &str) {
         let names: Vec<HeaderName> =
             self.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect();

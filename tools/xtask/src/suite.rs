@@ -79,7 +79,7 @@ fn workspace(root: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         if let Ok(manifest) = std::fs::read_to_string(folder.join("Cargo.toml")) {
-            // A nested workspace is not part of this one.
+            // A workspace of its own, such as the fuzz targets, is not part of this one.
             if !manifest.contains("[workspace]") {
                 let package = package(&manifest);
                 let package = package.with_context(|| format!("{} names no package", folder.display()))?;

@@ -1,8 +1,8 @@
-//! Runs test executables, several at a time, and reports how long executables and tests took.
+//! Runs test executables concurrently, and reports how long executables and tests took.
 //!
-//! Most of the time of a test that uses a control plane is waiting, so executables run side by side. Each has a network
-//! namespace of its own, so their ports do not clash. The output of each goes to a file and is printed as a whole when
-//! the executable has finished.
+//! A test that uses a control plane mostly waits, so executables run concurrently. Each has its own
+//! network namespace, so their ports do not clash. The output of each is written to a file and
+//! printed as a whole when the executable has finished.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,12 +15,12 @@ use anyhow::Context as _;
 
 use super::executables::Executable;
 
-/// How often the names of the running executables are printed.
+/// The interval at which the names of the running executables are printed.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
-/// Tests in the list of the slowest ones.
+/// The number of tests in the list of the slowest ones.
 const SLOWEST: usize = 10;
 
-/// One executable and the arguments that it gets.
+/// One executable and its arguments.
 pub(super) struct Job {
     pub(super) executable: Executable,
     pub(super) args: Vec<String>,
@@ -31,21 +31,22 @@ pub(super) struct Finished {
     pub(super) name: String,
     pub(super) status: ExitStatus,
     pub(super) duration: Duration,
-    /// Tests and their duration, as the executable reports them.
+    /// The tests and their durations, as the executable reports them.
     pub(super) tests: Vec<(String, Duration)>,
     output: String,
 }
 
-/// Something to print.
+/// An event to print.
 enum Event {
     Started(String),
     Finished(anyhow::Result<Finished>),
 }
 
-/// Runs all jobs, at most `at_once` side by side, in their order. `logs` is the folder for their output.
+/// Runs all jobs in order, at most `at_once` concurrently. `logs` is the folder for their output.
 ///
 /// # Errors
-/// When an executable cannot be started or its output cannot be kept. Tests that fail are in the result.
+/// Returns an error when an executable cannot be started or its output cannot be stored. Failed
+/// tests are in the result.
 pub(super) fn run(
     jobs: Vec<Job>,
     environment: &[(&str, PathBuf)],
@@ -62,7 +63,7 @@ pub(super) fn run(
             scope.spawn(move || {
                 let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                 while let Some(job) = next() {
-                    // The receiver is there until all senders are gone.
+                    // The receiver exists until all senders are dropped.
                     let _ignored = sender.send(Event::Started(job.executable.name.clone()));
                     let _ignored = sender.send(Event::Finished(run_one(job, environment, logs)));
                 }
@@ -73,7 +74,7 @@ pub(super) fn run(
     })
 }
 
-/// Prints what happens until all jobs have finished.
+/// Prints events until all jobs have finished.
 fn collect(all: usize, events: &mpsc::Receiver<Event>) -> anyhow::Result<Vec<Finished>> {
     let started = Instant::now();
     let (mut running, mut finished): (Vec<String>, Vec<Finished>) = (Vec::new(), Vec::new());
@@ -122,7 +123,7 @@ fn run_one(job: Job, environment: &[(&str, PathBuf)], logs: &Path) -> anyhow::Re
     Ok(Finished { name, status, duration: started.elapsed(), tests, output })
 }
 
-/// Name and duration in a line such as `test a::b ... ok <1.234s>`.
+/// Parses name and duration from a line such as `test a::b ... ok <1.234s>`.
 fn timed_test(line: &str) -> Option<(String, Duration)> {
     let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let (_, seconds) = result.strip_suffix("s>")?.rsplit_once('<')?;

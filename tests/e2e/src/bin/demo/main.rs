@@ -86,11 +86,11 @@ async fn demo(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What is walked through.
+/// The steps of a walk.
 enum Story {
-    /// The impersonation proxy; with a real cert-manager's programs, or without.
+    /// The impersonation proxy, with the programs of a real cert-manager or without.
     Proxy { cert_manager: Option<PathBuf> },
-    /// The whole release post, with its ingress.
+    /// The whole release post with its ingress.
     ReleasePost { cert_manager: PathBuf, ingress: Ingress },
     /// Service account tokens.
     Tokens,
@@ -122,14 +122,14 @@ fn story(args: &Args) -> anyhow::Result<Story> {
     })
 }
 
-/// How the demo ended.
+/// The result of the demo.
 enum End {
     Done,
     Failed(anyhow::Error),
     Interrupted,
 }
 
-/// Ctrl-C, or a polite end from outside.
+/// Ctrl-C, or a termination signal.
 struct Stop {
     interrupt: Signal,
     terminate: Signal,

@@ -1,5 +1,5 @@
-//! Long-running tests on a real control plane, for problems that appear only after a while. Run them
-//! with `cargo xtask soak`.
+//! Long-running tests on a real control plane, for problems that appear only after a while. Run
+//! them with `cargo xtask soak`.
 //!
 //! * `controller`: a kube-rs controller works through the proxy while the proxy is restarted
 //!   repeatedly. At the end every object must be reconciled to its last generation, and every write

@@ -1,10 +1,10 @@
 //! Logging in: from the options of a login command to a cluster credential, with a cache.
 //!
 //! ```text
-//! session      a login command's flags, from our own command line or from a kubeconfig's user
-//! exec_cache   cluster credentials kept between runs
-//! delivery     whether a credential may be given to kubectl
-//! exec_info    what kubectl tells a plugin about the cluster
+//! session      the options of a login, from the command line or from a kubeconfig user
+//! exec_cache   cluster credentials cached between runs
+//! delivery     decides whether kubectl may get a credential
+//! exec_info    the cluster information that kubectl passes to a plugin
 //! ```
 
 pub mod delivery;

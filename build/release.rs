@@ -1,23 +1,25 @@
-//! Tells the linker how to make release programs that take little memory.
+//! Linker flags for release programs that use little memory. All server programs share this build
+//! script.
 //!
-//! Most of what the Concierge has in memory while nothing happens is its own file, so what the loader reads and what is
-//! there twice counts. Development programs are linked as usual.
+//! Most of the resident memory of an idle Concierge is its own program file, so relocations and
+//! duplicate functions count. Programs of other profiles are linked with the defaults.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../../../build/release.rs");
     let var = |name| std::env::var(name).unwrap_or_default();
     let target = var("TARGET");
     if var("PROFILE") != "release" || !target.ends_with("-linux-gnu") {
         return;
     }
-    // A megabyte of relocations in a few kilobytes. Programs for other machines may meet an older C library there.
+    // Packs a megabyte of relocations into a few kilobytes. Not for other targets: their C library
+    // may be too old to read them.
     if target == var("HOST") && glibc().is_some_and(|version| version >= (2, 36)) {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
-    // Functions with the same code once. Of the usual linkers only lld does that, and a bfd would refuse the flag.
+    // Merges functions with the same code. Only lld supports the flag; GNU ld refuses it.
     if links_with_lld(&target) {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
     }

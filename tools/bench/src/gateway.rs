@@ -42,7 +42,7 @@ const PASSTHROUGH: f64 = 1.3;
 /// Limit of the cost of TLS termination relative to HAProxy.
 const TERMINATION: f64 = 1.0;
 
-/// What to measure, and how long.
+/// The measures and their duration.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Fewer bytes, requests and rounds: shows that it works and gives rough figures.

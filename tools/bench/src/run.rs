@@ -39,7 +39,7 @@ const OTHER_FILES: u64 = 500;
 /// Memory of the idle Concierge, in MiB.
 const AT_REST: f64 = 15.0;
 
-/// What to measure, and how long.
+/// The measures and their duration.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Fewer requests, watches and rounds: shows that it works and gives rough figures.

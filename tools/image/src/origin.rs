@@ -69,7 +69,7 @@ fn rpm(path: &Path) -> Option<Origin> {
     Some(Origin::Package { name: name.to_owned(), version: version.to_owned() })
 }
 
-/// What a program prints, when it is there and succeeds.
+/// Returns the output of a program that exists and succeeds.
 fn output(command: &mut Command) -> Option<String> {
     let output = command.env("LC_ALL", "C").output().ok().filter(|output| output.status.success())?;
     String::from_utf8(output.stdout).ok().filter(|text| !text.is_empty())

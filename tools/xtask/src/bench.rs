@@ -15,7 +15,7 @@ pub(crate) struct Args {
     concierge: ConciergeArgs,
 }
 
-/// What is measured, where it is not the impersonation proxy.
+/// The measured program, if it is not the impersonation proxy.
 #[derive(clap::Subcommand)]
 enum What {
     /// The ingress gateway, against HAProxy and nginx.

@@ -25,6 +25,7 @@ mod node;
 mod soak;
 mod suite;
 mod test;
+mod tidy;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,8 @@ enum Command {
     Soak(soak::Args),
     /// Runs the fuzz targets; needs a nightly compiler.
     Fuzz(fuzz::Args),
+    /// Checks layers, names, comments, pages and subjects of commits.
+    Tidy(tidy::Args),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
+        Command::Tidy(args) => tidy::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -2,8 +2,8 @@
 //! send the headers that the credential needs.
 
 use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_concierge_domain::identity_digest::IdentityDigest;
 use pinniped_go_compat::json as gojson;
-use pinniped_kube_request::identity::digest::IdentityDigest;
 use pinniped_kube_types::client_auth::ExecCredential;
 
 use crate::environment::{Environment, PINNIPED_EXPECTED_IDENTITY};

@@ -5,9 +5,9 @@
 use std::fmt;
 
 use pinniped_concierge_api::login::CredentialType;
+use pinniped_concierge_domain::identity_digest::IdentityDigest;
 use pinniped_go_compat::duration::GoDuration;
 use pinniped_go_compat::json::quote;
-use pinniped_kube_request::identity::digest::IdentityDigest;
 use pinniped_pki::CaBundle;
 
 /// The kind of a flag's value.

@@ -11,8 +11,8 @@ use kube::config::AuthInfo;
 use serde_json::{Map, Value, json};
 
 use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_concierge_domain::identity_digest::IdentityDigest;
 use pinniped_go_compat::yaml as goyaml;
-use pinniped_kube_request::identity::digest::IdentityDigest;
 
 use super::paths;
 use super::replace::{ReplaceError, replace};

@@ -6,7 +6,7 @@
 //! caller has declared that it sends the headers in the response.
 
 use pinniped_concierge_api::login::ImpersonatedUser;
-use pinniped_kube_request::identity::digest::IdentityDigest;
+use pinniped_concierge_domain::identity_digest::IdentityDigest;
 
 use crate::flags::Delivery;
 

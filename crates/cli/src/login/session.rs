@@ -12,9 +12,9 @@ use kube::config::{AuthInfo, ExecConfig};
 use serde_json::{Value as Json, json};
 
 use pinniped_concierge_api::login::CredentialType;
+use pinniped_concierge_domain::identity_digest::IdentityDigest;
 use pinniped_go_compat::base64 as gobase64;
 use pinniped_go_compat::{json as gojson, json::quote};
-use pinniped_kube_request::identity::digest::IdentityDigest;
 use pinniped_kube_types::client_auth::{Cluster, ExecCredentialStatus};
 use pinniped_secret::SecretString;
 

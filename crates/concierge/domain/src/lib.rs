@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod endpoint;
+pub mod identity_digest;
 pub mod renewal;
 pub mod service_account_tokens;
 pub mod strategy;

@@ -14,7 +14,7 @@
 //! strategy     the entry in the CredentialIssuer's status
 //! ```
 //!
-//! Objects are named after the [digest](pinniped_kube_request::identity::digest) of an identity. A
+//! Objects are named after the [digest](crate::identity_digest) of an identity. A
 //! role is therefore self-certifying: its rules and its name alone show whether it still grants
 //! what it was created for.
 

@@ -19,8 +19,8 @@
 //!
 //! The order of steps 3 to 11 is that of a Kubernetes API server (`DefaultBuildHandlerChain` in
 //! k8s.io/apiserver), which upstream Pinniped embeds. Clients can observe it. The exception is step
-//! 9, which precedes step 10 so that the reviews of impersonation are limited, too. Every error is a
-//! [`refusal::Refusal`], the single place that defines the response of the client.
+//! 9, which precedes step 10 so that the reviews of impersonation are limited, too. Every error is
+//! a [`refusal::Refusal`], the single place that defines the response of the client.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! `local-user-authenticator`: a TokenReview webhook whose users are Secrets, for demonstrations and
-//! tests.
+//! `local-user-authenticator`: a TokenReview webhook whose users are Secrets, for demonstrations
+//! and tests.
 
 use std::process::ExitCode;
 

@@ -31,11 +31,11 @@ use kube::api::PostParams;
 use pinniped_cache::Answers;
 use pinniped_concierge_api::login::ImpersonatedUser;
 use pinniped_concierge_controllers::service_account_tokens::{Account, AccountError, Active, Switch};
+use pinniped_concierge_domain::identity_digest::IdentityDigest;
 use pinniped_concierge_domain::service_account_tokens::limits::{self, TooLarge};
 use pinniped_concierge_domain::service_account_tokens::objects::{account_username, whole_seconds};
 use pinniped_concierge_domain::service_account_tokens::{Form, Maker, object_name};
 use pinniped_controller::client::error_text;
-use pinniped_kube_request::identity::digest::IdentityDigest;
 use pinniped_secret::text::SecretString;
 use serde::Deserialize;
 

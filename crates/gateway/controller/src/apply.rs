@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::metrics::{GatewayMetrics, Written};
 use super::observe::{Mirrors, Observed};
 use super::rebuild::Verdicts;
-use super::reported_kinds::{Told, Way};
+use super::reported_kinds::{ReportedKind, StatusRequest};
 use pinniped_controller::client::{WriteError, Writer};
 use pinniped_controller::lease::Leadership;
 use pinniped_controller::runtime::{RESYNC, Trigger, became_leader};
@@ -175,7 +175,7 @@ impl StatusWriter {
         outdated
     }
 
-    fn add_outdated<'n, K: Told>(
+    fn add_outdated<'n, K: ReportedKind>(
         &self,
         mirrors: &Mirrors<K>,
         names: impl Iterator<Item = &'n Name>,
@@ -196,7 +196,7 @@ impl StatusWriter {
     }
 
     /// Writes the status of one object, unless it is up to date.
-    async fn write_status<K: Told>(
+    async fn write_status<K: ReportedKind>(
         &self,
         mirrors: &Mirrors<K>,
         name: &Name,
@@ -247,7 +247,7 @@ impl StatusWriter {
     }
 
     /// Writes a status and returns the updated object.
-    async fn send<K: Told>(
+    async fn send<K: ReportedKind>(
         &self,
         object: &K,
         name: &Name,
@@ -257,19 +257,19 @@ impl StatusWriter {
         let resource = ApiResource::erase::<K>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
         let version = object.meta().resource_version.as_deref();
-        match K::WAY {
-            Way::Subresource => {
+        match K::REQUEST {
+            StatusRequest::Subresource => {
                 // The status subresource of a custom resource ignores everything except the status.
                 let mut update = DynamicObject::new(&name.name, &resource).within(&name.namespace);
                 update.metadata.resource_version = version.map(str::to_owned);
                 update.data = json!({"status": status});
                 writer.replace_status(&api, &name.name, &update).await
             }
-            Way::Object => {
+            StatusRequest::Object => {
                 let patch = json!({"metadata": {"resourceVersion": version}, "status": status});
                 writer.merge_patch(&api, &name.name, &patch).await
             }
-            Way::WholeSubresource => {
+            StatusRequest::WholeSubresource => {
                 writer.guard()?;
                 let mut update = api.get(&name.name).await.map_err(WriteError::Api)?;
                 update.data["status"]["loadBalancer"] = status;
@@ -279,7 +279,7 @@ impl StatusWriter {
     }
 
     /// Records the versions of an object that need no further write.
-    fn settle<K: Told>(
+    fn settle<K: ReportedKind>(
         &self,
         before: [Option<String>; 2],
         after: DynamicObject,
@@ -298,7 +298,7 @@ impl StatusWriter {
         self.memory.with(|learned| learned.settled.insert((K::KIND, name.clone()), versions));
     }
 
-    fn is_settled<K: Told>(&self, object: &K, name: &Name) -> bool {
+    fn is_settled<K: ReportedKind>(&self, object: &K, name: &Name) -> bool {
         let Some(version) = &object.meta().resource_version else { return false };
         self.memory.with(|learned| {
             let settled = learned.settled.get(&(K::KIND, name.clone()));

@@ -15,7 +15,7 @@ use super::statuses;
 
 /// The request that writes a status.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Way {
+pub(super) enum StatusRequest {
     /// The status subresource, which ignores all other fields.
     Subresource,
     /// The status subresource, which also accepts labels and annotations: the request contains the
@@ -26,22 +26,22 @@ pub(super) enum Way {
 }
 
 /// A kind whose status the gateway writes.
-pub(super) trait Told:
+pub(super) trait ReportedKind:
     Mirrored + kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
 {
     /// The kind.
     const KIND: Kind;
     /// The request that writes its status.
-    const WAY: Way;
+    const REQUEST: StatusRequest;
 
     /// Returns the new status, or `None` if it is up to date. For an Ingress: the load balancer
     /// part.
     fn wanted(&self, name: &Name, verdicts: &Verdicts, addresses: &LoadBalancerStatus) -> Option<Value>;
 }
 
-impl Told for HttpProxy {
+impl ReportedKind for HttpProxy {
     const KIND: Kind = Kind::HttpProxy;
-    const WAY: Way = Way::Subresource;
+    const REQUEST: StatusRequest = StatusRequest::Subresource;
 
     fn wanted(&self, name: &Name, verdicts: &Verdicts, addresses: &LoadBalancerStatus) -> Option<Value> {
         let verdict = verdicts.http_proxies.get(name)?;
@@ -49,18 +49,18 @@ impl Told for HttpProxy {
     }
 }
 
-impl Told for IngressRoute {
+impl ReportedKind for IngressRoute {
     const KIND: Kind = Kind::IngressRoute;
-    const WAY: Way = Way::Object;
+    const REQUEST: StatusRequest = StatusRequest::Object;
 
     fn wanted(&self, name: &Name, verdicts: &Verdicts, _: &LoadBalancerStatus) -> Option<Value> {
         value(statuses::ingress_route(self, verdicts.ingress_routes.get(name)?)?)
     }
 }
 
-impl Told for Ingress {
+impl ReportedKind for Ingress {
     const KIND: Kind = Kind::Ingress;
-    const WAY: Way = Way::WholeSubresource;
+    const REQUEST: StatusRequest = StatusRequest::WholeSubresource;
 
     fn wanted(&self, _: &Name, _: &Verdicts, addresses: &LoadBalancerStatus) -> Option<Value> {
         value(statuses::ingress(self, addresses)?)

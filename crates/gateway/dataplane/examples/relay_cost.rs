@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use pinniped_gateway_dataplane::relay::{Way, relay};
+use pinniped_gateway_dataplane::relay::{TransferMethod, relay};
 use rustix::time::{ClockId, clock_gettime};
 
 const LARGE: u64 = 4 << 30;
@@ -25,7 +25,7 @@ fn main() -> anyhow::Result<()> {
         println!("exchanges: {:?}", small(&listener, through.parse()?)?);
         return Ok(());
     }
-    for way in [Way::Copy, Way::Splice, Way::Adaptive] {
+    for way in [TransferMethod::Copy, TransferMethod::Splice, TransferMethod::Adaptive] {
         let cpu = relayed(way, large)?;
         let gib = LARGE as f64 / f64::from(1 << 30);
         println!("{way:?}: {:.0} ms of processor a GiB", cpu.as_secs_f64() * 1000.0 / gib);
@@ -41,7 +41,7 @@ fn main() -> anyhow::Result<()> {
 type Load = fn(&TcpListener, SocketAddr) -> anyhow::Result<Duration>;
 
 /// Returns the CPU time of a thread that relays one connection of this load.
-fn relayed(way: Way, load: Load) -> anyhow::Result<Duration> {
+fn relayed(way: TransferMethod, load: Load) -> anyhow::Result<Duration> {
     let backend = TcpListener::bind("127.0.0.1:0")?;
     let far = backend.local_addr()?;
     let front = TcpListener::bind("127.0.0.1:0")?;

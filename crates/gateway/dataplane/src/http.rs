@@ -23,7 +23,7 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use pinniped_gateway_routing::table::{
-    Action, ClientValidation, Decision, RequestFacts, TlsTarget, host_of, prepare,
+    Action, ClientValidation, Decision, RequestParts, TlsTarget, host_of, prepare,
 };
 use pinniped_http_server::Incoming;
 use pinniped_http_server::{Answer, Body, Connection, Service, layers};
@@ -126,7 +126,7 @@ impl PerConnection {
             return Next::Answer(answer::status(StatusCode::NOT_FOUND));
         }
         let path = prepare(parts.uri.path());
-        let facts = RequestFacts {
+        let facts = RequestParts {
             method: &parts.method,
             authority: authority.as_str(),
             path: &path,
@@ -168,7 +168,7 @@ impl PerConnection {
         }
     }
 
-    fn route<'a>(&self, live: &'a Live, facts: &RequestFacts<'_>) -> Decision<'a> {
+    fn route<'a>(&self, live: &'a Live, facts: &RequestParts<'_>) -> Decision<'a> {
         let table = &live.table;
         match &self.entry {
             Entry::Plain => table.plain.route(facts),

@@ -24,7 +24,7 @@ mod flow;
 mod pipe;
 mod streams;
 
-pub use flow::Way;
+pub use flow::TransferMethod;
 use flow::{Flow, Step};
 pub use streams::relay_streams;
 
@@ -61,7 +61,7 @@ pub async fn relay(
     first: &TcpStream,
     second: &TcpStream,
     idle: Duration,
-    way: Way,
+    way: TransferMethod,
 ) -> (Moved, Result<(), RelayError>) {
     let mut there = Flow::new(way);
     let mut back = Flow::new(way);

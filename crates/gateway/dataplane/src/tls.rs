@@ -28,7 +28,7 @@ use crate::gateway::Inner;
 use crate::http::{Entry, Http};
 use crate::live::Live;
 use crate::peek::{self, PeekError};
-use crate::relay::{self, Moved, RelayError, Way};
+use crate::relay::{self, Moved, RelayError, TransferMethod};
 use crate::termination::End;
 
 /// The response of Go's servers to plain HTTP on a TLS port; users search for this text.
@@ -198,7 +198,7 @@ async fn pass(
     };
     inner.counts.relayed.one();
     permit.relay();
-    let moved = relay::relay(stream, &to, TCP_IDLE_TIMEOUT, Way::Adaptive).await;
+    let moved = relay::relay(stream, &to, TCP_IDLE_TIMEOUT, TransferMethod::Adaptive).await;
     inner.ended(moved)
 }
 

@@ -25,7 +25,7 @@ pub use backend::{
     Backends, Balance, Protocol, ServicePort, TcpProxy, Upstream, UpstreamId, UpstreamValidation, Weighted,
 };
 pub use host::{HostMap, HostPattern, host_of};
-pub use matching::{Field, HeaderMatch, HeaderTest, PathMatch, Pattern, QueryMatch, QueryTest, RequestFacts};
+pub use matching::{Field, HeaderMatch, HeaderTest, PathMatch, Pattern, QueryMatch, QueryTest, RequestParts};
 pub use path::prepare;
 pub use routes::{
     Action, Decision, Forward, PathEdit, PlainTable, Redirect, Response, Rewrite, Route, Routes, Timeouts,

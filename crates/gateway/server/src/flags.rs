@@ -124,7 +124,7 @@ pub struct Flags {
     #[arg(long)]
     disable_permit_insecure: bool,
 
-    /// What is logged beside warnings and errors: info, debug, trace, or all
+    /// Level of the log in addition to warnings and errors: info, debug, trace, or all
     #[arg(long, value_name = "LEVEL", default_value = "", hide_default_value = true, value_parser = level)]
     log_level: LogLevel,
 

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use pinniped_go_compat::json::quote;
 
-pub mod digest;
 mod known;
 
 pub use known::KnownUser;

@@ -156,7 +156,7 @@ impl<'a> Impersonation<'a> {
     }
 
     /// Returns whether another user impersonates the user.
-    pub fn is_nested(&self) -> bool {
+    pub fn is_by_another_user(&self) -> bool {
         self.original.is_some()
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct FloorOptions {
     listen: Listen,
     #[command(flatten)]
     upstream: UpstreamOptions,
-    /// Whom to impersonate, whoever asks.
+    /// The user to impersonate for all clients.
     #[arg(long)]
     user: String,
     /// File with the token of an account that may.

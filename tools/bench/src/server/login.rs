@@ -25,7 +25,7 @@ const LIFETIME: SignedDuration = SignedDuration::from_mins(50);
 pub(crate) struct LoginOptions {
     #[command(flatten)]
     listen: Listen,
-    /// Whom to impersonate.
+    /// The user to impersonate.
     #[arg(long)]
     user: String,
     /// A group of the user.

@@ -108,7 +108,7 @@ pub(super) enum Socket {
 
 /// A connection to a server.
 pub(super) struct Connection {
-    way: Way,
+    way: SocketState,
     input: Input,
     output: Vec<u8>,
     header_bytes: usize,
@@ -125,7 +125,7 @@ impl fmt::Debug for Connection {
 }
 
 #[derive(Debug)]
-enum Way {
+enum SocketState {
     Both(Socket),
     /// The other half belongs to the upload of a body.
     Reading(ReadHalf<Socket>, Uploading),
@@ -142,7 +142,7 @@ impl Connection {
     pub(super) fn new(socket: Socket, header_bytes: usize) -> Box<Self> {
         let input = Input { ready: Bytes::new(), room: BytesMut::new(), read: READ.0 };
         Box::new(Self {
-            way: Way::Both(socket),
+            way: SocketState::Both(socket),
             input,
             output: Vec::new(),
             header_bytes,
@@ -160,9 +160,9 @@ impl Connection {
     /// Closes the connection when sent data is not acknowledged for this time (`TCP_USER_TIMEOUT`).
     pub(super) fn give_up_after(&self, silence: Duration) -> io::Result<()> {
         let tcp = match &self.way {
-            Way::Both(Socket::Plain(tcp)) => &tcp.0,
-            Way::Both(Socket::Tls(tls)) => &tls.get_ref().0.0,
-            Way::Reading(..) => return Ok(()),
+            SocketState::Both(Socket::Plain(tcp)) => &tcp.0,
+            SocketState::Both(Socket::Tls(tls)) => &tls.get_ref().0.0,
+            SocketState::Reading(..) => return Ok(()),
         };
         socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(silence))
     }
@@ -170,7 +170,7 @@ impl Connection {
     /// Returns whether nothing was received since the last response, including end of stream. Call
     /// it only for an idle connection.
     pub(super) fn is_quiet(&mut self) -> bool {
-        let Way::Both(socket) = &mut self.way else { return false };
+        let SocketState::Both(socket) = &mut self.way else { return false };
         let mut byte = [0];
         let noop = &mut Context::from_waker(Waker::noop());
         self.input.ready.is_empty()
@@ -207,7 +207,7 @@ impl Connection {
 
     /// Writes the head.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Way::Both(socket) = &mut self.way else { return Poll::Ready(Ok(())) };
+        let SocketState::Both(socket) = &mut self.way else { return Poll::Ready(Ok(())) };
         let mut sent = 0;
         while sent < self.output.len() {
             match Pin::new(&mut *socket).poll_write(cx, &self.output[sent..]) {
@@ -237,7 +237,7 @@ impl Connection {
         tasks: &Tasks,
     ) -> Box<Self> {
         let Self { way, input, output, header_bytes, known, place } = *self;
-        let Way::Both(socket) = way else { unreachable!("one request at a time") };
+        let SocketState::Both(socket) = way else { unreachable!("one request at a time") };
         let (read, write) = tokio::io::split(socket);
         let announced = upload::announced_trailers(request.headers());
         let body = std::mem::take(request.body_mut());
@@ -246,7 +246,7 @@ impl Connection {
         if futures::poll!(&mut work).is_pending() {
             tasks.spawn(work);
         }
-        let way = Way::Reading(read, uploading);
+        let way = SocketState::Reading(read, uploading);
         Box::new(Self { way, input, output: Vec::new(), header_bytes, known, place })
     }
 
@@ -285,9 +285,9 @@ impl Connection {
     /// Reads more bytes and returns their number; 0 means end of stream.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Http1Error>> {
         match &mut self.way {
-            Way::Both(socket) if socket.is_read_pending(cx) => Poll::Pending,
-            Way::Both(socket) => self.input.poll_read(socket, cx),
-            Way::Reading(socket, uploading) => {
+            SocketState::Both(socket) if socket.is_read_pending(cx) => Poll::Pending,
+            SocketState::Both(socket) => self.input.poll_read(socket, cx),
+            SocketState::Reading(socket, uploading) => {
                 if let Poll::Ready(error) = uploading.poll_failed(cx) {
                     return Poll::Ready(Err(Http1Error::Body(error)));
                 }
@@ -302,15 +302,16 @@ impl Connection {
         if !self.input.ready.is_empty() {
             return None;
         }
-        if matches!(self.way, Way::Both(_)) {
+        if matches!(self.way, SocketState::Both(_)) {
             return Some(self);
         }
-        let Self { way: Way::Reading(read, uploading), input, output, header_bytes, known, place } = *self
+        let Self { way: SocketState::Reading(read, uploading), input, output, header_bytes, known, place } =
+            *self
         else {
             return None;
         };
         let socket = read.unsplit(uploading.done()?);
-        Some(Box::new(Self { way: Way::Both(socket), input, output, header_bytes, known, place }))
+        Some(Box::new(Self { way: SocketState::Both(socket), input, output, header_bytes, known, place }))
     }
 }
 

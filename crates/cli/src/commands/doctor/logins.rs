@@ -4,7 +4,7 @@
 use kube::config::{AuthInfo, Kubeconfig};
 use pinniped_concierge_api::config::{StrategyStatus, StrategyType};
 use pinniped_concierge_api::login::{CredentialType, ImpersonatedUser};
-use pinniped_kube_request::identity::digest::IdentityDigest;
+use pinniped_concierge_domain::identity_digest::IdentityDigest;
 
 use super::finding::Finding;
 use super::observed::Observed;

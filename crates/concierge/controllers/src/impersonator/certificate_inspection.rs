@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use pinniped_concierge_domain::strategy::external::{NOT_A_CERTIFICATE, advertised_bundle};
-use pinniped_concierge_domain::strategy::validation::{Chain, Facts};
+use pinniped_concierge_domain::strategy::validation::{CertificateDetails, Chain};
 use pinniped_pki::chain::{self, ChainError};
 use pinniped_pki::{CaBundle, Certificate, CertificateDer, CertificatePair, pem};
 
@@ -13,7 +13,11 @@ use crate::api_certs::bytes;
 
 /// Inspects the Secret's certificate and checks it against the bundle that is advertised with it.
 /// Returns `None` if there is no certificate.
-pub(super) fn read(secret: &Secret, certificate_authority_data: &str, now: Timestamp) -> Option<Facts> {
+pub(super) fn read(
+    secret: &Secret,
+    certificate_authority_data: &str,
+    now: Timestamp,
+) -> Option<CertificateDetails> {
     let text = bytes(secret, TLS_CERTIFICATE);
     let mut ders = pem::blocks(text)
         .into_iter()
@@ -23,7 +27,7 @@ pub(super) fn read(secret: &Secret, certificate_authority_data: &str, now: Times
     let others: Vec<CertificateDer<'static>> = ders.collect();
     let bundle = advertised_bundle(certificate_authority_data, bytes(secret, CA_CERTIFICATE));
     let pair = CertificatePair::parse(text, bytes(secret, TLS_KEY));
-    Some(Facts {
+    Some(CertificateDetails {
         may_serve: leaf.may_serve(),
         weaknesses: weaknesses(&leaf, &others, &bundle),
         chain: verify(&leaf, &others, &bundle, now),
@@ -123,7 +127,7 @@ mod tests {
         let leaf = issue(&ca);
         let secret = secret(&leaf.certificate_pem, leaf.private_key_pem.as_str(), ca.certificate_pem());
         let facts = read(&secret, "", now()).unwrap();
-        let wanted = Facts {
+        let wanted = CertificateDetails {
             ips: vec!["1.2.3.4".parse().unwrap()],
             dns_names: vec!["a.example.com".to_owned()],
             not_before: facts.not_before,

@@ -6,7 +6,9 @@ use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use pinniped_concierge_api::config::CredentialIssuer;
-use pinniped_concierge_domain::strategy::validation::{CONDITION, INVALID, NOT_CHECKED, Told, VALID};
+use pinniped_concierge_domain::strategy::validation::{
+    CONDITION, INVALID, NOT_CHECKED, VALID, ValidationReport,
+};
 use pinniped_kube_types::condition::{self, Wanted};
 use pinniped_logging::value as log_value;
 use serde_json::json;
@@ -39,9 +41,9 @@ pub(super) struct Announced {
 impl Announced {
     /// Returns whether these concerns are new. A certificate that was not checked withdraws
     /// nothing.
-    fn is_news(&mut self, report: &Told) -> bool {
+    fn is_news(&mut self, report: &ValidationReport) -> bool {
         let concerns = report.concerns();
-        if !matches!(report, Told::Checked { .. }) || self.logged == concerns {
+        if !matches!(report, ValidationReport::Checked { .. }) || self.logged == concerns {
             return false;
         }
         self.event_due = !concerns.is_empty();
@@ -51,26 +53,30 @@ impl Announced {
 }
 
 /// Returns the change of the condition.
-pub(super) fn condition_change(report: &Told) -> ConditionChange {
+pub(super) fn condition_change(report: &ValidationReport) -> ConditionChange {
     let message = || shortened(&report.concerns().join("; "), MAX_CONDITION_MESSAGE);
     match report {
-        Told::Nothing => ConditionChange::Remove(CONDITION),
-        Told::NotChecked(why) => ConditionChange::Set(Wanted::unknown(CONDITION, NOT_CHECKED, why)),
-        Told::Checked { findings, .. } if findings.problems.is_empty() => {
+        ValidationReport::Nothing => ConditionChange::Remove(CONDITION),
+        ValidationReport::NotChecked(why) => {
+            ConditionChange::Set(Wanted::unknown(CONDITION, NOT_CHECKED, why))
+        }
+        ValidationReport::Checked { findings, .. } if findings.problems.is_empty() => {
             ConditionChange::Set(Wanted::new(CONDITION, condition::TRUE, VALID, message()))
         }
-        Told::Checked { .. } => ConditionChange::Set(Wanted::failure(CONDITION, INVALID, message())),
+        ValidationReport::Checked { .. } => {
+            ConditionChange::Set(Wanted::failure(CONDITION, INVALID, message()))
+        }
     }
 }
 
 impl ImpersonatorController {
     /// Sets the metric, and writes a log line and an Event if the concerns are new.
-    pub(super) async fn tell(&mut self, report: &Told) {
+    pub(super) async fn tell(&mut self, report: &ValidationReport) {
         self.params.metrics.set_certificate_valid(report.is_valid());
         if self.announced.is_news(report) {
             let secret_name = match report {
-                Told::Checked { secret_name, .. } => secret_name.as_str(),
-                Told::Nothing | Told::NotChecked(_) => "",
+                ValidationReport::Checked { secret_name, .. } => secret_name.as_str(),
+                ValidationReport::Nothing | ValidationReport::NotChecked(_) => "",
             };
             tracing::warn!(
                 logger = LOGGER,
@@ -87,7 +93,7 @@ impl ImpersonatorController {
     }
 
     /// Returns whether the condition already has this content.
-    fn is_in_the_status(&self, report: &Told) -> bool {
+    fn is_in_the_status(&self, report: &ValidationReport) -> bool {
         let ConditionChange::Set(wanted) = condition_change(report) else { return false };
         let status = self.issuers.get().and_then(|issuer| issuer.status.clone()).unwrap_or_default();
         status.conditions.iter().any(|condition| {
@@ -96,7 +102,7 @@ impl ImpersonatorController {
         })
     }
 
-    async fn write_event(&mut self, report: &Told) {
+    async fn write_event(&mut self, report: &ValidationReport) {
         let writer = self.context.writer();
         if writer.guard().is_err() {
             // The leader writes the Event, and the condition afterwards.
@@ -149,19 +155,19 @@ mod tests {
 
     use super::*;
 
-    fn checked(problems: &[&str], ends_soon: Option<&str>) -> Told {
+    fn checked(problems: &[&str], ends_soon: Option<&str>) -> ValidationReport {
         let findings = Findings {
             problems: problems.iter().map(|&problem| problem.to_owned()).collect(),
             ends_soon: ends_soon.map(str::to_owned),
             changes_after: None,
         };
-        Told::Checked { secret_name: "mine".to_owned(), findings }
+        ValidationReport::Checked { secret_name: "mine".to_owned(), findings }
     }
 
     #[test]
     fn each_list_of_concerns_is_reported_once() {
         let mut announced = Announced::default();
-        let nothing = Told::NotChecked("x".to_owned());
+        let nothing = ValidationReport::NotChecked("x".to_owned());
         for (step, report, news) in [
             ("all is well", checked(&[], None), false),
             ("a problem", checked(&["a"], None), true),
@@ -180,13 +186,19 @@ mod tests {
     #[test]
     fn the_condition_has_the_result_of_the_checks() {
         for (report, wanted) in [
-            (Told::NotChecked("why".into()), Wanted::new(CONDITION, "Unknown", "NotChecked", "why")),
+            (
+                ValidationReport::NotChecked("why".into()),
+                Wanted::new(CONDITION, "Unknown", "NotChecked", "why"),
+            ),
             (checked(&[], None), Wanted::new(CONDITION, "True", "Valid", "")),
             (checked(&[], Some("soon")), Wanted::new(CONDITION, "True", "Valid", "soon")),
             (checked(&["a", "b"], None), Wanted::new(CONDITION, "False", "Invalid", "a; b")),
         ] {
             assert_eq!(condition_change(&report), ConditionChange::Set(wanted));
         }
-        assert_eq!(condition_change(&Told::Nothing), ConditionChange::Remove("ServingCertificateValid"));
+        assert_eq!(
+            condition_change(&ValidationReport::Nothing),
+            ConditionChange::Remove("ServingCertificateValid")
+        );
     }
 }

@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pinniped_concierge_api::login::ImpersonatedUser;
 
 use super::objects::{Form, object_name, rules};
+use crate::identity_digest::IdentityDigest;
 use pinniped_kube_request::identity::AUTHENTICATED;
-use pinniped_kube_request::identity::digest::IdentityDigest;
 
 /// Prefix of the labels that add a role's rules to those of another role.
 const AGGREGATE_TO: &str = "rbac.authorization.k8s.io/aggregate-to-";

@@ -20,8 +20,8 @@ use pinniped_concierge_api::names::{
     SECRET_TYPE_BOUND_TOKEN,
 };
 
+use crate::identity_digest::IdentityDigest;
 use pinniped_kube_request::identity::AUTHENTICATED;
-use pinniped_kube_request::identity::digest::IdentityDigest;
 
 /// Prefix of the names of all objects.
 pub const NAME_PREFIX: &str = "pinniped-user-";

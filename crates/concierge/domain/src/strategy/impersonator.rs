@@ -21,7 +21,7 @@ use pinniped_go_compat::json::quote;
 use super::certificate_names::{NameInfo, certificate_names};
 use super::service::{self, Balancing};
 use super::spec::{ExternalTls, Mode, ProxyConfig, ServiceKind};
-use super::validation::{self, Expected, Told};
+use super::validation::{self, Expected, ValidationReport};
 use super::{external, status};
 use crate::renewal;
 use pinniped_delegation::grants::SecretReference;
@@ -47,7 +47,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
         let proxy = spec.as_ref().and_then(|spec| spec.impersonation_proxy.as_ref());
         proxy.is_some_and(|proxy| proxy.tls.is_some())
     });
-    let told = if has_tls { not_checked(NOT_LOADED) } else { Told::Nothing };
+    let told = if has_tls { not_checked(NOT_LOADED) } else { ValidationReport::Nothing };
     let mut pass = Pass { observed, now, steps: Vec::new(), wanted: None, recheck_after: None, told };
     let verdict = match &observed.credential_issuer {
         Some(spec) => pass.run(spec.as_ref()).unwrap_or_else(Verdict::Failed),
@@ -78,7 +78,7 @@ struct Pass<'a> {
     steps: Vec<Step>,
     wanted: Option<bool>,
     recheck_after: Option<Duration>,
-    told: Told,
+    told: ValidationReport,
 }
 
 impl Pass<'_> {
@@ -329,7 +329,7 @@ impl Pass<'_> {
         }
         self.told = self.check(tls, secret, config, names);
         if tls.validation == validation::Mode::Enforce {
-            if let (Told::Checked { findings, .. }, true) = (&self.told, loadable)
+            if let (ValidationReport::Checked { findings, .. }, true) = (&self.told, loadable)
                 && !findings.problems.is_empty()
             {
                 let error = format!("{}: {}", validation::FAILED, findings.problems.join("; "));
@@ -369,7 +369,7 @@ impl Pass<'_> {
         secret: &ExternalSecret,
         config: &ProxyConfig,
         names: &NameInfo,
-    ) -> Told {
+    ) -> ValidationReport {
         if tls.validation == validation::Mode::Off {
             return not_checked("spec.impersonationProxy.tls.validation is Off");
         }
@@ -396,7 +396,7 @@ impl Pass<'_> {
         };
         let findings = validation::check(facts, &expected, self.now);
         self.recheck_after = [self.recheck_after, findings.changes_after].into_iter().flatten().min();
-        Told::Checked { secret_name: tls.secret_name.clone(), findings }
+        ValidationReport::Checked { secret_name: tls.secret_name.clone(), findings }
     }
 
     fn signer(&mut self) -> Result<(), String> {
@@ -421,8 +421,8 @@ const RENEWAL_FRACTION: f64 = 2.0 / 3.0;
 /// Reason why nothing was checked, if the strategy's entry has the error.
 const NOT_LOADED: &str = "the certificate could not be loaded, see status.strategies";
 
-fn not_checked(why: &str) -> Told {
-    Told::NotChecked(why.to_owned())
+fn not_checked(why: &str) -> ValidationReport {
+    ValidationReport::NotChecked(why.to_owned())
 }
 
 /// Prefix of all errors about the Secret that the spec names.

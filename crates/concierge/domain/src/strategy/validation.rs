@@ -6,7 +6,7 @@
 //!
 //! The checks are those of clients (RFC 6125 for names, RFC 5280 for the rest). This module does
 //! not parse certificates and verifies no signatures: the controllers do, and pass the result as
-//! [`Facts`].
+//! [`CertificateDetails`].
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Mode {
 /// The result of inspecting the leaf (the first certificate of `tls.crt`) and the advertised
 /// bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct CertificateDetails {
     /// IP addresses of the leaf.
     pub ips: Vec<IpAddr>,
     /// DNS names of the leaf.
@@ -98,7 +98,7 @@ pub enum Chain {
     BadBundle(usize, String),
 }
 
-/// What clients expect of the certificate.
+/// The expectations of clients for the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected<'a> {
     /// Name of the certificate's Secret in messages.
@@ -122,7 +122,7 @@ pub struct Findings {
 }
 
 /// Checks a certificate against the expectations of clients at `now`.
-pub fn check(facts: &Facts, expected: &Expected<'_>, now: Timestamp) -> Findings {
+pub fn check(facts: &CertificateDetails, expected: &Expected<'_>, now: Timestamp) -> Findings {
     let secret = quote(expected.secret);
     let mut problems = Vec::new();
     problems.extend(wrong_host(facts, expected).map(|host| {
@@ -156,7 +156,7 @@ pub fn check(facts: &Facts, expected: &Expected<'_>, now: Timestamp) -> Findings
 }
 
 /// Returns the first host that clients may use and the certificate does not cover.
-fn wrong_host(facts: &Facts, expected: &Expected<'_>) -> Option<String> {
+fn wrong_host(facts: &CertificateDetails, expected: &Expected<'_>) -> Option<String> {
     let names = expected.names;
     if let Some(hostname) = &names.hostname
         && !facts.dns_names.iter().any(|pattern| covers(pattern, hostname))
@@ -184,7 +184,7 @@ pub fn covers(pattern: &str, host: &str) -> bool {
 
 /// Lists the names of a certificate for a message: a limited number, and escaped because their
 /// content is not trusted.
-fn listed(facts: &Facts) -> String {
+fn listed(facts: &CertificateDetails) -> String {
     let dns_names = facts.dns_names.iter().map(|name| {
         let mut shown: String = name.chars().take(MAX_NAME_LENGTH).collect();
         if shown.len() < name.len() {
@@ -201,7 +201,7 @@ fn listed(facts: &Facts) -> String {
     listed.join(", ")
 }
 
-fn changes_after(facts: &Facts, now: Timestamp) -> Option<Duration> {
+fn changes_after(facts: &CertificateDetails, now: Timestamp) -> Option<Duration> {
     let soon = facts.not_after.checked_sub(EXPIRY_WARNING).unwrap_or(facts.not_before);
     [facts.not_before, soon, facts.not_after]
         .into_iter()
@@ -213,7 +213,7 @@ fn changes_after(facts: &Facts, now: Timestamp) -> Option<Duration> {
 
 /// The content of the condition, the log line, the Event and the metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ValidationReport {
     /// There is no external certificate: nothing is reported.
     Nothing,
     /// Nothing was checked; the text is the reason.
@@ -227,7 +227,7 @@ pub enum Told {
     },
 }
 
-impl Told {
+impl ValidationReport {
     /// Returns the messages that need attention: failed checks, and an expiration in the near
     /// future.
     pub fn concerns(&self) -> Vec<String> {

@@ -78,11 +78,11 @@ async fn get(upstream: &Upstream, path: &'static str) -> Result<(StatusCode, Vec
 /// Returns the error that client-go derives from an unexpected response.
 fn client_go_text(status: StatusCode, body: &[u8], what: &str) -> String {
     #[derive(serde::Deserialize)]
-    struct Told {
+    struct StatusBody {
         kind: String,
         message: String,
     }
-    if let Ok(told) = serde_json::from_slice::<Told>(body)
+    if let Ok(told) = serde_json::from_slice::<StatusBody>(body)
         && told.kind == "Status"
         && !told.message.is_empty()
     {

@@ -48,7 +48,7 @@ impl Identity<'_> {
     pub(super) fn is_exact_in_http1(&self) -> bool {
         match self {
             Self::Passthrough(_) => true,
-            Self::Impersonate(user, impersonation) if !impersonation.is_nested() => {
+            Self::Impersonate(user, impersonation) if !impersonation.is_by_another_user() => {
                 match user.impersonation() {
                     Ok(Some(precomputed)) => precomputed.is_exact_in_http1(),
                     Ok(None) | Err(_) => impersonation.is_exact_in_http1(),
@@ -126,7 +126,7 @@ fn impersonate<'a>(
     user: &'a KnownUser,
     impersonation: &Impersonation<'_>,
 ) -> Result<&'a PrecomputedHeaders, InvalidHeader> {
-    if !impersonation.is_nested()
+    if !impersonation.is_by_another_user()
         && let Some(precomputed) = user.impersonation()?
     {
         return Ok(precomputed);

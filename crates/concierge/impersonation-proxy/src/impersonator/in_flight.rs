@@ -66,8 +66,8 @@ impl InFlight {
         let permit = match permits.try_acquire(client.levels()) {
             Some(permit) => Some(permit),
             None if long_running => None,
-            // Boxed because it is large and rare; otherwise every request future would reserve space
-            // for it.
+            // Boxed because it is large and rare; otherwise every request future would reserve
+            // space for it.
             None => Box::pin(self.wait(client)).await,
         };
         let Some(permit) = permit else {

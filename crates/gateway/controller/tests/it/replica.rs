@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use pinniped_controller::lease::{LeaseParams, Timing};
 use pinniped_gateway_controller::{Election, GatewayMetrics, Params, StatusAddresses, run};
-use pinniped_gateway_routing::table::{Action, Decision, RequestFacts, TlsAction, TlsTarget};
+use pinniped_gateway_routing::table::{Action, Decision, RequestParts, TlsAction, TlsTarget};
 use pinniped_gateway_routing::{RoutingTable, Settings};
 use pinniped_tasks::TaskMonitor;
 use tokio::sync::watch;
@@ -136,7 +136,7 @@ impl Table {
     }
 
     fn decide<T>(&self, host: &str, use_it: impl FnOnce(Decision<'_>) -> T) -> T {
-        let facts = RequestFacts {
+        let facts = RequestParts {
             method: &http::Method::GET,
             authority: host,
             path: "/",

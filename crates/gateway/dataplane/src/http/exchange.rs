@@ -18,7 +18,7 @@ use pinniped_reverse_proxy::{ForwardError, Idle, Pace, Wanted, relay};
 use tokio::time::{Instant, sleep_until};
 
 use super::answer::{status, text};
-use super::headers::{self, Way};
+use super::headers::{self, ClientConnection};
 use super::upload::Upload;
 use super::{Next, PerConnection};
 use crate::backend::{Backend, Server, Turn};
@@ -185,7 +185,11 @@ pub(super) fn begin(
     let Some(target) = target(forward, uri, path) else {
         return Next::Answer(status(StatusCode::BAD_REQUEST));
     };
-    let way = Way { scheme: connection.entry.scheme(), client: connection.client(client), certificate };
+    let way = ClientConnection {
+        scheme: connection.entry.scheme(),
+        client: connection.client(client),
+        certificate,
+    };
     headers::rewrite(&mut parts.headers, way);
     let addressed = match upstream.id.protocol {
         Protocol::Http1 | Protocol::Tls => {

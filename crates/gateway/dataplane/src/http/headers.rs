@@ -12,7 +12,7 @@ const X_FORWARDED_CLIENT_CERT: HeaderName = HeaderName::from_static("x-forwarded
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Information about the connection of a request, for the backend.
-pub(super) struct Way {
+pub(super) struct ClientConnection {
     pub(super) scheme: &'static str,
     pub(super) client: Option<HeaderValue>,
     pub(super) certificate: Option<HeaderValue>,
@@ -31,7 +31,7 @@ const TRUSTED: [&str; 7] = [
 
 /// Removes hop-by-hop headers and the headers that only the gateway may set, then sets the latter.
 /// Also removes `Host`: see [`set_host`].
-pub(super) fn rewrite(headers: &mut HeaderMap, way: Way) {
+pub(super) fn rewrite(headers: &mut HeaderMap, way: ClientConnection) {
     // Most requests have none of these headers, and one pass over all names costs less than a
     // lookup for each of them.
     let (mut hop_by_hop, mut ours, mut folded) = (false, false, false);
@@ -115,8 +115,12 @@ pub(super) fn set_host(headers: &mut HeaderMap, authority: &Authority) -> bool {
 mod tests {
     use super::*;
 
-    fn way() -> Way {
-        Way { scheme: "https", client: Some(HeaderValue::from_static("10.0.0.1")), certificate: None }
+    fn client_connection() -> ClientConnection {
+        ClientConnection {
+            scheme: "https",
+            client: Some(HeaderValue::from_static("10.0.0.1")),
+            certificate: None,
+        }
     }
 
     #[test]
@@ -136,7 +140,7 @@ mod tests {
         ] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        rewrite(&mut headers, way());
+        rewrite(&mut headers, client_connection());
         let mut seen: Vec<_> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         seen.sort();
@@ -168,7 +172,7 @@ mod tests {
         ] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static("forged"));
         }
-        rewrite(&mut headers, way());
+        rewrite(&mut headers, client_connection());
         let mut seen: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         seen.sort_unstable();
         assert_eq!(seen, ["_", "x-forwarded-for", "x-forwarded-proto", "x-request-id", "x_custom"]);
@@ -179,7 +183,7 @@ mod tests {
     fn a_request_gets_an_id_and_the_client_certificate_header() {
         let mut headers = HeaderMap::new();
         let certificate = Some(HeaderValue::from_static("Hash=1"));
-        rewrite(&mut headers, Way { certificate, ..way() });
+        rewrite(&mut headers, ClientConnection { certificate, ..client_connection() });
         assert_eq!(headers["x-request-id"].len(), 36);
         assert_eq!(headers["x-forwarded-client-cert"], "Hash=1");
         assert_eq!(headers["x-forwarded-for"], "10.0.0.1");

@@ -19,7 +19,7 @@ use super::pipe::Pipe;
 
 /// The transfer method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Way {
+pub enum TransferMethod {
     /// Depends on the amount of data.
     #[default]
     Adaptive,
@@ -62,7 +62,7 @@ enum Held {
 
 #[derive(Debug)]
 pub(super) struct Flow {
-    way: Way,
+    way: TransferMethod,
     splicing: bool,
     /// Consecutive transfers that favour the other method.
     against: u32,
@@ -73,10 +73,10 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(way: Way) -> Self {
+    pub(super) fn new(way: TransferMethod) -> Self {
         Self {
             way,
-            splicing: way == Way::Splice,
+            splicing: way == TransferMethod::Splice,
             against: 0,
             held: Held::Nothing,
             read_ended: false,
@@ -156,7 +156,7 @@ impl Flow {
             ready!(from.poll_read_ready(cx))?;
             let Ok(mut pipe) = Pipe::take() else {
                 // No file descriptors are left: copy instead.
-                (self.way, self.splicing) = (Way::Copy, false);
+                (self.way, self.splicing) = (TransferMethod::Copy, false);
                 return Poll::Ready(Ok(()));
             };
             match unless_blocked(from.try_io(Interest::READABLE, || pipe.fill(from))) {
@@ -174,7 +174,7 @@ impl Flow {
                 // Some sandboxes do not support splice.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                     pipe.put_back();
-                    (self.way, self.splicing) = (Way::Copy, false);
+                    (self.way, self.splicing) = (TransferMethod::Copy, false);
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) => return Poll::Ready(Err(error)),
@@ -216,7 +216,7 @@ impl Flow {
     /// Switches the method after enough consecutive transfers that favour the other one.
     fn note(&mut self, against: bool, enough: u32) {
         self.against = if against { self.against + 1 } else { 0 };
-        if self.against >= enough && self.way == Way::Adaptive {
+        if self.against >= enough && self.way == TransferMethod::Adaptive {
             self.splicing = !self.splicing;
             self.against = 0;
         }

@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-const WAYS: [Way; 3] = [Way::Adaptive, Way::Copy, Way::Splice];
+const WAYS: [TransferMethod; 3] = [TransferMethod::Adaptive, TransferMethod::Copy, TransferMethod::Splice];
 const HOUR: Duration = Duration::from_secs(3600);
 const SMALL_BUFFER: usize = 128 << 10;
 
@@ -42,7 +42,7 @@ struct Relayed {
 }
 
 /// A client and a server with a relay between them.
-async fn relayed(idle: Duration, way: Way) -> Relayed {
+async fn relayed(idle: Duration, way: TransferMethod) -> Relayed {
     relayed_between(pair().await, pair().await, idle, way)
 }
 
@@ -50,7 +50,7 @@ fn relayed_between(
     (client, first): (TcpStream, TcpStream),
     (second, server): (TcpStream, TcpStream),
     idle: Duration,
-    way: Way,
+    way: TransferMethod,
 ) -> Relayed {
     let relay = tokio::spawn(async move { relay(&first, &second, idle, way).await });
     Relayed { client, server, relay }
@@ -189,7 +189,7 @@ async fn a_reset_is_forwarded_as_a_reset() {
 #[tokio::test]
 async fn only_silence_in_both_directions_is_idle() {
     let idle = Duration::from_millis(400);
-    let Relayed { mut client, mut server, relay } = relayed(idle, Way::Adaptive).await;
+    let Relayed { mut client, mut server, relay } = relayed(idle, TransferMethod::Adaptive).await;
     let start = Instant::now();
     for _ in 0..8 {
         tokio::time::timeout(idle / 4, std::future::pending::<()>()).await.unwrap_err();
@@ -216,7 +216,7 @@ async fn a_flow_yields_after_its_turn() {
         server.read_exact(&mut all).await.unwrap();
         server
     });
-    let mut flow = Flow::new(Way::Adaptive);
+    let mut flow = Flow::new(TransferMethod::Adaptive);
     let mut most = 0;
     while flow.moved() < 32 << 20 {
         let before = flow.moved();

@@ -29,7 +29,7 @@ async fn r1_the_host_of_another_connection_is_misdirected_and_port_and_case_do_n
     }
     assert_eq!(gateway.counts().misdirected, 4);
     // The backend receives the host exactly as the client sent it.
-    assert_eq!(http1.get("A.Local:9999", "/").await.told("host"), Some("A.Local:9999"));
+    assert_eq!(http1.get("A.Local:9999", "/").await.report("host"), Some("A.Local:9999"));
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ async fn client_certificates_are_validated_as_the_host_requires() {
         let answer = attempt(&gateway, Some(&good)).await.unwrap();
         assert_eq!(answer.status, 200);
         // The client's own header never reaches the backend.
-        assert_eq!(answer.told("x-forwarded-client-cert"), None);
+        assert_eq!(answer.report("x-forwarded-client-cert"), None);
     }
     // An empty client CA refuses every client.
     let nobody = ClientValidation { ca: Arc::default(), ..demand(&CA) };
@@ -126,10 +126,10 @@ async fn the_backend_receives_the_client_certificate_details_that_the_host_selec
     Table::new().tls("a.local", TlsAction::Terminate(termination)).serve(&gateway);
     let client = CA.client("pinny", Some("developers")).unwrap();
     let answer = attempt(&gateway, Some(&client)).await.unwrap();
-    let told = answer.told("x-forwarded-client-cert").unwrap();
+    let told = answer.report("x-forwarded-client-cert").unwrap();
     assert!(told.starts_with("Hash=") && told.contains(";Cert=\"-----BEGIN%20CERTIFICATE-----%0A"), "{told}");
     assert!(told.ends_with(";Subject=\"O=developers, CN=pinny\""), "{told}");
-    assert_eq!(attempt(&gateway, None).await.unwrap().told("x-forwarded-client-cert"), None);
+    assert_eq!(attempt(&gateway, None).await.unwrap().report("x-forwarded-client-cert"), None);
 }
 
 #[tokio::test]

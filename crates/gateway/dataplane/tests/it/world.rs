@@ -371,7 +371,7 @@ impl Answer {
     }
 
     /// Returns a request header as the backend received it.
-    pub(crate) fn told(&self, header: &str) -> Option<&str> {
+    pub(crate) fn report(&self, header: &str) -> Option<&str> {
         let head = self.body.split("\n\n").next()?;
         head.lines().find_map(|line| line.strip_prefix(header)?.strip_prefix(": "))
     }

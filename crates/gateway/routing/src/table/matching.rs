@@ -11,7 +11,7 @@ use regex::bytes::Regex;
 
 /// The parts of a request that select a route.
 #[derive(Clone, Copy, Debug)]
-pub struct RequestFacts<'a> {
+pub struct RequestParts<'a> {
     /// The method.
     pub method: &'a Method,
     /// `:authority` or the `Host` header, including the port if there is one.
@@ -129,7 +129,7 @@ impl Field {
     }
 
     /// Returns the value in a request; several values of one header are joined by commas.
-    fn value<'a>(&self, request: &RequestFacts<'a>) -> Option<Cow<'a, [u8]>> {
+    fn value<'a>(&self, request: &RequestParts<'a>) -> Option<Cow<'a, [u8]>> {
         match self {
             Self::Method => Some(Cow::Borrowed(request.method.as_str().as_bytes())),
             Self::Authority => Some(Cow::Borrowed(request.authority.as_bytes())),
@@ -187,7 +187,7 @@ pub struct HeaderMatch {
 
 impl HeaderMatch {
     /// Returns whether a request satisfies the condition.
-    pub fn matches(&self, request: &RequestFacts<'_>) -> bool {
+    pub fn matches(&self, request: &RequestParts<'_>) -> bool {
         let value = self.field.value(request);
         if self.test == HeaderTest::Present {
             return value.is_some() != self.negated;
@@ -242,7 +242,7 @@ pub struct QueryMatch {
 
 impl QueryMatch {
     /// Returns whether a request satisfies the condition.
-    pub fn matches(&self, request: &RequestFacts<'_>) -> bool {
+    pub fn matches(&self, request: &RequestParts<'_>) -> bool {
         let mut pairs = request
             .query
             .unwrap_or_default()
@@ -279,8 +279,8 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    fn request<'a>(headers: &'a HeaderMap, query: Option<&'a str>) -> RequestFacts<'a> {
-        RequestFacts { method: &Method::POST, authority: "a.b:80", path: "/", query, headers }
+    fn request<'a>(headers: &'a HeaderMap, query: Option<&'a str>) -> RequestParts<'a> {
+        RequestParts { method: &Method::POST, authority: "a.b:80", path: "/", query, headers }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::{
     backend::Backends,
     host::{HostMap, host_of},
-    matching::{HeaderMatch, PathMatch, QueryMatch, RequestFacts},
+    matching::{HeaderMatch, PathMatch, QueryMatch, RequestParts},
     path::prepare,
 };
 
@@ -145,7 +145,7 @@ pub struct Route {
 impl Route {
     /// Returns whether a request satisfies the conditions for headers and query. (The path has
     /// already matched.)
-    fn admits(&self, request: &RequestFacts<'_>) -> bool {
+    fn admits(&self, request: &RequestParts<'_>) -> bool {
         self.headers.iter().all(|header| header.matches(request))
             && self.query.iter().all(|parameter| parameter.matches(request))
     }
@@ -222,7 +222,7 @@ impl Routes {
     }
 
     /// Returns the route for a request.
-    pub fn find(&self, request: &RequestFacts<'_>) -> Option<&Arc<Route>> {
+    pub fn find(&self, request: &RequestParts<'_>) -> Option<&Arc<Route>> {
         let path = request.path;
         let exact = self.exact.get(path).into_iter().flatten();
         let regex = self.regex.iter().filter(|route| route.path.matches(path));
@@ -260,7 +260,7 @@ pub struct PlainTable {
 
 impl PlainTable {
     /// Returns the decision for a request.
-    pub fn route(&self, request: &RequestFacts<'_>) -> Decision<'_> {
+    pub fn route(&self, request: &RequestParts<'_>) -> Decision<'_> {
         match self.hosts.by_host(host_of(request.authority)).and_then(|routes| routes.find(request)) {
             Some(route) if route.upgrade_to_https => Decision::UpgradeToHttps,
             Some(route) => Decision::Take(route),

@@ -9,7 +9,7 @@ use pinniped_pki::{CaBundle, CertificatePair};
 use super::{
     backend::TcpProxy,
     host::{HostMap, HostPattern, host_of},
-    matching::RequestFacts,
+    matching::RequestParts,
     routes::{Decision, Routes},
 };
 
@@ -115,7 +115,7 @@ impl TlsHost {
     /// Returns the decision for a request on a connection with the server name `sni`. Both must
     /// name the same host: a client certificate that one host requires or accepts proves nothing
     /// for another host.
-    pub fn route(&self, sni: &str, request: &RequestFacts<'_>) -> Decision<'_> {
+    pub fn route(&self, sni: &str, request: &RequestParts<'_>) -> Decision<'_> {
         let TlsAction::Terminate(Termination { inside: Terminated::Http(routes), .. }) = &self.action else {
             return Decision::NotFound;
         };
@@ -151,7 +151,7 @@ pub struct Fallback {
 
 impl Fallback {
     /// Returns the decision for a request.
-    pub fn route(&self, request: &RequestFacts<'_>) -> Decision<'_> {
+    pub fn route(&self, request: &RequestParts<'_>) -> Decision<'_> {
         match self.hosts.by_host(host_of(request.authority)).and_then(|routes| routes.find(request)) {
             Some(route) => Decision::Take(route),
             None => Decision::NotFound,

@@ -11,7 +11,7 @@ use pinniped_gateway_routing::{
     Builder, Built, Name, Objects, Settings,
     status::RouteVerdict,
     table::{
-        Action, Backends, Decision, RequestFacts, Response, Route, TcpProxy, Terminated, Termination,
+        Action, Backends, Decision, RequestParts, Response, Route, TcpProxy, Terminated, Termination,
         TlsAction, TlsTarget, prepare,
     },
 };
@@ -285,13 +285,13 @@ fn named(name: &str) -> Name {
     Name { namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
-fn request<T>(url: &str, headers: &HeaderMap, ask: impl FnOnce(&RequestFacts<'_>) -> T) -> T {
+fn request<T>(url: &str, headers: &HeaderMap, ask: impl FnOnce(&RequestParts<'_>) -> T) -> T {
     let (authority, path) = url.split_once('/').unwrap_or((url, ""));
     let path = format!("/{path}");
     let (path, query) =
         path.split_once('?').map_or((path.as_str(), None), |(path, query)| (path, Some(query)));
     let path = prepare(path);
-    ask(&RequestFacts { method: &Method::GET, authority, path: &path, query, headers })
+    ask(&RequestParts { method: &Method::GET, authority, path: &path, query, headers })
 }
 
 fn decision(decision: Decision<'_>) -> String {

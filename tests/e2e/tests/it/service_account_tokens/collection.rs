@@ -10,8 +10,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::PostParams;
 use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_concierge_domain::identity_digest::IdentityDigest;
 use pinniped_concierge_domain::service_account_tokens::{Form, Maker};
-use pinniped_kube_request::identity::digest::IdentityDigest;
 use pinniped_test_support::wait;
 use serde_json::{Value, json};
 

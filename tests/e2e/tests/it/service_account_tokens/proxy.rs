@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use pinniped_concierge_api::login::ImpersonatedUser;
-use pinniped_kube_request::identity::digest::IdentityDigest;
+use pinniped_concierge_domain::identity_digest::IdentityDigest;
 use pinniped_test_support::kubectl::{Kubectl, Outcome, run};
 use pinniped_test_support::{tools, wait};
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{Connection, Single, Socket, Way};
+use super::{Connection, Single, Socket, SocketState};
 use crate::upstream::{AddressParams, RequestBody, ResponseBody, Upstream, UpstreamError, UpstreamLimits};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -439,6 +439,6 @@ async fn a_connection_for_reads_closes_when_data_is_not_acknowledged() {
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let connection = Connection::new(Socket::Plain(Single(tcp)), 1 << 10);
     connection.give_up_after(Duration::from_secs(45)).unwrap();
-    let Way::Both(Socket::Plain(tcp)) = &connection.way else { unreachable!("as made above") };
+    let SocketState::Both(Socket::Plain(tcp)) = &connection.way else { unreachable!("as made above") };
     assert_eq!(socket2::SockRef::from(&tcp.0).tcp_user_timeout().unwrap(), Some(Duration::from_secs(45)));
 }

@@ -4,7 +4,7 @@ use pinniped_concierge_api::login::ImpersonatedUser;
 use super::super::Form;
 use super::super::fixtures::{at, identity, maker, settings};
 use super::*;
-use pinniped_kube_request::identity::digest::IdentityDigest;
+use crate::identity_digest::IdentityDigest;
 
 /// The objects of one identity, created and last used at second 0.
 struct Set {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::world::ObjectId;
 use crate::strategy::certificate_names::CertificateNames;
 use crate::strategy::service::Balancing;
-use crate::strategy::validation::Told;
+use crate::strategy::validation::ValidationReport;
 
 /// The reason for deleting the generated serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,7 +207,7 @@ pub struct Plan {
     /// Time after which to run the next pass if no event occurs before.
     pub recheck_after: Option<Duration>,
     /// The result of checking an external certificate.
-    pub told: Told,
+    pub told: ValidationReport,
 }
 
 impl Plan {

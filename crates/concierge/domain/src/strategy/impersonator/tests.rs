@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::strategy::validation::{Chain, Facts};
+use crate::strategy::validation::{CertificateDetails, Chain};
 
 const DAY: i64 = 24 * 60 * 60;
 
@@ -134,15 +134,15 @@ impl Observed {
         self.external = Some(ExternalSecret {
             id: id("e1"),
             ca_crt: ca_crt.into(),
-            facts: Some(facts(&["example.com"])),
+            facts: Some(details(&["example.com"])),
         });
         self
     }
 }
 
 /// Returns the inspection of a valid certificate with these names.
-fn facts(names: &[&str]) -> Facts {
-    Facts {
+fn details(names: &[&str]) -> CertificateDetails {
+    CertificateDetails {
         ips: names.iter().filter_map(|name| name.parse().ok()).collect(),
         dns_names: names.iter().map(|&name| name.to_owned()).collect(),
         not_before: Timestamp::from_second(999 * DAY).unwrap(),

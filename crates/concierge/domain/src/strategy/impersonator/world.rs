@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use pinniped_concierge_api::config::CredentialIssuerSpec;
 
 use super::delegated::Delegated;
-use crate::strategy::validation::Facts;
+use crate::strategy::validation::CertificateDetails;
 use pinniped_delegation::grants::SecretReference;
 
 /// Settings that do not change during the life of the process.
@@ -122,7 +122,7 @@ pub struct ExternalSecret {
     /// Content of `ca.crt`; empty if missing.
     pub ca_crt: Vec<u8>,
     /// The inspection of the certificate; `None` if the Secret has no readable certificate.
-    pub facts: Option<Facts>,
+    pub facts: Option<CertificateDetails>,
 }
 
 /// The Secrets whose content this process has loaded.

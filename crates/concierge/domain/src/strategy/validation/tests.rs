@@ -16,8 +16,8 @@ fn advertised(hosts: &[&str]) -> CertificateNames {
 }
 
 /// Returns the inspection of a certificate that is valid except perhaps for its names.
-fn facts(sans: &[&str]) -> Facts {
-    Facts {
+fn details(sans: &[&str]) -> CertificateDetails {
+    CertificateDetails {
         ips: sans.iter().filter_map(|san| san.parse().ok()).collect(),
         dns_names: sans.iter().filter(|san| san.parse::<IpAddr>().is_err()).map(|&s| s.to_owned()).collect(),
         not_before: now() - DAY,
@@ -29,7 +29,7 @@ fn facts(sans: &[&str]) -> Facts {
     }
 }
 
-fn problems_for(facts: &Facts, hosts: &[&str], load_balancer_ip: Option<&str>) -> Vec<String> {
+fn problems_for(facts: &CertificateDetails, hosts: &[&str], load_balancer_ip: Option<&str>) -> Vec<String> {
     let names = advertised(hosts);
     let load_balancer_ip = load_balancer_ip.map(|ip| ip.parse().unwrap());
     check(facts, &Expected { secret: "mine", names: &names, load_balancer_ip }, now()).problems
@@ -65,11 +65,11 @@ fn the_advertised_host_must_be_among_the_names() {
         (&["proxy.example.com"], "10.0.0.1", false),
     ];
     for (sans, host, covered) in rows {
-        let problems = problems_for(&facts(sans), &[host], None);
+        let problems = problems_for(&details(sans), &[host], None);
         assert_eq!(problems.is_empty(), *covered, "{sans:?} {host}: {problems:?}");
     }
     // An address in a DNS name is not an address.
-    let mut odd = facts(&[]);
+    let mut odd = details(&[]);
     odd.dns_names = vec!["10.0.0.1".to_owned()];
     assert!(!problems_for(&odd, &["10.0.0.1"], None).is_empty());
 }
@@ -77,20 +77,20 @@ fn the_advertised_host_must_be_among_the_names() {
 #[test]
 fn a_wrong_host_is_reported_with_the_names_of_the_certificate() {
     assert_eq!(
-        problems_for(&facts(&["a.example.com", "*.b.example.com", "10.0.0.1"]), &["c.example.com"], None),
+        problems_for(&details(&["a.example.com", "*.b.example.com", "10.0.0.1"]), &["c.example.com"], None),
         [
             r#"certificate in secret "mine" is valid for [a.example.com, *.b.example.com, 10.0.0.1], not "c.example.com""#
         ]
     );
     assert_eq!(
-        problems_for(&facts(&[]), &["c.example.com"], None),
+        problems_for(&details(&[]), &["c.example.com"], None),
         [r#"certificate in secret "mine" is valid for [], not "c.example.com""#]
     );
 }
 
 #[test]
 fn reported_names_are_escaped_and_limited() {
-    let mut odd = facts(&[]);
+    let mut odd = details(&[]);
     odd.dns_names = vec!["a\n\u{1b}[2J".to_owned(), "x".repeat(70_000)];
     odd.dns_names.extend((0..100_000).map(|number| format!("n{number}.example.com")));
     let problems = problems_for(&odd, &["c"], None);
@@ -110,7 +110,7 @@ fn an_address_requested_from_the_load_balancer_must_be_among_the_addresses() {
         (&["lb.example.com", "1.2.3.4"], "5.6.7.8", "lb.example.com", Some("5.6.7.8")),
     ];
     for (sans, requested, host, missing) in rows {
-        let problems = problems_for(&facts(sans), &[host], Some(requested));
+        let problems = problems_for(&details(sans), &[host], Some(requested));
         match missing {
             Some(missing) => assert!(problems[0].ends_with(&format!("not \"{missing}\"")), "{problems:?}"),
             None => assert_eq!(problems, [""; 0], "{sans:?}"),
@@ -127,7 +127,7 @@ fn every_address_of_a_cluster_ip_service_must_be_among_the_names() {
         (&["fd00::5"], Some("10.0.0.1")),
         (&["x"], Some("10.0.0.1")),
     ] {
-        let problems = problems_for(&facts(sans), &["10.0.0.1", "fd00::5"], None);
+        let problems = problems_for(&details(sans), &["10.0.0.1", "fd00::5"], None);
         match missing {
             Some(missing) => assert!(problems[0].ends_with(&format!("not \"{missing}\"")), "{problems:?}"),
             None => assert_eq!(problems, [""; 0], "{sans:?}"),
@@ -156,7 +156,7 @@ fn a_certificate_passes_within_its_validity_and_its_last_week_is_reported() {
         (ends + DAY, Some("expired at 2027-02-20T12:00:00Z"), None, None),
     ];
     for (time, problem, concern, again) in rows {
-        let facts = Facts { not_before: begins, not_after: ends, ..facts(&["h"]) };
+        let facts = CertificateDetails { not_before: begins, not_after: ends, ..details(&["h"]) };
         let names = advertised(&["h"]);
         let found = check(&facts, &Expected { secret: "mine", names: &names, load_balancer_ip: None }, time);
         let full = |text: Option<&str>| match text {
@@ -172,7 +172,7 @@ fn a_certificate_passes_within_its_validity_and_its_last_week_is_reported() {
 
 #[test]
 fn a_validity_below_a_week_is_reported_from_its_start() {
-    let facts = Facts { not_before: now() - DAY, not_after: now() + DAY, ..facts(&["h"]) };
+    let facts = CertificateDetails { not_before: now() - DAY, not_after: now() + DAY, ..details(&["h"]) };
     let names = advertised(&["h"]);
     let found = check(&facts, &Expected { secret: "mine", names: &names, load_balancer_ip: None }, now());
     assert!(found.problems.is_empty() && found.ends_soon.is_some());
@@ -181,24 +181,27 @@ fn a_validity_below_a_week_is_reported_from_its_start() {
 
 #[test]
 fn each_other_failure_has_its_text() {
-    let good = || facts(&["h"]);
+    let good = || details(&["h"]);
     let rows = [
         (good(), ""),
-        (Facts { chain: Chain::NoBundle, ..good() }, ""),
+        (CertificateDetails { chain: Chain::NoBundle, ..good() }, ""),
         (
-            Facts { may_serve: false, ..good() },
+            CertificateDetails { may_serve: false, ..good() },
             "certificate in secret \"mine\" is not usable for server authentication",
         ),
         (
-            Facts { chain: Chain::Failed("why".into()), ..good() },
+            CertificateDetails { chain: Chain::Failed("why".into()), ..good() },
             "certificate in secret \"mine\" does not verify with the advertised CA bundle: why",
         ),
         (
-            Facts { chain: Chain::BadBundle(3, "why".into()), ..good() },
+            CertificateDetails { chain: Chain::BadBundle(3, "why".into()), ..good() },
             "advertised CA bundle contains invalid certificate at position 3: why",
         ),
         (
-            Facts { weaknesses: vec!["RSA key of 1024 bits".into(), "SHA-1 signature".into()], ..good() },
+            CertificateDetails {
+                weaknesses: vec!["RSA key of 1024 bits".into(), "SHA-1 signature".into()],
+                ..good()
+            },
             "certificate in secret \"mine\" has a weak key or signature: RSA key of 1024 bits, SHA-1 signature",
         ),
     ];
@@ -209,12 +212,12 @@ fn each_other_failure_has_its_text() {
 
 #[test]
 fn several_failures_have_the_order_of_the_checks() {
-    let bad = Facts {
+    let bad = CertificateDetails {
         not_after: now() - DAY,
         may_serve: false,
         weaknesses: vec!["w".into()],
         chain: Chain::Failed("c".into()),
-        ..facts(&["a"])
+        ..details(&["a"])
     };
     let problems = problems_for(&bad, &["b"], None).join("; ");
     let at = |word: &str| problems.find(word).unwrap_or_else(|| panic!("{word} in {problems}"));
@@ -238,10 +241,10 @@ fn the_field_selects_the_mode_and_defaults_to_warn() {
 #[test]
 fn concerns_are_failures_and_an_expiration_in_the_near_future() {
     let findings = Findings { problems: vec!["a".into()], ends_soon: Some("b".into()), changes_after: None };
-    let checked = |findings| Told::Checked { secret_name: "s".into(), findings };
+    let checked = |findings| ValidationReport::Checked { secret_name: "s".into(), findings };
     for (report, concerns, valid) in [
-        (Told::Nothing, vec![], None),
-        (Told::NotChecked("x".into()), vec![], None),
+        (ValidationReport::Nothing, vec![], None),
+        (ValidationReport::NotChecked("x".into()), vec![], None),
         (checked(Findings::default()), vec![], Some(true)),
         (checked(Findings { problems: Vec::new(), ..findings.clone() }), vec!["b"], Some(true)),
         (checked(findings), vec!["a", "b"], Some(false)),

@@ -57,7 +57,7 @@ fn exact_paths_precede_prefixes_and_longer_prefixes_precede_shorter_ones() {
         ("/\u{e9}", "root"),
     ] {
         let request =
-            RequestFacts { method: &Method::GET, authority: "h", path, query: None, headers: &headers };
+            RequestParts { method: &Method::GET, authority: "h", path, query: None, headers: &headers };
         assert_eq!(body(table.route(&request)), wanted, "{path}");
     }
 }
@@ -93,7 +93,7 @@ fn for_the_same_path_more_specific_routes_are_tried_first() {
     ] {
         let headers: HeaderMap =
             names.iter().map(|name| (name.parse().unwrap(), HeaderValue::from_static("x"))).collect();
-        let request = RequestFacts { method: &Method::GET, authority: "h", path, query, headers: &headers };
+        let request = RequestParts { method: &Method::GET, authority: "h", path, query, headers: &headers };
         assert_eq!(body(table.route(&request)), wanted, "{path} {names:?}");
     }
 }
@@ -106,7 +106,7 @@ fn an_https_route_redirects_port_80() {
     let headers = HeaderMap::new();
     for (path, wanted) in [("/", "UpgradeToHttps"), ("/open", "open")] {
         let request =
-            RequestFacts { method: &Method::GET, authority: "h:80", path, query: None, headers: &headers };
+            RequestParts { method: &Method::GET, authority: "h:80", path, query: None, headers: &headers };
         assert_eq!(body(table.route(&request)), wanted, "{path}");
     }
 }

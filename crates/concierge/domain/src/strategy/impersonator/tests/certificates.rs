@@ -15,8 +15,8 @@ fn spec(validation: Option<&str>) -> Value {
 }
 
 impl Observed {
-    fn certificate(mut self, change: impl FnOnce(&mut Facts)) -> Self {
-        let mut facts = facts(&["example.com"]);
+    fn certificate(mut self, change: impl FnOnce(&mut CertificateDetails)) -> Self {
+        let mut facts = details(&["example.com"]);
         change(&mut facts);
         self.external = Some(ExternalSecret { id: id("e1"), ca_crt: Vec::new(), facts: Some(facts) });
         self
@@ -27,13 +27,13 @@ impl Observed {
     }
 }
 
-fn checked(problems: &[&str]) -> Told {
+fn checked(problems: &[&str]) -> ValidationReport {
     let findings = Findings {
         problems: problems.iter().map(|&problem| problem.to_owned()).collect(),
         ends_soon: None,
         changes_after: Some(Duration::from_secs(83 * 24 * 60 * 60) + Duration::from_millis(1)),
     };
-    Told::Checked { secret_name: "mine".into(), findings }
+    ValidationReport::Checked { secret_name: "mine".into(), findings }
 }
 
 fn enforced(problem: &str) -> Verdict {
@@ -46,7 +46,7 @@ fn enforced(problem: &str) -> Verdict {
 fn a_failed_check_has_the_consequence_of_its_mode() {
     let ready = || listening_with("https://example.com", "");
     let off = || not_checked("spec.impersonationProxy.tls.validation is Off");
-    let rows: Vec<(&str, Observed, &[&str], Verdict, Told)> = vec![
+    let rows: Vec<(&str, Observed, &[&str], Verdict, ValidationReport)> = vec![
         (
             "good, by default",
             world(spec(None)).external(""),
@@ -152,7 +152,7 @@ fn nothing_is_checked_without_a_loadable_certificate_and_names() {
         let tls = json!({"secretName": "mine", "validation": mode});
         world(with_tls(enabled("ClusterIP", ""), tls)).cip(&[])
     };
-    let rows: Vec<(&str, Observed, &[&str], Told)> = vec![
+    let rows: Vec<(&str, Observed, &[&str], ValidationReport)> = vec![
         (
             "no address yet, Warn: loaded",
             no_address("Warn").for_another_host(),
@@ -192,7 +192,7 @@ fn nothing_is_checked_without_a_loadable_certificate_and_names() {
             "no external certificate",
             world(enabled("None", "example.com")).ca(),
             &["start proxy", "create TLS for example.com", "load signer"],
-            Told::Nothing,
+            ValidationReport::Nothing,
         ),
     ];
     for (case, world, steps, report) in rows {
@@ -221,7 +221,7 @@ fn the_requested_address_counts_only_if_clients_use_the_load_balancer() {
         spec["service"]["loadBalancerIP"] = "5.6.7.8".into();
         spec
     };
-    let facts = |facts: &mut Facts| {
+    let facts = |facts: &mut CertificateDetails| {
         facts.ips = vec!["1.2.3.4".parse().unwrap()];
         facts.dns_names = vec!["example.com".into()];
     };

@@ -1,5 +1,5 @@
-// A shared informer of client-go, as in every controller written in Go, that prints its events: one
-// JSON object per line. It follows the ConfigMaps of one namespace until its standard input closes.
+// A shared informer of client-go, as every controller written in Go has one, which tells what it sees: a JSON object a
+// line. It follows the ConfigMaps of one namespace until its standard input ends.
 package main
 
 import (
@@ -26,7 +26,7 @@ type event struct {
 	Name            string `json:"name,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	Value           string `json:"value,omitempty"`
-	// Number of objects in the store, for the event "synced".
+	// Objects in the store, with "synced".
 	Count int    `json:"count,omitempty"`
 	Error string `json:"error,omitempty"`
 }
@@ -37,7 +37,7 @@ func tell(event event) {
 	output.Lock()
 	defer output.Unlock()
 	if err := json.NewEncoder(os.Stdout).Encode(event); err != nil {
-		// The reader has exited.
+		// Nobody listens any more.
 		os.Exit(1)
 	}
 }
@@ -79,7 +79,7 @@ func run() error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	// No resync, so that each line is a change.
+	// No resync: each line is something that happened.
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(*namespace))
 	informer := factory.Core().V1().ConfigMaps().Informer()
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
@@ -92,7 +92,7 @@ func run() error {
 		UpdateFunc: func(before, after any) {
 			old, isOld := before.(*corev1.ConfigMap)
 			current, isCurrent := after.(*corev1.ConfigMap)
-			// A new list repeats objects without a change.
+			// What a new list repeats did not happen again.
 			if isOld && isCurrent && old.ResourceVersion == current.ResourceVersion {
 				return
 			}

@@ -1,8 +1,8 @@
 //! The cause chain of an error: prints it on one line, and searches it.
 //!
-//! Errors in this repository print one level (`Display`) and name their cause (`source()`). Log lines and status
-//! messages need the whole chain; decisions such as "was the connection lost?" need an error of a certain type
-//! somewhere in it. Both are here, once.
+//! Errors in this repository print one level (`Display`) and name their cause (`source()`). Log
+//! lines and status messages need the whole chain; decisions such as "was the connection lost?" need
+//! an error of a certain type somewhere in it. This crate is the only implementation of both.
 //!
 //! ```
 //! use std::io;
@@ -23,7 +23,8 @@ use std::io;
 
 /// Returns the error and its causes, outermost first.
 ///
-/// The error inside an [`io::Error`] is part of the chain: `io::Error::source` skips it and returns the
+/// The error inside an [`io::Error`] is part of the chain: `io::Error::source` skips it and returns
+/// the
 /// cause of that error.
 pub fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| {
@@ -47,7 +48,8 @@ pub fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'stat
 
 /// Returns a value that prints the chain on one line, separated by `": "`.
 ///
-/// A cause whose text is part of what was printed before is left out, because many errors repeat the text of their cause.
+/// A cause whose text is part of what was printed before is left out, because many errors repeat
+/// the text of their cause.
 pub fn chain<'a>(error: &'a (dyn Error + 'static)) -> Chain<'a> {
     Chain(error)
 }

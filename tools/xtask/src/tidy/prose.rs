@@ -1,4 +1,5 @@
-//! The form of comments and pages: their width, and the words that headings and first sentences begin with.
+//! The form of comments and pages: their width, and the first words of headings and of doc
+//! comments.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
 //! The cause chain of an error: prints it on one line, and searches it.
 //!
 //! Errors in this repository print one level (`Display`) and name their cause (`source()`). Log
-//! lines and status messages need the whole chain; decisions such as "was the connection lost?" need
-//! an error of a certain type somewhere in it. This crate is the only implementation of both.
+//! lines and status messages need the whole chain; decisions such as "was the connection lost?"
+//! need an error of a certain type somewhere in it. This crate is the only implementation of both.
 //!
 //! ```
 //! use std::io;

@@ -207,15 +207,17 @@ async fn unread_bodies_are_charged_and_stop_at_64_kib() {
     let used = capacity.stats().budget_used;
     assert!(used <= budget / 2, "{used} of {budget}");
     user.is_served(&world).await;
-    // Data beyond the window ends the connection.
+    drop(open);
+    until("all given back", || capacity.stats().budget_used == 0).await;
+    // Data beyond the window ends the connection, even while the budget is free.
+    let refused = capacity.stats().refused_budget;
     let mut greedy = raw(&world).await;
     let mut sent = within(greedy.write_all(&frame(HEADERS, END_HEADERS, 1, &request(POST, "/slow")))).await;
     for _ in 0..5 {
         sent = sent.and(within(greedy.write_all(&frame(DATA, 0, 1, &[b'x'; 16_000]))).await);
     }
     assert!(sent.is_err() || is_ended(&mut greedy).await);
-    drop(open);
-    until("all given back", || capacity.stats().budget_used == 0).await;
+    assert_eq!(capacity.stats().refused_budget, refused);
 }
 
 #[tokio::test]

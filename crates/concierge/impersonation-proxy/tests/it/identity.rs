@@ -6,8 +6,11 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::json;
 
-use crate::api_server::{Script, UNREVIEWABLE, describe, json_response};
-use crate::world::{OUR_TOKEN, Options, World};
+use pinniped_http_server::Body;
+use pinniped_kube_client::kube_client;
+
+use crate::api_server::{ApiServer, Handler, Script, UNREVIEWABLE, describe, json_response};
+use crate::world::{OUR_TOKEN, Options, World, token_source, upstream_of};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 const UNABLE: &str = "Internal error occurred: unimplemented functionality - unable to act as current user";
@@ -68,17 +71,19 @@ async fn a_matching_token_of_a_user_with_uid_is_passed_through() {
     assert_eq!(seen.names_starting_with("impersonate"), Vec::<String>::new());
 }
 
+/// Returns a response whose status code is the last segment of the request's path.
+fn status_of_path(request: &http::Request<hyper::body::Incoming>) -> http::Response<Body> {
+    let code: u16 = request.uri().path().rsplit('/').next().unwrap().parse().unwrap();
+    let mut response = json_response(&json!({}));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}
+
 #[tokio::test]
 async fn only_a_401_to_an_impersonated_request_is_reported_to_the_source_of_our_token() {
-    let handler = |request: http::Request<hyper::body::Incoming>| {
-        let code: u16 = request.uri().path().rsplit('/').next().unwrap().parse().unwrap();
-        let mut response = json_response(&json!({}));
-        *response.status_mut() = StatusCode::from_u16(code).unwrap();
-        response
-    };
     let user = json!({"username": "system:serviceaccount:a:b", "uid": "7"});
     let script = Script {
-        handler: Arc::new(move |request| Box::pin(std::future::ready(handler(request)))),
+        handler: Arc::new(|request| Box::pin(std::future::ready(status_of_path(&request)))),
         ..with_tokens(&[("client-token", user)])
     };
     let world = World::start(script).await;
@@ -93,6 +98,20 @@ async fn only_a_401_to_an_impersonated_request_is_reported_to_the_source_of_our_
     // The client receives the response unchanged.
     assert_eq!(client.get("/api/401").await.status, 401);
     assert_eq!(refusals(), 1);
+}
+
+#[tokio::test]
+async fn a_401_to_our_own_kubernetes_client_is_reported_to_the_source_of_its_token() {
+    let handler: Handler = Arc::new(|request| Box::pin(std::future::ready(status_of_path(&request))));
+    let api = ApiServer::start(Script { handler, ..Script::default() }).await;
+    let source = token_source(Some("our-token"));
+    let client = kube_client(&upstream_of(&api), source.clone(), "default");
+    for (code, refusals) in [(200, 0), (403, 0), (500, 0), (401, 1)] {
+        let request = http::Request::get(format!("/api/{code}")).body(Vec::new()).unwrap();
+        // Only the report counts.
+        let _response = client.request_text(request).await;
+        assert_eq!(source.refusals(), refusals, "{code}");
+    }
 }
 
 #[tokio::test]

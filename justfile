@@ -20,6 +20,14 @@ fmt-check:
 clippy:
     cargo clippy --workspace --all-targets --locked -- -D warnings
 
+# Check layers, names, comments, pages and the subject of the last commit.
+tidy:
+    cargo xtask tidy
+
+# Find unused dependencies (needs cargo-machete).
+machete:
+    cargo machete
+
 # Check licences, banned crates and sources of dependencies (needs cargo-deny).
 deny:
     cargo deny --locked check bans licenses sources

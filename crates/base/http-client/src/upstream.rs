@@ -258,6 +258,8 @@ pub struct UpstreamStats {
     pub connections: usize,
     /// Number of open streams on them.
     pub streams: usize,
+    /// Number of open HTTP/1.1 connections for [short reads](Upstream::try_send_short).
+    pub short_reads: usize,
 }
 
 /// The connections to one server. Cheap to clone; clones share the connections, which close when
@@ -477,6 +479,7 @@ impl Upstream {
         self.inner.pools.iter().map(Pool::stats).fold(UpstreamStats::default(), |all, one| UpstreamStats {
             connections: all.connections + one.connections,
             streams: all.streams + one.streams,
+            short_reads: all.short_reads + one.short_reads,
         })
     }
 

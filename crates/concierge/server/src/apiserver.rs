@@ -342,6 +342,7 @@ impl ApiServer {
             query: query.as_deref(),
             connection: connection.as_deref(),
             user: &user,
+            client,
             audit_id: audit_id.to_str().unwrap_or_default(),
             now,
         };
@@ -408,6 +409,7 @@ impl ApiServer {
                     headers: request.headers,
                     query: request.query,
                     user: request.user,
+                    client: request.client,
                     audit_id: request.audit_id,
                     now: request.now,
                     bodies: &self.bodies,
@@ -497,6 +499,8 @@ struct AuthorizedRequest<'a> {
     query: Option<&'a str>,
     connection: Option<&'a Connection>,
     user: &'a User,
+    /// The client to which permits and reviews are charged.
+    client: ClientKey<'a>,
     audit_id: &'a str,
     now: Timestamp,
 }

@@ -108,9 +108,7 @@ pub(crate) async fn run(
     let proxies = ProxyEnvironment::from_env();
     let own_ca = base64_pem(&surroundings.ca);
     let mut params = UpstreamParams::new(surroundings.server, surroundings.ca);
-    if config.upstream_http2_only {
-        params.limits.short_reads = 0;
-    }
+    params.limits = config.upstream_limits();
     let upstream = through(params, &proxies)
         .and_then(Upstream::new)
         .context("could not prepare controllers: could not create clients for the controllers")?;

@@ -9,6 +9,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
 
+use pinniped_kube_client::UpstreamLimits;
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::tls::CipherRestriction;
 use serde::Deserialize;
@@ -76,6 +77,14 @@ pub struct Config {
     /// The lifetime of the impersonation proxy's generated serving certificate; one hundred years
     /// by default.
     pub proxy_serving_lifetime: Option<Duration>,
+}
+
+impl Config {
+    /// Returns the limits of the connections to the API server.
+    pub fn upstream_limits(&self) -> UpstreamLimits {
+        let limits = UpstreamLimits::default();
+        if self.upstream_http2_only { UpstreamLimits { short_reads: 0, ..limits } } else { limits }
+    }
 }
 
 /// Names of the objects that belong to this installation. All are required in the file.

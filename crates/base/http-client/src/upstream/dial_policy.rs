@@ -32,7 +32,7 @@ impl DialPolicy {
     /// Counts a read that found no connection. Returns a turn to dial one if there were enough
     /// misses, no other dial is running, and there are fewer than `most` connections.
     pub(super) fn missed(self: &Arc<Self>, most: usize) -> Option<Turn> {
-        if self.open.load(Ordering::Relaxed) >= most {
+        if self.open() >= most {
             return None;
         }
         let mut state = self.state();
@@ -43,6 +43,11 @@ impl DialPolicy {
         state.missed = 0;
         state.dialling = true;
         Some(Turn(Arc::clone(self)))
+    }
+
+    /// Returns the number of open connections.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

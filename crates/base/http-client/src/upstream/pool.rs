@@ -244,11 +244,15 @@ impl Pool {
     }
 
     pub(super) fn stats(&self) -> UpstreamStats {
+        let short_reads = self.dial_policy.open();
         let connections = lock(&self.connections);
         let open = connections.all.iter().filter(|connection| !connection.http2.is_closed());
-        open.fold(UpstreamStats::default(), |stats, connection| UpstreamStats {
-            connections: stats.connections + 1,
-            streams: stats.streams + connection.load.open.load(Ordering::Relaxed),
+        open.fold(UpstreamStats { short_reads, ..UpstreamStats::default() }, |stats, connection| {
+            UpstreamStats {
+                connections: stats.connections + 1,
+                streams: stats.streams + connection.load.open.load(Ordering::Relaxed),
+                ..stats
+            }
         })
     }
 

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Request};
+use pinniped_http_server::capacity::FREE_BYTES;
 use pinniped_http_server::{Capacity, CapacityParams, Limits};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::support::{World, get, h1, h2, text, tls, until, within};
+use crate::support::{World, get, h1, h2, text, tls, tls_with_large_certificate, until, within};
 
 /// The limits of a program with 128 MiB: 12.8 MiB for data of clients.
 fn limits(connections: usize) -> (Limits, Capacity) {
@@ -102,6 +103,17 @@ async fn idle_connections_are_displaced_and_those_of_users_are_not() {
     drop(idle);
     drop(user);
     until("all permits given back", || capacity.stats().connections_open == 0).await;
+}
+
+#[tokio::test]
+async fn client_certificates_are_charged_for_both_copies_until_the_connection_ends() {
+    let (limits, capacity) = limits(8);
+    let world = World::start(limits);
+    let (stream, size) = tls_with_large_certificate(world.addr()).await;
+    let charged = u64::try_from(2 * size - FREE_BYTES).expect("a small size");
+    until("the certificate is charged", || capacity.stats().budget_used == charged).await;
+    drop(stream);
+    until("the charge is released", || capacity.stats().budget_used == 0).await;
 }
 
 #[tokio::test]

@@ -43,37 +43,57 @@ struct Identity {
     key: PrivateKeyDer<'static>,
 }
 
-static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+static IDENTITY: LazyLock<Identity> = LazyLock::new(|| identity(["localhost".to_owned()]));
+
+/// The identity of a client whose certificate is larger than the bytes that a connection has for
+/// free.
+static LARGE_IDENTITY: LazyLock<Identity> =
+    LazyLock::new(|| identity((0..1000).map(|number| format!("{number}.large.example.com"))));
+
+fn identity(names: impl IntoIterator<Item = String>) -> Identity {
+    let names: Vec<String> = names.into_iter().collect();
+    let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
     Identity {
         certificate: made.cert.der().clone(),
         key: PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key"),
     }
-});
+}
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
 pub(crate) fn server_tls() -> Arc<rustls::ServerConfig> {
+    let roots = Arc::new(roots(&LARGE_IDENTITY));
+    let clients = rustls::server::WebPkiClientVerifier::builder_with_provider(roots, provider());
+    let clients = clients.allow_unauthenticated().build().expect("a verifier");
     let mut config = rustls::ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("versions")
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_single_cert(vec![IDENTITY.certificate.clone()], IDENTITY.key.clone_key())
         .expect("the pair fits");
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Arc::new(config)
 }
 
-fn client_tls(alpn: &[&[u8]]) -> Arc<rustls::ClientConfig> {
+fn roots(identity: &Identity) -> rustls::RootCertStore {
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(IDENTITY.certificate.clone()).expect("a root");
-    let mut config = rustls::ClientConfig::builder_with_provider(provider())
+    roots.add(identity.certificate.clone()).expect("a root");
+    roots
+}
+
+fn client_tls(alpn: &[&[u8]], identity: Option<&Identity>) -> Arc<rustls::ClientConfig> {
+    let config = rustls::ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots(&IDENTITY));
+    let mut config = match identity {
+        Some(Identity { certificate, key }) => {
+            config.with_client_auth_cert(vec![certificate.clone()], key.clone_key()).expect("the pair fits")
+        }
+        None => config.with_no_client_auth(),
+    };
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Arc::new(config)
 }
@@ -272,9 +292,19 @@ impl World {
 }
 
 pub(crate) async fn tls(addr: SocketAddr, alpn: &[&[u8]]) -> TlsStream<TcpStream> {
+    connect(addr, client_tls(alpn, None)).await
+}
+
+/// Connects with a large client certificate, and returns its size.
+pub(crate) async fn tls_with_large_certificate(addr: SocketAddr) -> (TlsStream<TcpStream>, usize) {
+    let stream = connect(addr, client_tls(&[b"http/1.1"], Some(&LARGE_IDENTITY))).await;
+    (stream, LARGE_IDENTITY.certificate.len())
+}
+
+async fn connect(addr: SocketAddr, config: Arc<rustls::ClientConfig>) -> TlsStream<TcpStream> {
     let tcp = within(TcpStream::connect(addr)).await.expect("connect");
     let name = ServerName::try_from("localhost").expect("a name");
-    within(TlsConnector::from(client_tls(alpn)).connect(name, tcp)).await.expect("handshake")
+    within(TlsConnector::from(config).connect(name, tcp)).await.expect("handshake")
 }
 
 pub(crate) struct H2 {

@@ -56,6 +56,7 @@ pub struct ImpersonatorMetrics {
     seconds_to_head: Histogram,
     upstream_connections: Gauge,
     upstream_streams: Gauge,
+    upstream_short_reads: Gauge,
     at_hand: Arc<AtHand>,
 }
 
@@ -76,6 +77,7 @@ impl Default for ImpersonatorMetrics {
             seconds_to_head: Histogram::new(buckets),
             upstream_connections: Gauge::default(),
             upstream_streams: Gauge::default(),
+            upstream_short_reads: Gauge::default(),
             at_hand: Arc::default(),
         }
     }
@@ -111,6 +113,11 @@ impl ImpersonatorMetrics {
             "HTTP/2 streams to the API server, refreshed once a minute",
             self.upstream_streams.clone(),
         );
+        registry.register(
+            "upstream_http1_connections",
+            "HTTP/1.1 connections to the API server for short reads, refreshed once a minute",
+            self.upstream_short_reads.clone(),
+        );
     }
 
     pub(super) fn ended(&self, outcome: Outcome, after: Duration) {
@@ -135,6 +142,7 @@ impl ImpersonatorMetrics {
     pub(super) fn upstream(&self, stats: pinniped_kube_client::UpstreamStats) {
         self.upstream_connections.set(i64::try_from(stats.connections).unwrap_or(i64::MAX));
         self.upstream_streams.set(i64::try_from(stats.streams).unwrap_or(i64::MAX));
+        self.upstream_short_reads.set(i64::try_from(stats.short_reads).unwrap_or(i64::MAX));
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, StreamBody};
 use pinniped_http_server::{Body, BoxError, body};
@@ -83,6 +84,26 @@ async fn a_reset_stream_counts_on_its_connection_for_a_while() {
         _answered = sender.send_request(client.request(path).body(Empty::new()).unwrap()) => panic!("nothing is answered"),
         arrived = asked.recv() => drop(arrived.unwrap()),
     }
+    let reset = Instant::now();
+    eventually("the stream no longer counts", || world.upstream.stats().streams == 0).await;
+    assert!(reset.elapsed() >= LINGERS, "{:?}", reset.elapsed());
+}
+
+#[tokio::test]
+async fn a_response_that_violates_the_protocol_counts_on_its_connection_for_a_while() {
+    let handler: Handler = Arc::new(|_| {
+        Box::pin(async {
+            let mut response = Response::new(body::full("more than one byte"));
+            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("1"));
+            response
+        })
+    });
+    let world = World::start(Script { handler, ..Script::default() }).await;
+    let client = world.certificate("u", &[]);
+    let mut sender = client.h2::<Empty<Bytes>>().await;
+    let request = client.request("/x").body(Empty::new()).unwrap();
+    let read = async { sender.send_request(request).await?.into_body().collect().await };
+    read.await.expect_err("the proxy resets the stream");
     let reset = Instant::now();
     eventually("the stream no longer counts", || world.upstream.stats().streams == 0).await;
     assert!(reset.elapsed() >= LINGERS, "{:?}", reset.elapsed());

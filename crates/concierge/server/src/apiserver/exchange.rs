@@ -4,6 +4,7 @@
 //! The reason of a failed login is written to the audit log, but never returned, because the client
 //! is not authenticated.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use pinniped_concierge_api::login::{
 };
 use pinniped_concierge_api::names::GROUP_AUTHENTICATION;
 use pinniped_concierge_authentication::registry::{AuthenticatorKey, Registry};
-use pinniped_fair_semaphore::FairSemaphore;
+use pinniped_delegated_auth::client_key::{ClientKey, Level};
+use pinniped_fair_semaphore::{FairSemaphore, Permit};
 use pinniped_kube_types::status::Status;
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_secret::text::SecretString;
@@ -46,14 +48,23 @@ pub struct Exchange {
     pub audit: Auditor,
     /// The start time of this process, which is part of the group name that replaces a foreign one.
     pub started: Timestamp,
-    /// Permits of logins, shared between authenticators: [`Exchange::logins`].
+    /// Permits of logins, shared between authenticators, and for each of them between clients:
+    /// [`Exchange::logins`].
     pub logins: FairSemaphore,
 }
 
 /// Maximum number of concurrent logins. All logins through the API server are anonymous, and
 /// anonymous clients get 150 of the 200 permits for writes. One authenticator gets 96 of these, so
-/// a slow webhook leaves permits of both kinds for logins of other authenticators.
+/// a slow webhook leaves permits of both kinds for logins of other authenticators. One client gets
+/// 72 of these 96, so it leaves permits for other clients of a slow webhook.
 const LOGINS_IN_FLIGHT: usize = 128;
+
+/// A level of the key to which the permit of a login is charged.
+#[derive(Clone, Copy, Debug, Hash)]
+enum LoginLevel<'a> {
+    Authenticator(&'a AuthenticatorKey),
+    Client(Level<'a>),
+}
 
 /// The authenticator of a request, as audit events contain it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -70,23 +81,22 @@ impl Exchange {
         FairSemaphore::new(LOGINS_IN_FLIGHT, 0)
     }
 
-    /// Exchanges the token of a request that passed validation.
+    /// Exchanges the token of a request of `client` that passed validation.
     ///
     /// # Errors
     ///
-    /// 429 when the permits of this authenticator are in use.
+    /// 429 when the permits that the client may hold for this authenticator are in use.
     pub async fn run(
         &self,
         request: &TokenCredentialRequestSpec,
+        client: &ClientKey<'_>,
         audit_id: &str,
         now: Timestamp,
     ) -> Result<TokenCredentialRequestStatus, Box<Status>> {
         let key = self.key(&request.authenticator);
         let found = key.and_then(|key| self.registry.get(&key).map(|authenticator| (key, authenticator)));
         let _permit = match &found {
-            Some((key, _)) => {
-                Some(self.logins.try_acquire(std::slice::from_ref(key)).ok_or_else(too_many_requests)?)
-            }
+            Some((key, _)) => Some(self.permit(key, client).ok_or_else(too_many_requests)?),
             // An unknown authenticator fails without waiting, so it needs no permit.
             None => None,
         };
@@ -122,6 +132,15 @@ impl Exchange {
                 self.issue(user, accepted, &authenticator, audit_id, now).await
             }
         })
+    }
+
+    /// Returns a permit for a login of this client, if it may hold one more for the authenticator.
+    fn permit(&self, authenticator: &AuthenticatorKey, client: &ClientKey<'_>) -> Option<Permit> {
+        let authenticator = LoginLevel::Authenticator(authenticator);
+        // Nearly all logins are anonymous, so the level of all anonymous clients separates nothing.
+        let client = client.levels().iter().filter(|level| **level != Level::Anonymous).copied();
+        let levels: Vec<_> = iter::once(authenticator).chain(client.map(LoginLevel::Client)).collect();
+        self.logins.try_acquire(&levels)
     }
 
     /// Returns the registry key of the authenticator. `None` when the reference cannot be one of

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use pinniped_concierge_api::identity::{UserInfo, WhoAmIRequest, WhoAmIRequestList};
 use pinniped_concierge_api::login::{TokenCredentialRequest, TokenCredentialRequestList};
 use pinniped_concierge_api::names::VERSION;
+use pinniped_delegated_auth::client_key::ClientKey;
 use pinniped_http_server::{Body, BoxError};
 use pinniped_kube_request::identity::User;
 use pinniped_kube_request::request_info::{first_query_value, query_pairs};
@@ -44,6 +45,8 @@ pub(super) struct Call<'a> {
     pub(super) headers: &'a HeaderMap,
     pub(super) query: Option<&'a str>,
     pub(super) user: &'a User,
+    /// The client to which the permit of a login is charged.
+    pub(super) client: ClientKey<'a>,
     pub(super) audit_id: &'a str,
     pub(super) now: Timestamp,
     pub(super) bodies: &'a Bodies,
@@ -111,7 +114,7 @@ impl Call<'_> {
             return Err(Box::new(self.invalid(name, cause)));
         }
         self.refuse_dry_run(name, created.dry_run)?;
-        let status = exchange.run(&request.spec, self.audit_id, self.now).await?;
+        let status = exchange.run(&request.spec, &self.client, self.audit_id, self.now).await?;
         let answer = TokenCredentialRequest::answer(&exchange.suffix, status);
         Ok(finish(&created.output, &answer, &created.decoded.warnings))
     }

@@ -1,19 +1,6 @@
 use super::*;
 
-const NAMES: &str = "
-names:
-  servingCertificateSecret: api-cert
-  credentialIssuer: issuer
-  apiService: api
-  impersonationLoadBalancerService: lb
-  impersonationClusterIPService: cluster-ip
-  impersonationTLSCertificateSecret: tls
-  impersonationCACertificateSecret: ca
-  impersonationSignerSecret: signer
-  agentServiceAccount: agent
-  impersonationProxyServiceAccount: proxy
-  impersonationProxyLegacySecret: legacy
-";
+const NAMES: &str = include_str!("../../testdata/names.yaml");
 
 /// Returns a configuration with only the required values.
 pub(crate) fn only_names() -> Config {
@@ -40,8 +27,10 @@ fn only_the_names_are_required() {
     assert_eq!(config.shutdown.delay, Duration::from_secs(3));
     assert_eq!(config.shutdown.grace, Duration::from_secs(10));
     assert!(config.uid_impersonation);
-    assert!(!config.upstream_http2_only);
-    assert!(with("upstreamHTTP2Only: true").unwrap().upstream_http2_only);
+    assert_eq!(config.upstream_limits(), UpstreamLimits::default());
+    let config = with("upstreamHTTP2Only: true").unwrap();
+    assert_eq!(config.upstream_limits(), UpstreamLimits { short_reads: 0, ..UpstreamLimits::default() });
+    let config = with("").unwrap();
     assert!(matches!(with("upstreamHTTP2Only: sometimes"), Err(ConfigError::Decode(_))));
     assert_eq!((config.max_connections, config.max_connections_per_address), (16_384, None));
     assert_eq!(config.proxy_serving_lifetime, None);

@@ -1,3 +1,5 @@
-//! Tests of the server programs, run as processes against a real API server.
+//! Tests of the Concierge's servers against a real API server.
 
+mod concierge;
 mod restart;
+mod short_reads;

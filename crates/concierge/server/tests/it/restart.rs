@@ -8,39 +8,18 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::Api;
-use kube::api::PostParams;
-use pinniped_concierge::apiserver::{self, Health};
-use pinniped_concierge::token_issuer::{IssuedToken, TokenIssuer, TokenIssuerError};
-use pinniped_concierge_api::login::ImpersonatedUser;
-use pinniped_concierge_authentication::registry::Registry;
-use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
-use pinniped_delegated_auth::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch};
-use pinniped_http_server::metrics::Metrics;
-use pinniped_http_server::{Limits, Listener, ServerHandle};
-use pinniped_impersonation_proxy::impersonator::{
-    self, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits, PROBE_INTERVAL,
-};
-use pinniped_kube_client::{Upstream, UpstreamParams, kube_client, review_client};
-use pinniped_kube_types::suffix::GroupSuffix;
-use pinniped_pki::tls::CipherRestriction;
-use pinniped_pki::{CaBundle, CertificateAuthority, CertificateStore, Validity};
-use pinniped_secret::{Token, TokenSource};
-use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams};
+use pinniped_kube_client::UpstreamLimits;
 use pinniped_test_support::{wait, wire};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use crate::concierge::{concierge, control_plane, token};
+
 const PATIENCE: Duration = Duration::from_secs(60);
-const NAMESPACE: &str = "default";
-const ACCOUNT: &str = "default";
 const PROXIED: &str = "/api/v1/namespaces/default/configmaps?limit=1";
 const LOGIN: &str = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests";
 /// The authenticator does not exist, so the login fails like one with an invalid token: 201, after
@@ -53,102 +32,6 @@ const TOKENS: usize = 3000;
 /// Number of successful requests of each kind before the API server is killed, and after it is
 /// back.
 const ENOUGH: usize = 40;
-
-struct Fixed(Arc<Token>);
-
-impl TokenSource for Fixed {
-    fn token(&self) -> Option<Arc<Token>> {
-        Some(Arc::clone(&self.0))
-    }
-}
-
-/// An issuer that never issues a token.
-struct Off;
-
-impl TokenIssuer for Off {
-    fn issue<'a>(
-        &'a self,
-        _user: &'a ImpersonatedUser,
-    ) -> BoxFuture<'a, Result<IssuedToken, TokenIssuerError>> {
-        Box::pin(async { Err(TokenIssuerError::Off) })
-    }
-}
-
-/// Returns a token of the account with all permissions of this cluster.
-async fn token(client: &kube::Client) -> anyhow::Result<String> {
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() }),
-        ..TokenRequest::default()
-    };
-    let accounts = Api::<ServiceAccount>::namespaced(client.clone(), NAMESPACE);
-    let answer = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await?;
-    answer.status.and_then(|status| status.token).context("no token")
-}
-
-fn holder(ca: &CertificateAuthority, validity: &Validity) -> anyhow::Result<CertificateStore> {
-    let pair = ca.issue_server(&["localhost".to_owned()], &[], validity)?;
-    let serving = CertificateStore::serving("serving");
-    serving.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes())?;
-    Ok(serving)
-}
-
-/// The impersonation proxy and the aggregated API of one Concierge.
-struct Concierge {
-    proxy: impersonator::Impersonator,
-    api: ServerHandle,
-}
-
-async fn concierge(plane: &ControlPlane, token: String) -> anyhow::Result<Concierge> {
-    let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
-    let ca = CertificateAuthority::generate("test", &validity)?;
-    let signer = CertificateStore::signer("signer");
-    signer.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes())?;
-    let cluster_ca = CaBundle::from_pem(plane.ca().certificate_pem.as_bytes())?;
-    let upstream = Upstream::new(UpstreamParams::new(plane.server().parse()?, cluster_ca))?;
-    let tokens: Arc<dyn TokenSource> = Arc::new(Fixed(Arc::new(Token::new(token))));
-    let client = kube_client(&upstream, Arc::clone(&tokens), NAMESPACE);
-    let reviews = review_client(&upstream, Arc::clone(&tokens), NAMESPACE)?;
-    let (reviewer, authorizer) = (TokenReviewer::new(reviews.clone()), Authorizer::new(reviews));
-    let cluster_auth = ClusterAuthConfigWatch::fixed(ClusterAuthConfig::default());
-    let proxy = impersonator::start(ImpersonatorParams {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        serving: holder(&ca, &validity)?,
-        signer,
-        ciphers: CipherRestriction::default(),
-        upstream,
-        client,
-        reviewer: reviewer.clone(),
-        authorizer: authorizer.clone(),
-        cluster_auth: cluster_auth.clone(),
-        impersonator_token: tokens,
-        impersonator_username: format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}"),
-        uid_impersonation: true,
-        probe_interval: PROBE_INTERVAL,
-        limits: Limits::default(),
-        in_flight: InFlightLimits::default(),
-        metrics: ImpersonatorMetrics::default(),
-    })
-    .await?;
-    let api = apiserver::serve(
-        Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?,
-        apiserver::Params {
-            serving: holder(&ca, &validity)?,
-            registry: Registry::new(),
-            issuers: Vec::new(),
-            tokens: Arc::new(Off),
-            suffix: GroupSuffix::default(),
-            cluster_auth,
-            reviewer,
-            authorizer,
-            log_usernames_and_groups: false,
-            credential_lifetime: Duration::from_secs(300),
-            health: Health::new(),
-            metrics: Metrics::new(),
-            limits: pinniped_http_server::Limits::default(),
-        },
-    );
-    Ok(Concierge { proxy, api })
-}
 
 /// Requests in a loop, each with a new token.
 struct Load {
@@ -197,16 +80,8 @@ impl Load {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_of_the_api_server_fails_no_review() -> anyhow::Result<()> {
-    let plane = ControlPlane::start(ControlPlaneParams::default()).await?;
+    let plane = control_plane().await?;
     let admin = plane.client().await?;
-    let all = [
-        "create",
-        "clusterrolebinding",
-        "all",
-        "--clusterrole=cluster-admin",
-        "--serviceaccount=default:default",
-    ];
-    plane.kubectl().output(&all).await?;
     let mut minting = JoinSet::new();
     for _ in 0..20 {
         let admin = admin.clone();
@@ -220,7 +95,7 @@ async fn a_restart_of_the_api_server_fails_no_review() -> anyhow::Result<()> {
     }
     let minted = minting.join_all().await.into_iter().collect::<anyhow::Result<Vec<_>>>()?.concat();
     let tokens = Arc::new(Mutex::new(minted));
-    let concierge = concierge(&plane, token(&admin).await?).await?;
+    let concierge = concierge(&plane, token(&admin).await?, UpstreamLimits::default()).await?;
 
     let load = || Arc::new(Load { answers: Mutex::default(), succeeded: AtomicUsize::new(0) });
     let (proxied, logins) = (load(), load());

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::task::Poll;
 
 use futures::future::BoxFuture;
 use pinniped_concierge_authentication::registry::{AuthenticateError, TokenAuthenticator};
@@ -59,8 +60,12 @@ impl Default for Case<'_> {
     }
 }
 
-/// Returns the response, and the audit lines from their fields on.
-async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
+/// Returns the exchange of a case with this authenticator, and the request.
+fn exchange(
+    case: Case<'_>,
+    authenticator: Arc<dyn TokenAuthenticator>,
+    audit: Auditor,
+) -> (Exchange, TokenCredentialRequestSpec) {
     let suffix = GroupSuffix::parse(case.suffix).expect("a suffix");
     let registry = Registry::new();
     let key = AuthenticatorKey {
@@ -68,25 +73,20 @@ async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
         kind: "WebhookAuthenticator".to_owned(),
         name: "my-webhook".to_owned(),
     };
-    registry.insert(key, "1".to_owned(), Arc::new(Says(case.says)));
-    let holder = CertificateStore::signer(IMPERSONATION_PROXY_SIGNING_CERT);
+    registry.insert(key, "1".to_owned(), authenticator);
+    let signer = CertificateStore::signer(IMPERSONATION_PROXY_SIGNING_CERT);
     if case.with_ca {
         let validity = Validity::starting(now(), Duration::from_secs(3600));
         let ca = CertificateAuthority::generate("ca", &validity).expect("a CA");
-        holder.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes()).expect("a pair");
+        signer.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes()).expect("a pair");
     }
-    let lines = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&lines);
     let exchange = Exchange {
         registry,
-        issuers: vec![Arc::new(HolderIssuer::new(holder))],
+        issuers: vec![Arc::new(HolderIssuer::new(signer))],
         tokens: case.tokens,
         suffix,
         credential_lifetime: Duration::from_secs(300),
-        audit: Auditor::with_sink(false, move |line| {
-            let start = line.find(",\"message\":").expect("a message") + 11;
-            sink.lock().expect("lock").push(line[start..].trim_end().trim_end_matches('}').to_owned());
-        }),
+        audit,
         started: "2026-01-01T00:00:00Z".parse().expect("a time"),
         logins: Exchange::logins(),
     };
@@ -99,10 +99,59 @@ async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
         },
         accept_credential_types: case.accepts,
     };
-    let status = exchange.run(&request, "audit-1", now()).await.expect("a permit");
+    (exchange, request)
+}
+
+/// Returns the key of an anonymous client at this address.
+fn client(address: &str) -> ClientKey<'static> {
+    ClientKey::anonymous(Some(address.parse().expect("an address")))
+}
+
+/// Returns the response, and the audit lines from their fields on.
+async fn run(case: Case<'_>) -> (TokenCredentialRequestStatus, Vec<String>) {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&lines);
+    let audit = Auditor::with_sink(false, move |line| {
+        let start = line.find(",\"message\":").expect("a message") + 11;
+        sink.lock().expect("lock").push(line[start..].trim_end().trim_end_matches('}').to_owned());
+    });
+    let authenticator = Arc::new(Says(case.says.clone()));
+    let (exchange, request) = exchange(case, authenticator, audit);
+    let status = exchange.run(&request, &client("10.0.0.1"), "audit-1", now()).await.expect("a permit");
     let lines = lines.lock().expect("lock").clone();
     assert!(lines.iter().all(|line| !line.contains(TOKEN)));
     (status, lines)
+}
+
+/// An authenticator that never responds.
+struct Silent;
+
+impl TokenAuthenticator for Silent {
+    fn authenticate<'a>(
+        &'a self,
+        _token: &'a Token,
+    ) -> BoxFuture<'a, Result<Option<User>, AuthenticateError>> {
+        Box::pin(futures::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_a_slow_authenticator_leaves_permits_to_its_other_clients() {
+    let audit = Auditor::with_sink(false, |_| {});
+    let (exchange, request) = exchange(Case::default(), Arc::new(Silent), audit);
+    let (greedy, other) = (client("10.0.0.1"), client("10.0.0.2"));
+    let mut logins = Vec::new();
+    loop {
+        let mut login = Box::pin(exchange.run(&request, &greedy, "audit-1", now()));
+        if let Poll::Ready(refused) = futures::poll!(login.as_mut()) {
+            assert_eq!(refused.expect_err("no permit").code, 429);
+            break;
+        }
+        logins.push(login);
+    }
+    assert_eq!(logins.len(), 72);
+    let mut login = Box::pin(exchange.run(&request, &other, "audit-2", now()));
+    assert!(futures::poll!(login.as_mut()).is_pending(), "it waits for the authenticator");
 }
 
 #[tokio::test]

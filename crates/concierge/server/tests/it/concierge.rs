@@ -1,0 +1,163 @@
+//! The impersonation proxy and the aggregated API in front of a real API server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::future::BoxFuture;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::PostParams;
+use pinniped_concierge::apiserver::{self, Health};
+use pinniped_concierge::token_issuer::{IssuedToken, TokenIssuer, TokenIssuerError};
+use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_concierge_authentication::registry::Registry;
+use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
+use pinniped_delegated_auth::cluster_auth_config::{ClusterAuthConfig, ClusterAuthConfigWatch};
+use pinniped_http_server::metrics::Metrics;
+use pinniped_http_server::{Limits, Listener, ServerHandle};
+use pinniped_impersonation_proxy::impersonator::{
+    self, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits, PROBE_INTERVAL,
+};
+use pinniped_kube_client::{Upstream, UpstreamLimits, UpstreamParams, kube_client, review_client};
+use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_pki::tls::CipherRestriction;
+use pinniped_pki::{CaBundle, CertificateAuthority, CertificateStore, ClientSubject, Validity};
+use pinniped_secret::{Token, TokenSource};
+use pinniped_test_support::certs::Pair;
+use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams};
+
+const NAMESPACE: &str = "default";
+const ACCOUNT: &str = "default";
+/// A user with all permissions.
+pub(crate) const READER: &str = "reader";
+
+struct Fixed(Arc<Token>);
+
+impl TokenSource for Fixed {
+    fn token(&self) -> Option<Arc<Token>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+/// An issuer that never issues a token.
+struct Off;
+
+impl TokenIssuer for Off {
+    fn issue<'a>(
+        &'a self,
+        _user: &'a ImpersonatedUser,
+    ) -> BoxFuture<'a, Result<IssuedToken, TokenIssuerError>> {
+        Box::pin(async { Err(TokenIssuerError::Off) })
+    }
+}
+
+/// Returns a token of the account with all permissions of this cluster.
+pub(crate) async fn token(client: &kube::Client) -> anyhow::Result<String> {
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() }),
+        ..TokenRequest::default()
+    };
+    let accounts = Api::<ServiceAccount>::namespaced(client.clone(), NAMESPACE);
+    let answer = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await?;
+    answer.status.and_then(|status| status.token).context("no token")
+}
+
+fn holder(ca: &CertificateAuthority, validity: &Validity) -> anyhow::Result<CertificateStore> {
+    let pair = ca.issue_server(&["localhost".to_owned()], &[], validity)?;
+    let serving = CertificateStore::serving("serving");
+    serving.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes())?;
+    Ok(serving)
+}
+
+/// The impersonation proxy and the aggregated API of one Concierge, and their connections to the
+/// API server.
+pub(crate) struct Concierge {
+    pub(crate) proxy: impersonator::Impersonator,
+    pub(crate) api: ServerHandle,
+    pub(crate) upstream: Upstream,
+    /// A client certificate of [`READER`].
+    pub(crate) reader: Pair,
+}
+
+pub(crate) async fn concierge(
+    plane: &ControlPlane,
+    token: String,
+    limits: UpstreamLimits,
+) -> anyhow::Result<Concierge> {
+    let validity = Validity::starting(jiff::Timestamp::now(), Duration::from_secs(3600));
+    let ca = CertificateAuthority::generate("test", &validity)?;
+    let subject = ClientSubject { username: READER.to_owned(), ..ClientSubject::default() };
+    let reader = ca.issue_client(&subject, &validity)?;
+    let reader = Pair {
+        certificate_pem: reader.certificate_pem.clone(),
+        private_key_pem: reader.private_key_pem.as_str().to_owned(),
+    };
+    let signer = CertificateStore::signer("signer");
+    signer.set(ca.certificate_pem().as_bytes(), ca.private_key_pem().as_bytes())?;
+    let cluster_ca = CaBundle::from_pem(plane.ca().certificate_pem.as_bytes())?;
+    let mut params = UpstreamParams::new(plane.server().parse()?, cluster_ca);
+    params.limits = limits;
+    let upstream = Upstream::new(params)?;
+    let tokens: Arc<dyn TokenSource> = Arc::new(Fixed(Arc::new(Token::new(token))));
+    let client = kube_client(&upstream, Arc::clone(&tokens), NAMESPACE);
+    let reviews = review_client(&upstream, Arc::clone(&tokens), NAMESPACE)?;
+    let (reviewer, authorizer) = (TokenReviewer::new(reviews.clone()), Authorizer::new(reviews));
+    let cluster_auth = ClusterAuthConfigWatch::fixed(ClusterAuthConfig::default());
+    let proxy = impersonator::start(ImpersonatorParams {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        serving: holder(&ca, &validity)?,
+        signer,
+        ciphers: CipherRestriction::default(),
+        upstream: upstream.clone(),
+        client,
+        reviewer: reviewer.clone(),
+        authorizer: authorizer.clone(),
+        cluster_auth: cluster_auth.clone(),
+        impersonator_token: tokens,
+        impersonator_username: format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}"),
+        uid_impersonation: true,
+        probe_interval: PROBE_INTERVAL,
+        limits: Limits::default(),
+        in_flight: InFlightLimits::default(),
+        metrics: ImpersonatorMetrics::default(),
+    })
+    .await?;
+    let api = apiserver::serve(
+        Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?,
+        apiserver::Params {
+            serving: holder(&ca, &validity)?,
+            registry: Registry::new(),
+            issuers: Vec::new(),
+            tokens: Arc::new(Off),
+            suffix: GroupSuffix::default(),
+            cluster_auth,
+            reviewer,
+            authorizer,
+            log_usernames_and_groups: false,
+            credential_lifetime: Duration::from_secs(300),
+            health: Health::new(),
+            metrics: Metrics::new(),
+            limits: pinniped_http_server::Limits::default(),
+        },
+    );
+    Ok(Concierge { proxy, api, upstream, reader })
+}
+
+/// Starts a control plane on which the account of the Concierge and [`READER`] have all
+/// permissions.
+pub(crate) async fn control_plane() -> anyhow::Result<ControlPlane> {
+    let plane = ControlPlane::start(ControlPlaneParams::default()).await?;
+    let all = [
+        "create",
+        "clusterrolebinding",
+        "all",
+        "--clusterrole=cluster-admin",
+        "--serviceaccount=default:default",
+        &format!("--user={READER}"),
+    ];
+    plane.kubectl().output(&all).await?;
+    Ok(plane)
+}

@@ -7,17 +7,72 @@
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use kube::client::ConfigExt as _;
-use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, NamedAuthInfo};
+use kube::config::{
+    AuthInfo, Cluster, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo,
+};
 use secrecy::ExposeSecret;
 use tower::ServiceBuilder;
 
 use pinniped_concierge_api::login::ImpersonatedUser;
+use pinniped_error::{causes, chain};
+use pinniped_go_compat::network as go_network;
 
-use crate::dial::Dialer;
-use crate::https::{describe, tls_cause, tls_text};
-use crate::login::impersonation_headers;
+use crate::dial::{DialError, Dialer};
+use crate::exec_plugin::ExecPluginError;
+use crate::kubeconfig::identity::NoUsername;
+use crate::kubeconfig::{ServerUrlError, UserCertificateError};
+use crate::login::{HeaderError, impersonation_headers};
 use crate::version;
 use crate::{exec_plugin, kubeconfig};
+
+/// A client could not be created.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// The address of the cluster is invalid.
+    #[error(transparent)]
+    Server(#[from] ServerUrlError),
+    /// The client certificate of the user is invalid.
+    #[error(transparent)]
+    Certificate(#[from] UserCertificateError),
+    /// The impersonation fields of the user are invalid.
+    #[error("invalid configuration")]
+    Impersonation(#[from] NoUsername),
+    /// The user to impersonate does not fit into headers.
+    #[error("invalid configuration")]
+    Headers(#[from] HeaderError),
+    /// kube refuses an entry.
+    #[error("invalid configuration")]
+    Kubeconfig(#[from] KubeconfigError),
+    /// A file or variable of the pod is missing.
+    #[error(transparent)]
+    InCluster(#[from] InClusterError),
+    /// The plugin of the user returned no credential.
+    #[error("getting credentials")]
+    Plugin(#[from] ExecPluginError),
+    /// The token cannot be sent.
+    #[error("net/http: invalid header field value for \"Authorization\"")]
+    Token,
+    /// The credential of the user cannot be used.
+    #[error("getting credentials")]
+    Credential(#[source] kube::client::AuthError),
+    /// kube refuses another setting.
+    #[error(transparent)]
+    Client(Box<kube::Error>),
+}
+
+impl From<kube::Error> for AdminError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Auth(error) => Self::Credential(error),
+            other => Self::Client(Box::new(other)),
+        }
+    }
+}
+
+/// A failed request, with the text of client-go, which users and scripts see.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RequestError(String);
 
 /// A client and the address of its server.
 #[derive(Clone)]
@@ -51,8 +106,8 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// Returns an error text if an entry of the context is invalid.
-    pub async fn new(mut config: Kubeconfig, context: &str, dialer: Dialer) -> Result<Self, String> {
+    /// Returns an error if an entry of the context is invalid.
+    pub async fn new(mut config: Kubeconfig, context: &str, dialer: Dialer) -> Result<Self, AdminError> {
         let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
         let mut proxy = None;
         if let Some((name, cluster)) = cluster_of(&mut config, context) {
@@ -68,14 +123,10 @@ impl Admin {
             let nobody = AuthInfo::default();
             let entry = user.auth_info.as_ref().unwrap_or(&nobody);
             kubeconfig::check_certificate(&user.name, entry)?;
-            impersonated = kubeconfig::identity::read_user(&user.name, entry)
-                .map_err(|why| format!("invalid configuration: {why}"))?;
+            impersonated = kubeconfig::identity::read_user(&user.name, entry)?;
         }
-        let mut config = kube::Config::from_custom_kubeconfig(config, &options)
-            .await
-            .map_err(|err| format!("invalid configuration: {}", describe(&err)))?;
-        let told = exec_plugin::resolve(&mut config.auth_info)
-            .map_err(|why| format!("getting credentials: {why}"))?;
+        let mut config = kube::Config::from_custom_kubeconfig(config, &options).await?;
+        let told = exec_plugin::resolve(&mut config.auth_info)?;
         check_header(&config.auth_info)?;
         impersonate(&mut config, impersonated.as_ref(), told)?;
         Self::from_config(config, dialer.with_proxy(proxy.as_deref()))
@@ -85,49 +136,58 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// Returns an error text if a file or variable of the pod is missing.
-    pub fn in_cluster(dialer: Dialer) -> Result<Self, String> {
-        let config = kube::Config::incluster().map_err(|err| describe(&err))?;
-        Self::from_config(config, dialer)
+    /// Returns an error if a file or variable of the pod is missing.
+    pub fn in_cluster(dialer: Dialer) -> Result<Self, AdminError> {
+        Self::from_config(kube::Config::incluster()?, dialer)
     }
 
-    fn from_config(mut config: kube::Config, dialer: Dialer) -> Result<Self, String> {
+    fn from_config(mut config: kube::Config, dialer: Dialer) -> Result<Self, AdminError> {
         pinniped_pki::install_crypto_provider();
         config.proxy_url = None;
         // Go treats an empty name as not set.
         config.tls_server_name = config.tls_server_name.filter(|name| !name.is_empty());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let text = |err: kube::Error| match err {
-            kube::Error::Auth(err) => format!("getting credentials: {}", describe(&err)),
-            other => describe(&other),
-        };
         if let Ok(agent) = http::HeaderValue::from_str(&version::user_agent()) {
             config.headers.push((http::header::USER_AGENT, agent));
         }
-        let connector = config.rustls_https_connector_with_connector(dialer).map_err(text)?;
+        let connector = config.rustls_https_connector_with_connector(dialer)?;
         let http = legacy::Client::builder(TokioExecutor::new()).build::<_, kube::client::Body>(connector);
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())
-            .option_layer(config.auth_layer().map_err(text)?)
+            .option_layer(config.auth_layer()?)
             .map_err(tower::BoxError::from)
-            .layer(config.extra_headers_layer().map_err(text)?)
+            .layer(config.extra_headers_layer()?)
             .service(http);
         Ok(Self { client: kube::Client::new(service, config.default_namespace), server })
     }
 
-    /// Returns the text for a failed request.
-    pub fn error_text(&self, err: &kube::Error, subject: Subject<'_>) -> String {
-        match err {
+    /// Returns the error of a failed request.
+    pub fn request_error(&self, err: &kube::Error, subject: Subject<'_>) -> RequestError {
+        RequestError(match err {
             kube::Error::Api(status) => api_text(status, subject),
             kube::Error::Auth(err) => {
-                format!("{}getting credentials: {}", self.url_prefix(subject), describe(err))
+                format!("{}getting credentials: {}", self.url_prefix(subject), chain(err))
             }
             kube::Error::Service(err) => {
-                format!("{}{}", self.url_prefix(subject), transport_text(err.as_ref()))
+                format!("{}{}", self.url_prefix(subject), self.transport_text(err.as_ref()))
             }
-            kube::Error::HyperError(err) => format!("{}{}", self.url_prefix(subject), transport_text(err)),
-            other => describe(other),
-        }
+            kube::Error::HyperError(err) => {
+                format!("{}{}", self.url_prefix(subject), self.transport_text(err))
+            }
+            other => chain(other).to_string(),
+        })
+    }
+
+    /// Returns the text of the error in the chain that describes the connection.
+    fn transport_text(&self, err: &(dyn std::error::Error + 'static)) -> String {
+        let host = self.server.parse::<http::Uri>().ok();
+        let host = host.as_ref().and_then(http::Uri::host).unwrap_or_default();
+        causes(err)
+            .find_map(|cause| match cause.downcast_ref::<DialError>() {
+                Some(dial) => Some(dial.to_string()),
+                None => cause.downcast_ref().map(|error| go_network::tls(error, host)),
+            })
+            .unwrap_or_else(|| chain(err).to_string())
     }
 
     fn url_prefix(&self, subject: Subject<'_>) -> String {
@@ -143,7 +203,7 @@ fn impersonate(
     config: &mut kube::Config,
     user: Option<&ImpersonatedUser>,
     told: Vec<(http::HeaderName, http::HeaderValue)>,
-) -> Result<(), String> {
+) -> Result<(), HeaderError> {
     let entry = &mut config.auth_info;
     entry.impersonate = None;
     entry.impersonate_uid = None;
@@ -153,7 +213,7 @@ fn impersonate(
         config.headers.extend(told);
         return Ok(());
     };
-    let headers = impersonation_headers(user).map_err(|err| format!("invalid configuration: {err}"))?;
+    let headers = impersonation_headers(user)?;
     let own = headers.iter().map(|(name, value)| (name.clone(), value.clone()));
     config.headers.extend(own);
     Ok(())
@@ -173,7 +233,7 @@ fn user_of<'a>(config: &'a Kubeconfig, context: &str) -> Option<&'a NamedAuthInf
 }
 
 /// Refuses tokens that are not valid header values; the layer that creates the header would panic.
-fn check_header(user: &AuthInfo) -> Result<(), String> {
+fn check_header(user: &AuthInfo) -> Result<(), AdminError> {
     let token = user.token.iter().map(ExposeSecret::expose_secret);
     let provider = user.auth_provider.iter().flat_map(|provider| {
         ["id-token", "access-token"]
@@ -181,26 +241,9 @@ fn check_header(user: &AuthInfo) -> Result<(), String> {
             .filter_map(|key| provider.config.get(key).map(String::as_str))
     });
     if token.chain(provider).any(|text| http::HeaderValue::from_bytes(text.as_bytes()).is_err()) {
-        return Err("net/http: invalid header field value for \"Authorization\"".into());
+        return Err(AdminError::Token);
     }
     Ok(())
-}
-
-/// Returns the text of the innermost error that describes the connection.
-fn transport_text(err: &(dyn std::error::Error + 'static)) -> String {
-    let mut current = Some(err);
-    while let Some(err) = current {
-        if let Some(dial) = err.downcast_ref::<crate::dial::DialError>() {
-            return dial.to_string();
-        }
-        if let Some(io) = err.downcast_ref::<std::io::Error>()
-            && tls_cause(io).is_some()
-        {
-            return tls_text(io);
-        }
-        current = err.source();
-    }
-    describe(err)
 }
 
 fn api_text(status: &kube::core::Status, subject: Subject<'_>) -> String {

@@ -10,34 +10,84 @@ pub mod proxy;
 pub mod version;
 pub mod whoami;
 
+use std::io;
+
+use self::doctor::DoctorError;
+use self::get_kubeconfig::GetKubeconfigError;
+use self::kubectl::KubectlError;
+use self::login_static::LoginStaticError;
+use self::proxy::ProxyError;
+use self::version::VersionError;
+use self::whoami::WhoAmIError;
 use crate::environment::Environment;
 use crate::flags::parse::{Outcome, Parsed, find};
 use crate::flags::tree::{Action, ROOT};
 use crate::flags::{completion, help, markdown};
 use crate::printer::{Level, Printer};
-use crate::write;
+use crate::{OutputError, write};
 
-/// The error of `login oidc`.
-pub(crate) const NO_OIDC: &str = "could not complete Pinniped login: this build cannot log in through OpenID Connect yet, \
-                                  use `pinniped login static` or another build";
+/// A command failed. The text after `Error: ` is the chain of this error.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// `pinniped get kubeconfig`.
+    #[error(transparent)]
+    GetKubeconfig(#[from] GetKubeconfigError),
+    /// `pinniped login static`.
+    #[error(transparent)]
+    LoginStatic(#[from] LoginStaticError),
+    /// `pinniped login oidc`.
+    #[error(transparent)]
+    LoginOidc(#[from] OidcUnsupported),
+    /// `pinniped whoami`.
+    #[error(transparent)]
+    WhoAmI(#[from] WhoAmIError),
+    /// `pinniped doctor`.
+    #[error(transparent)]
+    Doctor(#[from] DoctorError),
+    /// `pinniped proxy`.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    /// `pinniped kubectl`.
+    #[error(transparent)]
+    Kubectl(#[from] KubectlError),
+    /// `pinniped version`.
+    #[error(transparent)]
+    Version(#[from] VersionError),
+    /// A command that only prints, such as `pinniped help`.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
+/// A login through OpenID Connect, which this build does not support.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error(
+    "could not complete Pinniped login: this build cannot log in through OpenID Connect yet, \
+     use `pinniped login static` or another build"
+)]
+pub struct OidcUnsupported;
+
+/// The asynchronous runtime could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("could not start")]
+pub struct StartError(#[source] io::Error);
 
 /// Runs a parsed command and returns its exit code.
 ///
 /// # Errors
 ///
-/// Returns the text after `Error: `.
-pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<u8, String> {
-    let outcome = match parsed.action {
-        Action::Kubectl => return kubectl::run(parsed, environment, printer),
-        Action::GetKubeconfig => get_kubeconfig::run(parsed, environment, printer.at(Level::Info)),
-        Action::LoginStatic => login_static::run(parsed, environment, login_printer(environment, printer)),
-        Action::LoginOidc => Err(NO_OIDC.to_owned()),
-        Action::WhoAmI => whoami::run(parsed, environment, printer),
-        Action::Doctor => doctor::run(parsed, environment, printer),
-        Action::Proxy => proxy::run(parsed, environment, printer),
-        Action::Version => version::run(parsed, printer),
+/// Returns the error to print after `Error: `.
+pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<u8, CommandError> {
+    match parsed.action {
+        Action::Kubectl => return Ok(kubectl::run(parsed, environment, printer)?),
+        Action::GetKubeconfig => get_kubeconfig::run(parsed, environment, printer.at(Level::Info))?,
+        Action::LoginStatic => login_static::run(parsed, environment, login_printer(environment, printer))?,
+        Action::LoginOidc => return Err(OidcUnsupported.into()),
+        Action::WhoAmI => whoami::run(parsed, environment, printer)?,
+        Action::Doctor => doctor::run(parsed, environment, printer)?,
+        Action::Proxy => proxy::run(parsed, environment, printer)?,
+        Action::Version => version::run(parsed, printer)?,
         Action::Completion(shell) => {
-            write(printer, &completion::script(shell, !parsed.bool("no-descriptions")))
+            write(printer, &completion::script(shell, !parsed.bool("no-descriptions")))?;
         }
         Action::Complete { descriptions } => {
             let mut text = completion::candidates(&parsed.words, descriptions).join("\n");
@@ -47,21 +97,19 @@ pub fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Resu
             text.push_str(":4\n");
             write(printer, text.as_bytes())?;
             printer.line("Completion ended with directive: ShellCompDirectiveNoFileComp");
-            Ok(())
         }
-        Action::MarkdownHelp => write(printer, markdown::reference().as_bytes()),
+        Action::MarkdownHelp => write(printer, markdown::reference().as_bytes())?,
         Action::Help => match find(&ROOT, &parsed.words) {
             Ok((path, rest)) if rest.is_empty() || path.len() > 1 => {
-                write(printer, help::help(&path, environment).as_bytes())
+                write(printer, help::help(&path, environment).as_bytes())?;
             }
             Ok(_) | Err(Outcome::Wrong { .. } | Outcome::Help(_) | Outcome::Run(_)) => {
                 printer.line(&format!("Unknown help topic [`{}`]", parsed.words.join("` `")));
                 printer.line(help::usage(&[&ROOT], environment).trim_end());
-                Ok(())
             }
         },
-    };
-    outcome.map(|()| 0)
+    }
+    Ok(0)
 }
 
 fn login_printer(environment: &Environment, printer: Printer) -> Printer {
@@ -69,10 +117,6 @@ fn login_printer(environment: &Environment, printer: Printer) -> Printer {
 }
 
 /// Runs `work` on this thread. Commands that need no network do not call this.
-pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|err| format!("could not start: {err}"))?
-        .block_on(work)
+pub(crate) fn block_on<T, E: From<StartError>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError)?.block_on(work)
 }

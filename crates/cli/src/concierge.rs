@@ -11,18 +11,19 @@ use pinniped_concierge_api::login::{
     CredentialType, TokenCredentialRequest, TokenCredentialRequestSpec, TokenCredentialRequestStatus,
     TypedLocalObjectReference,
 };
+use pinniped_concierge_api::names::GROUP_AUTHENTICATION;
+use pinniped_go_compat::base64::{self as gobase64, CorruptInput};
 use pinniped_go_compat::{json as gojson, json::quote};
 use pinniped_kube_types::client_auth::ExecCredentialStatus;
-use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_kube_types::suffix::{GroupSuffix, SuffixError};
 use pinniped_pki::CaBundle;
-use pinniped_pki::tls::{Profile, Roots};
+use pinniped_pki::tls::{Profile, Roots, TlsError};
 
 use crate::admin::{Subject, generic_answer};
 use crate::dial::Dialer;
-use crate::https::HttpsClient;
-use crate::login::{Login, impersonation_headers};
+use crate::https::{HttpsClient, SendError};
+use crate::login::{HeaderError, Login, impersonation_headers};
 use crate::printer::Printer;
-use pinniped_go_compat::base64 as gobase64;
 
 /// The message of a Concierge that returns no reason.
 const AUTHENTICATION_FAILED: &str = "authentication failed";
@@ -57,32 +58,113 @@ pub struct Concierge {
     credential_type: CredentialType,
 }
 
+/// The parameters of a Concierge are invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum ParamsError {
+    /// The endpoint is empty.
+    #[error("endpoint must not be empty")]
+    NoEndpoint,
+    /// The endpoint is not a URL, for Go's reason.
+    #[error("invalid endpoint URL: parse {}: {problem}", quote(.endpoint))]
+    EndpointSyntax {
+        /// The endpoint.
+        endpoint: String,
+        /// The problem.
+        problem: &'static str,
+    },
+    /// The endpoint is not a URL.
+    #[error("invalid endpoint URL: parse {}", quote(.endpoint))]
+    Endpoint {
+        /// The endpoint.
+        endpoint: String,
+        /// The error of the parser.
+        #[source]
+        source: url::ParseError,
+    },
+    /// The endpoint is not https.
+    #[error("invalid endpoint scheme {} (must be \"https\")", quote(.0))]
+    EndpointScheme(String),
+    /// The CA bundle is not base64.
+    #[error("invalid CA bundle data")]
+    CaBundle(#[from] CorruptInput),
+    /// The CA bundle has no certificate.
+    #[error("invalid CA bundle data: no certificates found")]
+    NoCertificates,
+    /// The name of the authenticator is empty.
+    #[error("authenticator name must not be empty")]
+    NoAuthenticator,
+    /// The type of the authenticator is unknown.
+    #[error(
+        "invalid authenticator type: {}, supported values are \"webhook\" and \"jwt\"",
+        quote(.0)
+    )]
+    AuthenticatorType(String),
+    /// The API group suffix is invalid.
+    #[error("invalid API group suffix")]
+    Suffix(#[from] SuffixError),
+}
+
+/// The Concierge returned no credential.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// The roots cannot be used.
+    #[error("could not login")]
+    Tls(#[from] TlsError),
+    /// There is no response.
+    #[error("could not login")]
+    Send(#[from] SendError),
+    /// The response is an error, with the text of client-go.
+    #[error("could not login: {0}")]
+    Response(String),
+    /// The response is not a `TokenCredentialRequest`.
+    #[error("could not login: could not read the answer of the Concierge")]
+    Decode(#[source] serde_json::Error),
+    /// There is no response within the time limit.
+    #[error("could not login: context deadline exceeded")]
+    Timeout,
+    /// The Concierge refused the token, with its message.
+    #[error("login failed: {0}")]
+    Refused(String),
+    /// The Concierge refused the token, and a service account of the user may be too new.
+    #[error("login failed: {0}; {RETRY}")]
+    RefusedForNow(String),
+    /// The Concierge refused the token without a message.
+    #[error("login failed: unknown cause")]
+    RefusedSilently,
+    /// A token without the user to impersonate.
+    #[error(
+        "login failed: the Concierge gave a service account's token, but not the user to impersonate \
+         with it"
+    )]
+    NoUser,
+    /// A user to impersonate without a token.
+    #[error("login failed: the Concierge said to impersonate {}, but gave no token", quote(.0))]
+    NoToken(String),
+    /// The user to impersonate does not fit into headers.
+    #[error("login failed")]
+    Headers(#[from] HeaderError),
+}
+
 impl Concierge {
     /// Validates the parameters.
     ///
     /// # Errors
     ///
     /// Returns the first error, in a fixed order of the parameters.
-    pub fn new(params: &ConciergeParams) -> Result<Self, String> {
+    pub fn new(params: &ConciergeParams) -> Result<Self, ParamsError> {
         let endpoint = parse_endpoint(&params.endpoint)?;
         let roots = parse_roots(&params.ca_bundle_data)?;
         if params.authenticator_name.is_empty() {
-            return Err("authenticator name must not be empty".into());
+            return Err(ParamsError::NoAuthenticator);
         }
         let kind = match params.authenticator_type.to_lowercase().as_str() {
             "webhook" => "WebhookAuthenticator",
             "jwt" => "JWTAuthenticator",
-            _ => {
-                return Err(format!(
-                    "invalid authenticator type: {}, supported values are \"webhook\" and \"jwt\"",
-                    quote(&params.authenticator_type)
-                ));
-            }
+            _ => return Err(ParamsError::AuthenticatorType(params.authenticator_type.clone())),
         };
-        let suffix = GroupSuffix::parse(&params.api_group_suffix)
-            .map_err(|err| format!("invalid API group suffix: {err}"))?;
+        let suffix = GroupSuffix::parse(&params.api_group_suffix)?;
         let authenticator = TypedLocalObjectReference {
-            api_group: Some(suffix.replace("authentication.concierge.pinniped.dev")),
+            api_group: Some(suffix.replace(GROUP_AUTHENTICATION)),
             kind: kind.to_owned(),
             name: params.authenticator_name.clone(),
         };
@@ -96,9 +178,13 @@ impl Concierge {
     ///
     /// Returns `login failed: <message>` if the token was refused, and `could not login: …` for all
     /// other errors.
-    pub async fn exchange(&self, token: &str, dialer: Dialer, printer: Printer) -> Result<Login, String> {
-        let could_not = |why: String| format!("could not login: {why}");
-        let client = HttpsClient::new(dialer, Profile::Secure, self.roots.clone()).map_err(could_not)?;
+    pub async fn exchange(
+        &self,
+        token: &str,
+        dialer: Dialer,
+        printer: Printer,
+    ) -> Result<Login, ExchangeError> {
+        let client = HttpsClient::new(dialer, Profile::Secure, self.roots.clone())?;
         let path = format!(
             "/apis/{}/{}",
             TokenCredentialRequest::group_version(&self.suffix),
@@ -122,10 +208,7 @@ impl Concierge {
         body.push(b'\n');
         let json = HeaderValue::from_static("application/json");
         let headers = [(header::CONTENT_TYPE, json.clone()), (header::ACCEPT, json)];
-        let answer = client
-            .send("POST", &url, &headers, Bytes::from_owner(body))
-            .await
-            .map_err(|err| could_not(err.to_string()))?;
+        let answer = client.send("POST", &url, &headers, Bytes::from_owner(body)).await?;
 
         if let Some(id) = answer.headers.get("audit-id").and_then(|id| id.to_str().ok()) {
             printer.info(
@@ -144,26 +227,27 @@ impl Concierge {
                 self.suffix.replace(TokenCredentialRequest::GROUP)
             );
             let subject = Subject { verb: "create", resource: &resource, name: "", path: &path };
-            return Err(could_not(failure_text(answer.status.as_u16(), &answer.body, subject)));
+            let text = failure_text(answer.status.as_u16(), &answer.body, subject);
+            return Err(ExchangeError::Response(text));
         }
-        let answer: TokenCredentialRequest = serde_json::from_slice(&answer.body)
-            .map_err(|err| could_not(format!("could not read the answer of the Concierge: {err}")))?;
+        let answer: TokenCredentialRequest =
+            serde_json::from_slice(&answer.body).map_err(ExchangeError::Decode)?;
         read_answer(answer.status, &self.credential_type)
     }
 }
 
 /// Converts the response. A certificate is accepted for any requested type, because upstream's
 /// servers return nothing else. A token is only accepted together with the user to impersonate.
-fn read_answer(status: TokenCredentialRequestStatus, asked: &CredentialType) -> Result<Login, String> {
+fn read_answer(status: TokenCredentialRequestStatus, asked: &CredentialType) -> Result<Login, ExchangeError> {
     let TokenCredentialRequestStatus { credential, message, impersonate } = status;
     let wants_token = *asked == CredentialType::ServiceAccountToken;
     let Some(credential) = credential else {
         return Err(match message {
             Some(message) if wants_token && message == AUTHENTICATION_FAILED => {
-                format!("login failed: {message}; {RETRY}")
+                ExchangeError::RefusedForNow(message)
             }
-            Some(message) => format!("login failed: {message}"),
-            None => "login failed: unknown cause".to_owned(),
+            Some(message) => ExchangeError::Refused(message),
+            None => ExchangeError::RefusedSilently,
         });
     };
     let login = Login {
@@ -178,18 +262,13 @@ fn read_answer(status: TokenCredentialRequestStatus, asked: &CredentialType) -> 
     };
     let nobody = login.impersonate.as_ref().is_none_or(|user| user.username.is_empty());
     if !login.credential.token.is_empty() && nobody && (wants_token || login.impersonate.is_some()) {
-        return Err(
-            "login failed: the Concierge gave a service account's token, but not the user to impersonate \
-                    with it"
-                .into(),
-        );
+        return Err(ExchangeError::NoUser);
     }
     if let (true, Some(user)) = (login.credential.token.is_empty(), &login.impersonate) {
-        let name = quote(&user.username);
-        return Err(format!("login failed: the Concierge said to impersonate {name}, but gave no token"));
+        return Err(ExchangeError::NoToken(user.username.clone()));
     }
     if let Some(user) = &login.impersonate {
-        impersonation_headers(user).map_err(|err| format!("login failed: {err}"))?;
+        impersonation_headers(user)?;
     }
     Ok(login)
 }
@@ -207,11 +286,11 @@ fn failure_text(code: u16, body: &[u8], subject: Subject<'_>) -> String {
     }
 }
 
-fn parse_endpoint(text: &str) -> Result<Url, String> {
+fn parse_endpoint(text: &str) -> Result<Url, ParamsError> {
     if text.is_empty() {
-        return Err("endpoint must not be empty".into());
+        return Err(ParamsError::NoEndpoint);
     }
-    let invalid = |why: &str| format!("invalid endpoint URL: parse {}: {why}", quote(text));
+    let invalid = |problem| ParamsError::EndpointSyntax { endpoint: text.to_owned(), problem };
     if text.chars().any(|c| c.is_ascii_control()) {
         return Err(invalid("net/url: invalid control character in URL"));
     }
@@ -231,23 +310,24 @@ fn parse_endpoint(text: &str) -> Result<Url, String> {
         _ => String::new(),
     };
     if scheme != "https" {
-        return Err(format!("invalid endpoint scheme {} (must be \"https\")", quote(&scheme)));
+        return Err(ParamsError::EndpointScheme(scheme));
     }
-    Url::parse(text).map_err(|err| invalid(&err.to_string()))
+    Url::parse(text).map_err(|source| ParamsError::Endpoint { endpoint: text.to_owned(), source })
 }
 
-fn parse_roots(data: &str) -> Result<Roots, String> {
+fn parse_roots(data: &str) -> Result<Roots, ParamsError> {
     if data.is_empty() {
         return Ok(Roots::System);
     }
-    let pem = gobase64::decode(data.as_bytes()).map_err(|err| format!("invalid CA bundle data: {err}"))?;
-    let bundle =
-        CaBundle::from_pem(&pem).map_err(|_| "invalid CA bundle data: no certificates found".to_owned())?;
+    let pem = gobase64::decode(data.as_bytes())?;
+    let bundle = CaBundle::from_pem(&pem).map_err(|_| ParamsError::NoCertificates)?;
     Ok(Roots::Bundle(bundle))
 }
 
 #[cfg(test)]
 mod tests {
+    use pinniped_error::chain;
+
     use super::*;
 
     fn params() -> ConciergeParams {
@@ -303,7 +383,7 @@ mod tests {
         for (change, error) in cases {
             let mut params = params();
             change(&mut params);
-            assert_eq!(Concierge::new(&params).unwrap_err(), error);
+            assert_eq!(chain(&Concierge::new(&params).unwrap_err()).to_string(), error);
         }
     }
 }

@@ -16,9 +16,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use url::Url;
 
+use pinniped_go_compat::{base64 as gobase64, io as go_io};
+
 use crate::environment::Environment;
-use crate::flags::value::go_io;
-use pinniped_go_compat::base64 as gobase64;
 
 /// The maximum length of a proxy's response to `CONNECT`, in bytes.
 const MAX_PROXY_ANSWER: usize = 8 * 1024;
@@ -91,7 +91,7 @@ impl Dialer {
     }
 }
 
-/// A connection error.
+/// A connection error with Go's text.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct DialError(String);
@@ -156,9 +156,24 @@ fn in_network(address: IpAddr, network: IpAddr, bits: u32) -> bool {
     }
 }
 
+/// Returns the host of a URL, without the brackets of an IPv6 address; empty if it has none.
+pub fn host_of(url: &Url) -> String {
+    url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned()
+}
+
 /// Returns `host:port`, with brackets around an IPv6 address.
 pub fn authority(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Returns Go's text for a failed operation on a connection, which starts with the operation.
+pub(crate) fn io_text(error: &io::Error) -> String {
+    let operation = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: ",
+        io::ErrorKind::ConnectionReset => "read: ",
+        _ => "",
+    };
+    format!("{operation}{}", go_io::text(error))
 }
 
 async fn straight(host: &str, port: u16) -> Result<TcpStream, DialError> {
@@ -175,7 +190,7 @@ async fn straight(host: &str, port: u16) -> Result<TcpStream, DialError> {
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
-            Err(err) => last = DialError(format!("dial tcp {address}: {}", go_io(&err))),
+            Err(err) => last = DialError(format!("dial tcp {address}: {}", io_text(&err))),
         }
     }
     Err(last)
@@ -191,13 +206,12 @@ async fn through(proxy: &str, host: &str, port: u16) -> Result<TcpStream, DialEr
             url.scheme()
         )));
     }
-    let proxy_host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let mut stream = straight(proxy_host, url.port_or_known_default().unwrap_or(80))
+    let mut stream = straight(&host_of(&url), url.port_or_known_default().unwrap_or(80))
         .await
         .map_err(|DialError(why)| DialError(format!("proxyconnect tcp: {why}")))?;
     connect(&mut stream, &authority(host, port), &url)
         .await
-        .map_err(|err| DialError(format!("proxyconnect tcp: {}", go_io(&err))))?;
+        .map_err(|err| DialError(format!("proxyconnect tcp: {}", io_text(&err))))?;
     Ok(stream)
 }
 

@@ -15,8 +15,78 @@ use pinniped_go_compat::{json as gojson, json::quote};
 use pinniped_kube_types::client_auth::{ExecCredential, ExecCredentialStatus, KIND};
 
 use crate::environment::{KUBERNETES_EXEC_INFO, PINNIPED_EXEC_REQUEST_HEADERS};
-use crate::flags::value::go_io;
 use pinniped_go_compat::base64 as gobase64;
+use pinniped_go_compat::io::GoIoError;
+
+/// A plugin returned no credential, with the text of client-go. It never contains the plugin's
+/// standard error.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecPluginError {
+    /// The entry names no program.
+    #[error("command must be specified to use exec authentication plugin")]
+    NoCommand,
+    /// The plugin needs the cluster entry, which the kubeconfig does not have.
+    #[error("exec: the kubeconfig does not describe the cluster")]
+    NoCluster,
+    /// The cluster entry cannot be passed to the plugin.
+    #[error("exec")]
+    Cluster(#[source] serde_json::Error),
+    /// The program does not exist.
+    #[error("{}", not_found(.name, .hint.as_deref()))]
+    NotFound {
+        /// The program.
+        name: String,
+        /// The text for the user to install it.
+        hint: Option<String>,
+    },
+    /// The program cannot be started.
+    #[error("exec: {name}")]
+    Start {
+        /// The program.
+        name: String,
+        /// The failed call.
+        #[source]
+        source: GoIoError,
+    },
+    /// The program failed.
+    #[error("exec: executable {name} failed with exit code {code}")]
+    Failed {
+        /// The program.
+        name: String,
+        /// Its exit code.
+        code: i32,
+    },
+    /// A signal terminated the program.
+    #[error("exec: executable {0} was ended by a signal")]
+    Signal(String),
+    /// The output is not a credential. The parser's error is dropped, because it may quote the
+    /// output.
+    #[error("decoding stdout: executable {0} did not print an {KIND}")]
+    Decode(String),
+    /// The output has another version than the entry.
+    #[error("exec plugin is configured to use API version {configured}, plugin returned version {returned}")]
+    Version {
+        /// The version of the entry.
+        configured: String,
+        /// The version of the output.
+        returned: String,
+    },
+    /// The output has no status.
+    #[error("exec plugin didn't return a status field")]
+    NoStatus,
+    /// The status has no credential.
+    #[error("exec plugin didn't return a token or cert/key pair")]
+    NoCredential,
+    /// The status has one half of a client certificate.
+    #[error("exec plugin returned only certificate or key, not both")]
+    HalfCertificate,
+    /// The status has a header that does not impersonate.
+    #[error("exec plugin returned the header {}, which is not one of impersonation", quote(.0))]
+    Header(String),
+    /// The status has a header with a value that HTTP cannot carry.
+    #[error("exec plugin returned an invalid value for the header {}", quote(.0))]
+    HeaderValue(String),
+}
 
 /// Replaces the plugin in `user` with its result, unless another credential takes precedence.
 /// Returns the headers that every request needs.
@@ -24,7 +94,7 @@ use pinniped_go_compat::base64 as gobase64;
 /// # Errors
 ///
 /// Returns an error with the text of client-go; it never contains the plugin's standard error.
-pub(crate) fn resolve(user: &mut AuthInfo) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+pub(crate) fn resolve(user: &mut AuthInfo) -> Result<Vec<(HeaderName, HeaderValue)>, ExecPluginError> {
     let basic = user.username.is_some() && user.password.is_some();
     if user.auth_provider.is_some() || basic || user.token.is_some() || user.token_file.is_some() {
         return Ok(Vec::new());
@@ -43,28 +113,27 @@ pub(crate) fn resolve(user: &mut AuthInfo) -> Result<Vec<(HeaderName, HeaderValu
 }
 
 /// Reads the request headers of a plugin, which may only contain impersonation headers.
-fn read_headers(credential: &ExecCredentialStatus) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+fn read_headers(
+    credential: &ExecCredentialStatus,
+) -> Result<Vec<(HeaderName, HeaderValue)>, ExecPluginError> {
     let mut headers = Vec::new();
     for (name, values) in &credential.request_headers {
         let parsed = HeaderName::from_bytes(name.as_bytes())
             .ok()
             .filter(|parsed| parsed.as_str().starts_with("impersonate-"))
-            .ok_or_else(|| {
-                format!("exec plugin returned the header {}, which is not one of impersonation", quote(name))
-            })?;
+            .ok_or_else(|| ExecPluginError::Header(name.clone()))?;
         for value in values {
-            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| {
-                format!("exec plugin returned an invalid value for the header {}", quote(name))
-            })?;
+            let value = HeaderValue::from_bytes(value.as_bytes())
+                .map_err(|_| ExecPluginError::HeaderValue(name.clone()))?;
             headers.push((parsed.clone(), value));
         }
     }
     Ok(headers)
 }
 
-fn run(exec: &ExecConfig) -> Result<ExecCredentialStatus, String> {
+fn run(exec: &ExecConfig) -> Result<ExecCredentialStatus, ExecPluginError> {
     let name = match exec.command.as_deref() {
-        None | Some("") => return Err("command must be specified to use exec authentication plugin".into()),
+        None | Some("") => return Err(ExecPluginError::NoCommand),
         Some(name) => name,
     };
     let mut command = Command::new(name);
@@ -78,39 +147,40 @@ fn run(exec: &ExecConfig) -> Result<ExecCredentialStatus, String> {
     let version = exec.api_version.clone().unwrap_or_default();
     let mut spec = json!({ "interactive": interactive });
     if exec.provide_cluster_info {
-        let cluster = exec.cluster.as_ref().ok_or("exec: the kubeconfig does not describe the cluster")?;
-        spec["cluster"] = serde_json::to_value(cluster).map_err(|err| format!("exec: {err}"))?;
+        let cluster = exec.cluster.as_ref().ok_or(ExecPluginError::NoCluster)?;
+        spec["cluster"] = serde_json::to_value(cluster).map_err(ExecPluginError::Cluster)?;
     }
     // Behaves like a kubectl that supports such headers.
     command.env(PINNIPED_EXEC_REQUEST_HEADERS, "true");
     let info = json!({ "kind": KIND, "apiVersion": version, "spec": spec });
     command.env(KUBERNETES_EXEC_INFO, gojson::to_string(&info));
 
-    let output = command.output().map_err(|err| match err.kind() {
-        ErrorKind::NotFound => not_found(name, exec.install_hint.as_deref()),
-        _ => format!("exec: {name}: {}", go_io(&err)),
-    })?;
+    let name = name.to_owned();
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(ExecPluginError::NotFound { name, hint: exec.install_hint.clone() });
+        }
+        Err(error) => return Err(ExecPluginError::Start { name, source: error.into() }),
+    };
     if !output.status.success() {
         return Err(match output.status.code() {
-            Some(code) => format!("exec: executable {name} failed with exit code {code}"),
-            None => format!("exec: executable {name} was ended by a signal"),
+            Some(code) => ExecPluginError::Failed { name, code },
+            None => ExecPluginError::Signal(name),
         });
     }
-    let answer: ExecCredential = serde_saphyr::from_slice(&output.stdout)
-        .map_err(|_| format!("decoding stdout: executable {name} did not print an {KIND}"))?;
+    let answer: ExecCredential =
+        serde_saphyr::from_slice(&output.stdout).map_err(|_| ExecPluginError::Decode(name))?;
     if answer.api_version != version {
-        return Err(format!(
-            "exec plugin is configured to use API version {version}, plugin returned version {}",
-            answer.api_version
-        ));
+        return Err(ExecPluginError::Version { configured: version, returned: answer.api_version });
     }
-    let status = answer.status.ok_or("exec plugin didn't return a status field")?;
+    let status = answer.status.ok_or(ExecPluginError::NoStatus)?;
     let (certificate, key) = (&status.client_certificate_data, &status.client_key_data);
     if status.token.is_empty() && certificate.is_empty() && key.is_empty() {
-        return Err("exec plugin didn't return a token or cert/key pair".into());
+        return Err(ExecPluginError::NoCredential);
     }
     if certificate.is_empty() != key.is_empty() {
-        return Err("exec plugin returned only certificate or key, not both".into());
+        return Err(ExecPluginError::HalfCertificate);
     }
     Ok(status)
 }
@@ -132,7 +202,7 @@ fn not_found(name: &str, hint: Option<&str>) -> String {
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Result<ExecCredentialStatus, String> {
+    fn shell(script: &str) -> Result<ExecCredentialStatus, ExecPluginError> {
         run(&ExecConfig {
             api_version: Some("client.authentication.k8s.io/v1beta1".into()),
             command: Some("/bin/sh".into()),
@@ -167,7 +237,7 @@ mod tests {
             (print("{}"), "exec plugin didn't return a token or cert/key pair"),
             (print(r#"{"clientKeyData":"hush"}"#), "exec plugin returned only certificate or key, not both"),
         ] {
-            assert_eq!(shell(&script).unwrap_err(), error, "{script}");
+            assert_eq!(shell(&script).unwrap_err().to_string(), error, "{script}");
         }
     }
 
@@ -178,7 +248,7 @@ mod tests {
             install_hint: Some("please install it".into()),
             ..serde_json::from_str("{}").unwrap()
         };
-        let error = run(&exec).unwrap_err();
+        let error = run(&exec).unwrap_err().to_string();
         assert!(error.starts_with("exec: executable /no/such/plugin not found\n\nIt looks like "), "{error}");
         assert!(error.ends_with("\n\nplease install it"), "{error}");
     }

@@ -9,13 +9,15 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio_rustls::TlsConnector;
 use url::Url;
 
-use pinniped_pki::tls::{Profile, Roots, client_config};
+use pinniped_error::find;
+use pinniped_go_compat::network as go_network;
+use pinniped_pki::tls::{Profile, Roots, TlsError, client_config};
 
-use crate::dial::Dialer;
+use crate::dial::{DialError, Dialer, host_of, io_text};
 use crate::version;
 
 /// The maximum size of a response body in bytes, far above every expected response.
@@ -54,20 +56,55 @@ impl Answer {
     }
 }
 
-/// The reason why there is no response; the text contains method and URL like Go's `url.Error`.
+/// A request without a response. The text contains method and URL like Go's `url.Error`.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct SendError(String);
+#[error("{method} \"{url}\"")]
+pub struct SendError {
+    method: String,
+    url: String,
+    source: AttemptError,
+}
+
+/// The reason why there is no response.
+#[derive(Debug, thiserror::Error)]
+pub enum AttemptError {
+    /// The address is not https.
+    #[error("unsupported protocol scheme \"{0}\"")]
+    Scheme(String),
+    /// There is no connection.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// The host is not a name that a certificate can have.
+    #[error(transparent)]
+    ServerName(#[from] InvalidDnsNameError),
+    /// The TLS handshake failed. The error has no source, because the text is Go's.
+    #[error("{}", tls_text(.error, .host))]
+    Handshake {
+        /// The error of the connection.
+        error: std::io::Error,
+        /// The host.
+        host: String,
+    },
+    /// The request is invalid.
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    /// The exchange failed.
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    /// The body is incomplete, or larger than the limit.
+    #[error(transparent)]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+}
 
 impl HttpsClient {
     /// Creates a client for a profile and a set of roots.
     ///
     /// # Errors
     ///
-    /// Returns an error text if the roots cannot be used.
-    pub fn new(dialer: Dialer, profile: Profile, roots: Roots) -> Result<Self, String> {
+    /// Returns an error if the roots cannot be used.
+    pub fn new(dialer: Dialer, profile: Profile, roots: Roots) -> Result<Self, TlsError> {
         pinniped_pki::install_crypto_provider();
-        let tls = client_config(profile, roots, &[b"h2", b"http/1.1"]).map_err(|err| describe(&err))?;
+        let tls = client_config(profile, roots, &[b"h2", b"http/1.1"])?;
         Ok(Self { dialer, tls })
     }
 
@@ -92,12 +129,12 @@ impl HttpsClient {
         headers: &[(header::HeaderName, HeaderValue)],
         body: Bytes,
     ) -> Result<Answer, SendError> {
-        self.attempt(method, url, headers, body).await.map_err(|why| {
-            let mut verb = method.to_lowercase();
-            if let Some(first) = verb.get_mut(..1) {
+        self.attempt(method, url, headers, body).await.map_err(|source| {
+            let mut method = method.to_lowercase();
+            if let Some(first) = method.get_mut(..1) {
                 first.make_ascii_uppercase();
             }
-            SendError(format!("{verb} \"{url}\": {why}"))
+            SendError { method, url: url.to_string(), source }
         })
     }
 
@@ -107,16 +144,18 @@ impl HttpsClient {
         url: &Url,
         headers: &[(header::HeaderName, HeaderValue)],
         body: Bytes,
-    ) -> Result<Answer, String> {
+    ) -> Result<Answer, AttemptError> {
         if url.scheme() != "https" {
-            return Err(format!("unsupported protocol scheme \"{}\"", url.scheme()));
+            return Err(AttemptError::Scheme(url.scheme().to_owned()));
         }
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let host = host_of(url);
         let port = url.port_or_known_default().unwrap_or(443);
-        let tcp = self.dialer.dial(&host, port, true).await.map_err(|err| err.to_string())?;
-        let name = ServerName::try_from(host).map_err(|err| err.to_string())?;
-        let tls =
-            TlsConnector::from(self.tls.clone()).connect(name, tcp).await.map_err(|err| tls_text(&err))?;
+        let tcp = self.dialer.dial(&host, port, true).await?;
+        let name = ServerName::try_from(host.clone())?;
+        let tls = TlsConnector::from(self.tls.clone())
+            .connect(name, tcp)
+            .await
+            .map_err(|error| AttemptError::Handshake { error, host })?;
 
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
         let authority = match url.port() {
@@ -129,11 +168,9 @@ impl HttpsClient {
         if !http2 {
             request = request.header(header::HOST, authority);
         }
-        let mut request = request.body(Full::new(body)).map_err(|err| err.to_string())?;
-        request.headers_mut().insert(
-            header::USER_AGENT,
-            HeaderValue::from_str(&version::user_agent()).map_err(|err| err.to_string())?,
-        );
+        let mut request = request.body(Full::new(body))?;
+        let agent = HeaderValue::from_str(&version::user_agent()).map_err(http::Error::from)?;
+        request.headers_mut().insert(header::USER_AGENT, agent);
         for (name, value) in headers {
             request.headers_mut().insert(name.clone(), value.clone());
         }
@@ -141,14 +178,12 @@ impl HttpsClient {
         let io = TokioIo::new(tls);
         // The connection runs concurrently with the request and is dropped with it.
         let (parts, body) = if http2 {
-            let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
-                .await
-                .map_err(|err| describe(&err))?;
+            let (mut sender, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
             let exchange = async move { collect(sender.send_request(request).await).await };
             drive(connection, exchange).await?
         } else {
-            let (mut sender, connection) =
-                hyper::client::conn::http1::handshake(io).await.map_err(|err| describe(&err))?;
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
             let exchange = async move { collect(sender.send_request(request).await).await };
             drive(connection, exchange).await?
         };
@@ -158,17 +193,19 @@ impl HttpsClient {
 
 type Whole = (http::response::Parts, Bytes);
 
-async fn collect(response: hyper::Result<hyper::Response<hyper::body::Incoming>>) -> Result<Whole, String> {
-    let (parts, body) = response.map_err(|err| describe(&err))?.into_parts();
-    let body = Limited::new(body, MAX_BODY).collect().await.map_err(|err| describe(err.as_ref()))?;
+async fn collect(
+    response: hyper::Result<hyper::Response<hyper::body::Incoming>>,
+) -> Result<Whole, AttemptError> {
+    let (parts, body) = response?.into_parts();
+    let body = Limited::new(body, MAX_BODY).collect().await.map_err(AttemptError::Body)?;
     Ok((parts, body.to_bytes()))
 }
 
 /// Runs `connection` until `exchange` is complete.
 async fn drive(
     connection: impl Future<Output = hyper::Result<()>>,
-    exchange: impl Future<Output = Result<Whole, String>>,
-) -> Result<Whole, String> {
+    exchange: impl Future<Output = Result<Whole, AttemptError>>,
+) -> Result<Whole, AttemptError> {
     tokio::pin!(exchange, connection);
     tokio::select! {
         biased;
@@ -178,43 +215,10 @@ async fn drive(
     }
 }
 
-/// Returns an error with its causes on one line, without repetitions.
-pub fn describe(err: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = err.to_string();
-    let mut source = err.source();
-    while let Some(err) = source {
-        let next = err.to_string();
-        if !text.contains(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        source = err.source();
-    }
-    text
-}
-
-/// Returns the TLS error inside an I/O error, at any depth.
-pub fn tls_cause(err: &std::io::Error) -> Option<&rustls::Error> {
-    let inner: &(dyn std::error::Error + 'static) = err.get_ref()?;
-    inner.downcast_ref::<rustls::Error>().or_else(|| tls_cause(inner.downcast_ref::<std::io::Error>()?))
-}
-
-/// Returns the text of a failed handshake, as in Go where the error is known.
-pub fn tls_text(err: &std::io::Error) -> String {
-    use rustls::{CertificateError as Certificate, Error};
-    const PREFIX: &str = "tls: failed to verify certificate: x509: ";
-    let Some(tls) = tls_cause(err) else {
-        return crate::flags::value::go_io(err);
-    };
-    match tls {
-        // A CA with the right name and another key is an unknown authority.
-        Error::InvalidCertificate(Certificate::UnknownIssuer | Certificate::BadSignature) => {
-            format!("{PREFIX}certificate signed by unknown authority")
-        }
-        Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => {
-            format!("{PREFIX}certificate has expired or is not yet valid")
-        }
-        Error::InvalidCertificate(other) => format!("{PREFIX}{other}"),
-        other => format!("tls: {other}"),
+/// Returns Go's text for a failed handshake with `host`.
+pub fn tls_text(error: &std::io::Error, host: &str) -> String {
+    match find::<rustls::Error>(error) {
+        Some(error) => go_network::tls(error, host),
+        None => io_text(error),
     }
 }

@@ -10,11 +10,124 @@ use std::path::Path;
 
 use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
 
+use pinniped_go_compat::base64::{self as gobase64, CorruptInput};
+use pinniped_go_compat::io::GoIoError;
 use pinniped_go_compat::json::quote;
 
 use crate::environment::Environment;
-use crate::flags::value::go_io;
-use pinniped_go_compat::base64 as gobase64;
+
+/// A kubeconfig could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file does not exist.
+    #[error("stat {path}")]
+    Stat {
+        /// The file.
+        path: String,
+        /// The failed call.
+        #[source]
+        source: GoIoError,
+    },
+    /// The file cannot be read.
+    #[error("open {path}")]
+    Open {
+        /// The file.
+        path: String,
+        /// The failed call.
+        #[source]
+        source: GoIoError,
+    },
+    /// The file is not a kubeconfig. The error has no source, because the further lines of the
+    /// parser's text may contain credentials.
+    #[error("error loading config file {}: {problem}", quote(.path))]
+    Parse {
+        /// The file.
+        path: String,
+        /// The first line of the parser's text.
+        problem: String,
+    },
+    /// The files of a list cannot be merged.
+    #[error(transparent)]
+    Merge(KubeconfigError),
+}
+
+/// The CA certificates of a cluster entry could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterCaError {
+    /// The data is not base64.
+    #[error("invalid certificate-authority-data for {cluster}")]
+    Data {
+        /// The name of the cluster entry.
+        cluster: String,
+        /// The error of the decoder.
+        #[source]
+        source: CorruptInput,
+    },
+    /// The file cannot be read.
+    #[error("unable to read certificate-authority {path} for {cluster} due to open {path}")]
+    File {
+        /// The name of the cluster entry.
+        cluster: String,
+        /// The file.
+        path: String,
+        /// The failed call.
+        #[source]
+        source: GoIoError,
+    },
+}
+
+/// The problems of a user's client certificate, with the text of client-go.
+#[derive(Debug, thiserror::Error)]
+#[error("invalid configuration: {}", listed(.0))]
+pub struct UserCertificateError(Vec<UserCertificateProblem>);
+
+/// A problem of a user's client certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum UserCertificateProblem {
+    /// The certificate is given twice.
+    #[error("client-cert-data and client-cert are both specified for {0}. client-cert-data will override.")]
+    TwoCertificates(String),
+    /// The key is given twice.
+    #[error("client-key-data and client-key are both specified for {0}; client-key-data will override")]
+    TwoKeys(String),
+    /// The key is missing.
+    #[error(
+        "client-key-data or client-key must be specified for {0} to use the clientCert authentication method."
+    )]
+    NoKey(String),
+    /// A file cannot be read.
+    #[error("unable to read {what} {path} for {user} due to open {path}: {source}")]
+    File {
+        /// `client-cert` or `client-key`.
+        what: &'static str,
+        /// The name of the user.
+        user: String,
+        /// The file.
+        path: String,
+        /// The failed call.
+        #[source]
+        source: GoIoError,
+    },
+}
+
+fn listed(problems: &[UserCertificateProblem]) -> String {
+    let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    match texts.as_slice() {
+        [one] => one.clone(),
+        all => format!("[{}]", all.join(", ")),
+    }
+}
+
+/// The address of a cluster is invalid, with the text of client-go.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServerUrlError {
+    /// There is none.
+    #[error("invalid configuration: no server found for cluster {}", quote(.0))]
+    Missing(String),
+    /// It is not an HTTP address.
+    #[error("host must be a URL or a host:port pair: {}", quote(.0))]
+    Invalid(String),
+}
 
 /// Loads the file of `--kubeconfig`, or without the flag the files that `KUBECONFIG` lists, or
 /// `~/.kube/config`.
@@ -26,7 +139,7 @@ use pinniped_go_compat::base64 as gobase64;
 ///
 /// Returns an error for a missing file (`stat X: no such file or directory`), or one that cannot be
 /// read or parsed.
-pub fn load(flag: Option<&str>, environment: &Environment) -> Result<Kubeconfig, String> {
+pub fn load(flag: Option<&str>, environment: &Environment) -> Result<Kubeconfig, LoadError> {
     if let Some(path) = flag.filter(|path| !path.is_empty()) {
         return read(path);
     }
@@ -36,7 +149,7 @@ pub fn load(flag: Option<&str>, environment: &Environment) -> Result<Kubeconfig,
     }
     let mut merged = Kubeconfig::default();
     for path in paths.iter().filter(|path| Path::new(path).exists()) {
-        merged = merged.merge(read(path)?).map_err(|err| err.to_string())?;
+        merged = merged.merge(read(path)?).map_err(LoadError::Merge)?;
     }
     Ok(merged)
 }
@@ -54,19 +167,20 @@ pub fn paths(environment: &Environment) -> Vec<String> {
     home.map(|home| home.join(".kube").join("config").to_string_lossy().into_owned()).into_iter().collect()
 }
 
-fn read(path: &str) -> Result<Kubeconfig, String> {
-    if let Err(err) = std::fs::metadata(path) {
-        return Err(format!("stat {path}: {}", go_io(&err)));
+fn read(path: &str) -> Result<Kubeconfig, LoadError> {
+    if let Err(error) = std::fs::metadata(path) {
+        return Err(LoadError::Stat { path: path.to_owned(), source: error.into() });
     }
     let mut config = Kubeconfig::read_from(path).map_err(|err| {
-        let why = match err {
-            KubeconfigError::ReadConfig(err, _) => return format!("open {path}: {}", go_io(&err)),
+        let path = path.to_owned();
+        let text = match err {
+            KubeconfigError::ReadConfig(error, _) => return LoadError::Open { path, source: error.into() },
             KubeconfigError::Parse(err) => err.to_string(),
             other => other.to_string(),
         };
         // The parser quotes the source of an error on further lines. Only the first line is used,
         // because the source may contain credentials.
-        format!("error loading config file {}: {}", quote(path), why.lines().next().unwrap_or_default())
+        LoadError::Parse { path, problem: text.lines().next().unwrap_or_default().to_owned() }
     })?;
     // An empty name counts as not set: another file of the list may set it.
     config.current_context = config.current_context.filter(|name| !name.is_empty());
@@ -138,17 +252,16 @@ pub fn resolve(config: &Kubeconfig, context: &str) -> Result<Resolved, ResolveEr
 /// # Errors
 ///
 /// Returns an error for a file that cannot be read, or for data that is not base64.
-pub fn certificate_authority(name: &str, cluster: &Cluster) -> Result<Vec<u8>, String> {
+pub fn certificate_authority(name: &str, cluster: &Cluster) -> Result<Vec<u8>, ClusterCaError> {
     if let Some(data) = cluster.certificate_authority_data.as_deref().filter(|data| !data.is_empty()) {
         return gobase64::decode(data.as_bytes())
-            .map_err(|err| format!("invalid certificate-authority-data for {name}: {err}"));
+            .map_err(|source| ClusterCaError::Data { cluster: name.to_owned(), source });
     }
     match cluster.certificate_authority.as_deref().filter(|path| !path.is_empty()) {
-        Some(path) => std::fs::read(path).map_err(|err| {
-            format!(
-                "unable to read certificate-authority {path} for {name} due to open {path}: {}",
-                go_io(&err)
-            )
+        Some(path) => std::fs::read(path).map_err(|error| ClusterCaError::File {
+            cluster: name.to_owned(),
+            path: path.to_owned(),
+            source: error.into(),
         }),
         None => Ok(Vec::new()),
     }
@@ -159,7 +272,7 @@ pub fn certificate_authority(name: &str, cluster: &Cluster) -> Result<Vec<u8>, S
 /// # Errors
 ///
 /// Returns all problems, with the texts of client-go.
-pub(crate) fn check_certificate(name: &str, user: &AuthInfo) -> Result<(), String> {
+pub(crate) fn check_certificate(name: &str, user: &AuthInfo) -> Result<(), UserCertificateError> {
     let set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
     let (certificate, key) = (set(&user.client_certificate), set(&user.client_key));
     let (certificate_data, key_data) = (set(&user.client_certificate_data), user.client_key_data.is_some());
@@ -168,33 +281,27 @@ pub(crate) fn check_certificate(name: &str, user: &AuthInfo) -> Result<(), Strin
     }
     let mut problems = Vec::new();
     if certificate && certificate_data {
-        problems.push(format!(
-            "client-cert-data and client-cert are both specified for {name}. client-cert-data will override."
-        ));
+        problems.push(UserCertificateProblem::TwoCertificates(name.to_owned()));
     }
     if key && key_data {
-        problems.push(format!(
-            "client-key-data and client-key are both specified for {name}; client-key-data will override"
-        ));
+        problems.push(UserCertificateProblem::TwoKeys(name.to_owned()));
     }
     if !key && !key_data {
-        problems.push(format!(
-            "client-key-data or client-key must be specified for {name} to use the clientCert authentication method."
-        ));
+        problems.push(UserCertificateProblem::NoKey(name.to_owned()));
     }
     for (what, path) in [("client-cert", &user.client_certificate), ("client-key", &user.client_key)] {
         if let Some(path) = path.as_deref().filter(|path| !path.is_empty())
-            && let Err(err) = std::fs::File::open(path)
+            && let Err(error) = std::fs::File::open(path)
         {
-            problems
-                .push(format!("unable to read {what} {path} for {name} due to open {path}: {}", go_io(&err)));
+            problems.push(UserCertificateProblem::File {
+                what,
+                user: name.to_owned(),
+                path: path.to_owned(),
+                source: error.into(),
+            });
         }
     }
-    match problems.as_slice() {
-        [] => Ok(()),
-        [one] => Err(format!("invalid configuration: {one}")),
-        all => Err(format!("invalid configuration: [{}]", all.join(", "))),
-    }
+    if problems.is_empty() { Ok(()) } else { Err(UserCertificateError(problems)) }
 }
 
 /// Returns the address of a cluster as a URL; the scheme may be missing, as in client-go.
@@ -202,11 +309,11 @@ pub(crate) fn check_certificate(name: &str, user: &AuthInfo) -> Result<(), Strin
 /// # Errors
 ///
 /// Returns an error for an invalid address, with the text of client-go.
-pub(crate) fn server_url(cluster: &str, server: &str, secure: bool) -> Result<String, String> {
+pub(crate) fn server_url(cluster: &str, server: &str, secure: bool) -> Result<String, ServerUrlError> {
     if server.is_empty() {
-        return Err(format!("invalid configuration: no server found for cluster {}", quote(cluster)));
+        return Err(ServerUrlError::Missing(cluster.to_owned()));
     }
-    let wrong = || format!("host must be a URL or a host:port pair: {}", quote(server));
+    let wrong = || ServerUrlError::Invalid(server.to_owned());
     let text = match server.split_once("://") {
         Some(_) => server.to_owned(),
         None if server.starts_with('/') => return Err(wrong()),
@@ -222,6 +329,8 @@ pub(crate) fn server_url(cluster: &str, server: &str, secure: bool) -> Result<St
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+
+    use pinniped_error::chain;
 
     use super::*;
 
@@ -264,7 +373,7 @@ clusters:
         // The flag takes one path, not a list.
         let list = list.to_str().unwrap();
         assert_eq!(
-            load(Some(list), &environment("")).unwrap_err(),
+            chain(&load(Some(list), &environment("")).unwrap_err()).to_string(),
             format!("stat {list}: no such file or directory")
         );
     }
@@ -283,7 +392,7 @@ clusters:
         }
         assert_eq!(resolve(&Kubeconfig::default(), "").unwrap_err().to_string(), "no such context \"\"");
         assert_eq!(
-            load(None, &environment("/no/such/file")).unwrap_err(),
+            chain(&load(None, &environment("/no/such/file")).unwrap_err()).to_string(),
             "stat /no/such/file: no such file or directory"
         );
     }
@@ -294,6 +403,8 @@ clusters:
         let path = dir.path().join("broken");
         std::fs::write(&path, "users:\n- name: [\n  token: hush\n").unwrap();
         let error = load(Some(path.to_str().unwrap()), &environment("")).unwrap_err();
+        assert!(!format!("{error:?}").contains("hush"), "{error:?}");
+        let error = chain(&error).to_string();
         assert!(error.starts_with(&format!("error loading config file \"{}\": ", path.display())), "{error}");
         assert!(!error.contains("hush"), "{error}");
     }
@@ -307,15 +418,18 @@ clusters:
             certificate_authority: Some(path.to_string_lossy().into_owned()),
             ..Cluster::default()
         };
-        assert_eq!(certificate_authority("c", &file), Ok(b"pem".to_vec()));
+        let read = |cluster: &Cluster| {
+            certificate_authority("c", cluster).map_err(|error| chain(&error).to_string())
+        };
+        assert_eq!(read(&file), Ok(b"pem".to_vec()));
         let both = Cluster { certificate_authority_data: Some("ZGF0YQ==".into()), ..file };
-        assert_eq!(certificate_authority("c", &both), Ok(b"data".to_vec()));
+        assert_eq!(read(&both), Ok(b"data".to_vec()));
         let missing = Cluster { certificate_authority: Some("/nope".into()), ..Cluster::default() };
         assert_eq!(
-            certificate_authority("c", &missing),
+            read(&missing),
             Err("unable to read certificate-authority /nope for c due to open /nope: no such file or directory".into())
         );
-        assert_eq!(certificate_authority("c", &Cluster::default()), Ok(Vec::new()));
+        assert_eq!(read(&Cluster::default()), Ok(Vec::new()));
     }
 
     #[test]
@@ -334,7 +448,7 @@ clusters:
             ("ftp://h", true, Err("host must be a URL or a host:port pair: \"ftp://h\"".to_owned())),
             ("::::", true, Err("host must be a URL or a host:port pair: \"::::\"".to_owned())),
         ] {
-            assert_eq!(server_url("c", server, secure), url, "{server}");
+            assert_eq!(server_url("c", server, secure).map_err(|error| error.to_string()), url, "{server}");
         }
     }
 }

@@ -13,8 +13,9 @@
 //! | [`printer`] | all output to stdout and stderr |
 //!
 //! The program has no state except for its cache files, and starts no thread unless it needs the
-//! network, because kubectl runs it for every call. Errors are texts from the place where they
-//! occur, because scripts and users depend on the exact texts.
+//! network, because kubectl runs it for every call. Each error has a type with one variant for each
+//! cause. The text after `Error: ` is the chain of the error and its causes; scripts and users
+//! depend on the exact texts.
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -31,6 +32,10 @@ pub mod printer;
 mod private_file;
 pub mod version;
 
+use pinniped_error::chain;
+use pinniped_go_compat::io::GoIoError;
+
+use crate::commands::CommandError;
 use crate::environment::Environment;
 use crate::flags::parse::Outcome;
 use crate::flags::tree::ROOT;
@@ -42,7 +47,9 @@ use crate::printer::{Level, Printer};
 pub fn run(environment: &Environment) -> u8 {
     let printer = Printer::new(Level::Warning);
     let result = match parse(&ROOT, &environment.args) {
-        Outcome::Help(path) => write(printer, help::help(&path, environment).as_bytes()).map(|()| 0),
+        Outcome::Help(path) => {
+            write(printer, help::help(&path, environment).as_bytes()).map(|()| 0).map_err(CommandError::from)
+        }
         Outcome::Wrong { message, hint } => {
             printer.line(&format!("Error: {message}"));
             if let Some(hint) = hint {
@@ -59,14 +66,19 @@ pub fn run(environment: &Environment) -> u8 {
     };
     match result {
         Ok(code) => code,
-        Err(message) => {
-            printer.line(&format!("Error: {message}"));
+        Err(error) => {
+            printer.line(&format!("Error: {}", chain(&error)));
             1
         }
     }
 }
 
+/// Standard output could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("could not write output")]
+pub struct OutputError(#[source] GoIoError);
+
 /// Writes the output of a command.
-fn write(printer: Printer, bytes: &[u8]) -> Result<(), String> {
-    printer.product(bytes).map_err(|err| format!("could not write output: {}", flags::value::go_io(&err)))
+fn write(printer: Printer, bytes: &[u8]) -> Result<(), OutputError> {
+    printer.product(bytes).map_err(|error| OutputError(error.into()))
 }

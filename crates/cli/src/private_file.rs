@@ -4,6 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
+
 /// Creates a file that must not exist yet, with private permissions.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
@@ -17,5 +19,5 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
 pub(crate) fn random_name() -> io::Result<String> {
     let mut bytes = [0; 8];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("no random numbers"))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(HEXLOWER.encode(&bytes))
 }

@@ -1,5 +1,7 @@
 //! Reproducible random choices for tests: equal seeds give equal choices.
 
+use std::ops::Range;
+
 /// A pseudo-random number generator (SplitMix64) that is good enough for tests.
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
@@ -31,9 +33,14 @@ impl Chance {
         self.number() % 100 < count
     }
 
+    /// Returns a number of a range, which must not be empty.
+    pub fn within(&mut self, range: Range<usize>) -> usize {
+        range.start + self.below(range.end - range.start)
+    }
+
     /// Returns one element of a non-empty slice.
-    pub fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len())]
+    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
     }
 }
 
@@ -50,6 +57,7 @@ mod tests {
         assert_eq!(numbers(1), numbers(1));
         assert_ne!(numbers(1), numbers(2));
         let mut chance = Chance::new(3);
-        assert!((0..100).all(|_| chance.below(7) < 7 && *chance.one_of(&[5]) == 5));
+        assert!((0..100).all(|_| chance.below(7) < 7 && chance.one_of(&[5]) == 5));
+        assert!((0..100).all(|_| (3..5).contains(&chance.within(3..5))));
     }
 }

@@ -24,8 +24,7 @@ use std::io;
 /// Returns the error and its causes, outermost first.
 ///
 /// The error inside an [`io::Error`] is part of the chain: `io::Error::source` skips it and returns
-/// the
-/// cause of that error.
+/// the cause of that error.
 pub fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| {
         let error: &'a (dyn Error + 'static) = *error;

@@ -14,6 +14,26 @@ pub struct GoDuration {
     nanos: i64,
 }
 
+/// A text that is not a duration, reported like `time.ParseDuration`. The fields are in the quotes
+/// of Go.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DurationError {
+    /// The text is not a number with a unit, or the duration is out of range.
+    #[error("time: invalid duration {0}")]
+    Invalid(String),
+    /// A number has no unit.
+    #[error("time: missing unit in duration {0}")]
+    MissingUnit(String),
+    /// A number has a unit that Go does not know.
+    #[error("time: unknown unit {unit} in duration {duration}")]
+    UnknownUnit {
+        /// The unit.
+        unit: String,
+        /// The whole text.
+        duration: String,
+    },
+}
+
 const NANOSECOND: u64 = 1;
 const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000_000;
@@ -28,7 +48,7 @@ impl GoDuration {
     /// # Errors
     ///
     /// Returns the texts of Go's `time.ParseDuration`.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, DurationError> {
         Self::parse_bytes(text.as_bytes())
     }
 
@@ -37,8 +57,8 @@ impl GoDuration {
     /// # Errors
     ///
     /// Returns the texts of Go's `time.ParseDuration`.
-    pub fn parse_bytes(text: &[u8]) -> Result<Self, String> {
-        let invalid = || format!("time: invalid duration {}", quote(text));
+    pub fn parse_bytes(text: &[u8]) -> Result<Self, DurationError> {
+        let invalid = || DurationError::Invalid(quote(text));
         let (negative, mut rest) = match text {
             [b'-', rest @ ..] => (true, rest),
             [b'+', rest @ ..] => (false, rest),
@@ -64,10 +84,10 @@ impl GoDuration {
             }
             let (name, after) = split_where(after, |byte| byte == b'.' || byte.is_ascii_digit());
             if name.is_empty() {
-                return Err(format!("time: missing unit in duration {}", quote(text)));
+                return Err(DurationError::MissingUnit(quote(text)));
             }
             let Some(unit) = unit(name) else {
-                return Err(format!("time: unknown unit {} in duration {}", quote(name), quote(text)));
+                return Err(DurationError::UnknownUnit { unit: quote(name), duration: quote(text) });
             };
             total = Some(number)
                 .filter(|number| *number <= LIMIT / unit)
@@ -256,9 +276,9 @@ mod tests {
                 "time: unknown unit \"\\x09\\xc3\\xa9\\\"\\\\\u{7f}\" in duration \"1\\x09\\xc3\\xa9\\\"\\\\\u{7f}\"",
             ),
         ] {
-            assert_eq!(GoDuration::parse(text), Err(error.to_owned()), "{text}");
+            assert_eq!(GoDuration::parse(text).unwrap_err().to_string(), error, "{text}");
         }
         let error = GoDuration::parse_bytes(b"\xff").unwrap_err();
-        assert_eq!(error, r#"time: invalid duration "\xff""#);
+        assert_eq!(error.to_string(), r#"time: invalid duration "\xff""#);
     }
 }

@@ -10,7 +10,9 @@
 
 pub mod base64;
 pub mod duration;
+pub mod io;
 pub mod json;
+#[cfg(feature = "tls")]
 pub mod network;
 pub mod url;
 pub mod yaml;

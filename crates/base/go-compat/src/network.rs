@@ -6,18 +6,6 @@ use jiff::Timestamp;
 use rustls::pki_types::{IpAddr, ServerName, UnixTime};
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// Returns Go's text for a failed read, write or connect.
-pub fn io(error: &io::Error) -> String {
-    if error.kind() == io::ErrorKind::UnexpectedEof {
-        return "EOF".to_owned();
-    }
-    let text = error.to_string();
-    // Both use the texts of the C library; Rust adds the error number and a capital letter.
-    let text = text.split(" (os error ").next().unwrap_or_default();
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_ascii_lowercase().to_string() + letters.as_str()).unwrap_or_default()
-}
-
 /// Returns Go's text for a name that could not be resolved.
 pub fn lookup(error: &io::Error) -> &'static str {
     if error.to_string().contains("Temporary failure") { "server misbehaving" } else { "no such host" }
@@ -25,13 +13,14 @@ pub fn lookup(error: &io::Error) -> &'static str {
 
 /// Returns Go's text for a failed TLS handshake with `host`.
 pub fn handshake(error: &io::Error, host: &str) -> String {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+    match pinniped_error::find::<Error>(error) {
         Some(error) => tls(error, host),
-        None => io(error),
+        None => crate::io::text(error),
     }
 }
 
-fn tls(error: &Error, host: &str) -> String {
+/// Returns Go's text for a TLS error on a connection to `host`.
+pub fn tls(error: &Error, host: &str) -> String {
     match error {
         Error::InvalidCertificate(problem) => {
             format!("tls: failed to verify certificate: x509: {}", certificate(problem, host))
@@ -175,14 +164,5 @@ mod tests {
             "certificate has expired or is not yet valid: current time 2023-11-14T22:13:20Z is after \
              2020-09-13T12:26:40Z"
         );
-    }
-
-    #[test]
-    fn io_errors_have_no_number_and_no_capital_letter() {
-        for (errno, expected) in
-            [(111, "connection refused"), (113, "no route to host"), (104, "connection reset by peer")]
-        {
-            assert_eq!(io(&io::Error::from_raw_os_error(errno)), expected);
-        }
     }
 }

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use url::{Host, Url};
 
-use pinniped_go_compat::network as go_text;
+use pinniped_go_compat::{io as go_io, network as go_text};
 
 /// Time in which all addresses of a name together must connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -91,7 +91,7 @@ impl Target {
                     return Ok(stream);
                 }
                 Ok(Err(error)) => {
-                    let text = format!("dial tcp {address}: connect: {}", go_text::io(&error));
+                    let text = format!("dial tcp {address}: connect: {}", go_io::text(&error));
                     ConnectError::io(error, text)
                 }
                 Err(_) => ConnectError::new(format!("dial tcp {address}: i/o timeout")),
@@ -162,9 +162,9 @@ impl HttpProxy {
     ///
     /// # Errors
     /// Returns an error with the text that Go prints.
-    pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
+    pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
         let target = Target { host: host.to_owned(), port };
-        self.tunnel(&target).await.map_err(|error| error.message)
+        self.tunnel(&target).await
     }
 
     async fn tunnel(&self, target: &Target) -> Result<TcpStream, ConnectError> {
@@ -175,7 +175,7 @@ impl HttpProxy {
         }
         let address = Target::of(proxy).ok_or_else(|| failed("proxy URL has no host".to_owned()))?;
         let mut stream = address.connect().await.map_err(|error| failed(error.message))?;
-        let io_failed = |error: std::io::Error| failed(go_text::io(&error));
+        let io_failed = |error: std::io::Error| failed(go_io::text(&error));
         stream.write_all(self.connect_request(target).as_bytes()).await.map_err(io_failed)?;
         let mut response = Vec::new();
         // Reads byte by byte, because the bytes after the response belong to TLS. This happens once

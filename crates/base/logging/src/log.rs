@@ -168,18 +168,7 @@ impl Visit for Fields {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        let mut text = value.to_string();
-        let mut source = value.source();
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            // Many errors repeat their source in their own text.
-            if !text.ends_with(&cause_text) {
-                text.push_str(": ");
-                text.push_str(&cause_text);
-            }
-            source = cause.source();
-        }
-        self.put(field, string(&text));
+        self.put(field, string(&pinniped_error::chain(value).to_string()));
     }
 }
 

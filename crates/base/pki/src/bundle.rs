@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 
 use aws_lc_rs::digest;
+use data_encoding::HEXLOWER;
 use rustls::DistinguishedName;
 use rustls_pki_types::CertificateDer;
 
-use crate::{
-    certificate::{self, hex},
-    pem,
-};
+use crate::{certificate, pem};
 
 /// The reason why a bundle cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,7 +70,7 @@ impl CaBundle {
 
     /// Returns [`Self::sha256`] in lower-case hex.
     pub fn sha256_hex(&self) -> String {
-        hex(&self.sha256())
+        HEXLOWER.encode(&self.sha256())
     }
 
     /// Returns the subjects, for the CA names that a TLS server sends to its clients.

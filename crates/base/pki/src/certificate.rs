@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 use x509_parser::{
@@ -90,7 +91,7 @@ impl Certificate {
 
     /// Returns the SHA-256 of the DER in lower-case hex.
     pub fn sha256_hex(&self) -> String {
-        hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &self.der).as_ref())
+        HEXLOWER.encode(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &self.der).as_ref())
     }
 
     fn read(parsed: &X509Certificate<'_>, der: &[u8]) -> Result<Self, CertificateError> {
@@ -150,16 +151,6 @@ pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError>
         Ok(_) => Err(CertificateError::TrailingData),
         Err(_) => Err(CertificateError::Malformed),
     }
-}
-
-/// Returns lower-case hex.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .map(|nibble| char::from(DIGITS[usize::from(nibble)]))
-        .collect()
 }
 
 /// Returns the text of a name's attribute, in the string types that Go reads.
@@ -262,7 +253,6 @@ mod tests {
 
     #[test]
     fn the_fingerprint_is_lower_case_hex() {
-        assert_eq!(hex(&[0, 0xab, 0x7f]), "00ab7f");
         let made = rcgen::generate_simple_self_signed(vec!["x".to_owned()]).unwrap();
         let sum = Certificate::parse_der(made.cert.der()).unwrap().sha256_hex();
         assert!(

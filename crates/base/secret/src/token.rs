@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
+use data_encoding::HEXLOWER;
 use zeroize::Zeroizing;
 
 /// A bearer token. `Debug` prints nothing of it, and its memory is wiped on drop.
@@ -23,7 +24,7 @@ impl Token {
 
     /// Returns the SHA-256 in lower-case hex, for comparisons and for logs that need a digest.
     pub fn sha256_hex(&self) -> String {
-        hex(digest::digest(&digest::SHA256, self.0.as_bytes()).as_ref())
+        HEXLOWER.encode(digest::digest(&digest::SHA256, self.0.as_bytes()).as_ref())
     }
 }
 
@@ -43,17 +44,6 @@ pub trait TokenSource: Send + Sync {
     fn refused(&self, token: &Arc<Token>) {
         let _ = token;
     }
-}
-
-/// Returns lower-case hex.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 0x0f)]));
-    }
-    text
 }
 
 #[cfg(test)]

@@ -24,26 +24,60 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::config::Kubeconfig;
-use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_error::chain;
+use pinniped_kube_types::suffix::{GroupSuffix, SuffixError};
 
 use self::finding::Finding;
 use self::logins::{logins_of, only_token_logins};
-use self::observed::{KubeconfigEntry, Observed};
-use self::read::Reader;
-use super::{block_on, whoami};
+use self::observed::{KubeconfigEntry, Observed, Unreadable};
+use self::read::{IssuerError, Reader};
+use super::whoami::{self, ConnectError};
+use super::{StartError, block_on};
 use crate::dial::Dialer;
 use crate::environment::Environment;
 use crate::flags::tree::DEFAULT_SUFFIX;
 use crate::flags::{Parsed, Value};
-use crate::kubeconfig;
+use crate::kubeconfig::{self, LoadError};
 use crate::printer::Printer;
-use crate::write;
+use crate::{OutputError, write};
 
 /// The timeout of the whole command, as the help of the flag states.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// The installation could not be checked, or has problems.
+#[derive(Debug, thiserror::Error)]
+pub enum DoctorError {
+    /// The runtime could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The time of `--timeout` has elapsed.
+    #[error("context deadline exceeded")]
+    Timeout,
+    /// The API group suffix is invalid.
+    #[error("invalid API group suffix")]
+    Suffix(#[from] SuffixError),
+    /// The context of the kubeconfig cannot be used.
+    #[error("could not configure Kubernetes client")]
+    Connect(#[from] ConnectError),
+    /// A kubeconfig cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// There is no CredentialIssuer to check.
+    #[error("could not read the CredentialIssuer")]
+    CredentialIssuer(#[from] IssuerError),
+    /// Standard output cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The installation has a problem.
+    #[error("found 1 problem")]
+    Problem,
+    /// The installation has problems.
+    #[error("found {0} problems")]
+    Problems(usize),
+}
+
 /// Reads the installation, checks it, and prints the findings.
-pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
+pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), DoctorError> {
     let observed = block_on(async {
         let work = Box::pin(observe(parsed, environment));
         let limit = match parsed.value("timeout") {
@@ -54,14 +88,14 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
             return work.await;
         }
         let in_time = tokio::time::timeout(limit, work).await;
-        in_time.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
+        in_time.unwrap_or(Err(DoctorError::Timeout))
     })?;
     let findings = judge(&observed, Timestamp::now());
     write(printer, finding::render(&findings).as_bytes())?;
     match finding::problems(&findings) {
         0 => Ok(()),
-        1 => Err("found 1 problem".to_owned()),
-        count => Err(format!("found {count} problems")),
+        1 => Err(DoctorError::Problem),
+        count => Err(DoctorError::Problems(count)),
     }
 }
 
@@ -77,12 +111,9 @@ fn judge(observed: &Observed, now: Timestamp) -> Vec<Finding> {
     .concat()
 }
 
-async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observed, String> {
-    let suffix = GroupSuffix::parse(&parsed.string_or("concierge-api-group-suffix", DEFAULT_SUFFIX))
-        .map_err(|err| format!("invalid API group suffix: {err}"))?;
-    let (admin, _) = whoami::connect(parsed, environment)
-        .await
-        .map_err(|why| format!("could not configure Kubernetes client: {why}"))?;
+async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observed, DoctorError> {
+    let suffix = GroupSuffix::parse(&parsed.string_or("concierge-api-group-suffix", DEFAULT_SUFFIX))?;
+    let (admin, _) = whoami::connect(parsed, environment).await?;
     let used = kubeconfig::load(parsed.given("kubeconfig"), environment)?;
     let mut entries = entries_of(&used, "in use", false);
     let mut logins = Vec::new();
@@ -92,10 +123,7 @@ async fn observe(parsed: &Parsed, environment: &Environment) -> Result<Observed,
         logins = logins_of(&checked, path);
     }
     let reader = Reader { admin: &admin, suffix: &suffix, dialer: Dialer::new(environment) };
-    let issuer = reader
-        .credential_issuer(&parsed.string("concierge-credential-issuer"))
-        .await
-        .map_err(|why| format!("could not read the CredentialIssuer: {why}"))?;
+    let issuer = reader.credential_issuer(&parsed.string("concierge-credential-issuer")).await?;
     Ok(Observed { logins, ..reader.observe(issuer, entries).await })
 }
 
@@ -107,7 +135,8 @@ fn entries_of(config: &Kubeconfig, file: &str, checked: bool) -> Vec<KubeconfigE
             checked: checked && !only_token_logins(config, name),
             cluster: name.clone(),
             server: cluster.server.clone().unwrap_or_default(),
-            ca: kubeconfig::certificate_authority(name, cluster),
+            ca: kubeconfig::certificate_authority(name, cluster)
+                .map_err(|error| Unreadable(chain(&error).to_string())),
         })
         .collect()
 }

@@ -24,46 +24,119 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use pinniped_concierge_api::login::ImpersonatedUser;
-use pinniped_kube_types::suffix::GroupSuffix;
+use pinniped_go_compat::io::GoIoError;
+use pinniped_kube_types::suffix::{GroupSuffix, SuffixError};
 use pinniped_pki::CaBundle;
 
+use self::discovery::DiscoveryError;
+use self::jwt::IssuerCaError;
 use self::options::Options;
-use super::block_on;
-use crate::admin::Admin;
+use self::plugin::PluginError;
+use self::supervisor::SupervisorError;
+use self::validate::ValidateError;
+use super::{StartError, block_on};
+use crate::admin::{Admin, AdminError};
 use crate::dial::Dialer;
 use crate::environment::Environment;
 use crate::flags::parse::Outcome;
 use crate::flags::tree::ROOT;
-use crate::flags::value::go_io;
 use crate::flags::{ConciergeMode, Delivery, Parsed, parse};
-use crate::kubeconfig::{self, generated};
-use crate::login::session::Session;
+use crate::kubeconfig::{self, ClusterCaError, LoadError, ResolveError, generated};
+use crate::login::session::{LoginError, Session, SessionError};
 use crate::printer::Printer;
-use crate::write;
+use crate::{OutputError, write};
+
+/// No kubeconfig was written.
+#[derive(Debug, thiserror::Error)]
+pub enum GetKubeconfigError {
+    /// The output file cannot be created.
+    #[error("could not open output file: open {path}")]
+    Create {
+        /// The file.
+        path: String,
+        /// The failed call.
+        #[source]
+        source: GoIoError,
+    },
+    /// The output file cannot be written.
+    #[error("could not write output")]
+    Write(#[source] GoIoError),
+    /// Standard output cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The kubeconfig cannot be encoded.
+    #[error("could not write output")]
+    Encode(#[source] serde_json::Error),
+    /// The runtime could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The time of `--timeout` has elapsed.
+    #[error("context deadline exceeded")]
+    Timeout,
+    /// The API group suffix is invalid.
+    #[error("invalid API group suffix")]
+    Suffix(#[from] SuffixError),
+    /// The source kubeconfig cannot be loaded.
+    #[error("could not load --kubeconfig")]
+    Load(#[from] LoadError),
+    /// The context of the source kubeconfig is incomplete.
+    #[error("could not load --kubeconfig/--kubeconfig-context")]
+    Context(#[from] ResolveError),
+    /// The CA of the source cluster cannot be read.
+    #[error("could not configure Kubernetes client: invalid configuration")]
+    SourceCa(#[from] ClusterCaError),
+    /// The source context cannot be used.
+    #[error("could not configure Kubernetes client")]
+    Client(#[from] AdminError),
+    /// The Concierge was not discovered.
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    /// The CA of the issuer was not discovered.
+    #[error(transparent)]
+    IssuerCa(#[from] IssuerCaError),
+    /// The issuer was not discovered.
+    #[error(transparent)]
+    Supervisor(#[from] SupervisorError),
+    /// The login command cannot be written.
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
+    /// The result does not reach the cluster.
+    #[error(transparent)]
+    Validate(#[from] ValidateError),
+    /// The login command is invalid.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The login for the user to impersonate failed.
+    #[error("could not log in with --static-token to find out whom the kubeconfig shall impersonate")]
+    Login(#[from] LoginError),
+}
 
 /// Writes a kubeconfig.
-pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
+pub(crate) fn run(
+    parsed: &Parsed,
+    environment: &Environment,
+    printer: Printer,
+) -> Result<(), GetKubeconfigError> {
     let options = Options::new(parsed);
-    let output = match options.output.as_str() {
-        "" => None,
-        path => Some(
-            File::create(path)
-                .map_err(|err| format!("could not open output file: open {path}: {}", go_io(&err)))?,
-        ),
-    };
+    let output =
+        match options.output.as_str() {
+            "" => None,
+            path => Some(File::create(path).map_err(|error| GetKubeconfigError::Create {
+                path: path.to_owned(),
+                source: error.into(),
+            })?),
+        };
     let limit = options.timeout.to_std();
     let text = block_on(async {
         let deadline = Instant::now() + limit;
         let work = Box::pin(generate(options, environment, printer, deadline));
-        tokio::time::timeout_at(deadline, work)
-            .await
-            .unwrap_or_else(|_| Err("context deadline exceeded".into()))
+        tokio::time::timeout_at(deadline, work).await.unwrap_or(Err(GetKubeconfigError::Timeout))
     })?;
     match output {
         Some(mut file) => {
-            file.write_all(text.as_bytes()).map_err(|err| format!("could not write output: {}", go_io(&err)))
+            file.write_all(text.as_bytes()).map_err(|error| GetKubeconfigError::Write(error.into()))
         }
-        None => write(printer, text.as_bytes()),
+        None => Ok(write(printer, text.as_bytes())?),
     }
 }
 
@@ -72,23 +145,18 @@ async fn generate(
     environment: &Environment,
     printer: Printer,
     deadline: Instant,
-) -> Result<String, String> {
-    let suffix = GroupSuffix::parse(&options.concierge.api_group_suffix)
-        .map_err(|err| format!("invalid API group suffix: {err}"))?;
-    let config = kubeconfig::load(options.kubeconfig.as_deref(), environment)
-        .map_err(|why| format!("could not load --kubeconfig: {why}"))?;
-    let source = kubeconfig::resolve(&config, &options.kubeconfig_context)
-        .map_err(|err| format!("could not load --kubeconfig/--kubeconfig-context: {err}"))?;
-    let unusable = |why: String| format!("could not configure Kubernetes client: {why}");
-    let source_ca = kubeconfig::certificate_authority(&source.cluster_name, &source.cluster)
-        .map_err(|why| unusable(format!("invalid configuration: {why}")))?;
+) -> Result<String, GetKubeconfigError> {
+    let suffix = GroupSuffix::parse(&options.concierge.api_group_suffix)?;
+    let config = kubeconfig::load(options.kubeconfig.as_deref(), environment)?;
+    let source = kubeconfig::resolve(&config, &options.kubeconfig_context)?;
+    let source_ca = kubeconfig::certificate_authority(&source.cluster_name, &source.cluster)?;
     let source_server = source.cluster.server.clone().unwrap_or_default();
     let dialer = Dialer::new(environment);
 
     let (server, ca) = if options.no_concierge {
         (source_server, source_ca)
     } else {
-        let admin = Admin::new(config, &source.context, dialer.clone()).await.map_err(unusable)?;
+        let admin = Admin::new(config, &source.context, dialer.clone()).await?;
         let found = discovery::discover(&admin, &suffix, &options, printer).await?;
         discovery::fill_in(&mut options, &found.frontend, &source_server, &source_ca, printer)?;
         jwt::fill_in(&mut options, &found.authenticator, &admin, &suffix, printer).await?;
@@ -109,7 +177,7 @@ async fn generate(
     }
     let impersonate = identity(&options, &plugin.args, environment, printer).await?;
     generated::document(&source, &cluster, &plugin, impersonate.as_ref(), &options.generated_name_suffix)
-        .map_err(|err| format!("could not write output: {err}"))
+        .map_err(GetKubeconfigError::Encode)
 }
 
 /// Returns the user to impersonate, if the kubeconfig contains it and the token is known: the
@@ -120,7 +188,7 @@ async fn identity(
     args: &[String],
     environment: &Environment,
     printer: Printer,
-) -> Result<Option<ImpersonatedUser>, String> {
+) -> Result<Option<ImpersonatedUser>, GetKubeconfigError> {
     let in_kubeconfig = matches!(options.concierge.delivery, Delivery::Auto | Delivery::Kubeconfig);
     let by_token = !options.no_concierge && options.concierge.mode == ConciergeMode::ServiceAccountToken;
     if !in_kubeconfig || !by_token || options.static_token.is_empty() {
@@ -130,11 +198,7 @@ async fn identity(
     let args = [args, &["--credential-cache=".to_owned()]].concat();
     let Outcome::Run(login) = parse(&ROOT, &args) else { return Ok(None) };
     let session = Session::from_flags(&login, &args, environment, printer)?;
-    let login = session.exchange().await.map_err(|why| {
-        format!(
-            "could not log in with --static-token to find out whom the kubeconfig shall impersonate: {why}"
-        )
-    })?;
+    let login = session.exchange().await?;
     if let Some(user) = &login.impersonate {
         printer.info("discovered identity to impersonate", &[("username", json!(user.username))]);
     }

@@ -16,13 +16,16 @@ mod session_file;
 use jiff::SignedDuration;
 use kube::config::Kubeconfig;
 
+use std::io;
+
 use self::arguments::Arguments;
+use self::child::ChildError;
 use self::session_file::SessionFile;
-use super::block_on;
+use super::{StartError, block_on};
 use crate::environment::Environment;
 use crate::flags::{Delivery, Parsed};
 use crate::kubeconfig::{self, identity};
-use crate::login::session::Session;
+use crate::login::session::{LoginError, Session, SessionError};
 use crate::printer::Printer;
 
 /// The minimum remaining lifetime of the credential, enough for the start of a long command.
@@ -30,21 +33,38 @@ const MIN_LIFETIME: SignedDuration = SignedDuration::from_secs(30);
 /// The environment variable that passes the temporary kubeconfig to a nested `pinniped kubectl`.
 const RUNNING: &str = "PINNIPED_KUBECTL_KUBECONFIG";
 
+/// kubectl did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum KubectlError {
+    /// The program runs this command again.
+    #[error("{0} runs `pinniped kubectl` again, name the real kubectl with --kubectl-path")]
+    Nested(String),
+    /// The temporary kubeconfig cannot be written.
+    #[error("could not write a kubeconfig for kubectl")]
+    SessionFile(#[from] io::Error),
+    /// The plugin of the user is invalid.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The runtime could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The login failed.
+    #[error(transparent)]
+    Login(#[from] LoginError),
+    /// The child process failed.
+    #[error(transparent)]
+    Child(#[from] ChildError),
+}
+
 /// Runs kubectl and returns its exit code.
-pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<u8, String> {
+pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<u8, KubectlError> {
     let program = parsed.string_or("kubectl-path", "kubectl");
     if environment.non_empty(RUNNING).is_some_and(|file| environment.kubeconfig.as_deref() == Some(file)) {
-        return Err(format!(
-            "{program} runs `pinniped kubectl` again, name the real kubectl with --kubectl-path"
-        ));
+        return Err(KubectlError::Nested(program));
     }
     let arguments = Arguments::new(&parsed.words);
     let file = match with_identity(&arguments, environment, printer)? {
-        Some(config) => {
-            let file = SessionFile::create(&config, environment)
-                .map_err(|err| format!("could not write a kubeconfig for kubectl: {err}"))?;
-            Some(file)
-        }
+        Some(config) => Some(SessionFile::create(&config, environment)?),
         None => None,
     };
     let path = file.as_ref().map(|file| file.path().to_string_lossy().into_owned());
@@ -53,7 +73,7 @@ pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) 
         None => parsed.words.clone(),
     };
     let variables = path.iter().flat_map(|path| [("KUBECONFIG", path.as_str()), (RUNNING, path.as_str())]);
-    block_on(child::run(&program, &words, &variables.collect::<Vec<_>>()))
+    Ok(block_on(child::run(&program, &words, &variables.collect::<Vec<_>>()))?)
     // Removes the file in any case.
 }
 
@@ -63,7 +83,7 @@ fn with_identity(
     arguments: &Arguments<'_>,
     environment: &Environment,
     printer: Printer,
-) -> Result<Option<Kubeconfig>, String> {
+) -> Result<Option<Kubeconfig>, KubectlError> {
     // These commands operate on the files themselves.
     if arguments.command() == Some("config") {
         return Ok(None);
@@ -82,7 +102,7 @@ fn with_identity(
         Some(session) if session.wants_service_account_token() => session,
         _ => return Ok(None),
     };
-    let login = block_on(session.login(MIN_LIFETIME))?;
+    let login = block_on(async { Ok::<_, KubectlError>(session.login(MIN_LIFETIME).await?) })?;
     let Some(identity) = &login.impersonate else { return Ok(None) };
     for entry in config.auth_infos.iter_mut().filter(|named| named.name == user) {
         if let Some(entry) = &mut entry.auth_info {

@@ -9,31 +9,57 @@ use std::process::{Command, Stdio};
 
 use jiff::Timestamp;
 
-use super::block_on;
-use super::plugin_answer::answer;
+use super::plugin_answer::{ResponseError, answer};
+use super::{StartError, block_on};
 use crate::environment::{Environment, PINNIPED_RENEW_IN_BACKGROUND};
 use crate::flags::Parsed;
+use crate::login::Login;
 use crate::login::exec_cache::ExecCache;
-use crate::login::session::Session;
+use crate::login::session::{LoginError, Session, SessionError};
 use crate::printer::Printer;
 
+/// No `ExecCredential` was printed.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginStaticError {
+    /// The flags are invalid.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The runtime could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// There is no credential.
+    #[error(transparent)]
+    Login(#[from] LoginError),
+    /// kubectl may not get the credential.
+    #[error(transparent)]
+    Response(#[from] ResponseError),
+}
+
 /// Prints an `ExecCredential`.
-pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
+pub(crate) fn run(
+    parsed: &Parsed,
+    environment: &Environment,
+    printer: Printer,
+) -> Result<(), LoginStaticError> {
     let session = Session::from_flags(parsed, &environment.args, environment, printer)?;
     let renewing = environment.variable(PINNIPED_RENEW_IN_BACKGROUND).is_some();
     if renewing {
         // The lock is held until the credential is stored.
         let Some(_only_renewal) = session.cache().and_then(ExecCache::renewal_lock) else { return Ok(()) };
-        return block_on(session.fresh()).map(drop);
+        return block_on(fresh(&session)).map(drop);
     }
     if let Some(hit) = session.cached(Timestamp::now()) {
         printer.debug("using cached cluster credential.", &[]);
         if hit.renewal_due && session.has_concierge() {
             renew_in_background(environment);
         }
-        return answer(hit.login, &session, environment, printer);
+        return Ok(answer(hit.login, &session, environment, printer)?);
     }
-    answer(block_on(session.fresh())?, &session, environment, printer)
+    Ok(answer(block_on(fresh(&session))?, &session, environment, printer)?)
+}
+
+async fn fresh(session: &Session) -> Result<Login, LoginStaticError> {
+    Ok(session.fresh().await?)
 }
 
 /// Starts this program with the same arguments, to update the cache without output.

@@ -2,17 +2,34 @@
 //! send the headers that the credential needs.
 
 use pinniped_concierge_api::login::ImpersonatedUser;
-use pinniped_concierge_domain::identity_digest::IdentityDigest;
+use pinniped_concierge_domain::identity_digest::{IdentityDigest, NotADigest};
 use pinniped_go_compat::json as gojson;
 use pinniped_kube_types::client_auth::ExecCredential;
 
 use crate::environment::{Environment, PINNIPED_EXPECTED_IDENTITY};
 use crate::kubeconfig::identity::{Recorded, kubectl_flags, record};
-use crate::login::delivery::{Change, Verdict, decide};
+use crate::login::delivery::{Change, Refusal, Verdict, decide};
 use crate::login::session::Session;
 use crate::login::{Login, request_headers};
 use crate::printer::Printer;
-use crate::write;
+use crate::{OutputError, write};
+
+/// kubectl may not get the credential.
+#[derive(Debug, thiserror::Error)]
+pub enum ResponseError {
+    /// The variable is not a digest.
+    #[error("{PINNIPED_EXPECTED_IDENTITY}")]
+    ExpectedIdentity(#[from] NotADigest),
+    /// The kubeconfig has another identity. The text explains to the user how to continue.
+    #[error("{0}")]
+    Identity(String),
+    /// The configured delivery does not permit it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Standard output cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
 
 /// Prints the response for the result of `session`.
 pub(super) fn answer(
@@ -20,12 +37,9 @@ pub(super) fn answer(
     session: &Session,
     environment: &Environment,
     printer: Printer,
-) -> Result<(), String> {
+) -> Result<(), ResponseError> {
     let expected = match environment.non_empty(PINNIPED_EXPECTED_IDENTITY) {
-        Some(text) if login.impersonate.is_some() => {
-            let digest = text.parse::<IdentityDigest>();
-            Some(digest.map_err(|err| format!("{PINNIPED_EXPECTED_IDENTITY}: {err}"))?)
-        }
+        Some(text) if login.impersonate.is_some() => Some(text.parse::<IdentityDigest>()?),
         _ => session.expected(),
     };
     let user = login.impersonate.as_ref();
@@ -33,11 +47,13 @@ pub(super) fn answer(
     match decide(user, expected, session.delivery(), environment.sends_request_headers()) {
         Verdict::Print => {}
         Verdict::PrintWithHeaders => credential.request_headers = request_headers(user),
-        Verdict::Record(change) => return Err(record_and_report(change, user, environment)),
-        Verdict::Refuse(refusal) => return Err(refusal.to_string()),
+        Verdict::Record(change) => {
+            return Err(ResponseError::Identity(record_and_report(change, user, environment)));
+        }
+        Verdict::Refuse(refusal) => return Err(refusal.into()),
     }
     let answer = gojson::to_string(&ExecCredential::answer(credential));
-    write(printer, format!("{answer}\n").as_bytes())
+    Ok(write(printer, format!("{answer}\n").as_bytes())?)
 }
 
 /// Records the identity and returns the error text: kubectl has already read its kubeconfig, so the

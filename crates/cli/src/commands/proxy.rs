@@ -13,6 +13,7 @@
 //! Port, CA and secret are created for one run and discarded at its end. Neither a cluster token
 //! nor the secret appears on a command line or in a log line.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,18 +21,20 @@ use std::time::Duration;
 use http::Uri;
 use jiff::Timestamp;
 use pinniped_go_compat::json::quote;
-use pinniped_http_client::upstream::Upstream;
+use pinniped_http_client::upstream::{Upstream, UpstreamConfigError};
 use pinniped_http_server::tunnels::Tunnels;
 use pinniped_http_server::{Limits, Listener, ServerHandle, serve};
 use pinniped_pki::tls::{CipherRestriction, ClientCertificates, Profile, server_config};
-use pinniped_pki::{CertificateAuthority, CertificateStore, Validity};
+use pinniped_pki::{CertificateAuthority, CertificateStore, IssueError, SetError, Validity};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::OutputError;
 use crate::dial::Dialer;
 use crate::environment::Environment;
 use crate::flags::{Parsed, Value};
-use crate::login::session::Session;
+use crate::kubeconfig::{LoadError, ResolveError};
+use crate::login::session::{Session, SessionError};
 use crate::printer::Printer;
 use crate::{kubeconfig as kubeconfigs, kubeconfig::Resolved};
 
@@ -43,10 +46,10 @@ mod stack;
 mod target;
 
 use gate::Gate;
-use kubeconfig::{Given, Written};
-use logins::Logins;
+use kubeconfig::{Given, Written, WrittenError};
+use logins::{Logins, RenewalError};
 use stack::Stack;
-use target::Target;
+use target::{Target, TargetError};
 
 /// The grace period for running requests at shutdown.
 const GRACE: Duration = Duration::from_secs(2);
@@ -56,33 +59,106 @@ const LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 const REMEDY: &str = "make a kubeconfig with `pinniped get kubeconfig --concierge-mode ServiceAccountToken \
                       --impersonation-delivery proxy`";
 
+/// The proxy did not start, or terminated.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// The process could not be prepared.
+    #[error("could not start")]
+    Start(#[source] io::Error),
+    /// Signals cannot be received.
+    #[error("could not watch for signals")]
+    Signals(#[source] io::Error),
+    /// A kubeconfig cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The context is incomplete.
+    #[error("could not use the kubeconfig")]
+    Context(#[from] ResolveError),
+    /// The plugin of the user is invalid.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The user has another kind of login.
+    #[error(
+        "user {} of context {} does not log in with a service account token: {REMEDY}",
+        quote(.user),
+        quote(.context)
+    )]
+    OtherLogin {
+        /// The user.
+        user: String,
+        /// The context.
+        context: String,
+    },
+    /// The cluster entry is invalid.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The address of the cluster cannot be used.
+    #[error("could not use cluster {}", quote(.cluster))]
+    Upstream {
+        /// The name of the cluster entry.
+        cluster: String,
+        /// The error of the connection pool.
+        #[source]
+        source: UpstreamConfigError,
+    },
+    /// The first login failed.
+    #[error(transparent)]
+    Login(#[from] Arc<RenewalError>),
+    /// The port cannot be opened.
+    #[error("could not listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The failed call.
+        #[source]
+        source: io::Error,
+    },
+    /// The CA or the certificate cannot be created.
+    #[error("could not make a certificate")]
+    Issue(#[from] IssueError),
+    /// The certificate cannot be served.
+    #[error("could not make a certificate")]
+    Certificate(#[from] SetError),
+    /// There is no secret for clients.
+    #[error("could not make a secret: no randomness to be had")]
+    Secret,
+    /// The kubeconfig for clients cannot be written.
+    #[error(transparent)]
+    Kubeconfig(#[from] WrittenError),
+    /// The kubeconfig for clients cannot be printed.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The server terminated without a request to stop.
+    #[error("the proxy ended by itself: {0}")]
+    Ended(String),
+}
+
 /// Serves until a signal stops it.
-pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
-    let could_not = |why: std::io::Error| format!("could not start: {why}");
-    pinniped_http_server::process::disable_core_dumps().map_err(could_not)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(could_not)?;
+pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), ProxyError> {
+    pinniped_http_server::process::disable_core_dumps().map_err(ProxyError::Start)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ProxyError::Start)?;
     let outcome = runtime.block_on(proxy(parsed, environment, printer));
     // A pending name resolution may block, and no result depends on it.
     runtime.shutdown_background();
     outcome
 }
 
-async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
-    let mut stop = Stop::install().map_err(|err| format!("could not watch for signals: {err}"))?;
+async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), ProxyError> {
+    let mut stop = Stop::install().map_err(ProxyError::Signals)?;
     let config = kubeconfigs::load(parsed.given("kubeconfig"), environment)?;
-    let source = kubeconfigs::resolve(&config, &parsed.string("kubeconfig-context"))
-        .map_err(|err| format!("could not use the kubeconfig: {err}"))?;
+    let source = kubeconfigs::resolve(&config, &parsed.string("kubeconfig-context"))?;
     let user = config.auth_infos.iter().find(|named| named.name == source.user);
     let user = user.and_then(|named| named.auth_info.clone()).unwrap_or_default();
     let session = Session::of_user(&user, &source.cluster_name, &source.cluster, environment, printer)?
         .filter(Session::wants_service_account_token)
-        .ok_or_else(|| {
-            let (user, context) = (quote(&source.user), quote(&source.context));
-            format!("user {user} of context {context} does not log in with a service account token: {REMEDY}")
+        .ok_or_else(|| ProxyError::OtherLogin {
+            user: source.user.clone(),
+            context: source.context.clone(),
         })?;
     let target = Target::of(&source.cluster_name, &source.cluster, Dialer::new(environment))?;
     let upstream = Upstream::new(target.params)
-        .map_err(|err| format!("could not use cluster {}: {err}", quote(&source.cluster_name)))?;
+        .map_err(|error| ProxyError::Upstream { cluster: source.cluster_name.clone(), source: error })?;
 
     let logins = tokio::select! {
         logins = Logins::begin(Box::new(session), printer) => Arc::new(logins?),
@@ -111,7 +187,7 @@ async fn proxy(parsed: &Parsed, environment: &Environment, printer: Printer) -> 
     }
     match failed {
         None => Ok(()),
-        Some(why) => Err(format!("the proxy ended by itself: {why}")),
+        Some(why) => Err(ProxyError::Ended(why)),
     }
 }
 
@@ -122,13 +198,16 @@ fn give(
     source: &Resolved,
     given: &Given,
     printer: Printer,
-) -> Result<Option<Written>, String> {
+) -> Result<Option<Written>, ProxyError> {
     let named = config.contexts.iter().find(|named| named.name == source.context);
     let namespace = named.and_then(|named| named.context.as_ref()?.namespace.as_deref());
     let text = kubeconfig::document(source, namespace, given);
     match parsed.given("output").filter(|path| !path.is_empty()) {
-        Some(path) => Written::write(path.into(), text).map(Some),
-        None => crate::write(printer, text.as_bytes()).map(|()| None),
+        Some(path) => Ok(Some(Written::write(path.into(), text)?)),
+        None => {
+            crate::write(printer, text.as_bytes())?;
+            Ok(None)
+        }
     }
 }
 
@@ -142,13 +221,12 @@ struct Proxy {
 }
 
 impl Proxy {
-    fn start(port: u16, upstream: Upstream, base: String, logins: Arc<Logins>) -> Result<Self, String> {
+    fn start(port: u16, upstream: Upstream, base: String, logins: Arc<Logins>) -> Result<Self, ProxyError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let listener =
-            Listener::bind(address).map_err(|err| format!("could not listen on {address}: {err}"))?;
+        let listener = Listener::bind(address).map_err(|source| ProxyError::Listen { address, source })?;
         let address = listener.local_addr();
         let (authority, serving) = certificates()?;
-        let (gate, secret) = Gate::new().map_err(|_| "could not make a secret: no randomness to be had")?;
+        let (gate, secret) = Gate::new().map_err(|_| ProxyError::Secret)?;
         let given = Given { server: format!("https://{address}"), authority, secret };
 
         let ended = CancellationToken::new();
@@ -174,18 +252,12 @@ impl Proxy {
 
 /// Returns a CA certificate, and a serving certificate for this machine that it signed. The CA key
 /// is discarded on return, so that no other certificate can be issued.
-fn certificates() -> Result<(String, CertificateStore), String> {
-    let could_not = |why: &dyn std::fmt::Display| format!("could not make a certificate: {why}");
+fn certificates() -> Result<(String, CertificateStore), ProxyError> {
     let validity = Validity::starting(Timestamp::now(), LIFETIME);
-    let authority =
-        CertificateAuthority::generate("pinniped proxy", &validity).map_err(|err| could_not(&err))?;
-    let pair = authority
-        .issue_server(&["localhost".to_owned()], &[Ipv4Addr::LOCALHOST.into()], &validity)
-        .map_err(|err| could_not(&err))?;
+    let authority = CertificateAuthority::generate("pinniped proxy", &validity)?;
+    let pair = authority.issue_server(&["localhost".to_owned()], &[Ipv4Addr::LOCALHOST.into()], &validity)?;
     let serving = CertificateStore::serving("pinniped-proxy");
-    serving
-        .set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes())
-        .map_err(|err| could_not(&err))?;
+    serving.set(pair.certificate_pem.as_bytes(), pair.private_key_pem.as_bytes())?;
     Ok((authority.certificate_pem().to_owned(), serving))
 }
 

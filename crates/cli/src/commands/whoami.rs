@@ -7,18 +7,87 @@ use pinniped_concierge_api::identity::WhoAmIRequest;
 use pinniped_go_compat::yaml as goyaml;
 use pinniped_go_compat::{json as gojson, json::quote};
 
-use super::block_on;
-use crate::admin::{Admin, Subject};
+use super::{StartError, block_on};
+use crate::admin::{Admin, AdminError, RequestError, Subject};
 use crate::dial::Dialer;
 use crate::environment::Environment;
 use crate::flags::tree::DEFAULT_SUFFIX;
 use crate::flags::{Parsed, Value};
-use crate::kubeconfig::{self, ResolveError};
+use crate::kubeconfig::{self, LoadError, ResolveError};
 use crate::printer::Printer;
-use crate::write;
+use crate::{OutputError, write};
 
 /// The name of a cluster that the kubeconfig does not name.
 const UNKNOWN: &str = "???";
+
+/// The user was not printed.
+#[derive(Debug, thiserror::Error)]
+pub enum WhoAmIError {
+    /// The runtime could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The context of the kubeconfig cannot be used.
+    #[error("could not configure Kubernetes client")]
+    Connect(#[from] ConnectError),
+    /// The request is invalid.
+    #[error("could not complete WhoAmIRequest")]
+    Request(#[from] http::Error),
+    /// The time of `--timeout` has elapsed.
+    #[error("could not complete WhoAmIRequest: context deadline exceeded")]
+    Timeout,
+    /// The request failed.
+    #[error("could not complete WhoAmIRequest")]
+    Response(#[from] RequestError),
+    /// The cluster does not serve the API.
+    #[error("could not complete WhoAmIRequest (is the Pinniped WhoAmI API running and healthy?)")]
+    NotServed(#[source] RequestError),
+    /// The format is unknown.
+    #[error("could not write output: unknown output format: {}", quote(.0))]
+    Format(String),
+    /// The response cannot be encoded.
+    #[error(transparent)]
+    Encode(#[from] serde_json::Error),
+    /// Standard output cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
+/// The context of the kubeconfig cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// A kubeconfig cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// There is neither a kubeconfig nor a pod.
+    #[error(
+        "invalid configuration: no configuration has been provided, \
+         try setting KUBERNETES_MASTER environment variable"
+    )]
+    NoConfiguration,
+    /// The context does not exist.
+    #[error("context {} does not exist", quote(.0))]
+    Context(String),
+    /// The cluster of the context does not exist.
+    #[error("invalid configuration: cluster {} was not found", quote(.0))]
+    Cluster(String),
+    /// The user of the context does not exist.
+    #[error("invalid configuration: user {} was not found", quote(.0))]
+    User(String),
+    /// An entry of the context is invalid.
+    #[error(transparent)]
+    Client(#[from] AdminError),
+}
+
+impl From<ResolveError> for ConnectError {
+    fn from(error: ResolveError) -> Self {
+        match error {
+            ResolveError::Context(name) if name.is_empty() => Self::NoConfiguration,
+            ResolveError::Context(name) => Self::Context(name),
+            ResolveError::Cluster(name) => Self::Cluster(name),
+            ResolveError::User(name) => Self::User(name),
+        }
+    }
+}
 
 /// The destination of the request.
 pub(super) struct Cluster {
@@ -27,26 +96,24 @@ pub(super) struct Cluster {
 }
 
 /// Prints the user.
-pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), String> {
+pub(crate) fn run(parsed: &Parsed, environment: &Environment, printer: Printer) -> Result<(), WhoAmIError> {
     let suffix = parsed.string_or("api-group-suffix", DEFAULT_SUFFIX);
     let (answer, cluster) = block_on(ask(parsed, environment, &suffix))?;
     let text = match parsed.string_or("output", "text").as_str() {
         "text" => text(&answer, &cluster),
         "json" => gojson::to_string_pretty(&answer),
-        "yaml" => goyaml::to_string(&serde_json::to_value(&answer).map_err(|err| err.to_string())?),
-        other => return Err(format!("could not write output: unknown output format: {}", quote(other))),
+        "yaml" => goyaml::to_string(&serde_json::to_value(&answer)?),
+        other => return Err(WhoAmIError::Format(other.to_owned())),
     };
-    write(printer, text.as_bytes())
+    Ok(write(printer, text.as_bytes())?)
 }
 
 async fn ask(
     parsed: &Parsed,
     environment: &Environment,
     suffix: &str,
-) -> Result<(WhoAmIRequest, Cluster), String> {
-    let (admin, cluster) = connect(parsed, environment)
-        .await
-        .map_err(|why| format!("could not configure Kubernetes client: {why}"))?;
+) -> Result<(WhoAmIRequest, Cluster), WhoAmIError> {
+    let (admin, cluster) = connect(parsed, environment).await?;
     let group = format!("identity.concierge.{suffix}");
     let api_version = format!("{group}/{}", WhoAmIRequest::VERSION);
     let path = format!("/apis/{api_version}/{}", WhoAmIRequest::PLURAL);
@@ -58,52 +125,44 @@ async fn ask(
     let request = Request::post(&path)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, "application/json")
-        .body(gojson::to_string(&question).into_bytes())
-        .map_err(|err| format!("could not complete WhoAmIRequest: {err}"))?;
+        .body(gojson::to_string(&question).into_bytes())?;
     let call = admin.client.request::<WhoAmIRequest>(request);
     let answer = match parsed.value("timeout") {
-        Some(Value::Duration(limit)) if !limit.is_zero() => tokio::time::timeout(limit.to_std(), call)
-            .await
-            .map_err(|_| "could not complete WhoAmIRequest: context deadline exceeded".to_owned())?,
+        Some(Value::Duration(limit)) if !limit.is_zero() => {
+            tokio::time::timeout(limit.to_std(), call).await.map_err(|_| WhoAmIError::Timeout)?
+        }
         _ => call.await,
     };
     let mut answer = answer.map_err(|err| {
         let resource = format!("{}.{group}", WhoAmIRequest::PLURAL);
         let subject = Subject { verb: "create", resource: &resource, name: "", path: &path };
-        let hint = match &err {
-            kube::Error::Api(status) if status.code == 404 => {
-                " (is the Pinniped WhoAmI API running and healthy?)"
-            }
-            _ => "",
-        };
-        format!("could not complete WhoAmIRequest{hint}: {}", admin.error_text(&err, subject))
+        let error = admin.request_error(&err, subject);
+        match err {
+            kube::Error::Api(status) if status.code == 404 => WhoAmIError::NotServed(error),
+            _ => WhoAmIError::Response(error),
+        }
     })?;
     answer.kind = question.kind;
     answer.api_version = api_version;
     Ok((answer, cluster))
 }
 
-pub(super) async fn connect(parsed: &Parsed, environment: &Environment) -> Result<(Admin, Cluster), String> {
-    const NOTHING: &str = "invalid configuration: no configuration has been provided, \
-                           try setting KUBERNETES_MASTER environment variable";
+pub(super) async fn connect(
+    parsed: &Parsed,
+    environment: &Environment,
+) -> Result<(Admin, Cluster), ConnectError> {
     let config = kubeconfig::load(parsed.given("kubeconfig"), environment)?;
     let dialer = Dialer::new(environment);
     let context = parsed.string("kubeconfig-context");
     if is_empty(&config) && context.is_empty() {
         if environment.non_empty("KUBERNETES_SERVICE_HOST").is_none() {
-            return Err(NOTHING.into());
+            return Err(ConnectError::NoConfiguration);
         }
         let unknown = Cluster { name: UNKNOWN.into(), url: UNKNOWN.into() };
-        return Ok((Admin::in_cluster(dialer).map_err(|_| NOTHING)?, unknown));
+        let admin = Admin::in_cluster(dialer).map_err(|_| ConnectError::NoConfiguration)?;
+        return Ok((admin, unknown));
     }
-    let resolved = kubeconfig::resolve(&config, &context).map_err(|err| match err {
-        ResolveError::Context(name) if name.is_empty() => NOTHING.into(),
-        ResolveError::Context(name) => format!("context {} does not exist", quote(&name)),
-        ResolveError::Cluster(name) => {
-            format!("invalid configuration: cluster {} was not found", quote(&name))
-        }
-        ResolveError::User(name) => format!("invalid configuration: user {} was not found", quote(&name)),
-    })?;
+    let resolved = kubeconfig::resolve(&config, &context)?;
     let cluster = Cluster {
         name: resolved.cluster_name.clone(),
         url: resolved.cluster.server.clone().unwrap_or_default(),

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use pinniped_error::chain;
 use pinniped_go_compat::json::quote;
 
 use super::tree::{Action, CommandSpec, FlagSpec, HELP_FLAG};
-use super::value::{Kind, Value};
+use super::value::{Kind, Value, ValueError};
 
 /// A parsed command.
 #[derive(Debug)]
@@ -35,6 +36,28 @@ pub enum Outcome {
         /// A second line.
         hint: Option<String>,
     },
+}
+
+/// Flags that the command does not accept, with the texts of pflag.
+#[derive(Debug, thiserror::Error)]
+enum FlagError {
+    #[error("invalid argument {} for {} flag", quote(.text), quote(.flag))]
+    Value {
+        text: String,
+        flag: String,
+        #[source]
+        source: ValueError,
+    },
+    #[error("bad flag syntax: {0}")]
+    Syntax(String),
+    #[error("unknown flag: --{0}")]
+    Unknown(String),
+    #[error("flag needs an argument: --{0}")]
+    NoValue(String),
+    #[error("unknown shorthand flag: '{letter}' in -{letters}")]
+    UnknownLetter { letter: char, letters: String },
+    #[error("flag needs an argument: '{letter}' in -{letters}")]
+    NoValueOfLetter { letter: char, letters: String },
 }
 
 impl Outcome {
@@ -124,7 +147,7 @@ pub fn parse(root: &'static CommandSpec, args: &[String]) -> Outcome {
     let command = path[path.len() - 1];
     let flags = match read_flags(command, &rest) {
         Ok(flags) => flags,
-        Err(message) => return Outcome::wrong(message),
+        Err(error) => return Outcome::wrong(chain(&error).to_string()),
     };
     if matches!(flags.values.get(HELP_FLAG.name), Some(Value::Bool(true))) {
         return Outcome::Help(path);
@@ -163,13 +186,13 @@ struct Flags {
 }
 
 impl Flags {
-    fn set(&mut self, flag: &'static FlagSpec, text: &str) -> Result<(), String> {
-        let value = Value::read(flag.kind, text, self.values.get(flag.name)).map_err(|why| {
+    fn set(&mut self, flag: &'static FlagSpec, text: &str) -> Result<(), FlagError> {
+        let value = Value::read(flag.kind, text, self.values.get(flag.name)).map_err(|source| {
             let name = match flag.short {
                 Some(short) => format!("-{short}, --{}", flag.name),
                 None => format!("--{}", flag.name),
             };
-            format!("invalid argument {} for {} flag: {why}", quote(text), quote(&name))
+            FlagError::Value { text: text.to_owned(), flag: name, source }
         })?;
         self.values.insert(flag.name, value);
         if let Some(advice) = flag.deprecated {
@@ -179,7 +202,7 @@ impl Flags {
     }
 }
 
-fn read_flags(command: &'static CommandSpec, args: &[String]) -> Result<Flags, String> {
+fn read_flags(command: &'static CommandSpec, args: &[String]) -> Result<Flags, FlagError> {
     let mut flags = Flags { words: Vec::new(), warnings: Vec::new(), values: BTreeMap::new() };
     if command.flags_are_words {
         flags.words = args.to_vec();
@@ -193,18 +216,18 @@ fn read_flags(command: &'static CommandSpec, args: &[String]) -> Result<Flags, S
         }
         if let Some(body) = arg.strip_prefix("--") {
             if body.starts_with(['-', '=']) {
-                return Err(format!("bad flag syntax: {arg}"));
+                return Err(FlagError::Syntax(arg.clone()));
             }
             let (name, inline) = match body.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
                 None => (body, None),
             };
-            let flag = command.flag(name).ok_or_else(|| format!("unknown flag: --{name}"))?;
+            let flag = command.flag(name).ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
             match inline {
                 Some(value) => flags.set(flag, value)?,
                 None if flag.kind == Kind::Bool => flags.set(flag, "true")?,
                 None => {
-                    let value = args.next().ok_or_else(|| format!("flag needs an argument: --{name}"))?;
+                    let value = args.next().ok_or_else(|| FlagError::NoValue(name.to_owned()))?;
                     flags.set(flag, value)?;
                 }
             }
@@ -223,13 +246,13 @@ fn read_short<'a>(
     letters: &str,
     args: &mut impl Iterator<Item = &'a String>,
     flags: &mut Flags,
-) -> Result<(), String> {
+) -> Result<(), FlagError> {
     let mut rest = letters;
     while let Some(letter) = rest.chars().next() {
         let after = &rest[letter.len_utf8()..];
         let flag = command
             .flag_by_letter(letter)
-            .ok_or_else(|| format!("unknown shorthand flag: '{letter}' in -{rest}"))?;
+            .ok_or_else(|| FlagError::UnknownLetter { letter, letters: rest.to_owned() })?;
         if let Some(value) = after.strip_prefix('=')
             && !value.is_empty()
         {
@@ -243,7 +266,8 @@ fn read_short<'a>(
         if !after.is_empty() {
             return flags.set(flag, after);
         }
-        let value = args.next().ok_or_else(|| format!("flag needs an argument: '{letter}' in -{rest}"))?;
+        let value =
+            args.next().ok_or_else(|| FlagError::NoValueOfLetter { letter, letters: rest.to_owned() })?;
         return flags.set(flag, value);
     }
     Ok(())

@@ -1,12 +1,11 @@
-//! Flag values: a parser for each kind, and the error texts.
-//!
-//! The error texts are those of Go's `strconv`, `time` and `encoding/csv`, which pflag passes on.
+//! Flag values: a parser for each kind.
 
 use std::fmt;
 
 use pinniped_concierge_api::login::CredentialType;
-use pinniped_concierge_domain::identity_digest::IdentityDigest;
-use pinniped_go_compat::duration::GoDuration;
+use pinniped_concierge_domain::identity_digest::{IdentityDigest, NotADigest};
+use pinniped_go_compat::duration::{DurationError, GoDuration};
+use pinniped_go_compat::io::GoIoError;
 use pinniped_go_compat::json::quote;
 use pinniped_pki::CaBundle;
 
@@ -78,13 +77,75 @@ pub enum Value {
     CaBundle(Vec<u8>),
 }
 
+/// An invalid value of a flag. The texts of the first four are those of Go's `strconv`,
+/// `encoding/csv` and `time`, which pflag passes on.
+#[derive(Debug, thiserror::Error)]
+pub enum ValueError {
+    /// [`Kind::Bool`].
+    #[error("strconv.ParseBool: parsing {}: invalid syntax", quote(.0))]
+    Bool(String),
+    /// [`Kind::Uint16`].
+    #[error("strconv.ParseUint: parsing {}: {problem}", quote(.text))]
+    Uint16 {
+        /// The value.
+        text: String,
+        /// The problem.
+        problem: &'static str,
+    },
+    /// [`Kind::Strings`].
+    #[error("parse error on line 1, column {column}: {problem}")]
+    Strings {
+        /// The position in bytes, counted from 1.
+        column: usize,
+        /// The problem.
+        problem: &'static str,
+    },
+    /// [`Kind::Duration`].
+    #[error(transparent)]
+    Duration(#[from] DurationError),
+    /// [`Kind::Mode`].
+    #[error(
+        "invalid mode {}, valid modes are TokenCredentialRequestAPI and ImpersonationProxy \
+         (and ServiceAccountToken, where the cluster offers it)",
+        quote(.0)
+    )]
+    Mode(String),
+    /// [`Kind::CredentialType`].
+    #[error(
+        "invalid credential type {}, valid types are {CLIENT_CERTIFICATE} and {SERVICE_ACCOUNT_TOKEN}",
+        quote(.0)
+    )]
+    CredentialType(String),
+    /// [`Kind::Delivery`].
+    #[error(
+        "invalid delivery {}, valid deliveries are auto, kubeconfig, wrapper, proxy and exec-headers",
+        quote(.0)
+    )]
+    Delivery(String),
+    /// [`Kind::Identity`].
+    #[error(transparent)]
+    Identity(#[from] NotADigest),
+    /// [`Kind::CaBundle`]: the file cannot be read.
+    #[error("could not read CA bundle path: open {path}")]
+    CaBundleFile {
+        /// The file.
+        path: String,
+        /// The failed call.
+        #[source]
+        source: GoIoError,
+    },
+    /// [`Kind::CaBundle`]: the file has no certificate.
+    #[error("failed to load any CA certificates from {}", quote(.0))]
+    CaBundleEmpty(String),
+}
+
 impl Value {
     /// Parses `text` as `kind`; `previous` is the value of an earlier use of the same flag.
     ///
     /// # Errors
     ///
-    /// Returns the text after `invalid argument "x" for "--flag" flag: `.
-    pub fn read(kind: Kind, text: &str, previous: Option<&Value>) -> Result<Value, String> {
+    /// Returns an error for an invalid value, or for a file that cannot be read.
+    pub fn read(kind: Kind, text: &str, previous: Option<&Value>) -> Result<Value, ValueError> {
         Ok(match kind {
             Kind::String => Value::String(text.to_owned()),
             Kind::Bool => Value::Bool(parse_bool(text)?),
@@ -101,19 +162,17 @@ impl Value {
             Kind::Mode => Value::Mode(ConciergeMode::parse(text)?),
             Kind::CredentialType => Value::CredentialType(parse_credential_type(text)?),
             Kind::Delivery => Value::Delivery(Delivery::parse(text)?),
-            Kind::Identity => {
-                let digest = text.parse::<IdentityDigest>();
-                Value::Identity(digest.map_err(|err| err.to_string())?)
-            }
+            Kind::Identity => Value::Identity(text.parse()?),
             Kind::CaBundle => {
                 let mut all = match previous {
                     Some(Value::CaBundle(earlier)) => earlier.clone(),
                     _ => Vec::new(),
                 };
-                let pem = std::fs::read(text)
-                    .map_err(|err| format!("could not read CA bundle path: open {text}: {}", go_io(&err)))?;
-                CaBundle::from_pem(&pem)
-                    .map_err(|_| format!("failed to load any CA certificates from {}", quote(text)))?;
+                let pem = std::fs::read(text).map_err(|error| ValueError::CaBundleFile {
+                    path: text.to_owned(),
+                    source: error.into(),
+                })?;
+                CaBundle::from_pem(&pem).map_err(|_| ValueError::CaBundleEmpty(text.to_owned()))?;
                 if !all.is_empty() {
                     all.push(b'\n');
                 }
@@ -121,27 +180,6 @@ impl Value {
                 Value::CaBundle(all)
             }
         })
-    }
-}
-
-/// Returns Go's text for common file errors, and the system's text for others.
-pub fn go_io(err: &std::io::Error) -> String {
-    use std::io::ErrorKind;
-    match err.kind() {
-        ErrorKind::NotFound => "no such file or directory".into(),
-        ErrorKind::PermissionDenied => "permission denied".into(),
-        ErrorKind::IsADirectory => "is a directory".into(),
-        ErrorKind::NotADirectory => "not a directory".into(),
-        ErrorKind::ConnectionRefused => "connect: connection refused".into(),
-        ErrorKind::ConnectionReset => "read: connection reset by peer".into(),
-        ErrorKind::UnexpectedEof => "EOF".into(),
-        _ => {
-            let text = err.to_string();
-            match text.find(" (os error") {
-                Some(end) => text[..end].to_owned(),
-                None => text,
-            }
-        }
     }
 }
 
@@ -166,7 +204,7 @@ impl ConciergeMode {
         matches!(self, Self::TokenCredentialRequestApi | Self::ImpersonationProxy)
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, ValueError> {
         if text.is_empty() {
             Ok(Self::Auto)
         } else if text.eq_ignore_ascii_case("TokenCredentialRequestAPI") {
@@ -176,11 +214,7 @@ impl ConciergeMode {
         } else if text.eq_ignore_ascii_case("ServiceAccountToken") {
             Ok(Self::ServiceAccountToken)
         } else {
-            Err(format!(
-                "invalid mode {}, valid modes are TokenCredentialRequestAPI and ImpersonationProxy \
-                 (and ServiceAccountToken, where the cluster offers it)",
-                quote(text)
-            ))
+            Err(ValueError::Mode(text.to_owned()))
         }
     }
 }
@@ -215,13 +249,11 @@ pub enum Delivery {
 impl Delivery {
     const ALL: [Self; 5] = [Self::Auto, Self::Kubeconfig, Self::Wrapper, Self::Proxy, Self::ExecHeaders];
 
-    fn parse(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|delivery| delivery.as_str() == text).ok_or_else(|| {
-            format!(
-                "invalid delivery {}, valid deliveries are auto, kubeconfig, wrapper, proxy and exec-headers",
-                quote(text)
-            )
-        })
+    fn parse(text: &str) -> Result<Self, ValueError> {
+        Self::ALL
+            .into_iter()
+            .find(|delivery| delivery.as_str() == text)
+            .ok_or_else(|| ValueError::Delivery(text.to_owned()))
     }
 
     /// Returns the value of the flag.
@@ -241,27 +273,24 @@ pub const CLIENT_CERTIFICATE: &str = "client-certificate";
 /// The flag value `service-account-token`.
 pub const SERVICE_ACCOUNT_TOKEN: &str = "service-account-token";
 
-fn parse_credential_type(text: &str) -> Result<CredentialType, String> {
+fn parse_credential_type(text: &str) -> Result<CredentialType, ValueError> {
     match text {
         CLIENT_CERTIFICATE => Ok(CredentialType::ClientCertificate),
         SERVICE_ACCOUNT_TOKEN => Ok(CredentialType::ServiceAccountToken),
-        _ => Err(format!(
-            "invalid credential type {}, valid types are {CLIENT_CERTIFICATE} and {SERVICE_ACCOUNT_TOKEN}",
-            quote(text)
-        )),
+        _ => Err(ValueError::CredentialType(text.to_owned())),
     }
 }
 
-fn parse_bool(text: &str) -> Result<bool, String> {
+fn parse_bool(text: &str) -> Result<bool, ValueError> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(format!("strconv.ParseBool: parsing {}: invalid syntax", quote(text))),
+        _ => Err(ValueError::Bool(text.to_owned())),
     }
 }
 
-fn parse_uint16(text: &str) -> Result<u16, String> {
-    let fail = |why: &str| format!("strconv.ParseUint: parsing {}: {why}", quote(text));
+fn parse_uint16(text: &str) -> Result<u16, ValueError> {
+    let fail = |problem| ValueError::Uint16 { text: text.to_owned(), problem };
     let lower = text.to_ascii_lowercase();
     let (radix, digits) = if let Some(rest) = lower.strip_prefix("0x") {
         (16, rest)
@@ -283,11 +312,11 @@ fn parse_uint16(text: &str) -> Result<u16, String> {
 }
 
 /// Parses one CSV record like `encoding/csv`.
-fn parse_csv(text: &str) -> Result<Vec<String>, String> {
+fn parse_csv(text: &str) -> Result<Vec<String>, ValueError> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let fail = |column: usize, what: &str| format!("parse error on line 1, column {column}: {what}");
+    let fail = |column, problem| ValueError::Strings { column, problem };
     let mut fields = Vec::new();
     let mut rest = text;
     loop {
@@ -344,48 +373,62 @@ mod tests {
         for (text, value) in
             [("0", 0), ("8080", 8080), ("0x10", 16), ("010", 8), ("0b11", 3), ("1_000", 1000)]
         {
-            assert_eq!(parse_uint16(text), Ok(value), "{text}");
+            assert_eq!(parse_uint16(text).unwrap(), value, "{text}");
         }
         for (text, why) in [("99999", "value out of range"), ("", "invalid syntax"), ("-1", "invalid syntax")]
         {
-            assert_eq!(parse_uint16(text), Err(format!("strconv.ParseUint: parsing \"{text}\": {why}")));
+            assert_eq!(
+                parse_uint16(text).unwrap_err().to_string(),
+                format!("strconv.ParseUint: parsing \"{text}\": {why}")
+            );
         }
     }
 
     #[test]
     fn lists_are_csv() {
-        assert_eq!(parse_csv("a,b"), Ok(vec!["a".into(), "b".into()]));
-        assert_eq!(parse_csv("\"a,b\",c"), Ok(vec!["a,b".into(), "c".into()]));
-        assert_eq!(parse_csv("\"a\"\"b\""), Ok(vec!["a\"b".into()]));
-        assert_eq!(parse_csv(""), Ok(vec![]));
-        assert_eq!(parse_csv("a,"), Ok(vec!["a".into(), String::new()]));
+        let lists: [(&str, &[&str]); 5] = [
+            ("a,b", &["a", "b"]),
+            ("\"a,b\",c", &["a,b", "c"]),
+            ("\"a\"\"b\"", &["a\"b"]),
+            ("", &[]),
+            ("a,", &["a", ""]),
+        ];
+        for (text, fields) in lists {
+            assert_eq!(parse_csv(text).unwrap(), fields, "{text}");
+        }
         assert!(parse_csv("a\"b").is_err());
         assert!(parse_csv("\"a").is_err());
     }
 
     #[test]
     fn modes_are_case_insensitive() {
-        assert_eq!(ConciergeMode::parse("impersonationproxy"), Ok(ConciergeMode::ImpersonationProxy));
-        assert_eq!(ConciergeMode::parse(""), Ok(ConciergeMode::Auto));
+        for (text, mode) in [
+            ("impersonationproxy", ConciergeMode::ImpersonationProxy),
+            ("", ConciergeMode::Auto),
+            ("serviceaccounttoken", ConciergeMode::ServiceAccountToken),
+        ] {
+            assert_eq!(ConciergeMode::parse(text).unwrap(), mode, "{text}");
+        }
         assert_eq!(
-            ConciergeMode::parse("foo"),
-            Err("invalid mode \"foo\", valid modes are TokenCredentialRequestAPI and ImpersonationProxy (and ServiceAccountToken, where the cluster offers it)"
-                .into())
+            ConciergeMode::parse("foo").unwrap_err().to_string(),
+            "invalid mode \"foo\", valid modes are TokenCredentialRequestAPI and ImpersonationProxy (and ServiceAccountToken, where the cluster offers it)"
         );
-        assert_eq!(ConciergeMode::parse("serviceaccounttoken"), Ok(ConciergeMode::ServiceAccountToken));
     }
 
     #[test]
     fn deliveries_and_credential_types_are_exact() {
         for delivery in Delivery::ALL {
-            assert_eq!(Delivery::parse(delivery.as_str()), Ok(delivery));
+            assert_eq!(Delivery::parse(delivery.as_str()).unwrap(), delivery);
         }
-        assert!(Delivery::parse("Wrapper").unwrap_err().starts_with("invalid delivery \"Wrapper\", "));
-        assert_eq!(parse_credential_type(SERVICE_ACCOUNT_TOKEN), Ok(CredentialType::ServiceAccountToken));
+        let error = Delivery::parse("Wrapper").unwrap_err().to_string();
+        assert!(error.starts_with("invalid delivery \"Wrapper\", "), "{error}");
         assert_eq!(
-            parse_credential_type(""),
-            Err("invalid credential type \"\", valid types are client-certificate and service-account-token"
-                .into())
+            parse_credential_type(SERVICE_ACCOUNT_TOKEN).unwrap(),
+            CredentialType::ServiceAccountToken
+        );
+        assert_eq!(
+            parse_credential_type("").unwrap_err().to_string(),
+            "invalid credential type \"\", valid types are client-certificate and service-account-token"
         );
     }
 }

@@ -165,12 +165,18 @@ pub fn write_user(entry: &mut AuthInfo, user: &ImpersonatedUser, delivery: Deliv
     }
 }
 
+/// A user entry that impersonates a UID, groups or extra values without a user name. The field is
+/// the name of the entry; the text is that of client-go.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("requesting uid, groups or user-extra for {0} without impersonating a user")]
+pub struct NoUsername(String);
+
 /// Returns the user that the fields of an entry impersonate.
 ///
 /// # Errors
 ///
-/// Returns an error for fields without a user name, with the text of client-go.
-pub fn read_user(name: &str, entry: &AuthInfo) -> Result<Option<ImpersonatedUser>, String> {
+/// Returns an error for fields without a user name.
+pub fn read_user(name: &str, entry: &AuthInfo) -> Result<Option<ImpersonatedUser>, NoUsername> {
     let user = ImpersonatedUser {
         username: entry.impersonate.clone().unwrap_or_default(),
         uid: entry.impersonate_uid.clone().unwrap_or_default(),
@@ -180,7 +186,7 @@ pub fn read_user(name: &str, entry: &AuthInfo) -> Result<Option<ImpersonatedUser
     match user.username.is_empty() {
         false => Ok(Some(user)),
         true if user == ImpersonatedUser::default() => Ok(None),
-        true => Err(format!("requesting uid, groups or user-extra for {name} without impersonating a user")),
+        true => Err(NoUsername(name.to_owned())),
     }
 }
 

@@ -9,6 +9,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use data_encoding::HEXLOWER;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
@@ -52,7 +53,7 @@ fn key_of<T: Serialize + ?Sized>(key: &T) -> String {
     let mut text = Zeroizing::new(gojson::to_string(key));
     text.push('\n');
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(digest.as_ref())
 }
 
 /// The cache file.

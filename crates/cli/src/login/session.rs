@@ -20,13 +20,14 @@ use pinniped_secret::SecretString;
 
 use super::exec_cache::{ExecCache, Hit, static_key};
 use super::{Login, exec_info};
-use crate::concierge::{Concierge, ConciergeParams};
+use crate::commands::OidcUnsupported;
+use crate::concierge::{Concierge, ConciergeParams, ExchangeError, ParamsError};
 use crate::dial::Dialer;
 use crate::environment::{Environment, KUBERNETES_EXEC_INFO};
 use crate::flags::parse::Outcome;
 use crate::flags::tree::{Action, DEFAULT_SUFFIX, ROOT};
 use crate::flags::{Delivery, Parsed, Value, parse};
-use crate::kubeconfig;
+use crate::kubeconfig::{self, ClusterCaError};
 use crate::printer::Printer;
 
 /// The timeout of the exchange.
@@ -52,6 +53,40 @@ pub struct Session {
     printer: Printer,
 }
 
+/// The options of a login are invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// There is no token.
+    #[error("one of --token or --token-env must be set")]
+    NoToken,
+    /// The variable with the token does not exist.
+    #[error("--token-env variable {} is not set", quote(.0))]
+    TokenVariableNotSet(String),
+    /// The variable with the token is empty.
+    #[error("--token-env variable {} is empty", quote(.0))]
+    TokenVariableEmpty(String),
+    /// The Concierge cannot be used.
+    #[error("invalid Concierge parameters")]
+    Concierge(#[from] ParamsError),
+    /// The default path of the cache is not known.
+    #[error(
+        "could not find the credential cache: neither XDG_CONFIG_HOME nor HOME is set, \
+         set one of them or use --credential-cache"
+    )]
+    NoCachePath,
+    /// The plugin logs in through OpenID Connect.
+    #[error(transparent)]
+    Oidc(#[from] OidcUnsupported),
+    /// The cluster entry cannot be passed to the plugin.
+    #[error("invalid configuration")]
+    Cluster(#[from] ClusterCaError),
+}
+
+/// The exchange of the token for a credential failed.
+#[derive(Debug, thiserror::Error)]
+#[error("could not complete Concierge credential exchange")]
+pub struct LoginError(#[from] ExchangeError);
+
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session")
@@ -73,7 +108,7 @@ impl Session {
         args: &[String],
         environment: &Environment,
         printer: Printer,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, SessionError> {
         let cluster = exec_info::cluster(environment.variable(KUBERNETES_EXEC_INFO));
         Self::new(parsed, args, cluster.as_ref(), environment, printer)
     }
@@ -90,13 +125,13 @@ impl Session {
         cluster: &kube::config::Cluster,
         environment: &Environment,
         printer: Printer,
-    ) -> Result<Option<Self>, String> {
+    ) -> Result<Option<Self>, SessionError> {
         let Some(exec) = &user.exec else { return Ok(None) };
         let args = exec.args.clone().unwrap_or_default();
         let Outcome::Run(parsed) = parse(&ROOT, &args) else { return Ok(None) };
         match parsed.action {
             Action::LoginStatic => {}
-            Action::LoginOidc => return Err(crate::commands::NO_OIDC.to_owned()),
+            Action::LoginOidc => return Err(OidcUnsupported.into()),
             _ => return Ok(None),
         }
         let environment = environment.with_variables(variables(exec));
@@ -113,29 +148,26 @@ impl Session {
         cluster: Option<&Cluster>,
         environment: &Environment,
         printer: Printer,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, SessionError> {
         let (token, token_env) = (parsed.string("token"), parsed.string("token-env"));
         if token.is_empty() && token_env.is_empty() {
-            return Err("one of --token or --token-env must be set".into());
+            return Err(SessionError::NoToken);
         }
         let credential_type = match parsed.value("concierge-credential-type") {
             Some(Value::CredentialType(given)) => given.clone(),
             _ => CredentialType::ClientCertificate,
         };
         let params = concierge_params(parsed, credential_type.clone());
-        let concierge = if parsed.bool("enable-concierge") {
-            let concierge =
-                Concierge::new(&params).map_err(|why| format!("invalid Concierge parameters: {why}"))?;
-            Some(concierge)
-        } else {
-            None
+        let concierge = match parsed.bool("enable-concierge") {
+            true => Some(Concierge::new(&params)?),
+            false => None,
         };
         let token = if token_env.is_empty() {
             SecretString::from(token)
         } else {
             match environment.variable(&token_env) {
-                None => return Err(format!("--token-env variable {} is not set", quote(&token_env))),
-                Some("") => return Err(format!("--token-env variable {} is empty", quote(&token_env))),
+                None => return Err(SessionError::TokenVariableNotSet(token_env)),
+                Some("") => return Err(SessionError::TokenVariableEmpty(token_env)),
                 Some(token) => token.into(),
             }
         };
@@ -210,7 +242,7 @@ impl Session {
     /// # Errors
     ///
     /// Returns the reason why there is no credential.
-    pub async fn fresh(&self) -> Result<Login, String> {
+    pub async fn fresh(&self) -> Result<Login, LoginError> {
         let login = self.exchange().await?;
         if let (Some(cache), true) = (&self.cache, self.concierge.is_some()) {
             // A credential that cannot be cached is still valid.
@@ -224,7 +256,7 @@ impl Session {
     /// # Errors
     ///
     /// Returns the reason why there is no credential.
-    pub async fn exchange(&self) -> Result<Login, String> {
+    pub async fn exchange(&self) -> Result<Login, LoginError> {
         let Some(concierge) = &self.concierge else {
             let credential =
                 ExecCredentialStatus { token: self.token.clone(), ..ExecCredentialStatus::default() };
@@ -232,10 +264,8 @@ impl Session {
         };
         self.printer.debug("exchanging static token for cluster credential", &self.described);
         let exchange = concierge.exchange(self.token.expose(), self.dialer.clone(), self.printer);
-        let login = tokio::time::timeout(EXCHANGE_LIMIT, exchange)
-            .await
-            .unwrap_or_else(|_| Err("could not login: context deadline exceeded".into()))
-            .map_err(|why| format!("could not complete Concierge credential exchange: {why}"))?;
+        let login =
+            tokio::time::timeout(EXCHANGE_LIMIT, exchange).await.unwrap_or(Err(ExchangeError::Timeout))?;
         self.printer.debug("exchanged static token for cluster credential", &[]);
         Ok(login)
     }
@@ -246,7 +276,7 @@ impl Session {
     /// # Errors
     ///
     /// Returns the reason why there is no credential.
-    pub async fn login(&self, left: SignedDuration) -> Result<Login, String> {
+    pub async fn login(&self, left: SignedDuration) -> Result<Login, LoginError> {
         let session = self.clone();
         // Another process may hold the lock of the file for a while.
         let stored = tokio::task::spawn_blocking(move || {
@@ -274,13 +304,10 @@ fn concierge_params(parsed: &Parsed, credential_type: CredentialType) -> Concier
 }
 
 /// Returns the requested cache; `None` if it is disabled.
-fn credential_cache(parsed: &Parsed, environment: &Environment) -> Result<Option<ExecCache>, String> {
+fn credential_cache(parsed: &Parsed, environment: &Environment) -> Result<Option<ExecCache>, SessionError> {
     let path = match parsed.given("credential-cache") {
         Some(path) => path.to_owned(),
-        None => environment.config_file("credentials.yaml").ok_or(
-            "could not find the credential cache: neither XDG_CONFIG_HOME nor HOME is set, \
-             set one of them or use --credential-cache",
-        )?,
+        None => environment.config_file("credentials.yaml").ok_or(SessionError::NoCachePath)?,
     };
     Ok((!path.is_empty()).then(|| ExecCache::new(path)))
 }
@@ -291,10 +318,9 @@ fn variables(exec: &ExecConfig) -> HashMap<String, String> {
 }
 
 /// Returns the cluster information that kubectl would pass to the plugin of a user.
-fn cluster_info(name: &str, cluster: &kube::config::Cluster) -> Result<Cluster, String> {
+fn cluster_info(name: &str, cluster: &kube::config::Cluster) -> Result<Cluster, ClusterCaError> {
     const EXTENSION: &str = "client.authentication.k8s.io/exec";
-    let ca = kubeconfig::certificate_authority(name, cluster)
-        .map_err(|why| format!("invalid configuration: {why}"))?;
+    let ca = kubeconfig::certificate_authority(name, cluster)?;
     let config = cluster.extensions.iter().flatten().find(|named| named.name == EXTENSION);
     Ok(Cluster {
         server: cluster.server.clone().unwrap_or_default(),

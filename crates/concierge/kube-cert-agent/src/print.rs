@@ -10,6 +10,7 @@ use std::os::fd::AsFd as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use pinniped_go_compat::io as go_io;
 use zeroize::Zeroizing;
 
 /// Maximum size of a file in bytes. Larger than any certificate or key; a path to another file must
@@ -52,7 +53,7 @@ fn read(variable: &'static str, value: impl Fn(&str) -> OsString) -> Result<Zero
         variable,
         problem: format!("{operation} {}: {problem}", path.display()),
     };
-    let mut file = File::open(&path).map_err(|error| failed("open", &go_error_text(&error)))?;
+    let mut file = File::open(&path).map_err(|error| failed("open", &go_io::text(&error)))?;
     // Allocated at its final size, because a vector that grows leaves key material in freed memory.
     let mut content = Zeroizing::new(vec![0; MAX_FILE + 1]);
     let mut length = 0;
@@ -61,7 +62,7 @@ fn read(variable: &'static str, value: impl Fn(&str) -> OsString) -> Result<Zero
             Ok(0) => break,
             Ok(count) => length += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(failed("read", &go_error_text(&error))),
+            Err(error) => return Err(failed("read", &go_io::text(&error))),
         }
         if length > MAX_FILE {
             return Err(failed("read", "file is too large"));
@@ -78,15 +79,6 @@ fn encode(content: &[u8], out: &mut impl Write) -> io::Result<()> {
         out.write_all(&text[..length])?;
     }
     Ok(())
-}
-
-/// Returns the C library's error text without the number that Rust appends, and with a lower-case
-/// first letter as in Go.
-fn go_error_text(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error ").next().unwrap_or_default();
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_lowercase().to_string() + letters.as_str()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use pinniped_apiserver::health::CheckFailure;
+use pinniped_concierge_api::names;
 use pinniped_concierge_authentication::registry::Registry;
 use pinniped_concierge_controllers::cert_agent::CertAgentParams;
 use pinniped_concierge_controllers::cert_agent::exec::ApiServerExec;
@@ -43,7 +45,7 @@ use tokio::time::Instant;
 use crate::apiserver::{self, Health};
 use crate::config::{self, Config};
 use crate::impersonation::ProxyFactory;
-use crate::issuer::{self, ClientCertIssuer, HolderIssuer};
+use crate::issuer::{ClientCertIssuer, HolderIssuer};
 use crate::owner;
 use crate::token_client::TokenClient;
 use crate::token_issuer::{ServiceAccountTokens, ServiceAccountTokensParams};
@@ -156,10 +158,10 @@ pub(crate) async fn run(
     metrics.register_capacity("concierge", &capacity);
     let limits = Limits { connections: config.max_connections, capacity, ..Limits::default() };
 
-    let api_serving = CertificateStore::serving("concierge-serving-cert");
-    let kube_signer = CertificateStore::signer(issuer::KUBE_SIGNING_CERT);
-    let proxy_serving = CertificateStore::serving("impersonation-proxy-serving-cert");
-    let proxy_signer = CertificateStore::signer(issuer::IMPERSONATION_PROXY_SIGNING_CERT);
+    let api_serving = CertificateStore::serving(names::HOLDER_SERVING);
+    let kube_signer = CertificateStore::signer(names::HOLDER_KUBE_SIGNER);
+    let proxy_serving = CertificateStore::serving(names::HOLDER_IMPERSONATION_SERVING);
+    let proxy_signer = CertificateStore::signer(names::HOLDER_IMPERSONATION_SIGNER);
     let reviews = review_client(&upstream, surroundings.token, pod.namespace.as_str())
         .context("could not create a client for reviews")?;
     let reviewer = TokenReviewer::new(reviews.clone());
@@ -243,13 +245,13 @@ pub(crate) async fn run(
         if proxy_health.is_ready() {
             Ok(())
         } else {
-            Err("this pod's impersonation proxy does not serve yet".into())
+            Err(CheckFailure::new("this pod's impersonation proxy does not serve yet"))
         }
     });
     let proxy_health = controllers.impersonator();
     health.ready_check("token", move || match token.check() {
         // Without a proxy, the token is not needed.
-        Err(problem) if proxy_health.current().wanted => Err(problem.to_string()),
+        Err(problem) if proxy_health.current().wanted => Err(CheckFailure::new(problem.to_string())),
         _ => Ok(()),
     });
 

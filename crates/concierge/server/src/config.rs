@@ -165,7 +165,7 @@ fn invalid(setting: &'static str, problem: impl Into<String>) -> ConfigError {
 /// Reads and validates the file.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        ConfigError::Read(format!("open {}: {}", path.display(), pinniped_go_compat::network::io(&error)))
+        ConfigError::Read(format!("open {}: {}", path.display(), pinniped_go_compat::io::text(&error)))
     })?;
     parse(&text)
 }

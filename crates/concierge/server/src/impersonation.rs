@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use pinniped_concierge_controllers::impersonator::server::{ProxyServer, RunningProxy};
 use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
+use pinniped_error::chain;
 use pinniped_http_server::Limits;
 use pinniped_impersonation_proxy::impersonator::{
     self, Impersonator, ImpersonatorMetrics, ImpersonatorParams, InFlightLimits,
@@ -57,7 +58,7 @@ impl ProxyServer for ProxyFactory {
             metrics: self.metrics.clone(),
         };
         async move {
-            let running = impersonator::start(params).await.map_err(|error| chain(&error))?;
+            let running = impersonator::start(params).await.map_err(|error| chain(&error).to_string())?;
             Ok(Box::new(Running(running)) as Box<dyn RunningProxy>)
         }
         .boxed()
@@ -74,18 +75,4 @@ impl RunningProxy for Running {
     fn stop(self: Box<Self>, grace: Duration) -> BoxFuture<'static, ()> {
         async move { self.0.stop(grace).await }.boxed()
     }
-}
-
-/// Formats the error with its causes, for the status of the CredentialIssuer.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -10,12 +10,6 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use pinniped_pki::{CertificateStore, ClientSubject, IssueError, IssuedPair, LoadError, PairError, Validity};
 
-/// The name of the issuer with the cluster's own signing key.
-pub const KUBE_SIGNING_CERT: &str = "concierge-kube-signing-cert";
-
-/// The name of the issuer with the impersonation proxy's signer.
-pub const IMPERSONATION_PROXY_SIGNING_CERT: &str = "impersonation-proxy-signing-cert";
-
 /// The reasons why an issuer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
@@ -28,6 +22,28 @@ pub enum IssuerError {
     /// An external signer refused; contains its message.
     #[error("{0}")]
     Refused(String),
+}
+
+/// No issuer issued a certificate. The text has every refusal with the name of its issuer.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", listed(.0))]
+pub struct IssuersError(Vec<IssuerRefusal>);
+
+/// The refusal of one issuer.
+#[derive(Debug, thiserror::Error)]
+#[error("{issuer} failed to issue client cert: {source}")]
+pub struct IssuerRefusal {
+    issuer: String,
+    source: IssuerError,
+}
+
+fn listed(refusals: &[IssuerRefusal]) -> String {
+    let texts: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+    match texts.as_slice() {
+        [] => "failed to issue cert".to_owned(),
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
 }
 
 /// A source of client certificates.
@@ -88,27 +104,21 @@ impl ClientCertIssuer for HolderIssuer {
 /// Tries the issuers in order and returns the first certificate.
 ///
 /// # Errors
-/// All errors in one text, each with the name of its issuer.
+/// The errors of all issuers.
 pub async fn issue(
     issuers: &[Arc<dyn ClientCertIssuer>],
     subject: &ClientSubject,
     lifetime: Duration,
     now: Timestamp,
-) -> Result<IssuedPair, String> {
-    let mut refusals: Vec<String> = Vec::new();
+) -> Result<IssuedPair, IssuersError> {
+    let mut refusals = Vec::new();
     for issuer in issuers {
         match issuer.issue(subject, lifetime, now).await {
             Ok(pair) => return Ok(pair),
-            Err(error) => {
-                refusals.push(format!("{} failed to issue client cert: {error}", issuer.name()));
-            }
+            Err(source) => refusals.push(IssuerRefusal { issuer: issuer.name().to_owned(), source }),
         }
     }
-    Err(match refusals.as_slice() {
-        [] => "failed to issue cert".to_owned(),
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
-    })
+    Err(IssuersError(refusals))
 }
 
 #[cfg(test)]
@@ -132,7 +142,7 @@ mod tests {
         Arc::new(HolderIssuer::new(holder))
     }
 
-    async fn issue_with(issuers: &[Arc<dyn ClientCertIssuer>]) -> Result<IssuedPair, String> {
+    async fn issue_with(issuers: &[Arc<dyn ClientCertIssuer>]) -> Result<IssuedPair, IssuersError> {
         let subject = ClientSubject { username: "u".to_owned(), ..ClientSubject::default() };
         issue(issuers, &subject, Duration::from_secs(300), now()).await
     }
@@ -149,14 +159,14 @@ mod tests {
 
     #[tokio::test]
     async fn every_error_names_its_issuer() {
-        assert_eq!(issue_with(&[]).await.expect_err("nobody"), "failed to issue cert");
+        assert_eq!(issue_with(&[]).await.expect_err("nobody").to_string(), "failed to issue cert");
         let empty = "could not load CA: tls: failed to find any PEM data in certificate input";
         assert_eq!(
-            issue_with(&[issuer("a", false)]).await.expect_err("empty"),
+            issue_with(&[issuer("a", false)]).await.expect_err("empty").to_string(),
             format!("a failed to issue client cert: {empty}"),
         );
         assert_eq!(
-            issue_with(&[issuer("a", false), issuer("b", false)]).await.expect_err("empty"),
+            issue_with(&[issuer("a", false), issuer("b", false)]).await.expect_err("empty").to_string(),
             format!("[a failed to issue client cert: {empty}, b failed to issue client cert: {empty}]"),
         );
     }

@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use pinniped_concierge_api::names;
 use pinniped_controller::client::error_text;
 use pinniped_kube_types::partial::{Deployment, Pod};
 use pinniped_kube_types::suffix::GroupSuffix;
@@ -74,7 +75,7 @@ pub(crate) async fn api_service(
     client: &kube::Client,
     suffix: &GroupSuffix,
 ) -> Result<OwnerReference, OwnerError> {
-    let name = format!("v1alpha1.{}", suffix.replace("login.concierge.pinniped.dev"));
+    let name = names::api_service(&suffix.replace(names::GROUP_LOGIN));
     let resource =
         ApiResource::from_gvk(&GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService"));
     let services: Api<DynamicObject> = Api::all_with(client.clone(), &resource);

@@ -174,12 +174,11 @@ fn grants(objects: &Objects, notices: &mut Vec<Notice>) -> Grants {
 
 /// Compiled expressions, keyed by their source.
 #[derive(Debug, Default)]
-struct Patterns(HashMap<Box<str>, (bool, Result<Pattern, String>)>);
+struct Patterns(HashMap<Box<str>, (bool, Result<Pattern, regex::Error>)>);
 
 impl Patterns {
-    /// Compiles an expression that must match a complete text. Returns an error text if it is
-    /// invalid.
-    fn compile(&mut self, written: &str) -> Result<Pattern, String> {
+    /// Compiles an expression that must match a complete text.
+    fn compile(&mut self, written: &str) -> Result<Pattern, regex::Error> {
         if let Some((used, known)) = self.0.get_mut(written) {
             *used = true;
             return known.clone();
@@ -194,7 +193,7 @@ impl Patterns {
     ///
     /// Contour concatenates prefix and expression, so that under `/blog` the expression `/x|/.*`
     /// matches every path. Here the expression is a group, and the prefix is checked separately.
-    fn compile_below(&mut self, prefix: &str, written: &str) -> Result<Pattern, String> {
+    fn compile_below(&mut self, prefix: &str, written: &str) -> Result<Pattern, regex::Error> {
         // Compiled alone first: `/a)|(/b` is invalid, but would be valid within the group.
         let alone = self.compile(written)?;
         if prefix.is_empty() {
@@ -214,15 +213,9 @@ impl Patterns {
     }
 }
 
-fn compile(written: &str) -> Result<Pattern, String> {
+fn compile(written: &str) -> Result<Pattern, regex::Error> {
     // Classes like `\d` match ASCII only, as in Go and in Envoy.
-    let build = |pattern: &str| {
-        RegexBuilder::new(pattern)
-            .unicode(false)
-            .size_limit(LARGEST_PATTERN)
-            .build()
-            .map_err(|e| e.to_string())
-    };
+    let build = |pattern: &str| RegexBuilder::new(pattern).unicode(false).size_limit(LARGEST_PATTERN).build();
     // Compiled alone first: `a)|(b` is invalid, but would be valid between the parentheses.
     build(written)?;
     build(&format!("^(?:{written})$")).map(|whole| Pattern::new(Arc::from(written), whole))

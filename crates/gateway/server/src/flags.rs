@@ -10,7 +10,7 @@ use pinniped_controller::lease::Timing;
 use pinniped_delegation::grants::SecretReference;
 use pinniped_gateway_routing::table::{TlsVersion, TlsVersions};
 use pinniped_gateway_routing::{HostOwnership, Settings};
-use pinniped_go_compat::duration::GoDuration;
+use pinniped_go_compat::duration::{DurationError, GoDuration};
 
 use pinniped_logging::log::LogLevel;
 use pinniped_program::stop::Shutdown;
@@ -177,24 +177,55 @@ pub(crate) struct Options {
     pub(super) downward_api_path: PathBuf,
 }
 
+/// Flags that contradict each other. Each text is one line.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FlagsError {
+    #[error("unknown command {0:?} for {NAME:?}", NAME = super::NAME)]
+    Command(String),
+    #[error("--root-namespaces has {0:?}, which is not one of --watch-namespaces")]
+    RootNamespace(String),
+    #[error("--tls-minimum-protocol-version is above --tls-maximum-protocol-version")]
+    TlsVersions,
+    #[error(
+        "--leader-election-retry-period must be below --leader-election-renew-deadline, \
+         and that below --leader-election-lease-duration"
+    )]
+    LeaseTiming,
+}
+
+/// The value of a flag that is invalid.
+#[derive(Debug, thiserror::Error)]
+enum ValueError {
+    #[error("it is not of the form namespace/name")]
+    Secret,
+    #[error("it is none of info, debug, trace, all")]
+    LogLevel,
+    #[error(transparent)]
+    Duration(#[from] DurationError),
+    #[error("it must be above zero")]
+    NotPositive,
+    #[error("it must be from 0s to 1h")]
+    NotShort,
+}
+
 impl Flags {
-    /// Returns the meaning of the flags, or a one-line error.
-    pub(crate) fn resolve(self) -> Result<Options, String> {
-        if let Some(word) = self.unexpected.first() {
-            return Err(format!("unknown command {word:?} for {:?}", super::NAME));
+    /// Returns the meaning of the flags.
+    pub(crate) fn resolve(mut self) -> Result<Options, FlagsError> {
+        if !self.unexpected.is_empty() {
+            return Err(FlagsError::Command(self.unexpected.remove(0)));
         }
         let root_namespaces = names(&self.root_namespaces);
         let watch_namespaces = names(&self.watch_namespaces);
         let unwatched = |name: &&String| !watch_namespaces.is_empty() && !watch_namespaces.contains(name);
         if let Some(name) = root_namespaces.iter().find(unwatched) {
-            return Err(format!("--root-namespaces has {name:?}, which is not one of --watch-namespaces"));
+            return Err(FlagsError::RootNamespace(name.clone()));
         }
         let versions = TlsVersions {
             min: version(&self.tls_minimum_protocol_version),
             max: version(&self.tls_maximum_protocol_version),
         };
         if versions.min > versions.max {
-            return Err("--tls-minimum-protocol-version is above --tls-maximum-protocol-version".to_owned());
+            return Err(FlagsError::TlsVersions);
         }
         let lease_timing = Timing {
             lease: self.leader_election_lease_duration,
@@ -205,9 +236,7 @@ impl Flags {
         if !(lease_timing.retry < lease_timing.renew_deadline
             && lease_timing.renew_deadline < lease_timing.lease)
         {
-            return Err("--leader-election-retry-period must be below --leader-election-renew-deadline, \
-                 and that below --leader-election-lease-duration"
-                .to_owned());
+            return Err(FlagsError::LeaseTiming);
         }
         let lease = (self.leader_election_resource_name, self.leader_election_resource_namespace);
         Ok(Options {
@@ -242,10 +271,10 @@ fn names(list: &[String]) -> Vec<String> {
     list.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect()
 }
 
-fn secret(written: &str) -> Result<SecretReference, String> {
+fn secret(written: &str) -> Result<SecretReference, ValueError> {
     let reference = SecretReference::parse(written, "");
     if reference.namespace.is_empty() || reference.is_malformed() {
-        return Err("it is not of the form namespace/name".to_owned());
+        return Err(ValueError::Secret);
     }
     Ok(reference)
 }
@@ -260,22 +289,22 @@ fn version(written: &str) -> TlsVersion {
     if written == "1.3" { TlsVersion::V1_3 } else { TlsVersion::V1_2 }
 }
 
-fn level(written: &str) -> Result<LogLevel, String> {
-    LogLevel::parse(written).ok_or_else(|| "it is none of info, debug, trace, all".to_owned())
+fn level(written: &str) -> Result<LogLevel, ValueError> {
+    LogLevel::parse(written).ok_or(ValueError::LogLevel)
 }
 
-fn duration(written: &str) -> Result<Duration, String> {
+fn duration(written: &str) -> Result<Duration, ValueError> {
     let duration = GoDuration::parse(written)?;
     if duration <= GoDuration::default() {
-        return Err("it must be above zero".to_owned());
+        return Err(ValueError::NotPositive);
     }
     Ok(duration.to_std())
 }
 
-fn short_duration(written: &str) -> Result<Duration, String> {
+fn short_duration(written: &str) -> Result<Duration, ValueError> {
     let duration = GoDuration::parse(written)?;
     if duration < GoDuration::default() || duration.to_std() > LONGEST_STOP {
-        return Err("it must be from 0s to 1h".to_owned());
+        return Err(ValueError::NotShort);
     }
     Ok(duration.to_std())
 }
@@ -288,7 +317,8 @@ mod tests {
 
     fn options(words: &[&str]) -> Result<Options, String> {
         let flags = Flags::try_parse_from([&["pinniped-gateway"], words].concat());
-        flags.map_err(|error| pinniped_program::complaint(&error))?.resolve()
+        let flags = flags.map_err(|error| pinniped_program::complaint(&error))?;
+        flags.resolve().map_err(|error| error.to_string())
     }
 
     #[test]

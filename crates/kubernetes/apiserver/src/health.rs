@@ -9,7 +9,19 @@ use http::{HeaderValue, Response, StatusCode};
 use pinniped_http_server::{Body, body, layers};
 use pinniped_kube_request::request_info::query_pairs;
 
-type CheckFn = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+type CheckFn = Arc<dyn Fn() -> Result<(), CheckFailure> + Send + Sync>;
+
+/// The reason why a check fails, which the endpoint of the check and the log show.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CheckFailure(String);
+
+impl CheckFailure {
+    /// Creates the failure with a text for administrators.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
 
 /// A named check.
 #[derive(Clone)]
@@ -69,7 +81,7 @@ impl Health {
         let done = Arc::clone(&step.0);
         let run: CheckFn = Arc::new(move || match done.load(Ordering::Acquire) {
             true => Ok(()),
-            false => Err("not finished".to_owned()),
+            false => Err(CheckFailure::new("not finished")),
         });
         self.alive.push(Check { name: format!("poststarthook/{name}"), run });
         step
@@ -82,7 +94,7 @@ impl Health {
         let done = Arc::clone(&step.0);
         self.ready_check(name, move || match done.load(Ordering::Acquire) {
             true => Ok(()),
-            false => Err("not finished".to_owned()),
+            false => Err(CheckFailure::new("not finished")),
         });
         step
     }
@@ -91,7 +103,7 @@ impl Health {
     pub fn ready_check(
         &mut self,
         name: &str,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn() -> Result<(), CheckFailure> + Send + Sync + 'static,
     ) {
         self.ready.push(Check { name: name.to_owned(), run: Arc::new(check) });
     }
@@ -117,7 +129,7 @@ impl Health {
             checks.extend(self.ready.iter().cloned());
             let stopping = self.stopping.clone();
             let run: CheckFn = Arc::new(move || match stopping.0.load(Ordering::Acquire) {
-                true => Err("process is shutting down".to_owned()),
+                true => Err(CheckFailure::new("process is shutting down")),
                 false => Ok(()),
             });
             checks.push(Check { name: "shutdown".to_owned(), run });
@@ -157,7 +169,7 @@ impl Health {
                 Ok(()) => report.push_str(&format!("[+]{name} ok\n")),
                 Err(error) => {
                     failed = true;
-                    tracing::info!(endpoint, check = %name, error, "health check failed");
+                    tracing::info!(endpoint, check = %name, %error, "health check failed");
                     report.push_str(&format!("[-]{name} failed: reason withheld\n"));
                 }
             }
@@ -260,7 +272,7 @@ mod tests {
     #[tokio::test]
     async fn readiness_has_additional_checks_and_fails_first_at_shutdown() {
         let mut health = Health::new();
-        health.ready_check("impersonation-proxy", || Err("not listening".to_owned()));
+        health.ready_check("impersonation-proxy", || Err(CheckFailure::new("not listening")));
         assert_eq!(get(&health, "healthz", None, "").await.0, 200);
         let (status, report) = get(&health, "readyz", None, "").await;
         assert_eq!(status, 500);

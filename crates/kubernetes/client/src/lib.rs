@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use pinniped_http_client::dial::HttpProxy;
+use pinniped_http_client::dial::{ConnectError, HttpProxy};
 use pinniped_http_client::proxy_environment::ProxyEnvironment;
 pub use pinniped_http_client::upstream::{
     Dial, DialError, RequestBody, ResponseBody, Upstream, UpstreamConfigError, UpstreamError, UpstreamLimits,
@@ -38,7 +38,7 @@ pub fn through(
 struct Through(HttpProxy);
 
 impl Dial for Through {
-    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, String>> {
+    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, ConnectError>> {
         Box::pin(self.0.connect(host, port))
     }
 }

@@ -71,18 +71,7 @@ pub fn is_forbidden(error: &kube::Error) -> bool {
 pub fn error_text(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        other => {
-            let mut text = other.to_string();
-            let mut cause = std::error::Error::source(other);
-            while let Some(error) = cause {
-                let next = error.to_string();
-                if !text.contains(&next) {
-                    text = format!("{text}: {next}");
-                }
-                cause = error.source();
-            }
-            text
-        }
+        other => pinniped_error::chain(other).to_string(),
     }
 }
 

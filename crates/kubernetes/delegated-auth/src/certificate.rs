@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use aws_lc_rs::digest::{Context, SHA256};
 use jiff::Timestamp;
 use pinniped_kube_request::identity::{CREDENTIAL_ID_EXTRA, KnownUser, User};
-use pinniped_pki::{CaBundle, Certificate, DistinguishedName, chain};
+use pinniped_pki::chain::{self, ChainError};
+use pinniped_pki::{CaBundle, Certificate, CertificateError, DistinguishedName};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -31,6 +32,28 @@ pub(crate) struct Trust {
     pub(crate) hints: Vec<DistinguishedName>,
 }
 
+/// A chain that no CA verifies.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum VerifyError {
+    #[error("no certificate")]
+    NoCertificate,
+    #[error("no certificate authority")]
+    NoAuthority,
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+}
+
+/// A certificate that does not identify a user, with the texts of Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum SubjectError {
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    #[error("expected 1 UID, but found multiple")]
+    SeveralUids,
+    #[error("UID cannot be an empty string")]
+    EmptyUid,
+}
+
 /// Bundles that are used as one, and the times at which the validity of one of their certificates
 /// changes.
 struct CaSet {
@@ -47,14 +70,13 @@ impl CaSet {
     }
 
     /// Verifies against any of the bundles. Returns the last error if none matches.
-    fn verify(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<(), String> {
+    fn verify(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<(), VerifyError> {
         let Some((leaf, intermediates)) = chain.split_first() else {
-            return Err("no certificate".to_owned());
+            return Err(VerifyError::NoCertificate);
         };
-        let mut result = Err("no certificate authority".to_owned());
+        let mut result = Err(VerifyError::NoAuthority);
         for bundle in &self.bundles {
-            result =
-                chain::verify_client(leaf, intermediates, bundle, now).map_err(|error| error.to_string());
+            result = chain::verify_client(leaf, intermediates, bundle, now).map_err(VerifyError::from);
             if result.is_ok() {
                 break;
             }
@@ -122,7 +144,7 @@ impl Trust {
     fn judge_front_proxy(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> FrontProxyVerdict {
         let Some((set, config)) = &self.front_proxy else { return FrontProxyVerdict::NoOpinion };
         if let Err(error) = set.verify(chain, now) {
-            return FrontProxyVerdict::Failed(error);
+            return FrontProxyVerdict::Failed(error.to_string());
         }
         if config.allowed_names.is_empty() {
             return FrontProxyVerdict::Trusted;
@@ -146,7 +168,7 @@ impl Trust {
         match chain.first().map(user) {
             Some(Ok(Some(user))) => ClientVerdict::User(user.with_authenticated_group().into()),
             Some(Ok(None)) | None => ClientVerdict::NoOpinion,
-            Some(Err(error)) => ClientVerdict::Failed(error),
+            Some(Err(error)) => ClientVerdict::Failed(error.to_string()),
         }
     }
 }
@@ -185,8 +207,8 @@ pub(crate) enum ClientVerdict {
 }
 
 /// Returns the user of a verified certificate; `None` when it has no common name.
-fn user(leaf: &CertificateDer<'_>) -> Result<Option<User>, String> {
-    let certificate = Certificate::parse_der(leaf).map_err(|error| error.to_string())?;
+fn user(leaf: &CertificateDer<'_>) -> Result<Option<User>, SubjectError> {
+    let certificate = Certificate::parse_der(leaf)?;
     if certificate.subject_cn.is_empty() {
         return Ok(None);
     }
@@ -200,11 +222,11 @@ fn user(leaf: &CertificateDer<'_>) -> Result<Option<User>, String> {
 }
 
 /// Returns the UID of the subject. Kubernetes accepts exactly one non-empty UID, or none.
-fn uid(mut uids: Vec<String>) -> Result<String, String> {
+fn uid(mut uids: Vec<String>) -> Result<String, SubjectError> {
     match uids.pop() {
         None => Ok(String::new()),
-        Some(_) if !uids.is_empty() => Err("expected 1 UID, but found multiple".to_owned()),
-        Some(uid) if uid.is_empty() => Err("UID cannot be an empty string".to_owned()),
+        Some(_) if !uids.is_empty() => Err(SubjectError::SeveralUids),
+        Some(uid) if uid.is_empty() => Err(SubjectError::EmptyUid),
         Some(uid) => Ok(uid),
     }
 }
@@ -227,7 +249,9 @@ mod tests {
 
     #[test]
     fn the_subject_has_one_uid_or_none() {
-        let uids = |uids: &[&str]| uid(uids.iter().map(|uid| (*uid).to_owned()).collect());
+        let uids = |uids: &[&str]| {
+            uid(uids.iter().map(|uid| (*uid).to_owned()).collect()).map_err(|error| error.to_string())
+        };
         assert_eq!(uids(&[]), Ok(String::new()));
         assert_eq!(uids(&["u"]), Ok("u".to_owned()));
         assert_eq!(uids(&[""]), Err("UID cannot be an empty string".to_owned()));

@@ -23,6 +23,7 @@ use http::{Method, Request};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use pinniped_cache::{Cache, Flights, Start};
+use pinniped_error::chain;
 use pinniped_fair_semaphore::{FairSemaphore, LEVELS, Waiting};
 
 mod authorizer;
@@ -149,24 +150,9 @@ fn timed_out(path: &str) -> CallError {
 /// Converts a failure below HTTP. An API server that restarts refuses connections for some time,
 /// after it closed the existing ones.
 fn failed(error: &(dyn std::error::Error + 'static)) -> CallError {
-    let mut failed = CallError::transport(error, with_sources(error));
+    let mut failed = CallError::transport(error, chain(error).to_string());
     failed.is_lost |= is_refused_connection(error);
     failed
-}
-
-/// Formats an error and its causes on one line.
-fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let cause = source.to_string();
-        // Some errors repeat their cause in their own text.
-        if !text.ends_with(&cause) {
-            text = format!("{text}: {cause}");
-        }
-        next = source.source();
-    }
-    text
 }
 
 /// The results of reviews of one kind.

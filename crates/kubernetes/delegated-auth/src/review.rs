@@ -16,6 +16,7 @@ use bytes::Bytes;
 use h2::Reason;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
+use pinniped_error::{causes, find};
 use pinniped_kube_request::identity::User;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -65,7 +66,7 @@ impl CallError {
 /// own.
 pub(crate) fn is_lost_connection(error: &(dyn Error + 'static)) -> bool {
     // HTTP/2 errors are more specific than the errors that are derived from them.
-    if let Some(http2) = causes(error).find_map(|cause| cause.downcast_ref::<h2::Error>()) {
+    if let Some(http2) = find::<h2::Error>(error) {
         return is_lost_http2(http2);
     }
     causes(error).any(|cause| {
@@ -81,18 +82,6 @@ pub(crate) fn is_lost_connection(error: &(dyn Error + 'static)) -> bool {
 pub(crate) fn is_refused_connection(error: &(dyn Error + 'static)) -> bool {
     let mut causes = causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>());
     causes.any(|io| io.kind() == io::ErrorKind::ConnectionRefused)
-}
-
-/// Returns an error and its causes, including those inside of I/O errors, whose `source` skips the
-/// inner error itself.
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| {
-        let error: &'a (dyn Error + 'static) = *error;
-        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(held) => Some(held),
-            None => error.source(),
-        }
-    })
 }
 
 fn is_lost_io(error: &io::Error) -> bool {

@@ -2,7 +2,9 @@
 //! `name`, `labels` under `--downward-api-path`).
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use pinniped_go_compat::io::GoIoError;
 
 /// Namespace, name and labels of the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,13 +23,21 @@ pub struct PodInfo {
 pub enum PodInfoError {
     /// `namespace` is missing or unreadable.
     #[error("could not load namespace: {0}")]
-    Namespace(String),
+    Namespace(FileError),
     /// `labels` is missing or unreadable.
     #[error("could not load labels: {0}")]
-    Labels(String),
+    Labels(FileError),
     /// `labels` contains a line that is not `key="value"`.
     #[error("could not parse labels: {0}")]
     ParseLabels(&'static str),
+}
+
+/// A file that cannot be read, with the text of Go's `os.ReadFile`.
+#[derive(Debug, thiserror::Error)]
+#[error("open {}: {source}", .path.display())]
+pub struct FileError {
+    path: PathBuf,
+    source: GoIoError,
 }
 
 /// Reads the downward API directory.
@@ -51,9 +61,8 @@ fn name(directory: &Path) -> String {
     })
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path)
-        .map_err(|error| format!("open {}: {}", path.display(), pinniped_go_compat::network::io(&error)))
+fn read(path: &Path) -> Result<String, FileError> {
+    std::fs::read_to_string(path).map_err(|error| FileError { path: path.to_owned(), source: error.into() })
 }
 
 /// Parses the format of the kubelet: one label per line, the value quoted by the rules of Go.

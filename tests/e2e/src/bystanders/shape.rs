@@ -187,14 +187,14 @@ fn write_fields(fields: &[(String, Vec<u8>)], out: &mut Vec<u8>) {
 #[must_use]
 pub fn generated(seed: u64) -> Shape {
     let mut chance = Chance::new(seed);
-    let wire = *chance.one_of(&[Wire::Http1, Wire::Http1, Wire::Http2, Wire::Http2, Wire::Plain]);
-    let mut path = (*chance.one_of(PATHS)).to_owned();
+    let wire = chance.one_of(&[Wire::Http1, Wire::Http1, Wire::Http2, Wire::Http2, Wire::Plain]);
+    let mut path = chance.one_of(PATHS).to_owned();
     if chance.in_hundred(15) {
         path.push_str(if path.contains('?') { "&" } else { "?" });
         path.push_str(&chance.one_of(&["x", "%41", "{}", "[]", "&"]).repeat(chance.below(20_000)));
     }
     let fields = if chance.in_hundred(70) { fields(&mut chance, 1 << 20) } else { Vec::new() };
-    let method = if chance.in_hundred(60) { "GET" } else { *chance.one_of(METHODS) };
+    let method = if chance.in_hundred(60) { "GET" } else { chance.one_of(METHODS) };
     let with_body = chance.in_hundred(40);
     let body = if with_body { 1 + chance.below(60_000) } else { 0 };
     let trailers =
@@ -217,16 +217,16 @@ fn fields_of_a_trailer(chance: &mut Chance) -> Vec<(String, Vec<u8>)> {
 
 /// Generates fields with at most `most` bytes in total.
 fn fields(chance: &mut Chance, most: usize) -> Vec<(String, Vec<u8>)> {
-    let mut left = *chance.one_of(&[2_000, 20_000, 70_000, 300_000, most]);
+    let mut left = chance.one_of(&[2_000, 20_000, 70_000, 300_000, most]);
     let mut fields = Vec::new();
     for number in 0..1 + chance.below(200) {
         let name = if chance.in_hundred(40) {
-            (*chance.one_of(NAMES)).to_owned()
+            chance.one_of(NAMES).to_owned()
         } else {
             format!("{}{number}", chance.one_of(&["x-", "x_", "!#$%&'*+-.^_`|~", "x\"", "x-forwarded-"]))
         };
         let length = (1 << chance.below(20)).min(left);
-        let piece = *chance.one_of(PIECES);
+        let piece = chance.one_of(PIECES);
         let value = piece.repeat(length / piece.len());
         left = left.saturating_sub(name.len() + value.len() + 32);
         fields.push((name, value));

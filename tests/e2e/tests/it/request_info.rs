@@ -37,6 +37,7 @@ use pinniped_kube_request::attributes::Attributes;
 use pinniped_kube_request::request_info::{RequestInfo, RequestInfoError};
 use pinniped_kube_request::{deadline, forbidden};
 use pinniped_kube_types::status::Status;
+use pinniped_test_support::chance::Chance;
 use pinniped_test_support::control_plane::{ControlPlane, ControlPlaneParams};
 
 mod audit;
@@ -46,7 +47,7 @@ mod wire;
 mod words;
 
 use audit::{AuditLog, ObjectRef, Seen};
-use requests::{Asked, Chance};
+use requests::Asked;
 use wire::{Answer, Client};
 
 /// Number of requests. Some of them cannot be compared (see the module); more than 100,000 can.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use pinniped_test_support::chance::Chance;
 use serde_json::json;
 
 use super::things;
@@ -27,9 +28,11 @@ pub(super) async fn run(api: &Api<DynamicObject>, objects: usize, end: Instant) 
         create(api, &name(index)).await?;
         changed.created += 1;
     }
+    // The changes are equal in each run.
+    let mut chance = Chance::new(0);
     let mut turn = 0;
     while Instant::now() < end {
-        let random = scramble(turn);
+        let random = chance.number();
         let name = name((random % objects as u64) as usize);
         // A child of a deleted object must not pass for that of its successor. The finalizer may
         // take as long as the proxy is away, so an object is recreated in a later turn.
@@ -44,14 +47,6 @@ pub(super) async fn run(api: &Api<DynamicObject>, objects: usize, end: Instant) 
         tokio::time::sleep(PAUSE).await;
     }
     Ok(changed)
-}
-
-/// Returns pseudo-random numbers that are equal in each run (the mixing function of SplitMix64).
-fn scramble(turn: u64) -> u64 {
-    let mut mixed = turn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 fn name(index: usize) -> String {

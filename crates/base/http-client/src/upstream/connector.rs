@@ -27,6 +27,7 @@ use super::dial::Dial;
 use super::http2::Http2;
 use super::keep_alive::{Connection as KeepAlive, Socket};
 use super::{AddressParams, RequestBody, UpstreamConfigError, UpstreamLimits, UpstreamParams};
+use crate::dial::ConnectError;
 
 /// An upgraded connection has no HTTP/2 pings, so TCP must detect that the server is gone.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -45,9 +46,10 @@ pub enum DialError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The proxy in front of the server opened no connection.
+    /// The proxy in front of the server opened no connection. The error is not a source, because
+    /// its text contains that of its cause.
     #[error("{0}")]
-    Proxy(String),
+    Proxy(ConnectError),
     /// The TLS handshake exceeded its timeout.
     #[error("net/http: TLS handshake timeout")]
     HandshakeTimeout,

@@ -5,12 +5,14 @@ use std::fmt;
 use futures::future::BoxFuture;
 use tokio::net::TcpStream;
 
+use crate::dial::ConnectError;
+
 /// Opens TCP connections, for example through an HTTP proxy. `Debug` must not print the proxy's
 /// password.
 pub trait Dial: fmt::Debug + Send + Sync {
     /// Opens a connection to `host`, an address without brackets. The caller sets the deadline.
     ///
     /// # Errors
-    /// Returns a text that describes the failure.
-    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, String>>;
+    /// Returns an error with the text that a program written in Go prints.
+    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, ConnectError>>;
 }

@@ -5,13 +5,15 @@ use k8s_openapi::api::core::v1::Secret;
 use pinniped_concierge_api::config::ImpersonationProxyInfo;
 use pinniped_concierge_domain::strategy::validation::covers;
 use pinniped_delegation::grants::{Grants, inert_wildcards};
-use pinniped_go_compat::base64 as gobase64;
+use pinniped_go_compat::base64::{self as gobase64, CorruptInput};
+use pinniped_pki::chain::{self, ChainError};
 use pinniped_pki::tls::Shown;
-use pinniped_pki::{CaBundle, Certificate, CertificatePair, chain};
+use pinniped_pki::{BundleError, CaBundle, Certificate, CertificatePair, PairError};
 use url::Url;
 
 use super::finding::Finding;
 use super::observed::{EndpointLook, Look, Observed, SecretLook};
+use crate::dial::host_of;
 
 /// An expiration within this time is reported.
 const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -43,11 +45,20 @@ pub(super) fn judge_secret(observed: &Observed) -> Vec<Finding> {
     findings
 }
 
-fn pair(secret: &Secret) -> Result<CertificatePair, String> {
+/// A Secret whose certificate cannot be served.
+#[derive(Debug, thiserror::Error)]
+enum SecretError {
+    #[error(transparent)]
+    Pair(#[from] PairError),
+    #[error("the certificate is a CA's")]
+    Ca,
+}
+
+fn pair(secret: &Secret) -> Result<CertificatePair, SecretError> {
     let bytes =
         |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map_or(&[][..], |value| &value.0);
-    let pair = CertificatePair::parse(bytes("tls.crt"), bytes("tls.key")).map_err(|err| err.to_string())?;
-    if pair.leaf().is_ca { Err("the certificate is a CA's".to_owned()) } else { Ok(pair) }
+    let pair = CertificatePair::parse(bytes("tls.crt"), bytes("tls.key"))?;
+    if pair.leaf().is_ca { Err(SecretError::Ca) } else { Ok(pair) }
 }
 
 fn delegation(observed: &Observed, look: &SecretLook, findings: &mut Vec<Finding>) {
@@ -134,7 +145,7 @@ fn judge_shown(
         }
         None => return Vec::new(),
     };
-    let host = host_of(url);
+    let host = Url::parse(url).map(|url| host_of(&url)).unwrap_or_default();
     if !is_for(&leaf, &host) {
         let names: Vec<String> =
             leaf.dns_names.iter().cloned().chain(leaf.ip_addresses.iter().map(ToString::to_string)).collect();
@@ -191,18 +202,25 @@ const REPLACE: &str =
     "issue a certificate for the name that clients use, or correct spec.impersonationProxy.externalEndpoint";
 const RENEW: &str = "renew it: a new certificate in the same Secret is served without a restart";
 
-/// Returns the host of a URL, without the brackets of an IPv6 address.
-fn host_of(url: &str) -> String {
-    let url = Url::parse(url).ok();
-    let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
-    host.trim_matches(['[', ']']).to_owned()
-}
-
 fn is_for(leaf: &Certificate, host: &str) -> bool {
     match host.parse() {
         Ok(ip) => leaf.ip_addresses.contains(&ip),
         Err(_) => leaf.dns_names.iter().any(|name| covers(name, host)),
     }
+}
+
+/// The reason why a client does not trust a certificate.
+#[derive(Debug, thiserror::Error)]
+enum TrustError {
+    /// The system roots do not verify it.
+    #[error("{0}")]
+    System(String),
+    #[error("the advertised bundle is not base64: {0}")]
+    Base64(#[source] CorruptInput),
+    #[error("the advertised bundle: {0}")]
+    Bundle(#[source] BundleError),
+    #[error(transparent)]
+    Chain(#[from] ChainError),
 }
 
 fn trusted(
@@ -211,20 +229,19 @@ fn trusted(
     info: &ImpersonationProxyInfo,
     system: Option<&str>,
     now: Timestamp,
-) -> Result<(), String> {
+) -> Result<(), TrustError> {
     if info.certificate_authority_data.is_empty() {
-        return system.map_or(Ok(()), |why| Err(why.to_owned()));
+        return system.map_or(Ok(()), |why| Err(TrustError::System(why.to_owned())));
     }
-    let pem = gobase64::decode(info.certificate_authority_data.as_bytes())
-        .map_err(|err| format!("the advertised bundle is not base64: {err}"))?;
-    let roots = CaBundle::from_pem(&pem).map_err(|err| format!("the advertised bundle: {err}"))?;
+    let pem = gobase64::decode(info.certificate_authority_data.as_bytes()).map_err(TrustError::Base64)?;
+    let roots = CaBundle::from_pem(&pem).map_err(TrustError::Bundle)?;
     if roots.ders().contains(&leaf.der) {
         return Ok(());
     }
     // The validity period is checked separately.
     let time = now.clamp(leaf.not_before, leaf.not_after.max(leaf.not_before));
     let intermediates = shown.chain.get(1..).unwrap_or_default();
-    chain::verify_server(&leaf.der, intermediates, &roots, time).map_err(|err| err.to_string())
+    Ok(chain::verify_server(&leaf.der, intermediates, &roots, time)?)
 }
 
 #[cfg(test)]

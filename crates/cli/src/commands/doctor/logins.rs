@@ -11,7 +11,7 @@ use super::observed::Observed;
 use crate::flags::parse::Outcome;
 use crate::flags::tree::ROOT;
 use crate::flags::{Delivery, Parsed, Value, parse};
-use crate::kubeconfig::identity::read_user;
+use crate::kubeconfig::identity::{NoUsername, read_user};
 
 /// Such a user in a kubeconfig that is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +22,8 @@ pub(super) struct LoginEntry {
     pub(super) user: String,
     /// The method that adds the impersonation headers.
     pub(super) delivery: Delivery,
-    /// The user that its fields impersonate, or an error in the fields.
-    pub(super) impersonated: Result<Option<ImpersonatedUser>, String>,
+    /// The user that its fields impersonate.
+    pub(super) impersonated: Result<Option<ImpersonatedUser>, NoUsername>,
     /// The identity that its plugin expects.
     pub(super) expected: Option<IdentityDigest>,
 }

@@ -122,9 +122,14 @@ pub(super) struct KubeconfigEntry {
     pub(super) cluster: String,
     /// The URL of the cluster.
     pub(super) server: String,
-    /// The CA certificates in PEM form, or an error text.
-    pub(super) ca: Result<Vec<u8>, String>,
+    /// The CA certificates in PEM form.
+    pub(super) ca: Result<Vec<u8>, Unreadable>,
 }
+
+/// A part of a kubeconfig cannot be read. The text is the reason in a finding.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Unreadable(pub(super) String);
 
 impl Observed {
     /// Returns `spec.impersonationProxy`.

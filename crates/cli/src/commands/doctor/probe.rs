@@ -1,19 +1,20 @@
 //! Probes the endpoint as a client would: name resolution, connection, handshake.
 
-use pinniped_pki::tls::{ALPN_HTTP, Probe, Profile, Roots};
+use pinniped_error::chain;
+use pinniped_pki::tls::{ALPN_HTTP, Probe, Profile, Roots, TlsError};
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::observed::EndpointLook;
 use super::read::LOOK_LIMIT;
-use crate::dial::Dialer;
-use crate::https::{HttpsClient, tls_text};
+use crate::dial::{Dialer, host_of};
+use crate::https::{HttpsClient, SendError, tls_text};
 
 /// Probes the endpoint. With `system`, also checks whether the system roots trust the certificate.
 pub(super) async fn look(dialer: &Dialer, endpoint: &str, system: bool) -> EndpointLook {
     let target = Url::parse(endpoint).map_err(|err| err.to_string()).and_then(|url| {
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let host = host_of(&url);
         let name = ServerName::try_from(host.clone()).map_err(|err| err.to_string())?;
         Ok((url, host, name))
     });
@@ -30,7 +31,7 @@ pub(super) async fn look(dialer: &Dialer, endpoint: &str, system: bool) -> Endpo
     let probe = Probe::new(ALPN_HTTP);
     let handshake = TlsConnector::from(probe.config()).connect(name, stream);
     let outcome = match tokio::time::timeout(LOOK_LIMIT, handshake).await {
-        Ok(outcome) => outcome.map(drop).map_err(|err| tls_text(&err)),
+        Ok(outcome) => outcome.map(drop).map_err(|err| tls_text(&err, &host)),
         Err(_) => Err("no answer in time".to_owned()),
     };
     let shown = probe.shown();
@@ -38,15 +39,24 @@ pub(super) async fn look(dialer: &Dialer, endpoint: &str, system: bool) -> Endpo
         return EndpointLook::NoCertificate(outcome.err().unwrap_or_default());
     }
     let system = if system { vouched(dialer, &url).await.err() } else { None };
+    let system = system.map(|error| chain(&error).to_string());
     EndpointLook::Shown { shown, system }
 }
 
+/// The reason why the system roots do not verify a server.
+#[derive(Debug, thiserror::Error)]
+enum VouchError {
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Send(#[from] SendError),
+    #[error("no answer in time")]
+    Timeout,
+}
+
 /// Sends a request that is verified with the system roots; any response is a success.
-async fn vouched(dialer: &Dialer, url: &Url) -> Result<(), String> {
+async fn vouched(dialer: &Dialer, url: &Url) -> Result<(), VouchError> {
     let client = HttpsClient::new(dialer.clone(), Profile::Default, Roots::System)?;
-    match tokio::time::timeout(LOOK_LIMIT, client.get(url)).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(why)) => Err(why.to_string()),
-        Err(_) => Err("no answer in time".to_owned()),
-    }
+    tokio::time::timeout(LOOK_LIMIT, client.get(url)).await.map_err(|_| VouchError::Timeout)??;
+    Ok(())
 }

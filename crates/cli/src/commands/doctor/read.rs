@@ -26,6 +26,34 @@ use crate::dial::Dialer;
 /// The timeout of each read.
 pub(super) const LOOK_LIMIT: Duration = Duration::from_secs(10);
 
+/// There is no CredentialIssuer to check.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerError {
+    /// The named one does not exist.
+    #[error("there is no {resource} called {name}")]
+    NotFound {
+        /// The resource and its group.
+        resource: String,
+        /// The given name.
+        name: String,
+    },
+    /// There is none.
+    #[error("this cluster has no CredentialIssuer: apply install-pinniped-concierge-resources.yaml ({0})")]
+    None(String),
+    /// There are several.
+    #[error("there are several CredentialIssuers: choose one of {0} with --concierge-credential-issuer")]
+    Several(String),
+    /// The cluster does not serve the resource.
+    #[error(
+        "this cluster does not know {0}: install the Concierge, or name its API groups with \
+         --concierge-api-group-suffix"
+    )]
+    Unknown(String),
+    /// The request failed, with the text of client-go.
+    #[error("{0}")]
+    Request(String),
+}
+
 /// Reads from one cluster.
 pub(super) struct Reader<'a> {
     pub(super) admin: &'a Admin,
@@ -35,35 +63,27 @@ pub(super) struct Reader<'a> {
 
 impl Reader<'_> {
     /// Returns the `CredentialIssuer` with this name, or the only one.
-    pub(super) async fn credential_issuer(&self, name: &str) -> Result<CredentialIssuer, String> {
+    pub(super) async fn credential_issuer(&self, name: &str) -> Result<CredentialIssuer, IssuerError> {
         let api: Api<CredentialIssuer> = Api::all_with(self.admin.client.clone(), self.suffix);
         let resource =
             format!("{}.{}", CredentialIssuer::PLURAL, self.suffix.replace(CredentialIssuer::GROUP));
         if !name.is_empty() {
             return match self.get(&api, &resource, name).await {
                 Look::Found(issuer) => Ok(issuer),
-                Look::Missing => Err(format!("there is no {resource} called {name}")),
-                Look::Hidden(why) | Look::Failed(why) => Err(why),
+                Look::Missing => Err(IssuerError::NotFound { resource, name: name.to_owned() }),
+                Look::Hidden(text) | Look::Failed(text) => Err(IssuerError::Request(text)),
             };
         }
         match self.list(&api, &resource, ListParams::default()).await {
             Look::Found(mut issuers) if issuers.len() == 1 => Ok(issuers.remove(0)),
-            Look::Found(issuers) if issuers.is_empty() => Err(format!(
-                "this cluster has no CredentialIssuer: apply install-pinniped-concierge-resources.yaml ({resource})"
-            )),
+            Look::Found(issuers) if issuers.is_empty() => Err(IssuerError::None(resource)),
             Look::Found(issuers) => {
                 let names: Vec<_> =
                     issuers.iter().filter_map(|issuer| issuer.metadata.name.as_deref()).collect();
-                Err(format!(
-                    "there are several CredentialIssuers: choose one of {} with --concierge-credential-issuer",
-                    names.join(", ")
-                ))
+                Err(IssuerError::Several(names.join(", ")))
             }
-            Look::Missing => Err(format!(
-                "this cluster does not know {resource}: install the Concierge, or name its API groups with \
-                 --concierge-api-group-suffix"
-            )),
-            Look::Hidden(why) | Look::Failed(why) => Err(why),
+            Look::Missing => Err(IssuerError::Unknown(resource)),
+            Look::Hidden(text) | Look::Failed(text) => Err(IssuerError::Request(text)),
         }
     }
 
@@ -250,7 +270,7 @@ impl Reader<'_> {
             Ok(Err(error)) => error,
             Err(_) => return Look::Failed("context deadline exceeded".to_owned()),
         };
-        let text = self.admin.error_text(&error, subject);
+        let text = self.admin.request_error(&error, subject).to_string();
         match &error {
             kube::Error::Api(status) if status.code == 404 => Look::Missing,
             kube::Error::Api(status) if matches!(status.code, 401 | 403) => Look::Hidden(text),

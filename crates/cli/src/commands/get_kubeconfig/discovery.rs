@@ -17,17 +17,94 @@ use pinniped_concierge_api::config::{
 use pinniped_go_compat::json::quote;
 use pinniped_kube_types::suffix::GroupSuffix;
 
+use pinniped_go_compat::base64::{self as gobase64, CorruptInput};
+
 use super::options::Options;
 use super::{count_roots, validate};
-use crate::admin::{Admin, Subject};
+use crate::admin::{Admin, RequestError, Subject};
 use crate::flags::ConciergeMode;
 use crate::printer::Printer;
-use pinniped_go_compat::base64 as gobase64;
 
 /// The timeout of each request.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(20);
 /// The interval between reads of a CredentialIssuer that is not ready.
 const POLL: Duration = Duration::from_secs(2);
+
+/// An object could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// The request failed.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// There is no response within [`LOOKUP_LIMIT`].
+    #[error("context deadline exceeded")]
+    Timeout,
+}
+
+/// The Concierge was not discovered.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoveryError {
+    /// A named object could not be read.
+    #[error(transparent)]
+    Get(#[from] LookupError),
+    /// The objects of a kind could not be listed.
+    #[error("failed to list {kind} objects for autodiscovery")]
+    List {
+        /// The kind.
+        kind: &'static str,
+        /// The failed request.
+        #[source]
+        source: LookupError,
+    },
+    /// The cluster has no CredentialIssuer.
+    #[error("no CredentialIssuers were found")]
+    NoCredentialIssuer,
+    /// The cluster has several CredentialIssuers.
+    #[error(
+        "multiple CredentialIssuers were found, so the --concierge-credential-issuer flag must be specified"
+    )]
+    SeveralCredentialIssuers,
+    /// The type of the authenticator is unknown.
+    #[error(
+        "invalid authenticator type {}, supported values are \"webhook\" and \"jwt\"",
+        quote(.0)
+    )]
+    AuthenticatorType(String),
+    /// The cluster has no authenticator.
+    #[error("no authenticators were found")]
+    NoAuthenticator,
+    /// The cluster has several authenticators.
+    #[error(
+        "multiple authenticators were found, so the \
+         --concierge-authenticator-type/--concierge-authenticator-name flags must be specified"
+    )]
+    SeveralAuthenticators,
+    /// One of two flags is missing.
+    #[error(
+        "--concierge-authenticator-{given} was specified without --concierge-authenticator-{missing}, \
+         specify both or neither (found the {type_} authenticator {})",
+        quote(.name)
+    )]
+    HalfAuthenticator {
+        /// The flag that is there.
+        given: &'static str,
+        /// The flag that is missing.
+        missing: &'static str,
+        /// The type of the only authenticator.
+        type_: &'static str,
+        /// The name of the only authenticator.
+        name: String,
+    },
+    /// No strategy can be selected automatically.
+    #[error("could not autodiscover --concierge-mode")]
+    NoStrategy,
+    /// No strategy has the requested mode.
+    #[error("could not find successful Concierge strategy matching --concierge-mode={0}")]
+    NoStrategyWithMode(ConciergeMode),
+    /// The bundle of the strategy is not base64.
+    #[error("autodiscovered Concierge CA bundle is invalid")]
+    CaBundle(#[from] CorruptInput),
+}
 
 /// The result of the discovery.
 pub(super) struct Found {
@@ -100,7 +177,7 @@ pub(super) async fn discover(
     suffix: &GroupSuffix,
     options: &Options,
     printer: Printer,
-) -> Result<Found, String> {
+) -> Result<Found, DiscoveryError> {
     let lookup = Lookup { admin, suffix };
     let mut issuer = credential_issuer(&lookup, &options.concierge.credential_issuer, printer).await?;
     if !options.concierge.skip_wait {
@@ -118,7 +195,7 @@ struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    async fn get<K>(&self, name: &str) -> Result<K, String>
+    async fn get<K>(&self, name: &str) -> Result<K, LookupError>
     where
         K: Resource<DynamicType = GroupSuffix> + Clone + DeserializeOwned + std::fmt::Debug,
     {
@@ -129,7 +206,7 @@ impl Lookup<'_> {
         self.within_limit(api.get(name), subject).await
     }
 
-    async fn list<K>(&self) -> Result<Vec<K>, String>
+    async fn list<K>(&self, kind: &'static str) -> Result<Vec<K>, DiscoveryError>
     where
         K: Resource<DynamicType = GroupSuffix> + Clone + DeserializeOwned + std::fmt::Debug,
     {
@@ -138,19 +215,17 @@ impl Lookup<'_> {
         let path = K::url_path(self.suffix, None);
         let subject = Subject { verb: "list", resource: &resource, name: "", path: &path };
         let parameters = ListParams::default();
-        let list: ObjectList<K> = self.within_limit(api.list(&parameters), subject).await?;
-        Ok(list.items)
+        let list: Result<ObjectList<K>, _> = self.within_limit(api.list(&parameters), subject).await;
+        Ok(list.map_err(|source| DiscoveryError::List { kind, source })?.items)
     }
 
     async fn within_limit<T>(
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
         subject: Subject<'_>,
-    ) -> Result<T, String> {
-        tokio::time::timeout(LOOKUP_LIMIT, call)
-            .await
-            .map_err(|_| "context deadline exceeded".to_owned())?
-            .map_err(|err| self.admin.error_text(&err, subject))
+    ) -> Result<T, LookupError> {
+        let result = tokio::time::timeout(LOOKUP_LIMIT, call).await.map_err(|_| LookupError::Timeout)?;
+        Ok(result.map_err(|error| self.admin.request_error(&error, subject))?)
     }
 }
 
@@ -162,20 +237,14 @@ async fn credential_issuer(
     lookup: &Lookup<'_>,
     name: &str,
     printer: Printer,
-) -> Result<CredentialIssuer, String> {
+) -> Result<CredentialIssuer, DiscoveryError> {
     if !name.is_empty() {
-        return lookup.get(name).await;
+        return Ok(lookup.get(name).await?);
     }
-    let mut all: Vec<CredentialIssuer> = lookup
-        .list()
-        .await
-        .map_err(|why| format!("failed to list CredentialIssuer objects for autodiscovery: {why}"))?;
+    let mut all: Vec<CredentialIssuer> = lookup.list("CredentialIssuer").await?;
     match (all.pop(), all.is_empty()) {
-        (None, _) => Err("no CredentialIssuers were found".into()),
-        (Some(_), false) => Err(
-            "multiple CredentialIssuers were found, so the --concierge-credential-issuer flag must be specified"
-                .into(),
-        ),
+        (None, _) => Err(DiscoveryError::NoCredentialIssuer),
+        (Some(_), false) => Err(DiscoveryError::SeveralCredentialIssuers),
         (Some(only), true) => {
             printer.info("discovered CredentialIssuer", &[("name", json!(only.metadata.name))]);
             Ok(only)
@@ -207,7 +276,7 @@ async fn wait_for_strategies(
     mut issuer: CredentialIssuer,
     options: &Options,
     printer: Printer,
-) -> Result<CredentialIssuer, String> {
+) -> Result<CredentialIssuer, LookupError> {
     let name = issuer.metadata.name.clone().unwrap_or_default();
     let deadline = Instant::now() + options.timeout.to_std();
     let mut ticker = tokio::time::interval_at(Instant::now() + POLL, POLL);
@@ -227,28 +296,19 @@ async fn authenticator(
     lookup: &Lookup<'_>,
     options: &Options,
     printer: Printer,
-) -> Result<Authenticator, String> {
+) -> Result<Authenticator, DiscoveryError> {
     let flags = &options.concierge;
     let (kind, name) = (&flags.authenticator_type, &flags.authenticator_name);
     if !kind.is_empty() && !name.is_empty() {
         return match kind.to_lowercase().as_str() {
             "webhook" => Ok(Authenticator::Webhook(Box::new(lookup.get(name).await?))),
             "jwt" => Ok(Authenticator::Jwt(Box::new(lookup.get(name).await?))),
-            _ => Err(format!(
-                "invalid authenticator type {}, supported values are \"webhook\" and \"jwt\"",
-                quote(kind)
-            )),
+            _ => Err(DiscoveryError::AuthenticatorType(kind.clone())),
         };
     }
 
-    let jwts: Vec<JwtAuthenticator> = lookup
-        .list()
-        .await
-        .map_err(|why| format!("failed to list JWTAuthenticator objects for autodiscovery: {why}"))?;
-    let webhooks: Vec<WebhookAuthenticator> = lookup
-        .list()
-        .await
-        .map_err(|why| format!("failed to list WebhookAuthenticator objects for autodiscovery: {why}"))?;
+    let jwts: Vec<JwtAuthenticator> = lookup.list("JWTAuthenticator").await?;
+    let webhooks: Vec<WebhookAuthenticator> = lookup.list("WebhookAuthenticator").await?;
     let mut all: Vec<Authenticator> = jwts
         .into_iter()
         .map(|jwt| Authenticator::Jwt(Box::new(jwt)))
@@ -258,19 +318,19 @@ async fn authenticator(
         for authenticator in &all {
             authenticator.log_found(printer);
         }
-        return Err("multiple authenticators were found, so the --concierge-authenticator-type/--concierge-authenticator-name flags must be specified".into());
+        return Err(DiscoveryError::SeveralAuthenticators);
     }
-    let only = all.pop().ok_or("no authenticators were found")?;
+    let only = all.pop().ok_or(DiscoveryError::NoAuthenticator)?;
     if kind.is_empty() != name.is_empty() {
         // Otherwise the kubeconfig would contain an incomplete authenticator and could never log
         // in.
         let (given, missing) = if kind.is_empty() { ("name", "type") } else { ("type", "name") };
-        return Err(format!(
-            "--concierge-authenticator-{given} was specified without --concierge-authenticator-{missing}, \
-             specify both or neither (found the {} authenticator {})",
-            only.type_name(),
-            quote(only.name())
-        ));
+        return Err(DiscoveryError::HalfAuthenticator {
+            given,
+            missing,
+            type_: only.type_name(),
+            name: only.name().to_owned(),
+        });
     }
     Ok(only)
 }
@@ -281,7 +341,7 @@ fn select_frontend(
     issuer: &CredentialIssuer,
     mode: ConciergeMode,
     printer: Printer,
-) -> Result<Frontend, String> {
+) -> Result<Frontend, DiscoveryError> {
     let usable = strategies(issuer)
         .iter()
         .filter(|strategy| strategy.status == StrategyStatus::Success)
@@ -303,8 +363,8 @@ fn select_frontend(
     }
     log_strategies(issuer, printer);
     Err(match mode {
-        ConciergeMode::Auto => "could not autodiscover --concierge-mode".to_owned(),
-        mode => format!("could not find successful Concierge strategy matching --concierge-mode={mode}"),
+        ConciergeMode::Auto => DiscoveryError::NoStrategy,
+        mode => DiscoveryError::NoStrategyWithMode(mode),
     })
 }
 
@@ -315,7 +375,7 @@ pub(super) fn fill_in(
     source_server: &str,
     source_ca: &[u8],
     printer: Printer,
-) -> Result<(), String> {
+) -> Result<(), DiscoveryError> {
     let flags = &mut options.concierge;
     if flags.mode == ConciergeMode::Auto {
         flags.mode = frontend.mode();
@@ -345,8 +405,7 @@ pub(super) fn fill_in(
         flags.ca_bundle = match frontend {
             Frontend::TokenCredentialRequestApi | Frontend::ServiceAccountToken => source_ca.to_vec(),
             Frontend::ImpersonationProxy { certificate_authority_data, .. } => {
-                gobase64::decode(certificate_authority_data.as_bytes())
-                    .map_err(|err| format!("autodiscovered Concierge CA bundle is invalid: {err}"))?
+                gobase64::decode(certificate_authority_data.as_bytes())?
             }
         };
         printer.info(
@@ -444,7 +503,7 @@ mod tests {
         ] {
             let printer = Printer::new(Level::Warning);
             assert_eq!(
-                select_frontend(&issuer(strategies), mode, printer),
+                select_frontend(&issuer(strategies), mode, printer).map_err(|error| error.to_string()),
                 expected.map_err(str::to_owned),
                 "{strategies} {mode:?}"
             );

@@ -8,6 +8,9 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use pinniped_concierge_api::authentication::{CertificateAuthorityDataSource, JwtAuthenticator};
+use pinniped_concierge_api::names::GROUP_LOGIN;
+use pinniped_error::chain;
+use pinniped_go_compat::base64::{self as gobase64, CorruptInput};
 use pinniped_go_compat::json::quote;
 use pinniped_kube_types::suffix::GroupSuffix;
 use pinniped_pki::CaBundle;
@@ -15,9 +18,97 @@ use pinniped_pki::CaBundle;
 use super::count_roots;
 use super::discovery::Authenticator;
 use super::options::Options;
-use crate::admin::{Admin, Subject};
+use crate::admin::{Admin, RequestError, Subject};
 use crate::printer::Printer;
-use pinniped_go_compat::base64 as gobase64;
+
+/// The CA of the issuer was not discovered.
+#[derive(Debug, thiserror::Error)]
+#[error("tried to autodiscover --oidc-ca-bundle, but {}", chain(.0))]
+pub struct IssuerCaError(#[from] CaSourceError);
+
+/// The JWTAuthenticator has no usable CA.
+#[derive(Debug, thiserror::Error)]
+pub enum CaSourceError {
+    /// Its inline bundle is not base64.
+    #[error("JWTAuthenticator {authenticator} has invalid spec.tls.certificateAuthorityData")]
+    Inline {
+        /// The name of the authenticator.
+        authenticator: String,
+        /// The error of the decoder.
+        #[source]
+        source: CorruptInput,
+    },
+    /// The namespace of the referenced object is not known.
+    #[error("encountered error discovering namespace of Concierge for JWTAuthenticator {authenticator}")]
+    Namespace {
+        /// The name of the authenticator.
+        authenticator: String,
+        /// The failed search.
+        #[source]
+        source: NamespaceError,
+    },
+    /// The kind of the referenced object is unknown.
+    #[error(
+        "JWTAuthenticator {authenticator} spec.tls.certificateAuthorityDataSource.Kind value {} \
+         is not supported by this CLI version",
+        quote(.kind)
+    )]
+    Kind {
+        /// The name of the authenticator.
+        authenticator: String,
+        /// The kind.
+        kind: String,
+    },
+    /// The referenced object cannot be read.
+    #[error(
+        "encountered error getting {object} specified by JWTAuthenticator {authenticator} \
+         spec.tls.certificateAuthorityDataSource"
+    )]
+    Read {
+        /// Kind, namespace and name of the object.
+        object: String,
+        /// The name of the authenticator.
+        authenticator: String,
+        /// The failed request.
+        #[source]
+        source: RequestError,
+    },
+    /// The key does not exist.
+    #[error("{key} does not exist in {object}")]
+    NoKey {
+        /// The key and the field that names it.
+        key: String,
+        /// Kind, namespace and name of the object.
+        object: String,
+    },
+    /// The value is empty.
+    #[error("{key} exists but has empty value in {object}")]
+    EmptyKey {
+        /// The key and the field that names it.
+        key: String,
+        /// Kind, namespace and name of the object.
+        object: String,
+    },
+    /// The value has no certificate.
+    #[error("value at {key} does not contain any CA certificates in {object}")]
+    NoCertificates {
+        /// The key and the field that names it.
+        key: String,
+        /// Kind, namespace and name of the object.
+        object: String,
+    },
+}
+
+/// The namespace of the Concierge is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum NamespaceError {
+    /// The APIServices cannot be listed.
+    #[error("error listing APIServices")]
+    List(#[from] RequestError),
+    /// No APIService names it.
+    #[error("could not find APIService with non-empty spec.service.namespace for API group {0}")]
+    NotFound(String),
+}
 
 /// Sets authenticator, issuer, audience and issuer CA if the user did not specify them.
 pub(super) async fn fill_in(
@@ -26,7 +117,7 @@ pub(super) async fn fill_in(
     admin: &Admin,
     suffix: &GroupSuffix,
     printer: Printer,
-) -> Result<(), String> {
+) -> Result<(), IssuerCaError> {
     let flags = &mut options.concierge;
     if flags.authenticator_type.is_empty() && flags.authenticator_name.is_empty() {
         let name = [("name", json!(authenticator.name()))];
@@ -50,10 +141,7 @@ pub(super) async fn fill_in(
     }
     if oidc.ca_bundle.is_empty() {
         let source = CaSource { jwt, admin, suffix, printer };
-        oidc.ca_bundle = source
-            .find()
-            .await
-            .map_err(|why| format!("tried to autodiscover --oidc-ca-bundle, but {why}"))?;
+        oidc.ca_bundle = source.find().await?;
     }
     Ok(())
 }
@@ -66,30 +154,24 @@ struct CaSource<'a> {
 }
 
 impl CaSource<'_> {
-    fn name(&self) -> &str {
-        self.jwt.metadata.name.as_deref().unwrap_or_default()
+    fn name(&self) -> String {
+        self.jwt.metadata.name.clone().unwrap_or_default()
     }
 
     /// Returns the CA of the issuer as PEM; empty if the authenticator has none.
-    async fn find(&self) -> Result<Vec<u8>, String> {
+    async fn find(&self) -> Result<Vec<u8>, CaSourceError> {
         let Some(tls) = &self.jwt.spec.tls else { return Ok(Vec::new()) };
         if let Some(data) = tls.certificate_authority_data.as_deref().filter(|data| !data.is_empty()) {
-            let pem = gobase64::decode(data.as_bytes()).map_err(|err| {
-                format!(
-                    "JWTAuthenticator {} has invalid spec.tls.certificateAuthorityData: {err}",
-                    self.name()
-                )
-            })?;
+            let pem = gobase64::decode(data.as_bytes())
+                .map_err(|source| CaSourceError::Inline { authenticator: self.name(), source })?;
             self.printer.info("discovered OIDC CA bundle", &[("roots", json!(count_roots(&pem)))]);
             return Ok(pem);
         }
         let Some(source) = &tls.certificate_authority_data_source else { return Ok(Vec::new()) };
-        let namespace = self.concierge_namespace().await.map_err(|why| {
-            format!(
-                "encountered error discovering namespace of Concierge for JWTAuthenticator {}: {why}",
-                self.name()
-            )
-        })?;
+        let namespace = self
+            .concierge_namespace()
+            .await
+            .map_err(|source| CaSourceError::Namespace { authenticator: self.name(), source })?;
         self.printer.info(
             "discovered Concierge namespace for API group suffix",
             &[("apiGroupSuffix", json!(self.suffix.as_str()))],
@@ -105,8 +187,8 @@ impl CaSource<'_> {
 
     /// Returns the namespace of the Concierge, which is the namespace of the Service of its login
     /// API.
-    async fn concierge_namespace(&self) -> Result<String, String> {
-        let group = self.suffix.replace("login.concierge.pinniped.dev");
+    async fn concierge_namespace(&self) -> Result<String, NamespaceError> {
+        let group = self.suffix.replace(GROUP_LOGIN);
         let api: Api<APIService> = Api::all(self.admin.client.clone());
         let subject = Subject {
             verb: "list",
@@ -117,18 +199,14 @@ impl CaSource<'_> {
         let all = api
             .list(&ListParams::default())
             .await
-            .map_err(|err| format!("error listing APIServices: {}", self.admin.error_text(&err, subject)))?;
+            .map_err(|error| self.admin.request_error(&error, subject))?;
         all.items
             .into_iter()
             .filter_map(|service| service.spec)
             .filter(|spec| spec.group.as_deref() == Some(group.as_str()))
             .filter_map(|spec| spec.service?.namespace)
             .find(|namespace| !namespace.is_empty())
-            .ok_or_else(|| {
-                format!(
-                    "could not find APIService with non-empty spec.service.namespace for API group {group}"
-                )
-            })
+            .ok_or(NamespaceError::NotFound(group))
     }
 
     /// Returns the value of the key, if the object has it.
@@ -136,7 +214,7 @@ impl CaSource<'_> {
         &self,
         source: &CertificateAuthorityDataSource,
         namespace: &str,
-    ) -> Result<Option<Vec<u8>>, String> {
+    ) -> Result<Option<Vec<u8>>, CaSourceError> {
         let client = self.admin.client.clone();
         let (name, key) = (source.name.as_str(), source.key.as_str());
         match source.kind.as_str() {
@@ -154,11 +232,7 @@ impl CaSource<'_> {
                     .map_err(|err| self.unreadable(source, namespace, "configmaps", &err))?;
                 Ok(map.data.and_then(|mut data| data.remove(key)).map(String::into_bytes))
             }
-            kind => Err(format!(
-                "JWTAuthenticator {} spec.tls.certificateAuthorityDataSource.Kind value {} is not supported by this CLI version",
-                self.name(),
-                quote(kind)
-            )),
+            kind => Err(CaSourceError::Kind { authenticator: self.name(), kind: kind.to_owned() }),
         }
     }
 
@@ -167,17 +241,15 @@ impl CaSource<'_> {
         source: &CertificateAuthorityDataSource,
         namespace: &str,
         resource: &str,
-        err: &kube::Error,
-    ) -> String {
+        error: &kube::Error,
+    ) -> CaSourceError {
         let path = format!("/api/v1/namespaces/{namespace}/{resource}/{}", source.name);
         let subject = Subject { verb: "get", resource, name: &source.name, path: &path };
-        format!(
-            "encountered error getting {} {namespace}/{} specified by JWTAuthenticator {} spec.tls.certificateAuthorityDataSource: {}",
-            source.kind,
-            source.name,
-            self.name(),
-            self.admin.error_text(err, subject)
-        )
+        CaSourceError::Read {
+            object: format!("{} {namespace}/{}", source.kind, source.name),
+            authenticator: self.name(),
+            source: self.admin.request_error(error, subject),
+        }
     }
 
     fn check(
@@ -185,7 +257,7 @@ impl CaSource<'_> {
         source: &CertificateAuthorityDataSource,
         namespace: &str,
         value: Option<Vec<u8>>,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, CaSourceError> {
         let key = format!(
             "key {} specified by JWTAuthenticator {} spec.tls.certificateAuthorityDataSource.key",
             quote(&source.key),
@@ -193,10 +265,10 @@ impl CaSource<'_> {
         );
         let object = format!("{} {namespace}/{}", source.kind, source.name);
         match value {
-            None => Err(format!("{key} does not exist in {object}")),
-            Some(value) if value.is_empty() => Err(format!("{key} exists but has empty value in {object}")),
+            None => Err(CaSourceError::NoKey { key, object }),
+            Some(value) if value.is_empty() => Err(CaSourceError::EmptyKey { key, object }),
             Some(value) if CaBundle::from_pem(&value).is_err() => {
-                Err(format!("value at {key} does not contain any CA certificates in {object}"))
+                Err(CaSourceError::NoCertificates { key, object })
             }
             Some(value) => Ok(value),
         }

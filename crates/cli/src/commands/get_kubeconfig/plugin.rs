@@ -10,13 +10,28 @@ use pinniped_go_compat::base64 as gobase64;
 /// Audiences that Pinniped reserves; clients get no tokens for them.
 const RESERVED_AUDIENCE: &str = ".pinniped.dev";
 
+/// The options do not describe a login.
+#[derive(Debug, thiserror::Error)]
+pub enum PluginError {
+    /// The path of this program is not known.
+    #[error("could not determine the Pinniped executable path: the system does not tell")]
+    NoExecutable,
+    /// The token is given twice.
+    #[error("only one of --static-token and --static-token-env can be specified")]
+    TwoTokens,
+    /// The issuer is missing.
+    #[error("could not autodiscover --oidc-issuer and none was provided")]
+    NoIssuer,
+    /// The audience is reserved.
+    #[error("request audience is not allowed to include the substring '{RESERVED_AUDIENCE}': {0}")]
+    ReservedAudience(String),
+}
+
 /// Creates the entry.
-pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<ExecPlugin, String> {
+pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<ExecPlugin, PluginError> {
     let command = match (options.pinniped_cli_path.as_str(), &environment.executable) {
         ("", Some(path)) => path.to_string_lossy().into_owned(),
-        ("", None) => {
-            return Err("could not determine the Pinniped executable path: the system does not tell".into());
-        }
+        ("", None) => return Err(PluginError::NoExecutable),
         (path, _) => path.to_owned(),
     };
     let mut args = vec!["login".to_owned()];
@@ -40,7 +55,7 @@ pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<Exe
 
     if !options.static_token.is_empty() || !options.static_token_env.is_empty() {
         if !options.static_token.is_empty() && !options.static_token_env.is_empty() {
-            return Err("only one of --static-token and --static-token-env can be specified".into());
+            return Err(PluginError::TwoTokens);
         }
         args.push("static".to_owned());
         args.extend(concierge);
@@ -54,16 +69,13 @@ pub(super) fn plugin(options: &Options, environment: &Environment) -> Result<Exe
     Ok(ExecPlugin { command, args, install_hint: options.install_hint.clone() })
 }
 
-fn push_oidc(args: &mut Vec<String>, options: &Options) -> Result<(), String> {
+fn push_oidc(args: &mut Vec<String>, options: &Options) -> Result<(), PluginError> {
     let oidc = &options.oidc;
     if oidc.issuer.is_empty() {
-        return Err("could not autodiscover --oidc-issuer and none was provided".into());
+        return Err(PluginError::NoIssuer);
     }
     if oidc.request_audience.contains(RESERVED_AUDIENCE) {
-        return Err(format!(
-            "request audience is not allowed to include the substring '{RESERVED_AUDIENCE}': {}",
-            oidc.request_audience
-        ));
+        return Err(PluginError::ReservedAudience(oidc.request_audience.clone()));
     }
     args.push(format!("--issuer={}", oidc.issuer));
     args.push(format!("--client-id={}", oidc.client_id));
@@ -107,7 +119,9 @@ mod tests {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let Outcome::Run(parsed) = parse(&ROOT, &words) else { panic!("{line}") };
         let environment = Environment { executable: Some("/bin/pinniped".into()), ..Environment::default() };
-        plugin(&Options::new(&parsed), &environment).map(|plugin| plugin.args)
+        plugin(&Options::new(&parsed), &environment)
+            .map(|plugin| plugin.args)
+            .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -8,12 +8,150 @@ use url::Url;
 
 use pinniped_go_compat::{json as gojson, json::quote};
 use pinniped_pki::CaBundle;
-use pinniped_pki::tls::{Profile, Roots};
+use pinniped_pki::tls::{Profile, Roots, TlsError};
 
 use super::options::{OidcOptions, Options};
 use crate::dial::Dialer;
-use crate::https::{Answer, HttpsClient};
+use crate::https::{Answer, HttpsClient, SendError};
 use crate::printer::Printer;
+
+/// The issuer was not discovered.
+#[derive(Debug, thiserror::Error)]
+pub enum SupervisorError {
+    /// The CA of the issuer has no certificate.
+    #[error("unable to fetch OIDC discovery data from issuer: could not parse CA bundle")]
+    CaBundle,
+    /// The roots cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// There is no valid discovery document.
+    #[error("while fetching OIDC discovery data from issuer")]
+    Oidc(#[from] OidcDiscoveryError),
+    /// The address of the list of identity providers is not a URL.
+    #[error("while forming request to IDP discovery URL: parse {}", quote(.endpoint))]
+    ProvidersUrl {
+        /// The address.
+        endpoint: String,
+        /// The error of the parser.
+        #[source]
+        source: url::ParseError,
+    },
+    /// There is no response with identity providers.
+    #[error("unable to fetch IDP discovery data from issuer")]
+    Providers(#[from] SendError),
+    /// The response is an error.
+    #[error("unable to fetch IDP discovery data from issuer: unexpected http response status: {0}")]
+    ProvidersStatus(String),
+    /// The response is not a list of identity providers.
+    #[error("unable to fetch IDP discovery data from issuer: could not parse response JSON")]
+    ProvidersJson(#[from] serde_json::Error),
+    /// The flags select no identity provider.
+    #[error("{selection} Found these upstreams: {found}")]
+    Provider {
+        /// The selection.
+        selection: SelectionError,
+        /// The identity providers as JSON.
+        found: String,
+    },
+    /// The identity provider does not offer the requested flow.
+    #[error(
+        "no client flow {} for Supervisor upstream identity provider {} of type {} were found. Found these flows: [{}]",
+        quote(.flow), quote(.name), quote(.type_), .flows.join(" ")
+    )]
+    Flow {
+        /// The requested flow.
+        flow: String,
+        /// The name of the identity provider.
+        name: String,
+        /// The type of the identity provider.
+        type_: String,
+        /// The flows that it offers.
+        flows: Vec<String>,
+    },
+}
+
+/// There is no valid discovery document, with the texts of the library that upstream uses.
+#[derive(Debug, thiserror::Error)]
+pub enum OidcDiscoveryError {
+    /// The issuer is not a URL.
+    #[error("parse {}", quote(.address))]
+    Url {
+        /// The address of the document.
+        address: String,
+        /// The error of the parser.
+        #[source]
+        source: url::ParseError,
+    },
+    /// There is no response.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// The response is an error.
+    #[error("{status}: {body}")]
+    Status {
+        /// The status line.
+        status: String,
+        /// The body.
+        body: String,
+    },
+    /// The response is not a discovery document.
+    #[error("oidc: failed to decode provider discovery object")]
+    Decode(#[from] serde_json::Error),
+    /// The document belongs to another issuer.
+    #[error(
+        "oidc: issuer URL provided to client ({}) did not match the issuer URL returned by provider ({})",
+        quote(.given), quote(.returned)
+    )]
+    Issuer {
+        /// The given issuer.
+        given: String,
+        /// The issuer of the document.
+        returned: String,
+    },
+}
+
+/// The flags select no identity provider. A name or type that is not given is empty.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectionError {
+    /// None matches.
+    #[error("no Supervisor upstream identity providers{} were found.", criteria(.name, .type_))]
+    None {
+        /// The given name.
+        name: String,
+        /// The given type.
+        type_: String,
+    },
+    /// Several match.
+    #[error(
+        "multiple Supervisor upstream identity providers{} were found, so the {} must be specified.",
+        criteria(.name, .type_),
+        missing_flags(.name, .type_)
+    )]
+    Several {
+        /// The given name.
+        name: String,
+        /// The given type.
+        type_: String,
+    },
+}
+
+fn criteria(name: &str, type_: &str) -> String {
+    let mut text = String::new();
+    if !name.is_empty() {
+        text.push_str(&format!(" with name {}", quote(name)));
+    }
+    if !type_.is_empty() {
+        text.push_str(&format!(" of type {}", quote(type_)));
+    }
+    text
+}
+
+fn missing_flags(name: &str, type_: &str) -> &'static str {
+    match (name.is_empty(), type_.is_empty()) {
+        (true, false) => "--upstream-identity-provider-name flag",
+        (false, _) => "--upstream-identity-provider-type flag",
+        (true, true) => "--upstream-identity-provider-name/--upstream-identity-provider-type flags",
+    }
+}
 
 /// The relevant part of an OIDC discovery document.
 #[derive(Debug, Deserialize)]
@@ -51,19 +189,18 @@ struct Provider {
 
 /// Reads the discovery document of the issuer, and sets the options that a Supervisor determines:
 /// scopes, identity provider, flow.
-pub(super) async fn fill_in(options: &mut Options, dialer: Dialer, printer: Printer) -> Result<(), String> {
+pub(super) async fn fill_in(
+    options: &mut Options,
+    dialer: Dialer,
+    printer: Printer,
+) -> Result<(), SupervisorError> {
     let oidc = &mut options.oidc;
     let roots = match oidc.ca_bundle.as_slice() {
         [] => Roots::System,
-        pem => Roots::Bundle(
-            CaBundle::from_pem(pem)
-                .map_err(|_| "unable to fetch OIDC discovery data from issuer: could not parse CA bundle")?,
-        ),
+        pem => Roots::Bundle(CaBundle::from_pem(pem).map_err(|_| SupervisorError::CaBundle)?),
     };
     let client = HttpsClient::new(dialer, Profile::Default, roots)?;
-    let discovery = discover(&client, &oidc.issuer)
-        .await
-        .map_err(|why| format!("while fetching OIDC discovery data from issuer: {why}"))?;
+    let discovery = discover(&client, &oidc.issuer).await?;
     let endpoint = &discovery.supervisor.pinniped_identity_providers_endpoint;
     if endpoint.is_empty() {
         return Ok(());
@@ -76,21 +213,19 @@ pub(super) async fn fill_in(options: &mut Options, dialer: Dialer, printer: Prin
     select(oidc, &received, printer)
 }
 
-async fn discover(client: &HttpsClient, issuer: &str) -> Result<Discovery, String> {
+async fn discover(client: &HttpsClient, issuer: &str) -> Result<Discovery, OidcDiscoveryError> {
     let address = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
-    let url = Url::parse(&address).map_err(|err| format!("parse {}: {err}", quote(&address)))?;
-    let answer = client.get(&url).await.map_err(|err| err.to_string())?;
+    let url = Url::parse(&address).map_err(|source| OidcDiscoveryError::Url { address, source })?;
+    let answer = client.get(&url).await?;
     if !answer.status.is_success() {
-        return Err(format!("{}: {}", answer.status_line(), String::from_utf8_lossy(&answer.body)));
+        return Err(OidcDiscoveryError::Status {
+            status: answer.status_line(),
+            body: String::from_utf8_lossy(&answer.body).into_owned(),
+        });
     }
-    let discovery: Discovery = serde_json::from_slice(&answer.body)
-        .map_err(|err| format!("oidc: failed to decode provider discovery object: {err}"))?;
+    let discovery: Discovery = serde_json::from_slice(&answer.body)?;
     if discovery.issuer != issuer {
-        return Err(format!(
-            "oidc: issuer URL provided to client ({}) did not match the issuer URL returned by provider ({})",
-            quote(issuer),
-            quote(&discovery.issuer)
-        ));
+        return Err(OidcDiscoveryError::Issuer { given: issuer.to_owned(), returned: discovery.issuer });
     }
     Ok(discovery)
 }
@@ -111,79 +246,65 @@ fn drop_unsupported_scopes(oidc: &mut OidcOptions, supported: &[String], printer
     oidc.scopes.retain(|asked| !OURS.contains(&asked.as_str()));
 }
 
-async fn providers(client: &HttpsClient, endpoint: &str) -> Result<Answer, String> {
-    let url = Url::parse(endpoint).map_err(|err| {
-        format!("while forming request to IDP discovery URL: parse {}: {err}", quote(endpoint))
-    })?;
-    let failed = |why: String| format!("unable to fetch IDP discovery data from issuer: {why}");
-    let answer = client.get(&url).await.map_err(|err| failed(err.to_string()))?;
+async fn providers(client: &HttpsClient, endpoint: &str) -> Result<Answer, SupervisorError> {
+    let url = Url::parse(endpoint)
+        .map_err(|source| SupervisorError::ProvidersUrl { endpoint: endpoint.to_owned(), source })?;
+    let answer = client.get(&url).await?;
     if answer.status != http::StatusCode::OK {
-        return Err(failed(format!("unexpected http response status: {}", answer.status_line())));
+        return Err(SupervisorError::ProvidersStatus(answer.status_line()));
     }
     Ok(answer)
 }
 
 /// Selects the identity provider and flow from the document in `received`.
-fn select(oidc: &mut OidcOptions, received: &Answer, printer: Printer) -> Result<(), String> {
-    let unreadable = |err: serde_json::Error| {
-        format!("unable to fetch IDP discovery data from issuer: could not parse response JSON: {err}")
-    };
-    let list: ProviderList<'_> = serde_json::from_slice(&received.body).map_err(unreadable)?;
+fn select(oidc: &mut OidcOptions, received: &Answer, printer: Printer) -> Result<(), SupervisorError> {
+    let list: ProviderList<'_> = serde_json::from_slice(&received.body)?;
     let raw = list.pinniped_identity_providers.map_or("null", RawValue::get);
-    let providers: Option<Vec<Provider>> = serde_json::from_str(raw).map_err(unreadable)?;
+    let providers: Option<Vec<Provider>> = serde_json::from_str(raw)?;
     let providers = providers.unwrap_or_default();
     if providers.is_empty() {
         return Ok(());
     }
     let chosen = select_provider(&providers, &oidc.idp_name, &oidc.idp_type)
-        .map_err(|head| format!("{head} Found these upstreams: {}", gojson::escape(raw)))?;
+        .map_err(|selection| SupervisorError::Provider { selection, found: gojson::escape(raw) })?;
     oidc.idp_name.clone_from(&chosen.name);
     oidc.idp_type.clone_from(&chosen.type_);
     oidc.idp_flow = select_flow(chosen, &oidc.idp_flow, printer)?;
     Ok(())
 }
 
-fn select_provider<'a>(providers: &'a [Provider], name: &str, type_: &str) -> Result<&'a Provider, String> {
-    const MULTIPLE: &str = "multiple Supervisor upstream identity providers";
-    const NONE: &str = "no Supervisor upstream identity providers";
+fn select_provider<'a>(
+    providers: &'a [Provider],
+    name: &str,
+    type_: &str,
+) -> Result<&'a Provider, SelectionError> {
     let matching: Vec<&Provider> = providers
         .iter()
         .filter(|provider| name.is_empty() || provider.name == name)
         .filter(|provider| type_.is_empty() || provider.type_ == type_)
         .collect();
-    let (name_text, type_text) = (quote(name), quote(type_));
-    match (matching.as_slice(), name.is_empty(), type_.is_empty()) {
-        ([only], ..) => Ok(only),
-        ([first, ..], false, false) => Ok(first),
-        ([], false, false) => Err(format!("{NONE} with name {name_text} of type {type_text} were found.")),
-        ([], true, false) => Err(format!("{NONE} of type {type_text} were found.")),
-        ([], false, true) => Err(format!("{NONE} with name {name_text} were found.")),
-        (_, true, false) => Err(format!(
-            "{MULTIPLE} of type {type_text} were found, so the --upstream-identity-provider-name flag must be specified."
-        )),
-        (_, false, true) => Err(format!(
-            "{MULTIPLE} with name {name_text} were found, so the --upstream-identity-provider-type flag must be specified."
-        )),
-        (_, true, true) => Err(format!(
-            "{MULTIPLE} were found, so the --upstream-identity-provider-name/--upstream-identity-provider-type flags must be specified."
-        )),
+    let (is_exact, name, type_) = (!name.is_empty() && !type_.is_empty(), name.to_owned(), type_.to_owned());
+    match matching.as_slice() {
+        [only] => Ok(only),
+        [first, ..] if is_exact => Ok(first),
+        [] => Err(SelectionError::None { name, type_ }),
+        _ => Err(SelectionError::Several { name, type_ }),
     }
 }
 
-fn select_flow(provider: &Provider, asked: &str, printer: Printer) -> Result<String, String> {
+fn select_flow(provider: &Provider, asked: &str, printer: Printer) -> Result<String, SupervisorError> {
     let flows = provider.flows.as_deref().unwrap_or_default();
     match flows {
         // An older Supervisor without flows: the requested flow is used.
         [] => Ok(asked.to_owned()),
         flows if !asked.is_empty() => match flows.iter().find(|flow| *flow == asked) {
             Some(flow) => Ok(flow.clone()),
-            None => Err(format!(
-                "no client flow {} for Supervisor upstream identity provider {} of type {} were found. Found these flows: [{}]",
-                quote(asked),
-                quote(&provider.name),
-                quote(&provider.type_),
-                flows.join(" ")
-            )),
+            None => Err(SupervisorError::Flow {
+                flow: asked.to_owned(),
+                name: provider.name.clone(),
+                type_: provider.type_.clone(),
+                flows: flows.to_vec(),
+            }),
         },
         [only] => Ok(only.clone()),
         [first, ..] => {
@@ -250,7 +371,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                select_provider(&all, name, type_),
+                select_provider(&all, name, type_).map_err(|error| error.to_string()),
                 expected.map(|at: usize| &all[at]).map_err(str::to_owned),
                 "{name:?} {type_:?}"
             );
@@ -275,7 +396,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                select_flow(&provider("n", "t", flows), asked, printer),
+                select_flow(&provider("n", "t", flows), asked, printer).map_err(|error| error.to_string()),
                 expected.map(str::to_owned).map_err(str::to_owned),
                 "{flows:?} {asked:?}"
             );

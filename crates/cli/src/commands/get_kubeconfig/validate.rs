@@ -7,18 +7,44 @@ use serde_json::json;
 use tokio::time::Instant;
 use url::Url;
 
+use pinniped_error::chain;
 use pinniped_go_compat::duration::GoDuration;
 use pinniped_pki::CaBundle;
-use pinniped_pki::tls::{Profile, Roots};
+use pinniped_pki::tls::{Profile, Roots, TlsError};
 
 use crate::dial::Dialer;
-use crate::https::HttpsClient;
+use crate::https::{HttpsClient, SendError};
 use crate::printer::Printer;
 
 /// The timeout of an attempt.
 const TRY_LIMIT: Duration = Duration::from_secs(10);
 /// The interval between attempts.
 const TRY_EVERY: Duration = Duration::from_secs(2);
+
+/// The kubeconfig cannot be validated.
+#[derive(Debug, thiserror::Error)]
+pub enum ValidateError {
+    /// The cluster entry has no CA.
+    #[error("invalid kubeconfig (no certificateAuthorityData)")]
+    NoCa,
+    /// The roots cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The address is not a URL.
+    #[error("could not form request to validate cluster connection")]
+    Url(#[from] url::ParseError),
+}
+
+/// The cluster does not respond.
+#[derive(Debug, thiserror::Error)]
+enum AttemptError {
+    #[error("Get \"{0}\": context deadline exceeded")]
+    Timeout(Url),
+    #[error(transparent)]
+    Send(#[from] SendError),
+    #[error("unexpected status code {0}")]
+    Status(u16),
+}
 
 /// Waits until the cluster returns a response other than a server error. An empty CA selects the
 /// system roots.
@@ -29,20 +55,18 @@ pub(super) async fn validate(
     dialer: Dialer,
     printer: Printer,
     deadline: Instant,
-) -> Result<(), String> {
-    const NO_CA: &str = "invalid kubeconfig (no certificateAuthorityData)";
+) -> Result<(), ValidateError> {
     let roots = if ca.is_empty() {
         // An entry without verification has no CA to validate with.
         if !verified {
-            return Err(NO_CA.into());
+            return Err(ValidateError::NoCa);
         }
         Roots::System
     } else {
-        Roots::Bundle(CaBundle::from_pem(ca).map_err(|_| NO_CA)?)
+        Roots::Bundle(CaBundle::from_pem(ca).map_err(|_| ValidateError::NoCa)?)
     };
     let client = HttpsClient::new(dialer, Profile::Default, roots)?;
-    let url = Url::parse(server)
-        .map_err(|err| format!("could not form request to validate cluster connection: {err}"))?;
+    let url = Url::parse(server)?;
 
     if look(&client, &url).await.is_ok() {
         printer.info("validated connection to the cluster", &[]);
@@ -62,10 +86,10 @@ pub(super) async fn validate(
                 printer.info("validated connection to the cluster", &[("attempts", json!(attempts))]);
                 return Ok(());
             }
-            Err(why) => printer.info(
+            Err(error) => printer.info(
                 "could not connect to cluster, retrying...",
                 &[
-                    ("error", json!(why)),
+                    ("error", json!(chain(&error).to_string())),
                     ("attempts", json!(attempts)),
                     ("remaining", json!(remaining(deadline))),
                 ],
@@ -74,13 +98,12 @@ pub(super) async fn validate(
     }
 }
 
-async fn look(client: &HttpsClient, url: &Url) -> Result<(), String> {
+async fn look(client: &HttpsClient, url: &Url) -> Result<(), AttemptError> {
     let answer = tokio::time::timeout(TRY_LIMIT, client.get(url))
         .await
-        .map_err(|_| format!("Get \"{url}\": context deadline exceeded"))?
-        .map_err(|err| err.to_string())?;
+        .map_err(|_| AttemptError::Timeout(url.clone()))??;
     match answer.status.as_u16() {
-        500.. => Err(format!("unexpected status code {}", answer.status.as_u16())),
+        code @ 500.. => Err(AttemptError::Status(code)),
         _ => Ok(()),
     }
 }

@@ -1,30 +1,64 @@
 //! Runs kubectl as a child process: forwards termination signals to it, and exits with its exit
 //! code.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::process::ExitStatus;
 
 use tokio::process::{Child, Command};
 
+use pinniped_go_compat::io::GoIoError;
+
+use crate::commands::StartError;
 use crate::environment::PINNIPED_EXPECTED_IDENTITY;
-use crate::flags::value::go_io;
+
+/// The child process failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// The runtime could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// Signals cannot be forwarded.
+    #[error("could not watch signals")]
+    Signals(#[source] io::Error),
+    /// The program does not exist.
+    #[error("could not run {0}: it was not found, install kubectl or name it with --kubectl-path")]
+    NotFound(String),
+    /// The program cannot be started.
+    #[error("could not run {program}")]
+    Spawn {
+        /// The program.
+        program: String,
+        /// The failed call.
+        #[source]
+        source: GoIoError,
+    },
+    /// The exit code cannot be read.
+    #[error("could not wait for {program}")]
+    Wait {
+        /// The program.
+        program: String,
+        /// The failed call.
+        #[source]
+        source: io::Error,
+    },
+}
 
 /// Runs `program` until it exits and returns the exit code that a shell would report.
-pub(super) async fn run(program: &str, words: &[String], variables: &[(&str, &str)]) -> Result<u8, String> {
-    let mut signals = Signals::watch().map_err(|err| format!("could not watch signals: {err}"))?;
+pub(super) async fn run(
+    program: &str,
+    words: &[String],
+    variables: &[(&str, &str)],
+) -> Result<u8, ChildError> {
+    let mut signals = Signals::watch().map_err(ChildError::Signals)?;
     let mut command = Command::new(program);
     command.args(words).envs(variables.iter().copied());
     if !variables.is_empty() {
         // The identity that the file expects applies.
         command.env_remove(PINNIPED_EXPECTED_IDENTITY);
     }
-    let mut child = command.spawn().map_err(|err| match err.kind() {
-        ErrorKind::NotFound => {
-            format!(
-                "could not run {program}: it was not found, install kubectl or name it with --kubectl-path"
-            )
-        }
-        _ => format!("could not run {program}: {}", go_io(&err)),
+    let mut child = command.spawn().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => ChildError::NotFound(program.to_owned()),
+        _ => ChildError::Spawn { program: program.to_owned(), source: error.into() },
     })?;
     let status = loop {
         tokio::select! {
@@ -32,7 +66,8 @@ pub(super) async fn run(program: &str, words: &[String], variables: &[(&str, &st
             signal = signals.next() => pass_on(signal, &child),
         }
     };
-    Ok(code(status.map_err(|err| format!("could not wait for {program}: {err}"))?))
+    let status = status.map_err(|source| ChildError::Wait { program: program.to_owned(), source })?;
+    Ok(code(status))
 }
 
 /// Returns the exit code as shells do: 128 plus the number of the signal that terminated the
@@ -132,15 +167,14 @@ mod tests {
     fn exit_codes_equal_those_of_a_shell() {
         let run = |script: &str| {
             let words = ["-c".to_owned(), script.to_owned()];
-            crate::commands::block_on(super::run("sh", &words, &[]))
+            crate::commands::block_on(super::run("sh", &words, &[])).unwrap()
         };
-        assert_eq!(run("exit 0"), Ok(0));
-        assert_eq!(run("exit 7"), Ok(7));
-        assert_eq!(run("kill -KILL $$"), Ok(137));
+        assert_eq!(run("exit 0"), 0);
+        assert_eq!(run("exit 7"), 7);
+        assert_eq!(run("kill -KILL $$"), 137);
         assert_eq!(
-            crate::commands::block_on(super::run("/no/such/kubectl", &[], &[])),
-            Err("could not run /no/such/kubectl: it was not found, install kubectl or name it with --kubectl-path"
-                .into())
+            crate::commands::block_on(super::run("/no/such/kubectl", &[], &[])).unwrap_err().to_string(),
+            "could not run /no/such/kubectl: it was not found, install kubectl or name it with --kubectl-path"
         );
     }
 }

@@ -8,6 +8,7 @@
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::error::Unspecified;
+use data_encoding::HEXLOWER;
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, Uri};
 use pinniped_secret::text::SecretString;
@@ -28,8 +29,7 @@ impl Gate {
     pub(super) fn new() -> Result<(Self, SecretString), Unspecified> {
         let mut bytes = [0; SECRET_BYTES];
         aws_lc_rs::rand::fill(&mut bytes)?;
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let secret = SecretString::from(digits);
+        let secret = SecretString::from(HEXLOWER.encode(&bytes));
         Ok((Self { secret: secret.clone() }, secret))
     }
 

@@ -10,7 +10,7 @@ use pinniped_http_headers::precomputed::PrecomputedHeaders;
 use pinniped_kube_request::client_impersonation::intake::leftover;
 use pinniped_reverse_proxy::bearer;
 
-use crate::login::{Login, impersonation_headers};
+use crate::login::{HeaderError, Login, impersonation_headers};
 
 /// A credential this close to its expiration may expire before the API server validates it.
 const MARGIN: SignedDuration = SignedDuration::from_secs(5);
@@ -18,6 +18,23 @@ const MARGIN: SignedDuration = SignedDuration::from_secs(5);
 const TOO_FRESH: SignedDuration = SignedDuration::from_secs(10);
 /// The prefix of the WebSocket subprotocol in which browsers send a token.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// A login that is not an identity for requests.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    /// It has no token.
+    #[error(
+        "the cluster gave a client certificate in place of a service account token: use the \
+         kubeconfig without this proxy"
+    )]
+    ClientCertificate,
+    /// The user does not fit into headers.
+    #[error(transparent)]
+    Headers(#[from] HeaderError),
+    /// The token does not fit into a header.
+    #[error("the cluster gave a token that no header can carry")]
+    Token,
+}
 
 /// The identity that a request gets.
 pub(super) struct Identity {
@@ -45,19 +62,14 @@ impl Identity {
     /// Creates the identity of a login that was made, or found, at `now`.
     ///
     /// # Errors
-    /// Returns an error text if this is not a token, or if the user does not fit into headers.
-    pub(super) fn new(login: &Login, now: Timestamp) -> Result<Self, String> {
+    /// Returns an error if this is not a token, or if the user does not fit into headers.
+    pub(super) fn new(login: &Login, now: Timestamp) -> Result<Self, IdentityError> {
         let token = &login.credential.token;
         let Some(user) = login.impersonate.as_ref().filter(|_| !token.is_empty()) else {
-            return Err(
-                "the cluster gave a client certificate in place of a service account token: use the \
-                        kubeconfig without this proxy"
-                    .to_owned(),
-            );
+            return Err(IdentityError::ClientCertificate);
         };
-        let headers = impersonation_headers(user).map_err(|err| err.to_string())?;
-        let authorization =
-            bearer(token.expose()).ok_or("the cluster gave a token that no header can carry")?;
+        let headers = impersonation_headers(user)?;
+        let authorization = bearer(token.expose()).ok_or(IdentityError::Token)?;
         let impersonate = headers.iter().map(|(name, value)| (name.clone(), value.clone()));
         Ok(Self {
             username: user.username.clone(),
@@ -196,7 +208,7 @@ pub(super) mod tests {
         bare.impersonate = None;
         certificate.credential.client_certificate_data = "pem".into();
         for login in [certificate, bare] {
-            let error = Identity::new(&login, now()).err().unwrap();
+            let error = Identity::new(&login, now()).err().unwrap().to_string();
             assert!(error.contains("without this proxy"), "{error}");
         }
         assert!(Identity::new(&login("t\n", "u", now()), now()).is_err());

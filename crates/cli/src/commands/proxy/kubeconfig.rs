@@ -3,12 +3,12 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use pinniped_go_compat::io::GoIoError;
 use pinniped_go_compat::json::quote;
 use pinniped_go_compat::{base64 as gobase64, yaml as goyaml};
 use pinniped_secret::text::SecretString;
 use serde_json::{Map, json};
 
-use crate::flags::value::go_io;
 use crate::kubeconfig::Resolved;
 use crate::private_file;
 
@@ -49,6 +49,35 @@ pub(super) fn document(source: &Resolved, namespace: Option<&str>, given: &Given
     format!("{MARK}\n{document}")
 }
 
+/// The file was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WrittenError {
+    /// Another program wrote a file with this name.
+    #[error(
+        "{} is there already and was not made by `pinniped proxy`: remove it, or choose another --output",
+        quote(.0)
+    )]
+    Foreign(String),
+    /// The existing file cannot be read.
+    #[error("could not look at {}", quote(.path))]
+    Read {
+        /// The file.
+        path: String,
+        /// The failed call.
+        #[source]
+        source: GoIoError,
+    },
+    /// The file cannot be written.
+    #[error("could not write {}", quote(.path))]
+    Write {
+        /// The file.
+        path: String,
+        /// The failed call.
+        #[source]
+        source: GoIoError,
+    },
+}
+
 /// A file that only its owner can read. Dropping the value removes the file, unless its content has
 /// changed.
 pub(super) struct Written {
@@ -60,20 +89,19 @@ impl Written {
     /// Writes the file atomically. Does not replace a file that another program wrote.
     ///
     /// # Errors
-    /// Returns an error text for users.
-    pub(super) fn write(path: PathBuf, text: String) -> Result<Self, String> {
-        let shown = quote(&path.to_string_lossy());
+    /// Returns an error if the name belongs to another program, or if the file cannot be written.
+    pub(super) fn write(path: PathBuf, text: String) -> Result<Self, WrittenError> {
+        let shown = || path.to_string_lossy().into_owned();
         match std::fs::read(&path) {
             Ok(there) if !there.starts_with(MARK.as_bytes()) => {
-                return Err(format!(
-                    "{shown} is there already and was not made by `pinniped proxy`: remove it, or choose another --output"
-                ));
+                return Err(WrittenError::Foreign(shown()));
             }
             Ok(_) => {}
             Err(err) if err.kind() == io::ErrorKind::NotFound => {}
-            Err(err) => return Err(format!("could not look at {shown}: {}", go_io(&err))),
+            Err(error) => return Err(WrittenError::Read { path: shown(), source: error.into() }),
         }
-        replace(&path, text.as_bytes()).map_err(|err| format!("could not write {shown}: {}", go_io(&err)))?;
+        replace(&path, text.as_bytes())
+            .map_err(|error| WrittenError::Write { path: shown(), source: error.into() })?;
         Ok(Self { path, text })
     }
 }
@@ -105,6 +133,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use kube::config::Kubeconfig;
+    use pinniped_error::chain;
 
     use super::*;
 
@@ -171,11 +200,11 @@ users:
         assert!(!path.exists());
 
         std::fs::write(&path, "precious").unwrap();
-        let refused = Written::write(path.clone(), format!("{MARK}\n")).err().unwrap();
+        let refused = Written::write(path.clone(), format!("{MARK}\n")).err().unwrap().to_string();
         assert!(refused.contains("was not made by `pinniped proxy`"), "{refused}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
         let nowhere = dir.path().join("nowhere/proxy.yaml");
-        let refused = Written::write(nowhere, String::new()).err().unwrap();
+        let refused = chain(&Written::write(nowhere, String::new()).err().unwrap()).to_string();
         assert!(refused.contains("no such file or directory"), "{refused}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
     }

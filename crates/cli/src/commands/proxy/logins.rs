@@ -12,9 +12,11 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::identity::{Identity, State};
+use pinniped_error::chain;
+
+use super::identity::{Identity, IdentityError, State};
 use crate::login::Login;
-use crate::login::session::Session;
+use crate::login::session::{LoginError, Session};
 use crate::printer::Printer;
 
 /// A cached login is used if its remaining lifetime exceeds that of the current one by this time.
@@ -22,14 +24,25 @@ const LONGER: SignedDuration = SignedDuration::from_secs(30);
 /// After a failed login, requests get its error for this time before the next attempt.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// There is no identity for requests.
+#[derive(Debug, thiserror::Error)]
+pub enum RenewalError {
+    /// There is no login.
+    #[error(transparent)]
+    Login(#[from] LoginError),
+    /// The login cannot be used for requests.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+}
+
 /// A source of logins.
 pub(super) trait LogIn: Send + Sync {
     /// Returns a login that is valid for at least `good_for`, or a fresh one if `None`.
-    fn log_in(&self, good_for: Option<SignedDuration>) -> BoxFuture<'_, Result<Login, String>>;
+    fn log_in(&self, good_for: Option<SignedDuration>) -> BoxFuture<'_, Result<Login, LoginError>>;
 }
 
 impl LogIn for Session {
-    fn log_in(&self, good_for: Option<SignedDuration>) -> BoxFuture<'_, Result<Login, String>> {
+    fn log_in(&self, good_for: Option<SignedDuration>) -> BoxFuture<'_, Result<Login, LoginError>> {
         Box::pin(async move {
             match good_for {
                 Some(left) => self.login(left).await,
@@ -45,16 +58,15 @@ pub(super) struct Logins {
     current: Mutex<Arc<Identity>>,
     /// Allows one login at a time.
     turn: Semaphore,
-    failure: Mutex<Option<(Instant, String)>>,
+    failure: Mutex<Option<(Instant, Arc<RenewalError>)>>,
     due: Notify,
     printer: Printer,
 }
 
 impl Logins {
     /// Makes the first login.
-    pub(super) async fn begin(source: Box<dyn LogIn>, printer: Printer) -> Result<Self, String> {
-        let login = source.log_in(Some(LONGER)).await?;
-        let identity = Identity::new(&login, Timestamp::now())?;
+    pub(super) async fn begin(source: Box<dyn LogIn>, printer: Printer) -> Result<Self, Arc<RenewalError>> {
+        let identity = log_in(source.as_ref(), Some(LONGER)).await?;
         Ok(Self {
             source,
             current: Mutex::new(Arc::new(identity)),
@@ -73,8 +85,8 @@ impl Logins {
     /// Returns an identity that is expected to be valid at the API server.
     ///
     /// # Errors
-    /// Returns the error text of the login.
-    pub(super) async fn identity(&self) -> Result<Arc<Identity>, String> {
+    /// Returns the error of the login; requests share it for [`PAUSE`].
+    pub(super) async fn identity(&self) -> Result<Arc<Identity>, Arc<RenewalError>> {
         let identity = self.now();
         match identity.state(Timestamp::now()) {
             State::Good => Ok(identity),
@@ -108,7 +120,7 @@ impl Logins {
     }
 
     /// Returns the successor of `seen`.
-    async fn renew(&self, seen: &Arc<Identity>) -> Result<Arc<Identity>, String> {
+    async fn renew(&self, seen: &Arc<Identity>) -> Result<Arc<Identity>, Arc<RenewalError>> {
         // The semaphore is never closed. If it were, a login without the permit would only be
         // redundant.
         let _turn = self.turn.acquire().await.ok();
@@ -116,32 +128,33 @@ impl Logins {
         if !Arc::ptr_eq(&current, seen) {
             return Ok(current);
         }
-        if let Some((when, why)) = &*lock(&self.failure)
+        if let Some((when, error)) = &*lock(&self.failure)
             && when.elapsed() < PAUSE
         {
-            return Err(why.clone());
+            return Err(Arc::clone(error));
         }
         let now = Timestamp::now();
         let left = seen.ends().map_or(SignedDuration::ZERO, |end| end.duration_since(now));
         let good_for = (!seen.is_refused()).then(|| left.max(SignedDuration::ZERO) + LONGER);
-        let identity = match self.source.log_in(good_for).await {
-            Ok(login) => Identity::new(&login, Timestamp::now()),
-            Err(why) => Err(why),
-        };
-        match identity {
+        match log_in(self.source.as_ref(), good_for).await {
             Ok(identity) => {
                 let identity = Arc::new(identity);
                 *lock(&self.failure) = None;
                 *lock(&self.current) = Arc::clone(&identity);
                 Ok(identity)
             }
-            Err(why) => {
-                self.printer.line(&format!("could not log in again: {why}"));
-                *lock(&self.failure) = Some((Instant::now(), why.clone()));
-                Err(why)
+            Err(error) => {
+                self.printer.line(&format!("could not log in again: {}", chain(&*error)));
+                *lock(&self.failure) = Some((Instant::now(), Arc::clone(&error)));
+                Err(error)
             }
         }
     }
+}
+
+async fn log_in(source: &dyn LogIn, good_for: Option<SignedDuration>) -> Result<Identity, Arc<RenewalError>> {
+    let login = source.log_in(good_for).await.map_err(RenewalError::from)?;
+    Ok(Identity::new(&login, Timestamp::now()).map_err(RenewalError::from)?)
 }
 
 /// A panic elsewhere cannot leave the values in an inconsistent state: each statement completes
@@ -157,18 +170,19 @@ mod tests {
 
     use super::super::identity::tests::login;
     use super::*;
+    use crate::concierge::ExchangeError;
     use crate::printer::Level;
 
     /// Returns these logins one after the other, and counts the calls.
     #[derive(Clone, Default)]
     struct Script {
-        logins: Arc<Mutex<VecDeque<Result<Login, String>>>>,
+        logins: Arc<Mutex<VecDeque<Result<Login, LoginError>>>>,
         asked: Arc<Mutex<Vec<Option<SignedDuration>>>>,
         running: Arc<AtomicUsize>,
     }
 
     impl LogIn for Script {
-        fn log_in(&self, good_for: Option<SignedDuration>) -> BoxFuture<'_, Result<Login, String>> {
+        fn log_in(&self, good_for: Option<SignedDuration>) -> BoxFuture<'_, Result<Login, LoginError>> {
             Box::pin(async move {
                 assert_eq!(self.running.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
                 tokio::task::yield_now().await;
@@ -179,11 +193,11 @@ mod tests {
         }
     }
 
-    fn good_for(token: &str, seconds: i64) -> Result<Login, String> {
+    fn good_for(token: &str, seconds: i64) -> Result<Login, LoginError> {
         Ok(login(token, "u", Timestamp::now() + SignedDuration::from_secs(seconds)))
     }
 
-    async fn begin(logins: Vec<Result<Login, String>>) -> (Script, Arc<Logins>) {
+    async fn begin(logins: Vec<Result<Login, LoginError>>) -> (Script, Arc<Logins>) {
         let script = Script { logins: Arc::new(Mutex::new(logins.into())), ..Script::default() };
         let logins = Logins::begin(Box::new(script.clone()), Printer::new(Level::Warning)).await.unwrap();
         (script, Arc::new(logins))
@@ -232,14 +246,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_is_returned_for_a_while_before_the_next_attempt() {
-        let (script, logins) = begin(vec![good_for("a", 0), Err("no".to_owned())]).await;
+        let refused = || LoginError::from(ExchangeError::RefusedSilently);
+        let (script, logins) = begin(vec![good_for("a", 0), Err(refused())]).await;
         for _ in 0..3 {
-            assert_eq!(logins.identity().await.err().unwrap(), "no");
+            assert_eq!(
+                chain(&*logins.identity().await.err().unwrap()).to_string(),
+                chain(&refused()).to_string()
+            );
         }
         assert_eq!(lock(&script.asked).len(), 2);
         // The pause has elapsed.
         lock(&script.logins).push_back(good_for("b", 300));
-        *lock(&logins.failure) = Some((Instant::now() - PAUSE, "no".to_owned()));
+        *lock(&logins.failure) = Some((Instant::now() - PAUSE, Arc::new(refused().into())));
         assert_eq!(token(&logins.identity().await.unwrap()), "Bearer b");
     }
 }

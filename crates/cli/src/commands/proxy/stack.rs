@@ -14,7 +14,6 @@
 //! The proxy sets no deadline: the API server and the client have their own. Responses are returned
 //! unchanged.
 
-use std::error::Error;
 use std::sync::Arc;
 
 use http::header::{EXPECT, HOST, HeaderValue, WARNING};
@@ -22,6 +21,7 @@ use http::{Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use jiff::Timestamp;
 use pinniped_apiserver::respond::{self, Negotiated};
+use pinniped_error::chain;
 use pinniped_http_client::upstream::{RequestBody, Upstream, add_ready};
 use pinniped_http_headers::hop_by_hop;
 use pinniped_http_server::Incoming;
@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::gate::Gate;
 use super::identity::{Identity, strip};
-use super::logins::Logins;
+use super::logins::{Logins, RenewalError};
 
 /// The warning for a client that requested impersonation.
 const NOT_IMPERSONATED: HeaderValue = HeaderValue::from_static(
@@ -58,7 +58,7 @@ struct Inner {
 enum Refusal {
     OtherHost,
     Stranger,
-    Login(String),
+    Login(Arc<RenewalError>),
     BadPath,
     /// The name has surrounding spaces.
     NotForHttp1,
@@ -187,8 +187,9 @@ impl Refusal {
             }
             Self::Stranger => status(&Status::unauthorized()),
             Self::BadPath => layers::plain_error(StatusCode::BAD_REQUEST, "400 Bad Request"),
-            Self::Login(why) => {
-                status(&Status::service_unavailable(format!("pinniped proxy could not log in: {why}")))
+            Self::Login(error) => {
+                let text = format!("pinniped proxy could not log in: {}", chain(&*error));
+                status(&Status::service_unavailable(text))
             }
             Self::NotForHttp1 => status(&Status::bad_request(
                 "your user name, or one of your groups, begins or ends with a space, which HTTP/1.1 does not carry: \
@@ -200,15 +201,4 @@ impl Refusal {
             }
         }
     }
-}
-
-/// Returns an error with its causes.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

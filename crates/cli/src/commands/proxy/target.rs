@@ -7,14 +7,58 @@ use http::Uri;
 use http::uri::Scheme;
 use kube::config::Cluster;
 use pinniped_go_compat::json::quote;
+use pinniped_http_client::dial::ConnectError;
 use pinniped_http_client::upstream::{Dial, UpstreamParams};
-use pinniped_pki::CaBundle;
 use pinniped_pki::tls::Roots;
+use pinniped_pki::{BundleError, CaBundle};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
 use crate::dial::Dialer;
-use crate::kubeconfig;
+use crate::kubeconfig::{self, ClusterCaError, ServerUrlError};
+
+/// A cluster entry that is no destination.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The certificate of the server would not be verified.
+    #[error(
+        "cluster {} has insecure-skip-tls-verify: your token would go to anybody who answers; remove it, and give \
+         the certificate authority",
+        quote(.0)
+    )]
+    Insecure(String),
+    /// The address is invalid.
+    #[error(transparent)]
+    Server(#[from] ServerUrlError),
+    /// The address is not https.
+    #[error("cluster {} has server {}, which is no https address", quote(.cluster), quote(.server))]
+    NotHttps {
+        /// The name of the entry.
+        cluster: String,
+        /// The address.
+        server: String,
+    },
+    /// The CA cannot be read.
+    #[error(transparent)]
+    Ca(#[from] ClusterCaError),
+    /// The CA has no certificate.
+    #[error("cluster {} has a bad certificate authority", quote(.cluster))]
+    Bundle {
+        /// The name of the entry.
+        cluster: String,
+        /// The error of the parser.
+        #[source]
+        source: BundleError,
+    },
+    /// The name in the certificate is invalid.
+    #[error("cluster {} has tls-server-name {}, which is no name", quote(.cluster), quote(.server_name))]
+    ServerName {
+        /// The name of the entry.
+        cluster: String,
+        /// The name in the certificate.
+        server_name: String,
+    },
+}
 
 /// The destination of requests.
 #[derive(Debug)]
@@ -28,19 +72,14 @@ impl Target {
     /// Creates the target for the cluster entry `name`.
     ///
     /// # Errors
-    /// Returns an error text for users.
-    pub(super) fn of(name: &str, cluster: &Cluster, dialer: Dialer) -> Result<Self, String> {
+    /// Returns an error for an entry that is invalid or would expose the token.
+    pub(super) fn of(name: &str, cluster: &Cluster, dialer: Dialer) -> Result<Self, TargetError> {
         if cluster.insecure_skip_tls_verify == Some(true) {
-            return Err(format!(
-                "cluster {} has insecure-skip-tls-verify: your token would go to anybody who answers; remove it, and give \
-                 the certificate authority",
-                quote(name)
-            ));
+            return Err(TargetError::Insecure(name.to_owned()));
         }
         let server = cluster.server.as_deref().unwrap_or_default();
         let url = kubeconfig::server_url(name, server, true)?;
-        let unusable =
-            || format!("cluster {} has server {}, which is no https address", quote(name), quote(server));
+        let unusable = || TargetError::NotHttps { cluster: name.to_owned(), server: server.to_owned() };
         let url: Uri = url.parse().map_err(|_| unusable())?;
         let authority =
             url.authority().filter(|_| url.scheme() == Some(&Scheme::HTTPS)).ok_or_else(unusable)?;
@@ -55,13 +94,13 @@ impl Target {
             Roots::System
         } else {
             let bundle = CaBundle::from_pem(&pem)
-                .map_err(|err| format!("cluster {} has a bad certificate authority: {err}", quote(name)))?;
+                .map_err(|source| TargetError::Bundle { cluster: name.to_owned(), source })?;
             Roots::Bundle(bundle)
         };
         let server_name = match cluster.tls_server_name.as_deref().filter(|name| !name.is_empty()) {
             None => None,
             Some(wanted) => Some(ServerName::try_from(wanted.to_owned()).map_err(|_| {
-                format!("cluster {} has tls-server-name {}, which is no name", quote(name), quote(wanted))
+                TargetError::ServerName { cluster: name.to_owned(), server_name: wanted.to_owned() }
             })?),
         };
         let dialer = dialer.with_proxy(cluster.proxy_url.as_deref());
@@ -82,8 +121,11 @@ impl Target {
 struct ClusterConnector(Dialer);
 
 impl Dial for ClusterConnector {
-    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, String>> {
-        Box::pin(async move { self.0.dial(host, port, true).await.map_err(|err| err.to_string()) })
+    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<TcpStream, ConnectError>> {
+        Box::pin(async move {
+            let connected = self.0.dial(host, port, true).await;
+            connected.map_err(|error| ConnectError { message: error.to_string(), source: None })
+        })
     }
 }
 
@@ -91,7 +133,7 @@ impl Dial for ClusterConnector {
 mod tests {
     use super::*;
 
-    fn target(yaml: &str) -> Result<Target, String> {
+    fn target(yaml: &str) -> Result<Target, TargetError> {
         let cluster: Cluster = serde_saphyr::from_str(yaml).unwrap();
         Target::of("c", &cluster, Dialer::default())
     }
@@ -118,7 +160,7 @@ mod tests {
             ("{server: 'https://h', certificate-authority-data: 'eA=='}", "bad certificate authority"),
             ("{server: 'https://h', tls-server-name: 'not a name'}", "is no name"),
         ] {
-            let error = target(yaml).unwrap_err();
+            let error = target(yaml).unwrap_err().to_string();
             assert!(error.contains(part), "{yaml}: {error}");
         }
     }

@@ -141,7 +141,7 @@ fn a_written_identity_can_be_read_back() {
     assert_eq!(read_user("u", &entry), Ok(Some(user)));
     entry.impersonate = None;
     assert_eq!(
-        read_user("u", &entry),
-        Err("requesting uid, groups or user-extra for u without impersonating a user".into())
+        read_user("u", &entry).unwrap_err().to_string(),
+        "requesting uid, groups or user-extra for u without impersonating a user"
     );
 }

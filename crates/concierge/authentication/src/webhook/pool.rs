@@ -17,7 +17,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio_util::task::AbortOnDropHandle;
 
 use pinniped_delegated_auth::review::{Answer, CallError, MAX_ANSWER};
-use pinniped_go_compat::network as go_text;
+use pinniped_error::{causes, innermost};
+use pinniped_go_compat::io as go_io;
 use pinniped_http_client::dial::{ConnectError, Dialer};
 
 /// Maximum number of idle HTTP/1.1 connections.
@@ -175,13 +176,11 @@ fn failed(error: &hyper::Error) -> CallError {
 
 /// Returns the text of the innermost cause, which is what Go prints.
 fn cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
+    // The text of an I/O error contains that of the error inside of it.
+    if let Some(io) = causes(error).filter_map(|cause| cause.downcast_ref::<std::io::Error>()).last() {
+        return go_io::text(io);
     }
-    if let Some(io) = innermost.downcast_ref::<std::io::Error>() {
-        return go_text::io(io);
-    }
+    let innermost = innermost(error);
     match innermost.downcast_ref::<hyper::Error>() {
         Some(error) if error.is_incomplete_message() || error.is_canceled() => "EOF".to_owned(),
         _ => innermost.to_string(),

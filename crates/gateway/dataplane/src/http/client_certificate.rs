@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
 use http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use pinniped_gateway_routing::table::ForwardedCertificate;
@@ -19,10 +20,8 @@ pub(super) fn header(wanted: ForwardedCertificate, chain: &[CertificateDer<'_>])
     let own = chain.first()?;
     let (_, parsed) = X509Certificate::from_der(own).ok()?;
     let mut value = String::from("Hash=");
-    for byte in digest(&SHA256, own).as_ref() {
-        // Writing to a string cannot fail.
-        let _never = write!(value, "{byte:02x}");
-    }
+    HEXLOWER.encode_append(digest(&SHA256, own).as_ref(), &mut value);
+    // Writing to a string cannot fail.
     if wanted.certificate {
         let _never = write!(value, ";Cert=\"{}\"", escaped([own]));
     }

@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::upgrade::OnUpgrade;
+use pinniped_error::chain;
 use pinniped_gateway_routing::table::{Forward, Protocol, Timeouts, Upstream};
 use pinniped_http_client::upstream::{RequestBody, ResponseBody, UpstreamError};
 use pinniped_http_headers::hop_by_hop;
@@ -111,18 +112,6 @@ fn of_forward(error: &ForwardError) -> String {
             "the backend switched to another protocol than the client asked for".to_owned()
         }
     }
-}
-
-/// Returns an error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 impl Failure {

@@ -7,8 +7,41 @@ use pinniped_gateway_api::http_proxy::{HeaderMatchCondition, MatchCondition, Que
 use super::Patterns;
 use crate::table::{Field, HeaderMatch, HeaderTest, PathMatch, QueryMatch, QueryTest};
 
+/// Conditions that are invalid, with the texts of Contour.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConditionError {
+    #[error("{kind} conditions must start with /, {path} was supplied")]
+    NoSlash { kind: &'static str, path: String },
+    #[error("supplied regex: {written} invalid. error: {source}")]
+    PathRegex { written: String, source: regex::Error },
+    #[error("more than one prefix, exact or regex is not allowed in a condition block")]
+    SeveralPaths,
+    #[error("exact conditions are not allowed in includes block")]
+    ExactInclude,
+    #[error("regex conditions are not allowed in includes block")]
+    RegexInclude,
+    /// An expression that is invalid together with the prefix of the includes.
+    #[error(transparent)]
+    MergedRegex(#[from] regex::Error),
+    #[error("invalid header name {0:?} specified for a header condition")]
+    HeaderName(String),
+    /// An expression for a header or a query parameter.
+    #[error("invalid regular expression specified for 'regex' condition")]
+    Regex,
+    #[error("cannot specify duplicate header 'exact match' conditions in the same route")]
+    DuplicateHeader,
+    #[error("cannot specify contradictory '{0}' and 'not{0}' conditions for the same route and header")]
+    ContradictoryHeader(&'static str),
+    #[error("must specify at least one query parameter condition")]
+    NoQuery,
+    #[error("cannot specify more than one condition in the same match condition branch")]
+    SeveralQueries,
+    #[error("cannot specify duplicate query parameter 'exact match' conditions in the same route")]
+    DuplicateQuery,
+}
+
 /// Validates the path conditions of one block of an include or a route.
-pub(super) fn check_path(block: &[MatchCondition], patterns: &mut Patterns) -> Result<(), String> {
+pub(super) fn check_path(block: &[MatchCondition], patterns: &mut Patterns) -> Result<(), ConditionError> {
     let mut paths = 0;
     for condition in block {
         for (kind, path) in
@@ -19,29 +52,29 @@ pub(super) fn check_path(block: &[MatchCondition], patterns: &mut Patterns) -> R
             }
             paths += 1;
             if !path.starts_with('/') {
-                return Err(format!("{kind} conditions must start with /, {path} was supplied"));
+                return Err(ConditionError::NoSlash { kind, path: path.clone() });
             }
         }
         if !condition.regex.is_empty() {
             patterns
                 .compile(&condition.regex)
-                .map_err(|why| format!("supplied regex: {} invalid. error: {why}", condition.regex))?;
+                .map_err(|source| ConditionError::PathRegex { written: condition.regex.clone(), source })?;
         }
     }
     if paths > 1 {
-        return Err("more than one prefix, exact or regex is not allowed in a condition block".to_owned());
+        return Err(ConditionError::SeveralPaths);
     }
     Ok(())
 }
 
 /// Validates the path conditions of an include, in addition to [`check_path`].
-pub(super) fn check_include_path(block: &[MatchCondition]) -> Result<(), &'static str> {
+pub(super) fn check_include_path(block: &[MatchCondition]) -> Result<(), ConditionError> {
     for condition in block {
         if !condition.exact.is_empty() {
-            return Err("exact conditions are not allowed in includes block");
+            return Err(ConditionError::ExactInclude);
         }
         if !condition.regex.is_empty() {
-            return Err("regex conditions are not allowed in includes block");
+            return Err(ConditionError::RegexInclude);
         }
     }
     Ok(())
@@ -49,10 +82,13 @@ pub(super) fn check_include_path(block: &[MatchCondition]) -> Result<(), &'stati
 
 /// Returns the path of a chain of blocks, from the root to the route: the parts concatenated,
 /// without double slashes. The route's own block determines the kind of match.
-pub(super) fn merge_path(chain: &[&MatchCondition], patterns: &mut Patterns) -> Result<PathMatch, String> {
+pub(super) fn merge_path(
+    chain: &[&MatchCondition],
+    patterns: &mut Patterns,
+) -> Result<PathMatch, ConditionError> {
     let mut literal = literal(chain);
     if let Some(condition) = chain.iter().rfind(|condition| !condition.regex.is_empty()) {
-        return patterns.compile_below(&literal, &condition.regex).map(PathMatch::Regex);
+        return Ok(PathMatch::Regex(patterns.compile_below(&literal, &condition.regex)?));
     }
     if literal.is_empty() {
         literal.push('/');
@@ -81,12 +117,15 @@ fn push_collapsed(path: &mut String, part: &str) {
 }
 
 /// Validates the header conditions of a chain: refuses conditions that exclude each other.
-pub(super) fn check_headers(chain: &[&MatchCondition], patterns: &mut Patterns) -> Result<(), String> {
+pub(super) fn check_headers(
+    chain: &[&MatchCondition],
+    patterns: &mut Patterns,
+) -> Result<(), ConditionError> {
     let mut seen: HashSet<(String, &'static str, &str)> = HashSet::new();
     for header in chain.iter().filter_map(|condition| condition.header.as_ref()) {
         let name = header.name.to_ascii_lowercase();
         if Field::parse(&name).is_none() {
-            return Err(format!("invalid header name {:?} specified for a header condition", header.name));
+            return Err(ConditionError::HeaderName(header.name.clone()));
         }
         let (operator, value, opposite) = match operator(header) {
             Some(Operator::Present) => ("present", "", "notpresent"),
@@ -96,23 +135,17 @@ pub(super) fn check_headers(chain: &[&MatchCondition], patterns: &mut Patterns) 
             Some(Operator::Exact(value)) => ("exact", value, "notexact"),
             Some(Operator::NotExact(value)) => ("notexact", value, "exact"),
             Some(Operator::Regex(value)) => {
-                patterns
-                    .compile(value)
-                    .map_err(|_| "invalid regular expression specified for 'regex' condition")?;
+                patterns.compile(value).map_err(|_| ConditionError::Regex)?;
                 continue;
             }
             None => continue,
         };
         if operator == "exact" && seen.iter().any(|(other, known, _)| *known == "exact" && *other == name) {
-            return Err(
-                "cannot specify duplicate header 'exact match' conditions in the same route".to_owned()
-            );
+            return Err(ConditionError::DuplicateHeader);
         }
         if seen.contains(&(name.clone(), opposite, value)) {
             let positive = operator.strip_prefix("not").unwrap_or(operator);
-            return Err(format!(
-                "cannot specify contradictory '{positive}' and 'not{positive}' conditions for the same route and header"
-            ));
+            return Err(ConditionError::ContradictoryHeader(positive));
         }
         seen.insert((name, operator, value));
     }
@@ -120,29 +153,22 @@ pub(super) fn check_headers(chain: &[&MatchCondition], patterns: &mut Patterns) 
 }
 
 /// Validates the query parameter conditions of a chain.
-pub(super) fn check_query(chain: &[&MatchCondition], patterns: &mut Patterns) -> Result<(), String> {
+pub(super) fn check_query(chain: &[&MatchCondition], patterns: &mut Patterns) -> Result<(), ConditionError> {
     let mut exact: HashSet<String> = HashSet::new();
     for query in chain.iter().filter_map(|condition| condition.query_parameter.as_ref()) {
         let values = [&query.exact, &query.prefix, &query.suffix, &query.regex, &query.contains];
         let operators = values.iter().filter(|value| !value.is_empty()).count() + usize::from(query.present);
         if operators == 0 {
-            return Err("must specify at least one query parameter condition".to_owned());
+            return Err(ConditionError::NoQuery);
         }
         if operators > 1 {
-            return Err(
-                "cannot specify more than one condition in the same match condition branch".to_owned()
-            );
+            return Err(ConditionError::SeveralQueries);
         }
         if !query.exact.is_empty() && !exact.insert(query.name.to_ascii_lowercase()) {
-            return Err(
-                "cannot specify duplicate query parameter 'exact match' conditions in the same route"
-                    .to_owned(),
-            );
+            return Err(ConditionError::DuplicateQuery);
         }
         if !query.regex.is_empty() {
-            patterns
-                .compile(&query.regex)
-                .map_err(|_| "invalid regular expression specified for 'regex' condition")?;
+            patterns.compile(&query.regex).map_err(|_| ConditionError::Regex)?;
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 //! service stops the evaluation of the object, a missing delegate is ignored, and only the first
 //! error is reported, in one sentence.
 
+mod fault;
 mod routes;
 mod tcp;
 
@@ -18,8 +19,8 @@ use pinniped_gateway_api::{
     ingress_route::{Delegate, IngressRouteSpec, Service, VirtualHost},
     is_void,
 };
-use pinniped_go_compat::json::quote;
 
+use self::fault::{Fault, ValidationFault};
 use super::{
     World, class,
     draft::{Contribution, Draft, RouteSet, Terms, Tls},
@@ -93,7 +94,7 @@ struct IngressRoutes<'o, 'w, 'b> {
     list: Vec<Object<'o>>,
     by_name: HashMap<Name, Index>,
     /// The first error of each object.
-    faults: Vec<Option<String>>,
+    faults: Vec<Option<Fault>>,
     /// Whether a root delegates to the object.
     reached: Vec<bool>,
 }
@@ -112,7 +113,7 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         objects.sort_by(|one, other| one.0.cmp(&other.0));
         let fault = |object: &IngressRoute| match &object.spec {
             Readable::Read(_) => None,
-            Readable::Unreadable(why) => Some(format!("Spec cannot be read: {why}")),
+            Readable::Unreadable(why) => Some(Fault::Unreadable(why.to_string())),
         };
         Self {
             world,
@@ -138,7 +139,7 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
             if host.fqdn.trim().is_empty() || !self.world.settings.may_have_roots(namespace) {
                 roots.push(index);
             } else if let Some(why) = self.world.owners.refusal(&HostPattern::parse(&host.fqdn), namespace) {
-                refused.push((index, why));
+                refused.push((index, Fault::HostOfAnotherNamespace(why)));
             } else {
                 by_host.entry(host.fqdn.to_ascii_lowercase()).or_default().push(index);
             }
@@ -153,10 +154,8 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
             let names: Vec<String> =
                 with_it.iter().take(100).map(|index| self.list[*index].name.to_string()).collect();
             for index in with_it {
-                self.fail(
-                    index,
-                    format!("fqdn {} is used in multiple IngressRoutes: {}", quote(&host), names.join(", ")),
-                );
+                let fault = Fault::HostOfSeveralObjects { host: host.clone(), objects: names.join(", ") };
+                self.fail(index, fault);
             }
         }
         roots.sort_unstable();
@@ -166,8 +165,8 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
     fn contribution(&mut self, root: Index) -> Option<Contribution> {
         match self.checked(root) {
             Ok(contribution) => contribution,
-            Err(why) => {
-                self.fail(root, why);
+            Err(fault) => {
+                self.fail(root, fault);
                 None
             }
         }
@@ -175,18 +174,18 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
 
     /// Returns the configuration that a root contributes to its host, or the reason why it is
     /// refused completely.
-    fn checked(&mut self, root: Index) -> Result<Option<Contribution>, String> {
+    fn checked(&mut self, root: Index) -> Result<Option<Contribution>, Fault> {
         let (Some(spec), Some(host)) = (self.list[root].spec, self.list[root].host()) else {
             return Ok(None);
         };
         if !self.world.settings.may_have_roots(&self.list[root].name.namespace) {
-            return Err("root IngressRoute cannot be defined in this namespace".to_owned());
+            return Err(Fault::RootNamespace);
         }
         if host.fqdn.trim().is_empty() {
-            return Err("Spec.VirtualHost.Fqdn must be specified".to_owned());
+            return Err(Fault::NoHost);
         }
         if host.fqdn.contains('*') {
-            return Err(format!("Spec.VirtualHost.Fqdn {} cannot use wildcards", quote(&host.fqdn)));
+            return Err(Fault::WildcardHost(host.fqdn.clone()));
         }
         self.check_support(root)?;
         let tls = self.tls(root, host)?;
@@ -211,40 +210,37 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         Ok(Some(contribution))
     }
 
-    fn tls(&mut self, root: Index, host: &VirtualHost) -> Result<RootTls, String> {
+    fn tls(&mut self, root: Index, host: &VirtualHost) -> Result<RootTls, Fault> {
         let Some(tls) = &host.tls else { return Ok(RootTls::Plain) };
         if tls.secret_name.is_empty() && tls.passthrough {
             return Ok(RootTls::Passthrough);
         }
         let namespace = self.list[root].name.namespace.clone();
-        let written = quote(&tls.secret_name);
+        let secret = tls.secret_name.clone();
         let reference = SecretReference::parse(&tls.secret_name, &namespace);
         let certificate =
             self.world.secrets.serving(&reference, &namespace).map_err(|refusal| match refusal {
-                Refusal::NotPermitted => {
-                    format!("Spec.VirtualHost.TLS Secret {written} certificate delegation not permitted")
-                }
-                Refusal::Invalid(why) => format!("Spec.VirtualHost.TLS Secret {written} is invalid: {why}"),
+                Refusal::NotPermitted => Fault::CertificateNotDelegated(secret),
+                Refusal::Invalid(source) => Fault::Certificate { secret, source },
             })?;
-        let versions = self.world.versions(&tls.minimum_protocol_version, "").ok_or(
-            "Spec.Virtualhost.TLS the minimum protocol version is greater than the maximum protocol version",
-        )?;
+        let versions = self.world.versions(&tls.minimum_protocol_version, "").ok_or(Fault::TlsVersions)?;
         Ok(RootTls::Terminate(Terms { certificate, secret: reference, versions, client_validation: None }))
     }
 
     /// Refuses an object with fields that are not implemented; fields that affect convenience only
     /// are logged.
-    fn check_support(&mut self, index: Index) -> Result<(), String> {
-        let Some(spec) = self.list[index].spec else { return Err(String::new()) };
+    fn check_support(&mut self, index: Index) -> Result<(), Fault> {
+        // A spec that cannot be read is already reported.
+        let Some(spec) = self.list[index].spec else { return Ok(()) };
         let (unsupported, comfort) = other_fields(spec);
         for field in comfort {
             let name = self.list[index].name.clone();
             let text = format!("ignoring field \"{field}\"; it is not supported");
             self.world.notice(Kind::IngressRoute, &name, text);
         }
-        match unsupported.first() {
+        match unsupported.into_iter().next() {
             None => Ok(()),
-            Some(field) => Err(format!("field \"{field}\" is not supported")),
+            Some(field) => Err(Fault::UnsupportedField(field)),
         }
     }
 
@@ -255,7 +251,7 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         service: &Service,
         found: Found<'b>,
         raw: bool,
-    ) -> Result<Arc<Upstream>, String> {
+    ) -> Result<Arc<Upstream>, Fault> {
         let namespace = &self.list[index].name.namespace;
         let protocol = if raw { crate::table::Protocol::Http1 } else { found.protocol() };
         let mut wanted = Wanted::plain(protocol);
@@ -265,33 +261,30 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
             _ => Balance::RoundRobin,
         };
         if protocol.is_tls() {
-            let refused = |why: &str| {
-                format!(
-                    "Service [{}:{}] TLS upstream validation policy error: {why}",
-                    service.name, service.port
-                )
-            };
+            let refused =
+                |source| Fault::UpstreamValidation { name: service.name.clone(), port: service.port, source };
             if let Some(validation) = &service.validation {
                 // Always a Secret in the same namespace: a slash is part of the name, and no Secret
                 // has such a name.
                 let reference =
                     SecretReference { namespace: namespace.clone(), name: validation.ca_secret.clone() };
                 let ca = self.world.secrets.ca(&reference, namespace).map_err(|refusal| match refusal {
-                    Refusal::NotPermitted => refused("certificate delegation not permitted"),
-                    Refusal::Invalid(why) => refused(&why.to_string()),
+                    Refusal::NotPermitted => refused(ValidationFault::NotDelegated),
+                    Refusal::Invalid(fault) => refused(ValidationFault::Secret(fault)),
                 })?;
                 if validation.subject_name.is_empty() {
-                    return Err(refused("missing subject alternative name"));
+                    return Err(refused(ValidationFault::NoName));
                 }
                 let names = Arc::new([validation.subject_name.as_str().into()]);
                 wanted.validation = Some(UpstreamValidation { ca, names });
             }
             if let Some(reference) = &self.world.settings.client_certificate {
                 let certificate = self.world.secrets.serving_of_administrator(reference);
-                wanted.client_certificate = Some(certificate.map_err(|why| {
-                    let name = quote(&reference.to_string());
-                    format!("tls.envoy-client-certificate Secret {name} is invalid: {why}")
-                })?);
+                wanted.client_certificate =
+                    Some(certificate.map_err(|source| Fault::ClientCertificate {
+                        secret: reference.to_string(),
+                        source,
+                    })?);
             }
         }
         Ok(self.world.services.upstream(found, wanted))
@@ -301,7 +294,7 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         let mut verdicts = BTreeMap::new();
         for (index, (object, fault)) in self.list.into_iter().zip(self.faults).enumerate() {
             let verdict = match fault {
-                Some(why) => RouteVerdict::Invalid(why),
+                Some(fault) => RouteVerdict::Invalid(fault.to_string()),
                 None if object.host().is_none() && !self.reached[index] => RouteVerdict::Orphaned,
                 None => RouteVerdict::Valid,
             };
@@ -311,8 +304,8 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
     }
 
     /// Records an error unless the object already has one.
-    fn fail(&mut self, index: Index, why: String) {
-        self.faults[index].get_or_insert(why);
+    fn fail(&mut self, index: Index, fault: Fault) {
+        self.faults[index].get_or_insert(fault);
     }
 
     /// Formats a chain of delegations: `a/b -> c/d -> a/b`.
@@ -329,21 +322,21 @@ impl<'o, 'w, 'b> IngressRoutes<'o, 'w, 'b> {
         index: Index,
         delegate: &Delegate,
         visited: &[Index],
-        what: &str,
-    ) -> Result<Option<Index>, String> {
+        what: &'static str,
+    ) -> Result<Option<Index>, Fault> {
         let own = &self.list[index].name.namespace;
         let namespace = if delegate.namespace.is_empty() { own } else { &delegate.namespace };
         let name = Name { namespace: namespace.clone(), name: delegate.name.clone() };
         let Some(next) = self.by_name.get(&name).copied() else { return Ok(None) };
         if self.list[next].host().is_some() {
-            return Err("root ingressroute cannot delegate to another root ingressroute".to_owned());
+            return Err(Fault::DelegationToRoot);
         }
         self.reached[next] = true;
         if visited.contains(&next) {
-            return Err(format!("{what} creates a delegation cycle: {}", self.path(visited, next)));
+            return Err(Fault::DelegationCycle { what, path: self.path(visited, next) });
         }
         if visited.len() > DEEPEST_DELEGATION {
-            return Err(format!("{what} delegates to {name} inside more than {DEEPEST_DELEGATION} others"));
+            return Err(Fault::DelegationTooDeep { what, name });
         }
         Ok(Some(next))
     }

@@ -3,42 +3,63 @@
 use std::time::Duration;
 
 use pinniped_gateway_api::http_proxy::TimeoutPolicy;
-use pinniped_go_compat::{duration::GoDuration, json::quote};
+use pinniped_go_compat::{
+    duration::{DurationError, GoDuration},
+    json::quote,
+};
 
 use super::services::IDLE_CONNECTION;
 use crate::table::Timeouts;
 
+/// A text that is not a timeout.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TimeoutError {
+    #[error("unable to parse timeout string {}: {source}", quote(.written))]
+    Syntax { written: String, source: DurationError },
+    #[error("unable to parse timeout string {}: it is negative", quote(.0))]
+    Negative(String),
+}
+
+/// A timeout policy with an invalid timeout.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("error parsing {which} timeout: {source}")]
+pub(super) struct TimeoutPolicyError {
+    which: &'static str,
+    source: TimeoutError,
+}
+
 /// Parses a timeout: an empty text and `0s` select the default, `infinity` and `infinite` select no
 /// timeout.
-pub(super) fn parse(written: &str, default: Option<Duration>) -> Result<Option<Duration>, String> {
+pub(super) fn parse(written: &str, default: Option<Duration>) -> Result<Option<Duration>, TimeoutError> {
     if written.is_empty() {
         return Ok(default);
     }
     if written == "infinity" || written == "infinite" {
         return Ok(None);
     }
-    let unreadable = |why: &str| format!("unable to parse timeout string {}: {why}", quote(written));
-    let duration = GoDuration::parse(written).map_err(|why| unreadable(&why))?;
+    let duration = GoDuration::parse(written)
+        .map_err(|source| TimeoutError::Syntax { written: written.to_owned(), source })?;
     if duration.is_zero() {
         return Ok(default);
     }
     if duration < GoDuration::default() {
-        return Err(unreadable("it is negative"));
+        return Err(TimeoutError::Negative(written.to_owned()));
     }
     Ok(Some(duration.to_std()))
 }
 
 /// Parses a timeout policy: the timeouts of requests, and the idle timeout of keep-alive
 /// connections.
-pub(super) fn policy(policy: Option<&TimeoutPolicy>) -> Result<(Timeouts, Option<Duration>), String> {
+pub(super) fn policy(
+    policy: Option<&TimeoutPolicy>,
+) -> Result<(Timeouts, Option<Duration>), TimeoutPolicyError> {
     let default = Timeouts::default();
     let Some(policy) = policy else { return Ok((default, Some(IDLE_CONNECTION))) };
-    let response = parse(&policy.response, default.response)
-        .map_err(|why| format!("error parsing response timeout: {why}"))?;
-    let idle =
-        parse(&policy.idle, default.idle).map_err(|why| format!("error parsing idle timeout: {why}"))?;
-    let connection = parse(&policy.idle_connection, Some(IDLE_CONNECTION))
-        .map_err(|why| format!("error parsing idle connection timeout: {why}"))?;
+    let invalid = |which| move |source| TimeoutPolicyError { which, source };
+    let response = parse(&policy.response, default.response).map_err(invalid("response"))?;
+    let idle = parse(&policy.idle, default.idle).map_err(invalid("idle"))?;
+    let connection =
+        parse(&policy.idle_connection, Some(IDLE_CONNECTION)).map_err(invalid("idle connection"))?;
     Ok((Timeouts { response, idle }, connection))
 }
 
@@ -60,7 +81,8 @@ mod tests {
             ("x", Err("unable to parse timeout string \"x\": time: invalid duration \"x\"")),
             ("-1s", Err("unable to parse timeout string \"-1s\": it is negative")),
         ] {
-            assert_eq!(parse(written, default), wanted.map_err(str::to_owned), "{written}");
+            let parsed = parse(written, default).map_err(|error| error.to_string());
+            assert_eq!(parsed, wanted.map_err(str::to_owned), "{written}");
         }
     }
 
@@ -78,7 +100,7 @@ mod tests {
         };
         assert_eq!(policy(Some(&written)), Ok((Timeouts { response: None, idle: seconds(1) }, seconds(2))));
         let bad = TimeoutPolicy { idle_connection: "y".into(), ..TimeoutPolicy::default() };
-        let why = policy(Some(&bad)).unwrap_err();
+        let why = policy(Some(&bad)).unwrap_err().to_string();
         assert!(why.starts_with("error parsing idle connection timeout: unable to parse timeout"), "{why}");
     }
 }

@@ -13,6 +13,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::PostParams;
 use pinniped_e2e::walkthrough::DECISION;
+use pinniped_test_support::chance::Chance;
 use serde_json::{Value, json};
 
 use super::{Answer, Connection, ORIGINAL_USER, Protocol, post, service_account, token_of, with};
@@ -23,27 +24,6 @@ const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const CLIENTS: usize = 28;
 /// Number of requests per client.
 const TARGETS: usize = 30;
-
-/// SplitMix64.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ (mixed >> 31)) % u64::try_from(bound).unwrap()).unwrap()
-    }
-
-    fn in_hundred(&mut self, count: usize) -> bool {
-        self.below(100) < count
-    }
-
-    fn one_of(&mut self, all: &[&'static str]) -> &'static str {
-        all[self.below(all.len())]
-    }
-}
 
 /// Verb, API group, resources, names.
 type Permission = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
@@ -236,11 +216,11 @@ async fn the_proxy_and_the_api_server_make_the_same_impersonation_decisions() {
         eprintln!("skipped: this API server impersonates by other rules");
         return;
     }
-    let mut chance = Chance(36);
+    let mut chance = Chance::new(36);
     let mut clients = BTreeMap::new();
     for number in 0..CLIENTS {
         // Some clients have few permissions, some nearly all.
-        let density = 30 + 10 * (number % 7);
+        let density = 30 + 10 * u64::try_from(number % 7).unwrap();
         let rights = PERMISSIONS.iter().filter(|_| chance.in_hundred(density)).copied().collect();
         clients.insert(format!("agreement-{number:02}"), rights);
     }

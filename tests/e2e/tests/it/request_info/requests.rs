@@ -1,45 +1,11 @@
 //! Almost valid requests, randomly assembled and mutated from parts of real ones.
 
-use std::ops::Range;
+use pinniped_test_support::chance::Chance;
 
 use super::words::{
     ESCAPED, FIELD_TERMS, GROUPS, LABEL_PIECES, LABELS, METHODS, NAMES, OTHER_PATHS, RESOURCES, SUBRESOURCES,
     VERSIONS,
 };
-
-/// A pseudo-random number generator (xorshift64*): the same seed gives the same requests on every
-/// machine.
-pub(super) struct Chance(u64);
-
-impl Chance {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    /// Returns true with a probability of `percent`.
-    fn happens(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    fn count(&mut self, range: Range<usize>) -> usize {
-        range.start + self.below(range.end - range.start)
-    }
-
-    fn of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
-        choices[self.below(choices.len())]
-    }
-}
 
 /// One request: all its properties that affect the server, as sent over the wire.
 #[derive(Debug)]
@@ -52,18 +18,18 @@ pub(super) struct Asked {
 
 impl Asked {
     pub(super) fn by(chance: &mut Chance) -> Self {
-        let method = if chance.happens(55) { "GET" } else { chance.of(&METHODS) };
+        let method = if chance.in_hundred(55) { "GET" } else { chance.one_of(&METHODS) };
         let mut target = path(chance);
-        if chance.happens(12) {
+        if chance.in_hundred(12) {
             spoil_path(chance, &mut target);
         }
-        if chance.happens(65) {
+        if chance.in_hundred(65) {
             target.push(b'?');
             target.extend(query(chance));
         }
         // With CONNECT it would be parsed as a host.
-        if chance.happens(2) && method != "CONNECT" {
-            let prefix = chance.of(&["http://h", "https://h:443", "HTTP://h", "http://u@h", ""]);
+        if chance.in_hundred(2) && method != "CONNECT" {
+            let prefix = chance.one_of(&["http://h", "https://h:443", "HTTP://h", "http://u@h", ""]);
             if prefix.is_empty() {
                 target.remove(0);
             } else {
@@ -73,8 +39,8 @@ impl Asked {
         Self {
             method: method.to_owned(),
             target,
-            accept: chance.happens(50).then(|| chance.of(&super::presentation::ACCEPT)),
-            agent: chance.happens(25).then(|| chance.of(&super::presentation::AGENTS)),
+            accept: chance.in_hundred(50).then(|| chance.one_of(&super::presentation::ACCEPT)),
+            agent: chance.in_hundred(25).then(|| chance.one_of(&super::presentation::AGENTS)),
         }
     }
 
@@ -93,34 +59,34 @@ impl Asked {
 }
 
 fn path(chance: &mut Chance) -> Vec<u8> {
-    if chance.happens(8) {
-        return chance.of(&OTHER_PATHS).as_bytes().to_vec();
+    if chance.in_hundred(8) {
+        return chance.one_of(&OTHER_PATHS).as_bytes().to_vec();
     }
     let mut segments: Vec<String> = Vec::new();
     let mut push = |segment: &str| segments.push(segment.to_owned());
-    if chance.happens(55) {
+    if chance.in_hundred(55) {
         push("api");
     } else {
         push("apis");
-        push(chance.of(&GROUPS));
+        push(chance.one_of(&GROUPS));
     }
-    push(chance.of(&VERSIONS));
-    if chance.happens(12) {
-        push(chance.of(&["watch", "proxy", "watch", "proxy", "Watch", "redirect"]));
+    push(chance.one_of(&VERSIONS));
+    if chance.in_hundred(12) {
+        push(chance.one_of(&["watch", "proxy", "watch", "proxy", "Watch", "redirect"]));
     }
-    if chance.happens(50) {
+    if chance.in_hundred(50) {
         push("namespaces");
-        if chance.happens(90) {
+        if chance.in_hundred(90) {
             push(name(chance));
         }
     }
-    if chance.happens(85) {
-        push(chance.of(&RESOURCES));
-        if chance.happens(50) {
+    if chance.in_hundred(85) {
+        push(chance.one_of(&RESOURCES));
+        if chance.in_hundred(50) {
             push(name(chance));
-            if chance.happens(45) {
-                push(chance.of(&SUBRESOURCES));
-                for _ in 0..chance.count(0..4) / 2 {
+            if chance.in_hundred(45) {
+                push(chance.one_of(&SUBRESOURCES));
+                for _ in 0..chance.within(0..4) / 2 {
                     push(name(chance));
                 }
             }
@@ -130,7 +96,7 @@ fn path(chance: &mut Chance) -> Vec<u8> {
 }
 
 fn name(chance: &mut Chance) -> &'static str {
-    if chance.happens(20) { chance.of(&ESCAPED) } else { chance.of(&NAMES) }
+    if chance.in_hundred(20) { chance.one_of(&ESCAPED) } else { chance.one_of(&NAMES) }
 }
 
 /// Doubles a slash, adds an unnecessary escape, or breaks an escape.
@@ -143,7 +109,7 @@ fn spoil_path(chance: &mut Chance, path: &mut Vec<u8>) {
         4 | 5 => {
             let at = chance.below(path.len());
             if path[at] != b'%' && at > 0 {
-                let escaped = if chance.happens(50) {
+                let escaped = if chance.in_hundred(50) {
                     format!("%{:02X}", path[at])
                 } else {
                     format!("%{:02x}", path[at])
@@ -152,11 +118,11 @@ fn spoil_path(chance: &mut Chance, path: &mut Vec<u8>) {
             }
         }
         6 => {
-            let broken = chance.of(&["%", "%z", "%4", "%4g", "%%41", "%u0041", "% 41"]);
+            let broken = chance.one_of(&["%", "%z", "%4", "%4g", "%%41", "%u0041", "% 41"]);
             path.splice(at.min(path.len())..at.min(path.len()), broken.bytes());
         }
         _ => {
-            let odd = chance.of(&["#", "<", ">", "`", "\u{7f}", "?", "\u{1}", "%20"]);
+            let odd = chance.one_of(&["#", "<", ">", "`", "\u{7f}", "?", "\u{1}", "%20"]);
             path.splice(at.min(path.len())..at.min(path.len()), odd.bytes());
         }
     }
@@ -164,9 +130,9 @@ fn spoil_path(chance: &mut Chance, path: &mut Vec<u8>) {
 
 fn query(chance: &mut Chance) -> Vec<u8> {
     let mut out = Vec::new();
-    for at in 0..chance.count(1..5) {
+    for at in 0..chance.within(1..5) {
         if at > 0 {
-            let separator = if chance.happens(93) { "&" } else { chance.of(&[";", "&&", "?", "&=&"]) };
+            let separator = if chance.in_hundred(93) { "&" } else { chance.one_of(&[";", "&&", "?", "&=&"]) };
             out.extend_from_slice(separator.as_bytes());
         }
         let (key, value) = parameter(chance);
@@ -175,8 +141,8 @@ fn query(chance: &mut Chance) -> Vec<u8> {
             out.push(b'=');
             write_escaped(chance, &mut out, &value, false);
         }
-        if chance.happens(2) {
-            out.extend_from_slice(chance.of(&["%", "%zz", "+", ";", "%C3", "%FF", "=", "ü"]).as_bytes());
+        if chance.in_hundred(2) {
+            out.extend_from_slice(chance.one_of(&["%", "%zz", "+", ";", "%C3", "%FF", "=", "ü"]).as_bytes());
         }
     }
     out
@@ -185,7 +151,7 @@ fn query(chance: &mut Chance) -> Vec<u8> {
 fn parameter(chance: &mut Chance) -> (String, Option<String>) {
     let (key, value) = match chance.below(12) {
         0..3 => {
-            let value = chance.of(&[
+            let value = chance.one_of(&[
                 "true",
                 "false",
                 "1",
@@ -204,13 +170,13 @@ fn parameter(chance: &mut Chance) -> (String, Option<String>) {
             ("watch", value.to_owned())
         }
         3..6 => {
-            let terms: Vec<&str> = (0..chance.count(1..4)).map(|_| chance.of(&FIELD_TERMS)).collect();
+            let terms: Vec<&str> = (0..chance.within(1..4)).map(|_| chance.one_of(&FIELD_TERMS)).collect();
             ("fieldSelector", terms.join(","))
         }
-        6..8 if chance.happens(50) => ("labelSelector", chance.of(&LABELS).to_owned()),
-        6..8 => ("labelSelector", (0..chance.count(1..6)).map(|_| chance.of(&LABEL_PIECES)).collect()),
+        6..8 if chance.in_hundred(50) => ("labelSelector", chance.one_of(&LABELS).to_owned()),
+        6..8 => ("labelSelector", (0..chance.within(1..6)).map(|_| chance.one_of(&LABEL_PIECES)).collect()),
         8 => {
-            let value = chance.of(&[
+            let value = chance.one_of(&[
                 "5",
                 "0",
                 "-5",
@@ -225,10 +191,10 @@ fn parameter(chance: &mut Chance) -> (String, Option<String>) {
                 "9223372036854775808",
                 "1.0",
             ]);
-            (chance.of(&["limit", "timeoutSeconds"]), value.to_owned())
+            (chance.one_of(&["limit", "timeoutSeconds"]), value.to_owned())
         }
         9 => {
-            let value = chance.of(&[
+            let value = chance.one_of(&[
                 "5s",
                 "1m",
                 "",
@@ -245,9 +211,9 @@ fn parameter(chance: &mut Chance) -> (String, Option<String>) {
             ]);
             ("timeout", value.to_owned())
         }
-        10 => ("pretty", chance.of(&["1", "true", "TRUE", "0", "false", "", "x", "t"]).to_owned()),
+        10 => ("pretty", chance.one_of(&["1", "true", "TRUE", "0", "false", "", "x", "t"]).to_owned()),
         _ => {
-            let key = chance.of(&[
+            let key = chance.one_of(&[
                 "resourceVersion",
                 "resourceVersionMatch",
                 "continue",
@@ -261,19 +227,19 @@ fn parameter(chance: &mut Chance) -> (String, Option<String>) {
                 "",
                 "metadata.name",
             ]);
-            (key, chance.of(&["", "0", "1", "true", "x", "metadata.name=foo"]).to_owned())
+            (key, chance.one_of(&["", "0", "1", "true", "x", "metadata.name=foo"]).to_owned())
         }
     };
-    let bare = value.is_empty() && chance.happens(50);
+    let bare = value.is_empty() && chance.in_hundred(50);
     (key.to_owned(), (!bare).then_some(value))
 }
 
 /// Writes `text` with all necessary and some random unnecessary escapes.
 fn write_escaped(chance: &mut Chance, out: &mut Vec<u8>, text: &str, is_key: bool) {
-    let all = chance.happens(if is_key { 3 } else { 15 });
+    let all = chance.in_hundred(if is_key { 3 } else { 15 });
     for byte in text.bytes() {
         match byte {
-            b' ' if chance.happens(50) => out.push(b'+'),
+            b' ' if chance.in_hundred(50) => out.push(b'+'),
             0..=b' ' | b'%' | b'&' | b'#' | b'<' | b'>' | b'+' | b';' | 0x7f => {
                 out.extend(format!("%{byte:02X}").bytes());
             }

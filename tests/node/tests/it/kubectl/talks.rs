@@ -1,6 +1,7 @@
 //! Interactive rows of the matrix.
 
 use anyhow::ensure;
+use pinniped_test_support::chance::Chance;
 use pinniped_test_support::wire;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
@@ -142,12 +143,6 @@ async fn succeeds(session: &Session<'_>, args: &[&str]) -> anyhow::Result<Shown>
 
 /// Returns bytes of all values with a long period.
 pub(super) fn noise(count: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..count).map(|_| next()).collect()
+    let mut chance = Chance::new(0);
+    (0..count).map(|_| chance.number() as u8).collect()
 }

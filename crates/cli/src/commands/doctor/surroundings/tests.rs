@@ -2,7 +2,7 @@ use pinniped_pki::{CertificateAuthority, Validity};
 use serde_json::json;
 
 use super::super::fixtures::{listening, observed, problems, strategy};
-use super::super::observed::ServiceLook;
+use super::super::observed::{ServiceLook, Unreadable};
 use super::*;
 
 const ENDPOINT: &str = "https://proxy.example.com";
@@ -54,7 +54,7 @@ fn a_kubeconfig_must_refer_to_the_proxy_and_trust_its_advertised_ca() {
         checked,
         cluster: "c".to_owned(),
         server: server.to_owned(),
-        ca: ca.map(|pem| pem.as_bytes().to_vec()).map_err(str::to_owned),
+        ca: ca.map(|pem| pem.as_bytes().to_vec()).map_err(|text| Unreadable(text.to_owned())),
     };
     let crlf = advertised.replace('\n', "\r\n");
     for (case, entry, wanted) in [

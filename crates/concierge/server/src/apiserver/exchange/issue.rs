@@ -75,9 +75,10 @@ impl Exchange {
         let subject = ClientSubject { username: name, groups, extra };
         match issuer::issue(&self.issuers, &subject, self.credential_lifetime, now).await {
             Ok(pair) => Ok(Issued::Certificate(subject, pair)),
-            Err(error) => {
-                Err(Refusal::Failed { reason: "cert issuer returned an error", error: Some(error) })
-            }
+            Err(error) => Err(Refusal::Failed {
+                reason: "cert issuer returned an error",
+                error: Some(error.to_string()),
+            }),
         }
     }
 

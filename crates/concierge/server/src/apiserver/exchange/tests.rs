@@ -7,10 +7,11 @@ use pinniped_concierge_authentication::registry::{AuthenticateError, TokenAuthen
 use pinniped_pki::{Certificate, CertificateAuthority, CertificateStore, Validity};
 
 use pinniped_concierge_api::login::{CredentialType, ImpersonatedUser};
+use pinniped_concierge_api::names::HOLDER_IMPERSONATION_SIGNER;
 use pinniped_kube_request::identity::User;
 
 use super::*;
-use crate::issuer::{HolderIssuer, IMPERSONATION_PROXY_SIGNING_CERT};
+use crate::issuer::HolderIssuer;
 use crate::token_issuer::tests::Off;
 use crate::token_issuer::{IssuedToken, TokenIssuerError};
 
@@ -74,7 +75,7 @@ fn exchange(
         name: "my-webhook".to_owned(),
     };
     registry.insert(key, "1".to_owned(), authenticator);
-    let signer = CertificateStore::signer(IMPERSONATION_PROXY_SIGNING_CERT);
+    let signer = CertificateStore::signer(HOLDER_IMPERSONATION_SIGNER);
     if case.with_ca {
         let validity = Validity::starting(now(), Duration::from_secs(3600));
         let ca = CertificateAuthority::generate("ca", &validity).expect("a CA");

@@ -39,7 +39,10 @@ fn r7_paths_are_joined_from_the_root_to_the_leaf() {
 
 #[test]
 fn a_block_has_one_path_that_starts_with_a_slash() {
-    let fault = |conditions| check_path(&read(conditions), &mut Patterns::default()).err();
+    let fault = |conditions| {
+        let error = check_path(&read(conditions), &mut Patterns::default()).err();
+        error.map(|error| error.to_string())
+    };
     let starts = |kind: &str| Some(format!("{kind} conditions must start with /, x was supplied"));
     let many = Some("more than one prefix, exact or regex is not allowed in a condition block".to_owned());
     for (conditions, wanted) in [
@@ -65,7 +68,8 @@ fn an_include_may_only_have_a_prefix() {
         (json!([{"exact": "/a"}]), Err("exact conditions are not allowed in includes block")),
         (json!([{"regex": "/a"}]), Err("regex conditions are not allowed in includes block")),
     ] {
-        assert_eq!(check_include_path(&read(conditions.clone())), wanted, "{conditions}");
+        let checked = check_include_path(&read(conditions.clone())).map_err(|error| error.to_string());
+        assert_eq!(checked, wanted.map_err(str::to_owned), "{conditions}");
     }
 }
 
@@ -104,7 +108,8 @@ fn contradictory_header_conditions_are_refused() {
     ] {
         let conditions = read(headers.iter().cloned().map(header).collect());
         let chain: Vec<&MatchCondition> = conditions.iter().collect();
-        assert_eq!(check_headers(&chain, &mut Patterns::default()).err(), wanted, "{headers:?}");
+        let fault = check_headers(&chain, &mut Patterns::default()).err().map(|error| error.to_string());
+        assert_eq!(fault, wanted, "{headers:?}");
     }
 }
 
@@ -130,7 +135,7 @@ fn a_query_parameter_has_one_condition() {
         };
         let conditions = read(query.iter().map(named).collect());
         let chain: Vec<&MatchCondition> = conditions.iter().collect();
-        let fault = check_query(&chain, &mut Patterns::default()).err();
+        let fault = check_query(&chain, &mut Patterns::default()).err().map(|error| error.to_string());
         assert_eq!(fault.as_deref(), wanted, "{query:?}");
     }
 }
@@ -160,7 +165,7 @@ fn conditions_are_converted_to_matches() {
 }
 
 /// Returns the path match of a route with this regular expression below a prefix.
-fn below(prefix: &str, regex: &str) -> Result<PathMatch, String> {
+fn below(prefix: &str, regex: &str) -> Result<PathMatch, ConditionError> {
     let conditions = read(json!([{"prefix": prefix}, {"regex": regex}]));
     merge_path(&conditions.iter().collect::<Vec<_>>(), &mut Patterns::default())
 }

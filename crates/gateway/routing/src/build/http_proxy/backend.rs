@@ -130,23 +130,31 @@ fn validation(
         }
         Refusal::Invalid(why) => invalid(&format!("invalid CA Secret {name}: {why}")),
     })?;
-    let names = names(wanted).map_err(|why| invalid(&why))?;
+    let names = names(wanted).map_err(|error| invalid(&error.to_string()))?;
     Ok(Some(UpstreamValidation { ca, names }))
 }
 
+/// A validation without a valid name.
+#[derive(Debug, thiserror::Error)]
+enum SubjectNameError {
+    #[error("missing subject alternative name")]
+    Missing,
+    #[error("first entry of SubjectNames ({first}) does not match SubjectName ({name})")]
+    Mismatch { first: String, name: String },
+}
+
 /// Returns the names of which the backend's certificate must contain one.
-fn names(wanted: &WantedValidation) -> Result<Arc<[Box<str>]>, String> {
+fn names(wanted: &WantedValidation) -> Result<Arc<[Box<str>]>, SubjectNameError> {
     if wanted.subject_name.is_empty() {
-        return Err("missing subject alternative name".to_owned());
+        return Err(SubjectNameError::Missing);
     }
     match wanted.subject_names.first() {
         None => Ok(Arc::new([wanted.subject_name.as_str().into()])),
         Some(first) if *first == wanted.subject_name => {
             Ok(wanted.subject_names.iter().map(|name| name.as_str().into()).collect())
         }
-        Some(first) => Err(format!(
-            "first entry of SubjectNames ({first}) does not match SubjectName ({})",
-            wanted.subject_name
-        )),
+        Some(first) => {
+            Err(SubjectNameError::Mismatch { first: first.clone(), name: wanted.subject_name.clone() })
+        }
     }
 }

@@ -16,7 +16,10 @@ use super::{
     backend::{Around, BackendFault},
 };
 use crate::{
-    build::{conditions, timeout},
+    build::{
+        conditions::{self, ConditionError},
+        timeout,
+    },
     status::{Finding, Part},
     table::{
         Action, Backends, Forward, HeaderMatch, PathEdit, PathMatch, QueryMatch, Redirect, Response, Rewrite,
@@ -144,14 +147,15 @@ impl<'o> Proxies<'o, '_, '_> {
     #[expect(clippy::mutable_key_type, reason = "expressions are compared by how they are written")]
     fn check_include(&mut self, include: &Include, seen: &mut HashSet<IncludeKey>) -> Result<(), Finding> {
         let patterns = &mut *self.world.patterns;
-        let wrong_path =
-            |why: &str| Finding::new(Part::Include, "PathMatchConditionsNotValid", format!("include: {why}"));
+        let wrong_path = |error: ConditionError| {
+            Finding::new(Part::Include, "PathMatchConditionsNotValid", format!("include: {error}"))
+        };
         conditions::check_include_path(&include.conditions).map_err(wrong_path)?;
-        conditions::check_path(&include.conditions, patterns).map_err(|why| wrong_path(&why))?;
+        conditions::check_path(&include.conditions, patterns).map_err(wrong_path)?;
         let chain: Vec<&MatchCondition> = include.conditions.iter().collect();
-        conditions::check_headers(&chain, patterns).map_err(wrong_headers)?;
-        conditions::check_query(&chain, patterns).map_err(wrong_query)?;
-        let path = conditions::merge_path(&chain, patterns).map_err(|why| wrong_path(&why))?;
+        conditions::check_headers(&chain, patterns).map_err(|error| wrong_headers(&error))?;
+        conditions::check_query(&chain, patterns).map_err(|error| wrong_query(&error))?;
+        let path = conditions::merge_path(&chain, patterns).map_err(wrong_path)?;
         let mut headers = conditions::headers(&chain, patterns).into_vec();
         let mut query = conditions::query(&chain, patterns).into_vec();
         let is_default = matches!(&path, PathMatch::Prefix(prefix) if &**prefix == "/");
@@ -198,11 +202,12 @@ impl<'o> Proxies<'o, '_, '_> {
             return Err(Finding::new(Part::Route, "RouteActionCountNotValid", message));
         }
         let patterns = &mut *self.world.patterns;
-        let wrong_path =
-            |why| Finding::new(Part::Route, "PathMatchConditionsNotValid", format!("route: {why}"));
+        let wrong_path = |error: ConditionError| {
+            Finding::new(Part::Route, "PathMatchConditionsNotValid", format!("route: {error}"))
+        };
         conditions::check_path(&wanted.conditions, patterns).map_err(wrong_path)?;
-        conditions::check_headers(&walk.chain, patterns).map_err(wrong_headers)?;
-        conditions::check_query(&walk.chain, patterns).map_err(wrong_query)?;
+        conditions::check_headers(&walk.chain, patterns).map_err(|error| wrong_headers(&error))?;
+        conditions::check_query(&walk.chain, patterns).map_err(|error| wrong_query(&error))?;
         let path = conditions::merge_path(&walk.chain, patterns).map_err(wrong_path)?;
         let headers = conditions::headers(&walk.chain, patterns);
         let query = conditions::query(&walk.chain, patterns);
@@ -277,12 +282,12 @@ fn answer(status: StatusCode) -> Action {
     Action::Respond(Response { status, body: Box::default() })
 }
 
-fn wrong_headers(why: String) -> Finding {
-    Finding::new(Part::Route, "HeaderMatchConditionsNotValid", why)
+fn wrong_headers(error: &ConditionError) -> Finding {
+    Finding::new(Part::Route, "HeaderMatchConditionsNotValid", error.to_string())
 }
 
-fn wrong_query(why: String) -> Finding {
-    Finding::new(Part::Route, "QueryParameterMatchConditionsNotValid", why)
+fn wrong_query(error: &ConditionError) -> Finding {
+    Finding::new(Part::Route, "QueryParameterMatchConditionsNotValid", error.to_string())
 }
 
 /// Returns the replacement for a route's prefix: the one for this prefix, otherwise the one without
@@ -316,9 +321,20 @@ fn rewrite(replacements: &[ReplacePrefix], path: &PathMatch) -> Result<Option<Re
     }))
 }
 
-fn redirect(policy: &RedirectPolicy, path: &PathMatch) -> Result<Redirect, String> {
+/// A redirect that is invalid.
+#[derive(Debug, thiserror::Error)]
+enum RedirectError {
+    #[error("cannot specify both redirect path and redirect prefix")]
+    PathAndPrefix,
+    #[error("unsupported status code {0}")]
+    StatusCode(i64),
+    #[error("port must be in the range 1-65535")]
+    Port,
+}
+
+fn redirect(policy: &RedirectPolicy, path: &PathMatch) -> Result<Redirect, RedirectError> {
     let path = match (&policy.path, &policy.prefix) {
-        (Some(_), Some(_)) => return Err("cannot specify both redirect path and redirect prefix".to_owned()),
+        (Some(_), Some(_)) => return Err(RedirectError::PathAndPrefix),
         (Some(whole), None) => Some(PathEdit::Whole(whole.as_str().into())),
         (None, Some(prefix)) => Some(PathEdit::Prefix(Rewrite {
             prefix_length: match path {
@@ -336,13 +352,11 @@ fn redirect(policy: &RedirectPolicy, path: &PathMatch) -> Result<Redirect, Strin
         303 => StatusCode::SEE_OTHER,
         307 => StatusCode::TEMPORARY_REDIRECT,
         308 => StatusCode::PERMANENT_REDIRECT,
-        other => return Err(format!("unsupported status code {other}")),
+        other => return Err(RedirectError::StatusCode(other)),
     };
     let port = match policy.port {
         None => None,
-        Some(port) => Some(
-            u16::try_from(port).ok().filter(|port| *port > 0).ok_or("port must be in the range 1-65535")?,
-        ),
+        Some(port) => Some(u16::try_from(port).ok().filter(|port| *port > 0).ok_or(RedirectError::Port)?),
     };
     Ok(Redirect {
         scheme: policy.scheme.as_deref().map(Box::from),

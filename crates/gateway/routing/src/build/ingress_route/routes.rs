@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use pinniped_gateway_api::{http_proxy::TimeoutPolicy, ingress_route::Route as Wanted};
-use pinniped_go_compat::json::quote;
-
-use super::{Index, IngressRoutes, MOST_STEPS, RouteSet};
+use super::{Fault, Index, IngressRoutes, MOST_STEPS, RouteSet};
 use crate::{
     build::{services::PortReference, timeout},
     table::{Action, Backends, Forward, PathMatch, Rewrite, Route, Timeouts},
 };
+use pinniped_gateway_api::{http_proxy::TimeoutPolicy, ingress_route::Route as Wanted};
 
 /// The state of the traversal from a root through its delegations.
 struct Walk {
@@ -29,7 +27,7 @@ impl IngressRoutes<'_, '_, '_> {
         let mut walk = Walk { upgrade, visited: Vec::new(), steps: MOST_STEPS, routes: RouteSet::default() };
         self.routes(root, "", &mut walk);
         if walk.steps == 0 {
-            self.fail(root, format!("delegations come to more than {MOST_STEPS} routes"));
+            self.fail(root, Fault::TooManyRoutes);
             return RouteSet::default();
         }
         walk.routes
@@ -39,8 +37,8 @@ impl IngressRoutes<'_, '_, '_> {
     /// evaluation; earlier routes remain.
     fn routes(&mut self, index: Index, under: &str, walk: &mut Walk) {
         let Some(spec) = self.list[index].spec else { return };
-        if let Err(why) = self.check_support(index) {
-            self.fail(index, why);
+        if let Err(fault) = self.check_support(index) {
+            self.fail(index, fault);
             return;
         }
         walk.visited.push(index);
@@ -56,8 +54,8 @@ impl IngressRoutes<'_, '_, '_> {
                     let strict = if is_shorter(&wanted.prefix, under) { under } else { &wanted.prefix };
                     self.routes(next, strict, walk);
                 }
-                Err(why) => {
-                    self.fail(index, why);
+                Err(fault) => {
+                    self.fail(index, fault);
                     break;
                 }
             }
@@ -72,10 +70,10 @@ impl IngressRoutes<'_, '_, '_> {
         wanted: &Wanted,
         under: &str,
         walk: &mut Walk,
-    ) -> Result<Option<Index>, String> {
-        let place = quote(&wanted.prefix);
+    ) -> Result<Option<Index>, Fault> {
+        let prefix = || wanted.prefix.clone();
         if !wanted.services.is_empty() && wanted.delegate.is_some() {
-            return Err(format!("route {place}: cannot specify services and delegate in the same route"));
+            return Err(Fault::ServicesAndDelegate { prefix: prefix() });
         }
         if wanted.services.is_empty() && wanted.delegate.is_none() {
             return Ok(None);
@@ -83,10 +81,7 @@ impl IngressRoutes<'_, '_, '_> {
         // Also checked for a delegation: an object must not delegate a prefix that it does not
         // have.
         if !is_under(&wanted.prefix, under) {
-            return Err(format!(
-                "the path prefix {place} does not match the parent's path prefix {}",
-                quote(under)
-            ));
+            return Err(Fault::OtherPrefix { prefix: prefix(), parent: under.to_owned() });
         }
         if let Some(delegate) = &wanted.delegate {
             return self.delegate(index, delegate, &walk.visited, "route");
@@ -94,13 +89,12 @@ impl IngressRoutes<'_, '_, '_> {
         let mut backends = Vec::with_capacity(wanted.services.len());
         for service in &wanted.services {
             if !(1..=65_535).contains(&service.port) {
-                let name = quote(&service.name);
-                return Err(format!("route {place}: service {name}: port must be in the range 1-65535"));
+                return Err(Fault::ServicePort { prefix: prefix(), service: service.name.clone() });
             }
             let namespace = &self.list[index].name.namespace;
             let port = PortReference::Number(service.port);
             let Ok(found) = self.world.services.find(namespace, &service.name, port) else {
-                return Err(format!("Service [{}:{}] is invalid or missing", service.name, service.port));
+                return Err(Fault::Service { name: service.name.clone(), port: service.port });
             };
             let upstream = self.upstream(index, service, found, false)?;
             backends.push((u32::try_from(service.weight.max(0)).unwrap_or(u32::MAX), upstream));

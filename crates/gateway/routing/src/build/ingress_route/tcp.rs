@@ -1,6 +1,6 @@
 //! The TCP proxy of a root, which another object may define.
 
-use super::{Index, IngressRoutes};
+use super::{Fault, Index, IngressRoutes};
 use crate::{
     build::services::PortReference,
     table::{Backends, TcpProxy},
@@ -19,15 +19,15 @@ impl IngressRoutes<'_, '_, '_> {
                     visited.push(next);
                     here = next;
                 }
-                Err(why) => {
-                    self.fail(here, why);
+                Err(fault) => {
+                    self.fail(here, fault);
                     return None;
                 }
             }
         }
     }
 
-    fn tcp_of(&mut self, here: Index, visited: &[Index], raw: bool) -> Result<TcpTarget, String> {
+    fn tcp_of(&mut self, here: Index, visited: &[Index], raw: bool) -> Result<TcpTarget, Fault> {
         self.check_support(here)?;
         let Some(tcp) = self.list[here].spec.and_then(|spec| spec.tcpproxy.as_ref()) else {
             return Ok(TcpTarget::Nothing);
@@ -38,17 +38,18 @@ impl IngressRoutes<'_, '_, '_> {
             return Ok(next.map_or(TcpTarget::Nothing, TcpTarget::Delegated));
         }
         if tcp.delegate.is_some() {
-            return Err("tcpproxy: cannot specify services and delegate in the same tcpproxy".to_owned());
+            return Err(Fault::TcpServicesAndDelegate);
         }
         let mut backends = Vec::with_capacity(tcp.services.len());
         for service in &tcp.services {
             let namespace = &self.list[here].name.namespace;
             let port = PortReference::Number(service.port);
             let Ok(found) = self.world.services.find(namespace, &service.name, port) else {
-                return Err(format!(
-                    "tcpproxy: service {namespace}/{}/{}: not found",
-                    service.name, service.port
-                ));
+                return Err(Fault::TcpService {
+                    namespace: namespace.clone(),
+                    name: service.name.clone(),
+                    port: service.port,
+                });
             };
             let upstream = self.upstream(here, service, found, raw)?;
             backends.push((u32::try_from(service.weight.max(0)).unwrap_or(u32::MAX), upstream));

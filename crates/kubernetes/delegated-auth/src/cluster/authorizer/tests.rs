@@ -1,19 +1,17 @@
 use std::collections::HashMap;
 
+use pinniped_test_support::chance::Chance;
+
 use super::*;
 use crate::cluster::ENTRIES;
 use crate::cluster::tests::{allowed, peer};
 
-/// A xorshift64* generator, so that failures are reproducible.
-struct Chance(u64);
+/// Random reviews.
+struct Reviews(Chance);
 
-impl Chance {
+impl Reviews {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let number = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16;
-        usize::try_from(number).unwrap() % bound
+        self.0.below(bound)
     }
 
     /// Returns a short text from few letters: two texts often have the same content with a
@@ -61,10 +59,10 @@ impl Chance {
 
 #[test]
 fn different_reviews_have_different_keys() {
-    let mut chance = Chance(20_260_801);
+    let mut reviews = Reviews(Chance::new(20_260_801));
     let (mut asked, mut same) = (HashMap::new(), 0);
     for _ in 0..200_000 {
-        let (user, attributes) = chance.question();
+        let (user, attributes) = reviews.question();
         let wanted = format!("{user:?} {attributes:?}");
         let sent = serde_json::to_string(&Spec::new(&user, &attributes)).unwrap();
         let asked_now = (wanted, sent);

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Listeners;
 use crate::kinds::Mirrored;
-use crate::mirror::{Mirror, News};
+use crate::mirror::{Mirror, MirrorChange};
 use pinniped_controller::follow::{Change, Refusal};
 
 /// The time without permission after which the objects of a permission kind are removed from the
@@ -17,53 +17,53 @@ use pinniped_controller::follow::{Change, Refusal};
 pub(super) const FORGET_AFTER: Duration = Duration::from_secs(30);
 
 /// Applies watch events to a mirror.
-pub(super) struct Keeper<K> {
+pub(super) struct MirrorUpdater<K> {
     pub(super) mirror: Arc<Mirror<K>>,
     pub(super) listeners: Listeners,
-    pub(super) trouble: Trouble,
-    pub(super) answered: watch::Sender<bool>,
+    pub(super) log: WatchLog,
+    pub(super) responded: watch::Sender<bool>,
 }
 
-impl<K: Mirrored> Keeper<K> {
+impl<K: Mirrored> MirrorUpdater<K> {
     /// Applies an event and notifies the listeners.
     pub(super) fn take(&mut self, change: Change<K>) {
-        let news = match change {
+        let change = match change {
             Change::All(objects) => {
-                self.trouble.over();
+                self.log.recovered();
                 self.mirror.replace_all(objects)
             }
             Change::Set(object) => self.mirror.set(object),
             Change::Gone(object) => self.mirror.remove(&Name::of(object.meta())),
             Change::Refused(refusal) => {
-                self.trouble.refused(&refusal);
+                self.log.refused(&refusal);
                 // A kind that is not installed has no objects.
-                if refusal.missing || (K::PERMISSION && self.trouble.refused_for(FORGET_AFTER)) {
+                if refusal.missing || (K::PERMISSION && self.log.refused_for(FORGET_AFTER)) {
                     self.mirror.replace_all(Vec::new())
                 } else {
-                    News::default()
+                    MirrorChange::default()
                 }
             }
             // The known objects remain valid, because the server has not reported a change.
-            Change::Failing(error) => return self.trouble.failing(&error),
+            Change::Failing(error) => return self.log.failing(&error),
         };
-        if !news.touched.is_empty() {
-            self.listeners.changes.add(news.touched);
+        if !change.objects.is_empty() {
+            self.listeners.changes.add(change.objects);
         }
-        if news.any {
+        if change.any {
             self.listeners.statuses.wake();
         }
-        self.answered.send_if_modified(|answered| !std::mem::replace(answered, true));
+        self.responded.send_if_modified(|responded| !std::mem::replace(responded, true));
     }
 }
 
 /// Logs the failure of a watch once, and its recovery once.
-pub(super) struct Trouble {
+pub(super) struct WatchLog {
     what: String,
     refused: Option<(Refusal, Instant)>,
     failing: bool,
 }
 
-impl Trouble {
+impl WatchLog {
     pub(super) fn new(what: &str) -> Self {
         Self { what: what.to_owned(), refused: None, failing: false }
     }
@@ -76,7 +76,12 @@ impl Trouble {
         if refusal.missing {
             tracing::info!(resource, "not installed: looking again every few seconds");
         } else {
-            tracing::warn!(verb = "list", resource, error, "a right is missing: what needs it stays off");
+            tracing::warn!(
+                verb = "list",
+                resource,
+                error,
+                "a permission is missing: the features that need it stay disabled"
+            );
         }
         self.refused = Some((refusal.clone(), Instant::now()));
     }
@@ -95,7 +100,7 @@ impl Trouble {
         }
     }
 
-    pub(super) fn over(&mut self) {
+    pub(super) fn recovered(&mut self) {
         if self.refused.take().is_some() || std::mem::take(&mut self.failing) {
             tracing::info!(resource = self.what, "watch works again");
         }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use pinniped_concierge_controllers::impersonator::server::{ProxyServer, RunningProxy};
+use pinniped_concierge_controllers::impersonator::proxy_supervisor::{
+    ProxyServer, ProxyStartError, RunningProxy,
+};
 use pinniped_delegated_auth::cluster::{Authorizer, TokenReviewer};
 use pinniped_delegated_auth::cluster_auth_config::ClusterAuthConfigWatch;
 use pinniped_http_server::Limits;
@@ -37,7 +39,7 @@ pub(crate) struct ProxyFactory {
 }
 
 impl ProxyServer for ProxyFactory {
-    fn start(&self) -> BoxFuture<'_, Result<Box<dyn RunningProxy>, String>> {
+    fn start(&self) -> BoxFuture<'_, Result<Box<dyn RunningProxy>, ProxyStartError>> {
         let params = ImpersonatorParams {
             listen: self.listen,
             serving: self.serving.clone(),
@@ -57,7 +59,8 @@ impl ProxyServer for ProxyFactory {
             metrics: self.metrics.clone(),
         };
         async move {
-            let running = impersonator::start(params).await.map_err(|error| chain(&error))?;
+            let running =
+                impersonator::start(params).await.map_err(|error| ProxyStartError(chain(&error)))?;
             Ok(Box::new(Running(running)) as Box<dyn RunningProxy>)
         }
         .boxed()
